@@ -1,0 +1,139 @@
+//! `PodSet`, `app.example.com/v1alpha1`: the types behind its schema.
+//!
+//! The bounds of `spec.replicas` stand here alone: everything else must be right at any number.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, core::{Message, Rule}};
+use schemars::{JsonSchema, Schema, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A PodSet keeps a number of identical pods running, and never runs more than that number.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[kube(
+    group = "app.example.com",
+    version = "v1alpha1",
+    kind = "PodSet",
+    plural = "podsets",
+    shortname = "pset",
+    category = "all",
+    namespaced,
+    status = "PodSetStatus",
+    derive = "PartialEq",
+    doc = "A PodSet keeps a number of identical pods running, and never runs more than that number.",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.availableReplicas",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "Desired", type_ = "integer", json_path = ".spec.replicas"),
+    printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableReplicas"),
+    printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyReplicas"),
+    printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = name_rule(),
+    validation = label_rule("app", "self.metadata.name", "the name of the PodSet"),
+    validation = label_rule("version", "'v0.1'", "'v0.1'"),
+    validation = label_rule("app.kubernetes.io/managed-by", "'podset-operator'", "'podset-operator'")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSetSpec {
+    /// How many pods are wanted.
+    #[serde(default = "default_replicas")]
+    #[schemars(range(min = 1, max = 10))]
+    pub replicas: i32,
+    /// What new pods look like. Without it, or without its spec, they are the operator's default pod. A change applies
+    /// to pods made from then on; pods that run are left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "PodTemplate")]
+    pub template: Option<PodTemplate>,
+}
+
+/// The template of a set's pods.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub struct PodTemplate {
+    /// Labels and annotations that the pods carry besides the set's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "PodTemplateMetadata")]
+    pub metadata: Option<PodTemplateMetadata>,
+    /// The spec of the pods, a core/v1 PodSpec. The API server checks it when a pod is created: a field that it does
+    /// not know, or a value that it refuses, shows in the conditions Stalled and ReplicaFailure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "preserved_object")]
+    pub spec: Option<Map<String, Value>>,
+}
+
+/// What a template may say in its pods' metadata.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+pub struct PodTemplateMetadata {
+    /// Labels of the pods. The labels app, version and app.kubernetes.io/managed-by belong to the set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<String, String>")]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Annotations of the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "BTreeMap<String, String>")]
+    pub annotations: Option<BTreeMap<String, String>>,
+}
+
+/// What the operator says of a PodSet.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSetStatus {
+    /// The names of the available pods, sorted.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub pod_names: Vec<String>,
+    /// Pods of this set that are Pending or Running and not being deleted.
+    #[serde(default)]
+    pub available_replicas: i32,
+    /// Of the available pods, those whose condition Ready is True.
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// The generation of the spec that this status answers. While a scale-down is under way it is the former one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "i64")]
+    pub observed_generation: Option<i64>,
+    /// The set's labels as a selector, for the scale subresource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub selector: Option<String>,
+    /// Ready, Reconciling, Stalled, ReplicaFailure; a condition that does not hold is absent, but for Ready.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+fn default_replicas() -> i32 {
+    1
+}
+
+/// An object that the API server keeps as it is: a newer cluster's pod fields must not be cut away, and the schema of a
+/// whole pod would not fit into an annotation of `kubectl apply`.
+fn preserved_object(_: &mut schemars::SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+}
+
+fn name_rule() -> Rule {
+    Rule::new("self.metadata.name.size() <= 63")
+        .message("the name of a PodSet becomes a label of its pods, so it may have at most 63 characters")
+}
+
+/// A template may repeat one of the set's own labels, but not contradict it.
+fn label_rule(label: &str, value: &str, value_in_words: &str) -> Rule {
+    let labels = "self.spec.template.metadata.labels";
+    Rule::new(format!(
+        "!has(self.spec.template) || !has(self.spec.template.metadata) || !has({labels}) || \
+         !('{label}' in {labels}) || {labels}['{label}'] == {value}"
+    ))
+    .message(Message::Message(format!(
+        "the label {label} belongs to the set: leave it out of spec.template.metadata.labels, or set it to \
+         {value_in_words}"
+    )))
+}
