@@ -1,0 +1,182 @@
+//! What may say no to a create, or change it, before it reaches the store: the namespace's life
+//! cycle, a test's own webhook, the schema, quotas: in the order of the real server.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Value, json};
+
+use super::{
+    kinds::{Kind, NAMESPACES, PODS, PODSETS},
+    object,
+    status::Status,
+    store::State,
+};
+
+/// A webhook: it may change the pod that is being created, or refuse it.
+pub type Webhook = Arc<dyn Fn(&mut Value) -> Result<(), Status> + Send + Sync>;
+
+/// A ResourceQuota that limits the number of pods.
+#[derive(Clone, Debug)]
+pub struct Quota {
+    /// Its name, as refusals quote it.
+    pub name: String,
+    /// Pods allowed in the namespace.
+    pub pods: usize,
+}
+
+/// The rules of admission in force.
+#[derive(Default)]
+pub struct Admission {
+    /// Quotas by namespace.
+    pub quotas: BTreeMap<String, Quota>,
+    /// The webhook for pods.
+    pub webhook: Option<Webhook>,
+}
+
+impl State {
+    /// Everything that can refuse a create before the name is looked up.
+    pub fn admit_create(
+        &self,
+        kind: &'static Kind,
+        namespace: &str,
+        new: &mut Value,
+    ) -> Result<(), Status> {
+        self.admit_namespace(kind, namespace, new)?;
+        if *kind == PODS
+            && let Some(webhook) = &self.admission.webhook
+        {
+            webhook(new)?;
+        }
+        validate_name(kind, new)?;
+        self.validate(kind, new)?;
+        self.admit_quota(kind, namespace, new)
+    }
+
+    fn admit_namespace(
+        &self,
+        kind: &'static Kind,
+        namespace: &str,
+        new: &Value,
+    ) -> Result<(), Status> {
+        if !kind.namespaced {
+            return Ok(());
+        }
+        let Some(stored) = self.get(&NAMESPACES, "", namespace) else {
+            return Err(Status::not_found(&NAMESPACES, namespace));
+        };
+        if object::phase(stored) == "Terminating" {
+            return Err(Status::namespace_terminating(kind, requested_name(new), namespace));
+        }
+        Ok(())
+    }
+
+    /// The schema of the CRDs, as far as an operator meets it.
+    pub fn validate(&self, kind: &'static Kind, object: &Value) -> Result<(), Status> {
+        let name = object::name(object);
+        if *kind == PODSETS {
+            let replicas = &object["spec"]["replicas"];
+            let why = match replicas.as_i64() {
+                None => Some(format!(
+                    "Invalid value: {replicas}: spec.replicas in body must be of type integer"
+                )),
+                Some(n) if n < 1 => Some(format!(
+                    "Invalid value: {n}: spec.replicas in body should be greater than or equal to 1"
+                )),
+                Some(n) if n > self.settings.max_replicas => Some(format!(
+                    "Invalid value: {n}: spec.replicas in body should be less than or equal to {}",
+                    self.settings.max_replicas
+                )),
+                Some(_) => None,
+            };
+            if let Some(why) = why {
+                return Err(Status::invalid(kind, name, "spec.replicas", "FieldValueInvalid", &why));
+            }
+        }
+        if *kind == PODS && object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
+            let why = "Required value";
+            return Err(Status::invalid(kind, name, "spec.containers", "FieldValueRequired", why));
+        }
+        Ok(())
+    }
+
+    fn admit_quota(
+        &self,
+        kind: &'static Kind,
+        namespace: &str,
+        new: &Value,
+    ) -> Result<(), Status> {
+        let Some(quota) = self.admission.quotas.get(namespace).filter(|_| *kind == PODS) else {
+            return Ok(());
+        };
+        let used = self.of_kind(&PODS, namespace).filter(|pod| !object::is_finished(pod)).count();
+        if used < quota.pods {
+            return Ok(());
+        }
+        let Quota { name, pods } = quota;
+        let why = format!(
+            "exceeded quota: {name}, requested: pods=1, used: pods={used}, limited: pods={pods}"
+        );
+        Err(Status::forbidden(kind, object::name(new), &why))
+    }
+}
+
+/// What a CRD's defaults and the built-in kinds' defaults fill in.
+pub fn set_defaults(kind: &'static Kind, object: &mut Value) {
+    object["apiVersion"] = kind.api_version().into();
+    object["kind"] = kind.kind.into();
+    if *kind == PODSETS {
+        if object["spec"].is_null() {
+            object["spec"] = json!({});
+        }
+        if object["spec"].is_object() && object["spec"]["replicas"].is_null() {
+            object["spec"]["replicas"] = 1.into();
+        }
+    }
+    if *kind == PODS && object["spec"].is_object() {
+        let defaults = [
+            ("restartPolicy", json!("Always")),
+            ("terminationGracePeriodSeconds", json!(30)),
+            ("dnsPolicy", json!("ClusterFirst")),
+            ("schedulerName", json!("default-scheduler")),
+        ];
+        for (field, value) in defaults {
+            if object["spec"][field].is_null() {
+                object["spec"][field] = value;
+            }
+        }
+    }
+}
+
+/// The name under which admission speaks of an object that has none yet.
+fn requested_name(new: &Value) -> &str {
+    match (object::name(new), object::meta(new, "generateName")) {
+        ("", "") => "Unknown",
+        ("", generate) => generate,
+        (name, _) => name,
+    }
+}
+
+fn validate_name(kind: &'static Kind, new: &Value) -> Result<(), Status> {
+    let name = object::name(new);
+    if name.is_empty() {
+        let why = "Required value: name or generateName is required";
+        return Err(Status::invalid(kind, name, "metadata.name", "FieldValueRequired", why));
+    }
+    let label = |part: &str| {
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        !part.is_empty()
+            && part.starts_with(inner)
+            && part.ends_with(inner)
+            && part.chars().all(|c| inner(c) || c == '-')
+    };
+    if name.len() > 253 || !name.split('.').all(label) {
+        let why = format!(
+            "Invalid value: \"{name}\": a lowercase RFC 1123 subdomain must consist of lower case \
+             alphanumeric characters, '-' or '.', and must start and end with an alphanumeric \
+             character (e.g. 'example.com', regex used for validation is \
+             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+        );
+        return Err(Status::invalid(kind, name, "metadata.name", "FieldValueInvalid", &why));
+    }
+    Ok(())
+}

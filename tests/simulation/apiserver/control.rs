@@ -1,0 +1,250 @@
+//! What a test may switch, and what it may ask about the run: faults, watches, the log, the history
+//! and the promise. No object is changed here.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::Semaphore;
+
+use super::{
+    ApiServer,
+    faults::{Fault, Requests, WatchMode, WatchScope},
+    log::LoggedRequest,
+    promise::Violation,
+    request::Verb,
+    store::{Change, Settings},
+    watch::Delivery,
+};
+
+/// How many requests a released rule lets through: all that will ever come.
+const ALL: usize = Semaphore::MAX_PERMITS / 2;
+
+/// A fault rule that was added; it stays in force until it is removed.
+pub struct FaultRule {
+    server: ApiServer,
+    id: u64,
+    gate: Arc<Semaphore>,
+}
+
+impl FaultRule {
+    /// How many requests it has met.
+    pub fn hits(&self) -> usize {
+        self.server.with(|state| state.faults.hits(self.id)).unwrap_or(0)
+    }
+
+    /// Waits until it has met `count` requests.
+    pub async fn met(&self, count: usize) {
+        self.server.wait_until(|_| self.hits() >= count, Duration::from_secs(600)).await;
+    }
+
+    /// Lets the longest-held request go on.
+    pub fn release_one(&self) {
+        self.gate.add_permits(1);
+    }
+
+    /// Lets all held requests go on, and removes the rule.
+    pub fn release(self) {
+        self.gate.add_permits(ALL);
+        self.remove();
+    }
+
+    /// Removes the rule; what it holds stays held.
+    pub fn remove(self) {
+        self.server.with(|state| state.faults.remove(self.id));
+    }
+}
+
+/// Open and future watches, narrowed by [`WatchControl::of`] and [`WatchControl::on`].
+#[derive(Clone)]
+pub struct WatchControl {
+    server: ApiServer,
+    scope: WatchScope,
+}
+
+impl WatchControl {
+    /// Only those of this client.
+    pub fn of(mut self, instance: &str) -> Self {
+        self.scope.instance = Some(instance.to_owned());
+        self
+    }
+
+    /// Only those on this resource, by its plural name.
+    pub fn on(mut self, plural: &str) -> Self {
+        self.scope.plural = Some(plural.to_owned());
+        self
+    }
+
+    /// Keeps events back until [`WatchControl::release`]; watches that open meanwhile lag as well.
+    pub fn hold(&self) {
+        self.mode(WatchMode::Hold);
+    }
+
+    /// Makes events arrive this much later.
+    pub fn delay(&self, by: Duration) {
+        self.mode(WatchMode::Delay(by));
+    }
+
+    /// Makes the connections half-open: they deliver nothing any more and do not end, not even when
+    /// the fault is released. Watches that open before the release are half-open too.
+    pub fn stall(&self) {
+        self.mode(WatchMode::Stall);
+    }
+
+    /// Ends holds, delays and stalls of exactly this scope; held events go out.
+    pub fn release(&self) {
+        self.server.with(|state| {
+            state.watches.modes.retain(|(scope, _)| *scope != self.scope);
+            state.apply_watch_modes(&self.scope);
+        });
+    }
+
+    fn mode(&self, mode: WatchMode) {
+        self.server.with(|state| {
+            state.watches.modes.push((self.scope.clone(), mode));
+            state.apply_watch_modes(&self.scope);
+        });
+    }
+
+    /// Ends the open watches as their time-out would.
+    pub fn end(&self) {
+        self.deliver(&Delivery::End);
+    }
+
+    /// Breaks the connections of the open watches.
+    pub fn cut(&self) {
+        self.deliver(&Delivery::Cut);
+    }
+
+    fn deliver(&self, delivery: &Delivery) {
+        self.server.with(|state| {
+            let ids = state.watches_in(&self.scope);
+            state.deliver_all(&ids, delivery);
+        });
+    }
+
+    /// Sends the last `count` events of each open watch again.
+    pub fn replay(&self, count: usize) {
+        self.server.with(|state| {
+            let ids = state.watches_in(&self.scope);
+            state.replay(&ids, count);
+        });
+    }
+
+    /// Answers the open watches with 410 Gone.
+    pub fn gone(&self) {
+        self.server.with(|state| {
+            let ids = state.watches_in(&self.scope);
+            state.expire_watches(&ids);
+        });
+    }
+
+    /// Sends a bookmark now.
+    pub fn bookmark(&self) {
+        self.server.with(|state| {
+            let ids = state.watches_in(&self.scope);
+            state.send_bookmarks(&ids);
+        });
+    }
+
+    /// How many are open.
+    pub fn count(&self) -> usize {
+        self.server.with(|state| state.watches_in(&self.scope).len())
+    }
+}
+
+impl ApiServer {
+    /// Puts a fault in force for these requests.
+    pub fn fault(&self, requests: Requests, fault: Fault) -> FaultRule {
+        let (id, gate) = self.with(|state| state.faults.add(requests, fault));
+        FaultRule { server: self.clone(), id, gate }
+    }
+
+    /// The watches of all clients on all resources.
+    pub fn watches(&self) -> WatchControl {
+        WatchControl { server: self.clone(), scope: WatchScope::default() }
+    }
+
+    /// Cuts a client off: no request arrives, and its watches fall silent without an end.
+    pub fn partition(&self, instance: &str) -> FaultRule {
+        self.watches().of(instance).stall();
+        self.fault(Requests::all().from(instance), Fault::CutBefore)
+    }
+
+    /// Ends every fault of requests and watches; held requests and events go on.
+    pub fn heal(&self) {
+        self.with(|state| {
+            state.faults.clear();
+            state.watches.modes.clear();
+            state.apply_watch_modes(&WatchScope::default());
+        });
+    }
+
+    /// Changes the settings.
+    pub fn settings(&self, change: impl FnOnce(&mut Settings)) {
+        self.with(|state| change(&mut state.settings));
+    }
+
+    /// Forgets the history up to now: older watches and list pages are answered with 410.
+    pub fn compact(&self) {
+        self.with(|state| state.compacted = state.resource_version);
+    }
+
+    /// The logged requests among these.
+    pub fn requests(&self, which: &Requests) -> Vec<LoggedRequest> {
+        self.with(|state| {
+            let entries = state.log.entries().iter();
+            entries.filter(|entry| which.matches(&entry.request)).cloned().collect()
+        })
+    }
+
+    /// How many requests among these arrived.
+    pub fn count(&self, which: &Requests) -> usize {
+        self.requests(which).len()
+    }
+
+    /// How many of these were executed with success.
+    pub fn effects(&self, which: &Requests) -> usize {
+        self.requests(which).iter().filter(|entry| entry.took_effect()).count()
+    }
+
+    /// Requests that arrived since `mark` and are not watches: what a controller at rest must not
+    /// send. A mark is an earlier [`ApiServer::mark`].
+    pub fn requests_since(&self, mark: usize) -> Vec<LoggedRequest> {
+        let all = self.requests(&Requests::all());
+        all.into_iter().skip(mark).filter(|entry| entry.request.verb != Verb::Watch).collect()
+    }
+
+    /// The present end of the log.
+    pub fn mark(&self) -> usize {
+        self.with(|state| state.log.entries().len())
+    }
+
+    /// The changes of the store for which this holds.
+    pub fn changes_where(&self, holds: impl Fn(&Change) -> bool) -> Vec<Change> {
+        self.with(|state| state.history.iter().filter(|change| holds(change)).cloned().collect())
+    }
+
+    /// Every moment so far at which a set had more live pods than allowed.
+    pub fn violations(&self) -> Vec<Violation> {
+        self.with(|state| state.promise.violations().to_vec())
+    }
+
+    /// The most pods that the set of this UID ever had live at once.
+    pub fn most_live(&self, uid: &str) -> usize {
+        self.with(|state| state.promise.most_live(uid))
+    }
+
+    /// Fails the test if the promise was ever broken.
+    #[track_caller]
+    pub fn check(&self) {
+        if let Some(first) = self.violations().first() {
+            panic!(
+                "{} ({}) had {} live pods where {} are allowed:\n{}",
+                first.set,
+                first.uid,
+                first.live,
+                first.bound,
+                first.history.join("\n"),
+            );
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! DELETE: preconditions, grace, finalizers, and what the client gets back.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{
+    jobs::Job,
+    kinds::{Kind, NAMESPACES, PODS},
+    object,
+    request::ApiRequest,
+    status::Status,
+    store::State,
+};
+
+/// The finalizer behind propagation policy Orphan.
+pub const ORPHAN: &str = "orphan";
+/// The finalizer behind propagation policy Foreground.
+pub const FOREGROUND: &str = "foregroundDeletion";
+
+/// What a DELETE asks for beside the name.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    /// UID that the object must have.
+    pub uid: Option<String>,
+    /// resourceVersion that the object must have.
+    pub resource_version: Option<String>,
+    /// Seconds that a pod may take; none for the pod's own.
+    pub grace_period: Option<i64>,
+    /// Propagation policy; none for Background.
+    pub propagation: Option<String>,
+}
+
+impl DeleteOptions {
+    /// From the body of a DELETE, or from its query if it has none.
+    fn from_request(request: &ApiRequest) -> Result<Self, Status> {
+        let body = &request.body;
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let query = |name: &str| Some(request.query(name).to_owned()).filter(|v| !v.is_empty());
+        let options = Self {
+            uid: text(&body["preconditions"]["uid"]),
+            resource_version: text(&body["preconditions"]["resourceVersion"]),
+            grace_period: body["gracePeriodSeconds"]
+                .as_i64()
+                .or_else(|| query("gracePeriodSeconds")?.parse().ok()),
+            propagation: text(&body["propagationPolicy"]).or_else(|| query("propagationPolicy")),
+        };
+        match options.propagation.as_deref() {
+            None | Some("Background" | "Foreground" | "Orphan") => Ok(options),
+            Some(other) => {
+                let why = format!(
+                    "Unsupported value: \"{other}\": supported values: \"Foreground\", \
+                     \"Background\", \"Orphan\", \"nil\""
+                );
+                let (field, cause) = ("propagationPolicy", "FieldValueNotSupported");
+                Err(Status::invalid_options("DeleteOptions", field, cause, &why))
+            }
+        }
+    }
+
+    /// A delete that hits this incarnation of the object or nothing.
+    pub fn of_uid(uid: &str) -> Self {
+        Self { uid: Some(uid.to_owned()), ..Self::default() }
+    }
+
+    fn check(&self, kind: &'static Kind, stored: &Value) -> Result<(), Status> {
+        let name = object::name(stored);
+        if let Some(uid) = self.uid.as_deref().filter(|uid| *uid != object::uid(stored)) {
+            let why = format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({}). The \
+                 object might have been deleted and then recreated",
+                object::uid(stored)
+            );
+            return Err(Status::precondition(kind, name, &why));
+        }
+        let stored_version = object::meta(stored, "resourceVersion");
+        if let Some(version) = self.resource_version.as_deref().filter(|v| *v != stored_version) {
+            let why = format!(
+                "the ResourceVersion in the precondition ({version}) does not match the \
+                 ResourceVersion in record ({stored_version}). The object might have been modified"
+            );
+            return Err(Status::precondition(kind, name, &why));
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// DELETE of one object: the answer's body.
+    pub fn delete(&mut self, request: &ApiRequest) -> Result<Value, Status> {
+        let stored = self.stored(request)?;
+        let options = DeleteOptions::from_request(request)?;
+        let kind = request.kind;
+        let last = self.delete_object(kind, &stored, &options, &request.instance)?;
+        let gone = self.by_uid(object::uid(&stored)).is_none();
+        if gone && *kind != PODS {
+            // Only kinds with graceful deletion answer with the object once it is gone.
+            let mut details = json!({
+                "name": request.name,
+                "kind": kind.plural,
+                "uid": object::uid(&stored),
+            });
+            if !kind.group.is_empty() {
+                details["group"] = kind.group.into();
+            }
+            return Ok(json!({
+                "kind": "Status",
+                "apiVersion": "v1",
+                "metadata": {},
+                "status": "Success",
+                "details": details,
+            }));
+        }
+        Ok((*last).clone())
+    }
+
+    /// Deletes an object as a client would: its last or its new state.
+    pub fn delete_object(
+        &mut self,
+        kind: &'static Kind,
+        stored: &Arc<Value>,
+        options: &DeleteOptions,
+        by: &str,
+    ) -> Result<Arc<Value>, Status> {
+        options.check(kind, stored)?;
+        if *kind == NAMESPACES {
+            return Ok(self.terminate_namespace(stored, by));
+        }
+        let grace = if *kind == PODS { pod_grace(stored, options) } else { 0 };
+        if object::is_terminating(stored) {
+            return Ok(self.delete_again(kind, stored, options, grace, by));
+        }
+        let finalizers = finalizers_after(stored, options);
+        if *kind != PODS && finalizers.is_empty() {
+            return Ok(self.remove(kind, stored, by));
+        }
+        let mut marked = (**stored).clone();
+        self.mark_deleted(&mut marked, grace);
+        object::set_finalizers(&mut marked, &finalizers);
+        let marked = self.put(kind, marked, by);
+        if grace == 0 && finalizers.is_empty() {
+            return Ok(self.remove(kind, &marked, by));
+        }
+        Ok(marked)
+    }
+
+    /// A second delete can only shorten the grace that is left.
+    fn delete_again(
+        &mut self,
+        kind: &'static Kind,
+        stored: &Arc<Value>,
+        options: &DeleteOptions,
+        grace: i64,
+        by: &str,
+    ) -> Arc<Value> {
+        let left = stored["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+        if left > 0 && (options.grace_period.is_none() || grace >= left) {
+            return Arc::clone(stored);
+        }
+        let mut marked = (**stored).clone();
+        if left > 0 {
+            let until = self.clock.rfc3339_in(grace);
+            object::meta_mut(&mut marked).insert("deletionTimestamp".to_owned(), until.into());
+            object::meta_mut(&mut marked)
+                .insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+        }
+        let marked = self.put(kind, marked, by);
+        if grace == 0 && object::finalizers(&marked).is_empty() {
+            return self.remove(kind, &marked, by);
+        }
+        marked
+    }
+
+    fn mark_deleted(&self, marked: &mut Value, grace: i64) {
+        let generation = object::generation(marked);
+        let meta = object::meta_mut(marked);
+        meta.insert("deletionTimestamp".to_owned(), self.clock.rfc3339_in(grace).into());
+        meta.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+        if generation > 0 {
+            meta.insert("generation".to_owned(), (generation + 1).into());
+        }
+    }
+
+    fn terminate_namespace(&mut self, stored: &Arc<Value>, by: &str) -> Arc<Value> {
+        if object::is_terminating(stored) {
+            return Arc::clone(stored);
+        }
+        let mut marked = (**stored).clone();
+        let now = self.clock.rfc3339();
+        object::meta_mut(&mut marked).insert("deletionTimestamp".to_owned(), now.into());
+        marked["status"]["phase"] = "Terminating".into();
+        let delay = self.settings.collect_after;
+        self.jobs.push(delay, Job::DrainNamespace(object::name(stored).to_owned()));
+        self.put(&NAMESPACES, marked, by)
+    }
+}
+
+/// Seconds of grace: none for a pod that no kubelet has, or that has finished.
+fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
+    if pod["spec"]["nodeName"].is_null() || object::is_finished(pod) {
+        return 0;
+    }
+    let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
+    match options.grace_period.unwrap_or(own) {
+        negative if negative < 0 => 1,
+        grace => grace,
+    }
+}
+
+fn finalizers_after(stored: &Value, options: &DeleteOptions) -> Vec<String> {
+    let policy = options.propagation.as_deref();
+    let kept = object::finalizers(stored).into_iter().filter(|finalizer| {
+        policy.is_none() || (*finalizer != ORPHAN && *finalizer != FOREGROUND)
+    });
+    let mut finalizers: Vec<String> = kept.map(str::to_owned).collect();
+    match policy {
+        Some("Orphan") => finalizers.push(ORPHAN.to_owned()),
+        Some("Foreground") => finalizers.push(FOREGROUND.to_owned()),
+        _ => {}
+    }
+    finalizers
+}

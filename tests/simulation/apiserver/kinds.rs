@@ -1,0 +1,127 @@
+//! The kinds that this API server serves: a table, and nothing that acts.
+
+/// One served resource.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// API version within the group.
+    pub version: &'static str,
+    /// Kind of one object.
+    pub kind: &'static str,
+    /// Resource name in paths.
+    pub plural: &'static str,
+    /// `plural.group`, as error texts name it, and the key under which objects are stored.
+    pub qualified: &'static str,
+    /// False for namespaces.
+    pub namespaced: bool,
+    /// Whether `/status` is a subresource that the main resource cannot write.
+    pub status: bool,
+    /// Served from a CustomResourceDefinition: it has no graceful deletion, and its `/status`
+    /// takes no metadata at all (not even a UID to compare with).
+    pub custom: bool,
+}
+
+/// Pods.
+pub static PODS: Kind = core("Pod", "pods", true, true);
+/// Namespaces.
+pub static NAMESPACES: Kind = core("Namespace", "namespaces", false, true);
+/// Events of the core group.
+pub static CORE_EVENTS: Kind = core("Event", "events", true, false);
+/// Events of `events.k8s.io`.
+pub static EVENTS: Kind = Kind {
+    group: "events.k8s.io",
+    qualified: "events.events.k8s.io",
+    ..core("Event", "events", true, false)
+};
+/// Leases.
+pub static LEASES: Kind = Kind {
+    group: "coordination.k8s.io",
+    qualified: "leases.coordination.k8s.io",
+    ..core("Lease", "leases", true, false)
+};
+/// The operator's first custom resource.
+pub static PODSETS: Kind = Kind {
+    group: "app.example.com",
+    version: "v1alpha1",
+    qualified: "podsets.app.example.com",
+    custom: true,
+    ..core("PodSet", "podsets", true, true)
+};
+/// The operator's second custom resource.
+pub static MYCUSTOMRESOURCES: Kind = Kind {
+    group: "poc.test.domain",
+    qualified: "mycustomresources.poc.test.domain",
+    custom: true,
+    ..core("MyCustomResource", "mycustomresources", true, true)
+};
+
+static SERVED: [&Kind; 7] = [
+    &PODS,
+    &NAMESPACES,
+    &CORE_EVENTS,
+    &EVENTS,
+    &LEASES,
+    &PODSETS,
+    &MYCUSTOMRESOURCES,
+];
+
+const fn core(
+    kind: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+    status: bool,
+) -> Kind {
+    Kind {
+        group: "",
+        version: "v1",
+        kind,
+        plural,
+        qualified: plural,
+        namespaced,
+        status,
+        custom: false,
+    }
+}
+
+impl Kind {
+    /// The kind that a path names, if it is served.
+    pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Self> {
+        SERVED
+            .iter()
+            .copied()
+            .find(|k| k.group == group && k.version == version && k.plural == plural)
+    }
+
+    /// The kind of a stored object, by what the object says of itself.
+    pub fn of_object(group: &str, version: &str, kind: &str) -> &'static Self {
+        SERVED
+            .iter()
+            .copied()
+            .find(|k| k.group == group && k.version == version && k.kind == kind)
+            .expect("only served kinds are stored")
+    }
+
+    /// Whether any kind of this group and version is served.
+    pub fn group_served(group: &str, version: &str) -> bool {
+        SERVED.iter().any(|k| k.group == group && k.version == version)
+    }
+
+    /// `group/version`, as `apiVersion` holds it.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// `Kind.group`, as texts of validation name it.
+    pub fn qualified_kind(&self) -> String {
+        if self.group.is_empty() {
+            self.kind.to_owned()
+        } else {
+            format!("{}.{}", self.kind, self.group)
+        }
+    }
+}

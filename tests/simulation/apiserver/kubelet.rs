@@ -1,0 +1,255 @@
+//! The scheduler and the kubelets: what becomes of a pod once it is stored, by a script that a test
+//! chooses for each pod. They see pods through the store and write through it, as `scheduler` and
+//! `kubelet`.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{
+    delete::DeleteOptions,
+    jobs::Job,
+    kinds::PODS,
+    object,
+    store::{Change, ChangeKind, State},
+};
+
+const SCHEDULER: &str = "scheduler";
+const KUBELET: &str = "kubelet";
+
+/// The life of one pod. Each step counts from the one before; `None` never comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodScript {
+    /// From creation to having a node.
+    pub bound_after: Option<Duration>,
+    /// From having a node to `Running`.
+    pub running_after: Option<Duration>,
+    /// From `Running` to ready.
+    pub ready_after: Option<Duration>,
+    /// From `Running` to the end, and whether that is a success.
+    pub ends_after: Option<(Duration, bool)>,
+    /// From the deletionTimestamp to being gone; `None` hangs in termination for ever.
+    pub gone_after: Option<Duration>,
+}
+
+impl Default for PodScript {
+    fn default() -> Self {
+        Self {
+            bound_after: Some(Duration::from_millis(20)),
+            running_after: Some(Duration::from_millis(500)),
+            ready_after: Some(Duration::ZERO),
+            ends_after: None,
+            gone_after: Some(Duration::from_secs(1)),
+        }
+    }
+}
+
+impl PodScript {
+    /// Stays Pending for ever, without a node.
+    pub fn unschedulable() -> Self {
+        Self { bound_after: None, ..Self::default() }
+    }
+
+    /// Runs, and is never ready.
+    pub fn never_ready() -> Self {
+        Self { ready_after: None, ..Self::default() }
+    }
+
+    /// Runs for this long, then fails.
+    pub fn fails_after(running: Duration) -> Self {
+        Self { ends_after: Some((running, false)), ..Self::default() }
+    }
+
+    /// Runs for this long, then succeeds.
+    pub fn succeeds_after(running: Duration) -> Self {
+        Self { ends_after: Some((running, true)), ..Self::default() }
+    }
+
+    /// Takes this long to go once it is deleted.
+    pub fn gone_after(self, terminating: Duration) -> Self {
+        Self { gone_after: Some(terminating), ..self }
+    }
+
+    /// Never goes once it is deleted.
+    pub fn hangs_in_termination(self) -> Self {
+        Self { gone_after: None, ..self }
+    }
+}
+
+/// Chooses a pod's script by the pod.
+pub type Director = Arc<dyn Fn(&Value) -> PodScript + Send + Sync>;
+
+/// The nodes and what they do with pods.
+pub struct Kubelet {
+    /// Chooses the script of each pod, at each of its steps.
+    pub director: Director,
+    /// Number of nodes; pods go round.
+    pub nodes: u64,
+    bound: u64,
+}
+
+impl Default for Kubelet {
+    fn default() -> Self {
+        Self { director: Arc::new(|_| PodScript::default()), nodes: 3, bound: 0 }
+    }
+}
+
+impl State {
+    /// Called with every change: queues what a new or a terminating pod needs.
+    pub fn kubelet_sees(&mut self, change: &Change) {
+        if *change.kind != PODS || change.change == ChangeKind::Deleted {
+            return;
+        }
+        let pod = &change.object;
+        let script = (self.kubelet.director)(pod);
+        let uid = object::uid(pod).to_owned();
+        if change.change == ChangeKind::Added {
+            if let Some(delay) = script.bound_after {
+                self.jobs.push(delay, Job::Bind(uid));
+            }
+            return;
+        }
+        let was_terminating = change.before.as_ref().is_some_and(|b| object::is_terminating(b));
+        let on_a_node = !pod["spec"]["nodeName"].is_null();
+        if object::is_terminating(pod)
+            && !was_terminating
+            && on_a_node
+            && let Some(delay) = script.gone_after
+        {
+            self.jobs.push(delay, Job::Vanish(uid));
+        }
+    }
+
+    /// The scheduler binds the pod to a node.
+    pub fn bind(&mut self, uid: &str) {
+        let now = self.clock.rfc3339();
+        let node = format!("node-{}", self.kubelet.bound % self.kubelet.nodes.max(1));
+        let bound = self.change_pod(uid, SCHEDULER, |pod| {
+            pod["spec"]["nodeName"] = node.into();
+            object::set_condition(pod, pod_condition("PodScheduled", "True", &now));
+        });
+        if let Some(pod) = bound {
+            self.kubelet.bound += 1;
+            if let Some(delay) = (self.kubelet.director)(&pod).running_after {
+                self.jobs.push(delay, Job::Run(uid.to_owned()));
+            }
+        }
+    }
+
+    /// The kubelet reports `Running`, and ready at once where the script has no wait between.
+    pub fn run_pod(&mut self, uid: &str) {
+        let now = self.clock.rfc3339();
+        let Some(pod) = self.by_uid(uid).cloned() else { return };
+        let script = (self.kubelet.director)(&pod);
+        let ready = script.ready_after == Some(Duration::ZERO);
+        let running = self.change_pod(uid, KUBELET, |pod| {
+            let statuses = container_statuses(pod, ready, &json!({ "running": { "startedAt": now } }));
+            pod["status"]["phase"] = "Running".into();
+            pod["status"]["startTime"] = now.as_str().into();
+            pod["status"]["containerStatuses"] = statuses;
+            report_ready(pod, ready, &now);
+        });
+        if running.is_none() {
+            return;
+        }
+        if let Some(delay) = script.ready_after.filter(|_| !ready) {
+            self.jobs.push(delay, Job::BecomeReady(uid.to_owned()));
+        }
+        if let Some((delay, success)) = script.ends_after {
+            self.jobs.push(delay, Job::Finish(uid.to_owned(), success));
+        }
+    }
+
+    /// The kubelet reports the pod ready.
+    pub fn ready_pod(&mut self, uid: &str) {
+        self.set_ready(uid, true);
+    }
+
+    /// The kubelet reports a running pod as ready or not.
+    pub fn set_ready(&mut self, uid: &str, ready: bool) {
+        let now = self.clock.rfc3339();
+        self.change_pod(uid, KUBELET, |pod| {
+            if object::phase(pod) == "Running" {
+                let state = pod["status"]["containerStatuses"][0]["state"].clone();
+                pod["status"]["containerStatuses"] = container_statuses(pod, ready, &state);
+                report_ready(pod, ready, &now);
+            }
+        });
+    }
+
+    /// The container ends, and with it the pod.
+    pub fn finish_pod(&mut self, uid: &str, success: bool) {
+        let now = self.clock.rfc3339();
+        let (phase, exit_code, reason) =
+            if success { ("Succeeded", 0, "Completed") } else { ("Failed", 1, "Error") };
+        self.change_pod(uid, KUBELET, |pod| {
+            let started = pod["status"]["startTime"].clone();
+            let state = json!({ "terminated": {
+                "exitCode": exit_code, "reason": reason, "startedAt": started, "finishedAt": now,
+            }});
+            pod["status"]["phase"] = phase.into();
+            pod["status"]["containerStatuses"] = container_statuses(pod, false, &state);
+            report_ready(pod, false, &now);
+        });
+    }
+
+    /// The kubelet is done with a terminating pod: a delete without grace, as kubelets do it.
+    pub fn vanish_pod(&mut self, uid: &str) {
+        let Some(pod) = self.by_uid(uid).cloned().filter(|pod| object::is_terminating(pod)) else {
+            return;
+        };
+        let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::of_uid(uid) };
+        let deleted = self.delete_object(&PODS, &pod, &options, KUBELET);
+        debug_assert!(deleted.is_ok(), "a delete of the stored UID is never refused");
+    }
+
+    /// Changes a stored pod that has not finished; none if there is none.
+    fn change_pod(
+        &mut self,
+        uid: &str,
+        by: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Option<Arc<Value>> {
+        let stored = self.by_uid(uid).cloned()?;
+        if object::is_finished(&stored) {
+            return None;
+        }
+        let mut pod = (*stored).clone();
+        change(&mut pod);
+        Some(self.put(&PODS, pod, by))
+    }
+}
+
+fn pod_condition(kind: &str, status: &str, now: &str) -> Value {
+    json!({ "type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": now })
+}
+
+fn report_ready(pod: &mut Value, ready: bool, now: &str) {
+    let status = if ready { "True" } else { "False" };
+    for kind in ["Initialized", "ContainersReady", "Ready"] {
+        let status = if kind == "Initialized" { "True" } else { status };
+        let same = object::condition(pod, kind).is_some_and(|c| c["status"] == status);
+        if !same {
+            object::set_condition(pod, pod_condition(kind, status, now));
+        }
+    }
+}
+
+fn container_statuses(pod: &Value, ready: bool, state: &Value) -> Value {
+    let containers = pod["spec"]["containers"].as_array().map_or(&[][..], Vec::as_slice);
+    let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
+    containers
+        .iter()
+        .map(|container| {
+            json!({
+                "name": container["name"],
+                "image": container["image"],
+                "imageID": "",
+                "ready": ready,
+                "started": ready,
+                "restartCount": restarts.as_i64().unwrap_or(0),
+                "state": state,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,121 @@
+//! An API server in the process: a [`tower::Service`] that [`kube::Client`] takes for a cluster.
+//!
+//! It is faithful where an operator can tell the difference: resourceVersions and preconditions,
+//! selectors, watches, deletion with grace, server-side apply of a status, admission, garbage
+//! collection, a scheduler and kubelets; and it can misbehave on demand, as networks and busy
+//! servers do. Everything runs on one thread and on tokio's clock, so that a paused clock and a seed
+//! make every run repeat.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `store` | objects, resourceVersions, history: the only place where anything changes |
+//! | `request`, `service` | from HTTP to a verb, through the faults, and back |
+//! | `read`, `write`, `delete`, `apply`, `admission` | the verbs and what may refuse them |
+//! | `watch` | streams of changes |
+//! | `jobs`, `kubelet`, `gc` | the cluster's own controllers |
+//! | `faults`, `log` | what goes wrong, and what happened |
+//! | `promise` | never more than N, checked at every change |
+//! | `verbs`, `control` | what tests say and ask |
+
+mod admission;
+mod apply;
+mod clock;
+mod control;
+mod delete;
+mod faults;
+mod gc;
+mod jobs;
+mod kinds;
+mod kubelet;
+mod log;
+pub mod object;
+mod promise;
+mod read;
+mod request;
+mod selector;
+mod service;
+mod status;
+mod store;
+mod verbs;
+mod watch;
+mod write;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch::{Receiver, Sender};
+
+pub use self::{
+    faults::{Fault, Requests},
+    kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
+    kubelet::PodScript,
+    request::Verb,
+    service::Connection,
+    status::Status,
+    store::{Change, ChangeKind, Settings, State},
+};
+
+/// An API server; clones are the same server.
+#[derive(Clone)]
+pub struct ApiServer {
+    shared: Arc<Shared>,
+}
+
+/// What all clones, clients and tasks share.
+pub struct Shared {
+    state: Mutex<State>,
+    changes: Sender<u64>,
+}
+
+impl Shared {
+    /// Acts on the state. Never held across an await, so the lock is never contended.
+    pub fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        // A panic of a test's own closure leaves the state as good as it was.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        act(&mut state)
+    }
+
+    /// Wakes whoever waits for a change.
+    pub fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+impl ApiServer {
+    /// A cluster with the namespaces `default` and `kube-system` and no pods. All chance in it
+    /// follows from `seed`. Needs a tokio runtime; time is that runtime's.
+    pub fn new(seed: u64) -> Self {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::new(seed)),
+            changes: Sender::new(0),
+        });
+        let wake = shared.with(|state| state.jobs.wake());
+        tokio::spawn(jobs::drive(Arc::downgrade(&shared), wake));
+        Self { shared }
+    }
+
+    /// A client of its own for `instance`, whose name faults and log use.
+    pub fn client(&self, instance: &str) -> kube::Client {
+        kube::Client::new(self.connection(instance), "default")
+    }
+
+    /// The connection beneath such a client, for an operator that puts layers of its own around it.
+    pub fn connection(&self, instance: &str) -> Connection {
+        Connection::new(self.clone(), instance)
+    }
+
+    /// Looks at the state, or sets what no waiting test looks at.
+    pub fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        self.shared.with(look)
+    }
+
+    /// Changes the state and wakes whoever waits for a change.
+    pub fn act<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let result = self.shared.with(act);
+        self.shared.changed();
+        result
+    }
+
+    fn changes(&self) -> Receiver<u64> {
+        self.shared.changes.subscribe()
+    }
+}

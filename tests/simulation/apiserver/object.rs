@@ -1,0 +1,108 @@
+//! Small readers of objects kept as JSON. Pure; shared by every part of the API server and by tests.
+
+use serde_json::{Map, Value, json};
+
+/// `metadata.<field>` as text, empty if absent.
+pub fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+/// `metadata.name`.
+pub fn name(object: &Value) -> &str {
+    meta(object, "name")
+}
+
+/// `metadata.namespace`, empty if cluster-scoped.
+pub fn namespace(object: &Value) -> &str {
+    meta(object, "namespace")
+}
+
+/// `metadata.uid`.
+pub fn uid(object: &Value) -> &str {
+    meta(object, "uid")
+}
+
+/// `metadata.resourceVersion` as the number it is.
+pub fn resource_version(object: &Value) -> u64 {
+    meta(object, "resourceVersion").parse().unwrap_or(0)
+}
+
+/// `metadata.generation`, 0 if absent.
+pub fn generation(object: &Value) -> i64 {
+    object["metadata"]["generation"].as_i64().unwrap_or(0)
+}
+
+/// Whether `metadata.deletionTimestamp` is set.
+pub fn is_terminating(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// `status.phase`, empty if absent.
+pub fn phase(object: &Value) -> &str {
+    object["status"]["phase"].as_str().unwrap_or_default()
+}
+
+/// Whether a pod has run to its end.
+pub fn is_finished(pod: &Value) -> bool {
+    matches!(phase(pod), "Failed" | "Succeeded")
+}
+
+/// *Live* as the promise of the operator counts it: not terminating and not finished.
+pub fn is_live(pod: &Value) -> bool {
+    !is_terminating(pod) && !is_finished(pod)
+}
+
+/// Whether the condition `Ready` of an object is True.
+pub fn is_ready(object: &Value) -> bool {
+    condition(object, "Ready").is_some_and(|c| c["status"] == "True")
+}
+
+/// The status condition of this type.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == kind)
+}
+
+/// UID of the controller among the owner references.
+pub fn controller_uid(object: &Value) -> Option<&str> {
+    owners(object).iter().find(|r| r["controller"] == true)?["uid"].as_str()
+}
+
+/// Owner references, none if absent.
+pub fn owners(object: &Value) -> &[Value] {
+    object["metadata"]["ownerReferences"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Finalizers, none if absent.
+pub fn finalizers(object: &Value) -> Vec<&str> {
+    let list = object["metadata"]["finalizers"].as_array().map_or(&[][..], Vec::as_slice);
+    list.iter().filter_map(Value::as_str).collect()
+}
+
+/// `metadata` as a map that can be written.
+pub fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
+    if !object["metadata"].is_object() {
+        object["metadata"] = json!({});
+    }
+    object["metadata"].as_object_mut().expect("made an object just above")
+}
+
+/// Sets the finalizers; an empty list is no list, as the real server stores it.
+pub fn set_finalizers(object: &mut Value, finalizers: &[String]) {
+    if finalizers.is_empty() {
+        meta_mut(object).remove("finalizers");
+    } else {
+        meta_mut(object).insert("finalizers".to_owned(), json!(finalizers));
+    }
+}
+
+/// Puts a condition into `status.conditions`, in place of the one of its type.
+pub fn set_condition(object: &mut Value, condition: Value) {
+    if !object["status"]["conditions"].is_array() {
+        object["status"]["conditions"] = json!([]);
+    }
+    let list = object["status"]["conditions"].as_array_mut().expect("made an array just above");
+    match list.iter_mut().find(|c| c["type"] == condition["type"]) {
+        Some(old) => *old = condition,
+        None => list.push(condition),
+    }
+}

@@ -1,0 +1,132 @@
+//! The checker of the promise "never more than N", fed with every change of the store.
+//!
+//! For each PodSet: live pods ≤ the largest `spec.replicas` among the generations from
+//! `status.observedGeneration` (absent: the first) to `metadata.generation`; for a set that is
+//! gone, what held last. Reads changes; changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{
+    kinds::{PODS, PODSETS},
+    object,
+    store::{Change, ChangeKind},
+};
+
+/// How many changes of a set its history keeps.
+const HISTORY: usize = 30;
+
+/// A moment at which a set had too many live pods.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// UID of the set.
+    pub uid: String,
+    /// Namespace and name of the set.
+    pub set: String,
+    /// Live pods, more than `bound`.
+    pub live: usize,
+    /// Live pods allowed.
+    pub bound: usize,
+    /// The last changes of the set and its pods, the violating one at the end.
+    pub history: Vec<String>,
+}
+
+/// What is known of one set.
+#[derive(Debug, Default)]
+struct Watched {
+    set: String,
+    replicas: BTreeMap<i64, usize>,
+    generation: i64,
+    observed: Option<i64>,
+    live: BTreeSet<String>,
+    most_live: usize,
+    history: VecDeque<String>,
+}
+
+impl Watched {
+    /// None until the set was seen: a pod may be stored with the UID of a set that never was.
+    fn bound(&self) -> Option<usize> {
+        let first = self.replicas.keys().next()?;
+        let from = self.observed.unwrap_or(*first).min(self.generation);
+        // The generation in force at `from` may be one without a change of replicas.
+        let at_from = self.replicas.range(..=from).next_back().map(|(_, n)| *n);
+        self.replicas.range(from..).map(|(_, n)| *n).chain(at_from).max()
+    }
+}
+
+/// The checker.
+#[derive(Default)]
+pub struct Promise {
+    sets: BTreeMap<String, Watched>,
+    violations: Vec<Violation>,
+}
+
+impl Promise {
+    /// Takes in a change and checks the set that it concerns.
+    pub fn observe(&mut self, change: &Change) {
+        let uid = if *change.kind == PODSETS {
+            self.observe_set(change);
+            object::uid(&change.object).to_owned()
+        } else if *change.kind == PODS {
+            self.observe_pod(change);
+            let before = change.before.as_ref().and_then(|pod| object::controller_uid(pod));
+            match object::controller_uid(&change.object).or(before) {
+                Some(owner) => owner.to_owned(),
+                None => return,
+            }
+        } else {
+            return;
+        };
+        let watched = self.sets.entry(uid.clone()).or_default();
+        watched.history.push_back(format!("{change}: {} live", watched.live.len()));
+        if watched.history.len() > HISTORY {
+            watched.history.pop_front();
+        }
+        watched.most_live = watched.most_live.max(watched.live.len());
+        if let Some(bound) = watched.bound().filter(|bound| watched.live.len() > *bound) {
+            self.violations.push(Violation {
+                uid,
+                set: watched.set.clone(),
+                live: watched.live.len(),
+                bound,
+                history: watched.history.iter().cloned().collect(),
+            });
+        }
+    }
+
+    fn observe_set(&mut self, change: &Change) {
+        if change.change == ChangeKind::Deleted {
+            return;
+        }
+        let set = &change.object;
+        let watched = self.sets.entry(object::uid(set).to_owned()).or_default();
+        watched.set = format!("{}/{}", object::namespace(set), object::name(set));
+        watched.generation = object::generation(set);
+        watched.observed = set["status"]["observedGeneration"].as_i64();
+        let replicas = set["spec"]["replicas"].as_u64().unwrap_or(1);
+        watched.replicas.insert(watched.generation, usize::try_from(replicas).unwrap_or(usize::MAX));
+    }
+
+    fn observe_pod(&mut self, change: &Change) {
+        let pod = &change.object;
+        let uid = object::uid(pod);
+        if let Some(former) = change.before.as_ref().and_then(|pod| object::controller_uid(pod)) {
+            self.sets.entry(former.to_owned()).or_default().live.remove(uid);
+        }
+        if let Some(owner) = object::controller_uid(pod) {
+            let watched = self.sets.entry(owner.to_owned()).or_default();
+            if change.change != ChangeKind::Deleted && object::is_live(pod) {
+                watched.live.insert(uid.to_owned());
+            }
+        }
+    }
+
+    /// All violations so far.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// The most pods that a set ever had live at once.
+    pub fn most_live(&self, uid: &str) -> usize {
+        self.sets.get(uid).map_or(0, |watched| watched.most_live)
+    }
+}

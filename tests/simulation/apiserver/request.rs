@@ -1,0 +1,247 @@
+//! From an HTTP request to what it asks of the API server. Reads the request; touches nothing.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use http::{HeaderMap, Method, Request, header};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde_json::Value;
+
+use super::{kinds::Kind, status::Status};
+
+/// What a request does, in the words of RBAC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    /// Read one object.
+    Get,
+    /// Read many objects.
+    List,
+    /// Follow the changes of many objects.
+    Watch,
+    /// POST.
+    Create,
+    /// PUT.
+    Update,
+    /// PATCH, of any kind.
+    Patch,
+    /// DELETE of one object.
+    Delete,
+}
+
+impl Verb {
+    /// Whether the request can change the store.
+    pub fn mutates(self) -> bool {
+        matches!(self, Self::Create | Self::Update | Self::Patch | Self::Delete)
+    }
+}
+
+/// A request as the API server understands it.
+#[derive(Clone, Debug)]
+pub struct ApiRequest {
+    /// Which client sent it: the name given to [`super::ApiServer::client`].
+    pub instance: String,
+    /// Every header of the request, `user-agent` and `traceparent` among them.
+    pub headers: HeaderMap,
+    /// What it does.
+    pub verb: Verb,
+    /// The resource.
+    pub kind: &'static Kind,
+    /// Namespace; empty for all of them and for cluster-scoped resources.
+    pub namespace: String,
+    /// Name of the object: from the path, or from the body of a create.
+    pub name: String,
+    /// `status`, or empty.
+    pub subresource: String,
+    /// Path, without the query.
+    pub path: String,
+    /// Query parameters.
+    pub query: BTreeMap<String, String>,
+    /// Body, null if there is none.
+    pub body: Value,
+}
+
+/// Why a request could not be understood.
+pub enum Unreadable {
+    /// No such path: the real server answers in plain text.
+    UnknownPath,
+    /// A refusal with a Status.
+    Refused(Box<Status>),
+}
+
+impl ApiRequest {
+    /// Reads a request of the client called `instance`.
+    pub async fn read(instance: &str, request: Request<Body>) -> Result<Self, Unreadable> {
+        let (parts, body) = request.into_parts();
+        let bytes = body
+            .collect()
+            .await
+            .map_err(|e| refuse(Status::bad_request(e.to_string())))?
+            .to_bytes();
+        let body: Value = if bytes.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&bytes)
+                .map_err(|e| refuse(Status::bad_request(format!("error decoding body: {e}"))))?
+        };
+        let query = parse_query(parts.uri.query().unwrap_or_default());
+        let target = Target::parse(parts.uri.path()).ok_or(Unreadable::UnknownPath)?;
+        let watch = query.get("watch").is_some_and(|v| v == "true" || v == "1");
+        let verb = verb(&parts.method, target.name.is_empty(), watch)
+            .ok_or_else(|| refuse(Status::method_not_allowed()))?;
+        let mut name = target.name;
+        if verb == Verb::Create {
+            name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        }
+        Ok(Self {
+            instance: instance.to_owned(),
+            headers: parts.headers,
+            verb,
+            kind: target.kind,
+            namespace: target.namespace,
+            name,
+            subresource: target.subresource,
+            path: parts.uri.path().to_owned(),
+            query,
+            body,
+        })
+    }
+
+    /// The media type of the body, without its parameters.
+    pub fn content_type(&self) -> &str {
+        let value = self.header(header::CONTENT_TYPE.as_str());
+        value.split(';').next().unwrap_or_default().trim()
+    }
+
+    /// Whether the client wants metadata alone.
+    pub fn metadata_only(&self) -> bool {
+        self.header(header::ACCEPT.as_str()).contains("as=PartialObjectMetadata")
+    }
+
+    /// A header, empty if absent or not text.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
+    }
+
+    /// A query parameter, empty if absent.
+    pub fn query(&self, name: &str) -> &str {
+        self.query.get(name).map(String::as_str).unwrap_or_default()
+    }
+
+    /// A query parameter that is a flag.
+    pub fn flag(&self, name: &str) -> bool {
+        matches!(self.query(name), "true" | "1")
+    }
+
+    /// `?timeout=`: how long the client lets the server take.
+    pub fn timeout(&self) -> Option<Duration> {
+        parse_duration(self.query("timeout"))
+    }
+}
+
+fn refuse(status: Status) -> Unreadable {
+    Unreadable::Refused(Box::new(status))
+}
+
+fn verb(method: &Method, collection: bool, watch: bool) -> Option<Verb> {
+    match (method.as_str(), collection) {
+        ("GET", _) if watch => Some(Verb::Watch),
+        ("GET", true) => Some(Verb::List),
+        ("GET", false) => Some(Verb::Get),
+        ("POST", true) => Some(Verb::Create),
+        ("PUT", false) => Some(Verb::Update),
+        ("PATCH", false) => Some(Verb::Patch),
+        ("DELETE", false) => Some(Verb::Delete),
+        _ => None,
+    }
+}
+
+struct Target {
+    kind: &'static Kind,
+    namespace: String,
+    name: String,
+    subresource: String,
+}
+
+impl Target {
+    fn parse(path: &str) -> Option<Self> {
+        let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+        let (group, version, rest) = match segments.as_slice() {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return None,
+        };
+        let (namespace, rest) = match rest {
+            ["namespaces", namespace, rest @ ..] if named(group, version, rest) => {
+                (*namespace, rest)
+            }
+            rest => ("", rest),
+        };
+        let (plural, name, subresource) = match rest {
+            [plural] => (*plural, "", ""),
+            [plural, name] => (*plural, *name, ""),
+            [plural, name, subresource] => (*plural, *name, *subresource),
+            _ => return None,
+        };
+        Some(Self {
+            kind: Kind::find(group, version, plural)?,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: subresource.to_owned(),
+        })
+    }
+}
+
+/// Tells `/namespaces/x/pods` from `/namespaces/x/status`.
+fn named(group: &str, version: &str, rest: &[&str]) -> bool {
+    rest.first().is_some_and(|plural| Kind::find(group, version, plural).is_some())
+}
+
+fn parse_query(query: &str) -> BTreeMap<String, String> {
+    query
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(key), decode(value))
+        })
+        .collect()
+}
+
+/// Undoes `application/x-www-form-urlencoded`.
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let digits: Vec<u8> = rest.by_ref().take(2).collect();
+                let hex = std::str::from_utf8(&digits).ok();
+                bytes.push(hex.and_then(|h| u8::from_str_radix(h, 16).ok()).unwrap_or(b'?'));
+            }
+            other => bytes.push(other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The part of Go's duration syntax that clients send: a number and one unit, or several of them.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let letters = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let unit = match &rest[..letters] {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            _ => return None,
+        };
+        total += Duration::from_secs_f64(number * unit);
+        rest = &rest[letters..];
+    }
+    (!text.is_empty()).then_some(total)
+}

@@ -1,0 +1,229 @@
+//! Refusals, in the words of kube-apiserver 1.36 (`apimachinery/pkg/api/errors`): a client decides
+//! by code, reason and causes, and shows the text to people. Values only; nothing here acts.
+
+use serde_json::{Value, json};
+
+use super::kinds::Kind;
+
+/// A `meta/v1` Status that says no.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    /// HTTP status code.
+    pub code: u16,
+    /// Machine-readable reason; empty where the real server gives none.
+    pub reason: &'static str,
+    /// The sentence for people.
+    pub message: String,
+    /// `details`, an object or null.
+    pub details: Value,
+}
+
+impl Status {
+    /// A refusal with the reason that belongs to `code` and no more words than that.
+    pub fn of_code(code: u16) -> Self {
+        let (reason, message) = match code {
+            400 => ("BadRequest", "the server rejected our request for an unknown reason"),
+            401 => ("Unauthorized", "Unauthorized"),
+            403 => ("Forbidden", "forbidden: refused by the test"),
+            404 => ("NotFound", "the server could not find the requested resource"),
+            409 => ("Conflict", "the server reported a conflict"),
+            422 => ("Invalid", "the server rejected our request due to an error in our request"),
+            429 => (
+                "TooManyRequests",
+                "the server has received too many requests and has asked us to try again later",
+            ),
+            503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
+            504 => ("Timeout", "Timeout: request did not complete within the allotted timeout"),
+            _ => ("InternalError", "Internal error occurred: injected by the test"),
+        };
+        Self::new(code, reason, message.to_owned(), Value::Null)
+    }
+
+    fn new(code: u16, reason: &'static str, message: String, details: Value) -> Self {
+        Self { code, reason, message, details }
+    }
+
+    fn about(kind: &Kind, name: &str) -> Value {
+        let mut details = json!({ "name": name, "kind": kind.plural });
+        if !kind.group.is_empty() {
+            details["group"] = kind.group.into();
+        }
+        details
+    }
+
+    /// 404: no such object.
+    pub fn not_found(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", kind.qualified);
+        Self::new(404, "NotFound", message, Self::about(kind, name))
+    }
+
+    /// 409: the name is taken. With `generateName` in the object the real server believes that it
+    /// chose the name itself, and says so.
+    pub fn already_exists(kind: &Kind, name: &str, generated: bool, terminating: bool) -> Self {
+        let mut message = format!("{} \"{name}\" already exists", kind.qualified);
+        let mut details = Self::about(kind, name);
+        if generated {
+            message += ", the server was not able to generate a unique name for the object";
+            details["retryAfterSeconds"] = 1.into();
+        }
+        if terminating {
+            message = format!("object is being deleted: {message}");
+        }
+        Self::new(409, "AlreadyExists", message, details)
+    }
+
+    /// 409 with reason Conflict.
+    pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
+        let message =
+            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified);
+        Self::new(409, "Conflict", message, Self::about(kind, name))
+    }
+
+    /// 409: the resourceVersion that the client sent is not the stored one.
+    pub fn modified(kind: &Kind, name: &str) -> Self {
+        Self::conflict(
+            kind,
+            name,
+            "the object has been modified; please apply your changes to the latest version and \
+             try again",
+        )
+    }
+
+    /// 409: a precondition of a delete does not hold. The real server names the kind here where
+    /// it names the resource everywhere else.
+    pub fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
+        let qualified = kind.qualified_kind();
+        let mut status = Self::conflict(kind, name, why);
+        status.message = format!("Operation cannot be fulfilled on {qualified} \"{name}\": {why}");
+        status.details["kind"] = kind.kind.into();
+        status
+    }
+
+    /// 409: server-side apply without force met fields that others own.
+    pub fn apply_conflict(causes: &[(String, String)]) -> Self {
+        let lines: Vec<String> =
+            causes.iter().map(|(manager, field)| format!("conflict with \"{manager}\": {field}")).collect();
+        let count = causes.len();
+        let noun = if count == 1 { "conflict" } else { "conflicts" };
+        let message = format!("Apply failed with {count} {noun}: {}", lines.join("\n"));
+        let causes: Vec<Value> = causes
+            .iter()
+            .map(|(manager, field)| {
+                json!({
+                    "reason": "FieldManagerConflict",
+                    "message": format!("conflict with \"{manager}\""),
+                    "field": field,
+                })
+            })
+            .collect();
+        Self::new(409, "Conflict", message, json!({ "causes": causes }))
+    }
+
+    /// 422: one field is wrong. `cause` is the reason of that field's entry in `details.causes`.
+    pub fn invalid(kind: &Kind, name: &str, field: &str, cause: &str, why: &str) -> Self {
+        let qualified = kind.qualified_kind();
+        let message = format!("{qualified} \"{name}\" is invalid: {field}: {why}");
+        let mut details = json!({
+            "name": name,
+            "kind": kind.kind,
+            "causes": [{ "reason": cause, "message": why, "field": field }],
+        });
+        if !kind.group.is_empty() {
+            details["group"] = kind.group.into();
+        }
+        Self::new(422, "Invalid", message, details)
+    }
+
+    /// 422: the options of a request are wrong.
+    pub fn invalid_options(options: &str, field: &str, cause: &str, why: &str) -> Self {
+        let message = format!("{options}.meta.k8s.io \"\" is invalid: {field}: {why}");
+        let details = json!({
+            "group": "meta.k8s.io",
+            "kind": options,
+            "causes": [{ "reason": cause, "message": why, "field": field }],
+        });
+        Self::new(422, "Invalid", message, details)
+    }
+
+    /// 403, for the reason given.
+    pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!("{} \"{name}\" is forbidden: {why}", kind.qualified);
+        Self::new(403, "Forbidden", message, Self::about(kind, name))
+    }
+
+    /// 403 with cause NamespaceTerminating.
+    pub fn namespace_terminating(kind: &Kind, name: &str, namespace: &str) -> Self {
+        let why = format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        );
+        let mut status = Self::forbidden(kind, name, &why);
+        status.details["causes"] = json!([{
+            "reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"),
+            "field": "metadata.namespace",
+        }]);
+        status
+    }
+
+    /// 400, with its sentence.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message.into(), Value::Null)
+    }
+
+    /// 405: this resource does not do that.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(405, "MethodNotAllowed", message.to_owned(), json!({}))
+    }
+
+    /// 410: the resourceVersion asked for is compacted.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message.into(), Value::Null)
+    }
+
+    /// 415: a patch of a type that is not served here.
+    pub fn unsupported_media_type(content_type: &str) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format ({content_type}) - accepted media \
+             types include: application/merge-patch+json, application/apply-patch+yaml"
+        );
+        Self::new(415, "UnsupportedMediaType", message, Value::Null)
+    }
+
+    /// 504: the deadline of the request passed before it was executed.
+    pub fn timeout() -> Self {
+        let message = "Timeout: request did not complete within requested timeout - context \
+                       deadline exceeded";
+        Self::new(504, "Timeout", message.to_owned(), json!({}))
+    }
+
+    /// 504: a read asks for a resourceVersion that is not there yet.
+    pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        let details = json!({
+            "causes": [{
+                "reason": "ResourceVersionTooLarge",
+                "message": "Too large resource version",
+            }],
+            "retryAfterSeconds": 1,
+        });
+        Self::new(504, "Timeout", message, details)
+    }
+
+    /// The JSON that goes out.
+    pub fn to_value(&self) -> Value {
+        let mut value = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code,
+        });
+        if !self.details.is_null() {
+            value["details"] = self.details.clone();
+        }
+        value
+    }
+}

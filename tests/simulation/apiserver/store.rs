@@ -1,0 +1,280 @@
+//! The store: objects, one resourceVersion for all of them, and the history of every change.
+//!
+//! All changes pass through [`State::put`] and [`State::remove`], which feed the watches, the
+//! garbage collector, the kubelet and the checker of the promise. No request is read here, and no
+//! rule of a verb is known.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    admission::Admission,
+    apply::Ownership,
+    clock::{Chance, Clock},
+    faults::Faults,
+    jobs::Jobs,
+    kinds::{Kind, NAMESPACES, PODS, PODSETS},
+    kubelet::Kubelet,
+    log::RequestLog,
+    object,
+    promise::Promise,
+    watch::Watches,
+};
+
+/// Where an object is stored: qualified resource, namespace, name.
+pub type Key = (&'static str, String, String);
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It appeared.
+    Added,
+    /// It changed.
+    Modified,
+    /// It went.
+    Deleted,
+}
+
+/// One change of the store.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Virtual time since the test began.
+    pub at: Duration,
+    /// The resourceVersion that the change made.
+    pub resource_version: u64,
+    /// What happened.
+    pub change: ChangeKind,
+    /// The resource.
+    pub kind: &'static Kind,
+    /// The object after the change; for a deletion its last state, under the new resourceVersion.
+    pub object: Arc<Value>,
+    /// The object before the change.
+    pub before: Option<Arc<Value>>,
+    /// Who did it: a client's name, `user`, `kubelet`, `garbage-collector`, ….
+    pub by: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let object = &self.object;
+        let (namespace, name) = (object::namespace(object), object::name(object));
+        let at = self.at.as_secs_f64();
+        let version = self.resource_version;
+        write!(f, "{at:>10.3}s rv {version} {:?} {} ", self.change, self.kind.kind)?;
+        write!(f, "{namespace}/{name} by {}", self.by)?;
+        if *self.kind == PODSETS {
+            let (generation, replicas) = (object::generation(object), &object["spec"]["replicas"]);
+            write!(f, " (generation {generation}, replicas {replicas}, observed ")?;
+            write!(f, "{})", object["status"]["observedGeneration"])?;
+        } else if *self.kind == PODS {
+            let terminating = if object::is_terminating(object) { ", terminating" } else { "" };
+            write!(f, " ({}{terminating})", object::phase(object))?;
+        }
+        Ok(())
+    }
+}
+
+/// Settings that a test may change at any time.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// From the sending of a request to its execution.
+    pub request_latency: Duration,
+    /// From the execution of a request to the arrival of its answer.
+    pub answer_latency: Duration,
+    /// From a change to its arrival on a watch.
+    pub watch_latency: Duration,
+    /// How long the garbage collector takes to notice that an owner is gone.
+    pub collect_after: Duration,
+    /// How often an idle watch gets a bookmark.
+    pub bookmark_every: Duration,
+    /// Whether `?timeout=` keeps a late request from being executed.
+    pub honour_timeout: bool,
+    /// The largest `spec.replicas` that the PodSet CRD lets pass.
+    pub max_replicas: i64,
+    /// How old a read with `resourceVersion=0` may be, and then is.
+    pub cache_age: Duration,
+    /// Resources (qualified) whose CRD is not installed.
+    pub unserved: BTreeSet<&'static str>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            request_latency: Duration::from_millis(1),
+            answer_latency: Duration::from_millis(1),
+            watch_latency: Duration::from_millis(2),
+            collect_after: Duration::from_millis(50),
+            bookmark_every: Duration::from_secs(60),
+            honour_timeout: true,
+            max_replicas: 10,
+            cache_age: Duration::ZERO,
+            unserved: BTreeSet::new(),
+        }
+    }
+}
+
+/// Everything the cluster is.
+pub struct State {
+    pub clock: Clock,
+    pub chance: Chance,
+    pub settings: Settings,
+    pub objects: BTreeMap<Key, Arc<Value>>,
+    pub keys_by_uid: BTreeMap<String, Key>,
+    pub resource_version: u64,
+    /// Watches and lists from before this resourceVersion are answered with 410.
+    pub compacted: u64,
+    pub history: Vec<Change>,
+    pub watches: Watches,
+    pub faults: Faults,
+    pub log: RequestLog,
+    pub jobs: Jobs,
+    pub admission: Admission,
+    pub kubelet: Kubelet,
+    pub ownership: Ownership,
+    pub promise: Promise,
+}
+
+impl State {
+    /// An empty cluster with the namespaces that every cluster has.
+    pub fn new(seed: u64) -> Self {
+        let mut state = Self {
+            clock: Clock::start(),
+            chance: Chance::from_seed(seed),
+            settings: Settings::default(),
+            objects: BTreeMap::new(),
+            keys_by_uid: BTreeMap::new(),
+            // Not 0: to a client, resourceVersion 0 means "any".
+            resource_version: 1,
+            compacted: 0,
+            history: Vec::new(),
+            watches: Watches::default(),
+            faults: Faults::default(),
+            log: RequestLog::default(),
+            jobs: Jobs::default(),
+            admission: Admission::default(),
+            kubelet: Kubelet::default(),
+            ownership: Ownership::default(),
+            promise: Promise::default(),
+        };
+        for namespace in ["default", "kube-system"] {
+            state.ensure_namespace(namespace);
+        }
+        state
+    }
+
+    /// Makes a namespace that is not there yet.
+    pub fn ensure_namespace(&mut self, name: &str) {
+        if self.get(&NAMESPACES, "", name).is_some() {
+            return;
+        }
+        let namespace = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": name,
+                "uid": self.chance.uid(),
+                "creationTimestamp": self.clock.rfc3339(),
+                "labels": { "kubernetes.io/metadata.name": name },
+            },
+            "spec": { "finalizers": ["kubernetes"] },
+            "status": { "phase": "Active" },
+        });
+        self.put(&NAMESPACES, namespace, "user");
+    }
+
+    /// The stored object.
+    pub fn get(&self, kind: &'static Kind, namespace: &str, name: &str) -> Option<&Arc<Value>> {
+        self.objects.get(&key(kind, namespace, name))
+    }
+
+    /// All objects of a kind, in a namespace or (if empty) everywhere, in the order of their keys.
+    pub fn of_kind(
+        &self,
+        kind: &'static Kind,
+        namespace: &str,
+    ) -> impl Iterator<Item = &Arc<Value>> {
+        self.objects
+            .range(key(kind, namespace, "")..)
+            .take_while(move |(k, _)| k.0 == kind.qualified)
+            .filter(move |(k, _)| namespace.is_empty() || k.1 == namespace)
+            .map(|(_, object)| object)
+    }
+
+    /// The object with this UID, whatever its kind.
+    pub fn by_uid(&self, uid: &str) -> Option<&Arc<Value>> {
+        self.objects.get(self.keys_by_uid.get(uid)?)
+    }
+
+    /// Stores an object under its next resourceVersion; an object equal to the stored one changes
+    /// nothing, as in the real server.
+    pub fn put(&mut self, kind: &'static Kind, mut object: Value, by: &str) -> Arc<Value> {
+        let key = key(kind, object::namespace(&object), object::name(&object));
+        let before = self.objects.get(&key).cloned();
+        if let Some(stored) = &before {
+            let version = object::meta(stored, "resourceVersion").to_owned();
+            object::meta_mut(&mut object).insert("resourceVersion".to_owned(), version.into());
+            if **stored == object {
+                return Arc::clone(stored);
+            }
+        }
+        let object = self.version(object);
+        self.keys_by_uid.insert(object::uid(&object).to_owned(), key.clone());
+        self.objects.insert(key, Arc::clone(&object));
+        let change = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+        self.record(kind, change, Arc::clone(&object), before, by);
+        object
+    }
+
+    /// Takes an object out of the store. Its last state gets the resourceVersion of the deletion.
+    pub fn remove(&mut self, kind: &'static Kind, stored: &Value, by: &str) -> Arc<Value> {
+        let key = key(kind, object::namespace(stored), object::name(stored));
+        let before = self.objects.remove(&key);
+        let last = self.version(stored.clone());
+        self.keys_by_uid.remove(object::uid(stored));
+        self.ownership.forget(object::uid(stored));
+        self.record(kind, ChangeKind::Deleted, Arc::clone(&last), before, by);
+        last
+    }
+
+    fn version(&mut self, mut object: Value) -> Arc<Value> {
+        self.resource_version += 1;
+        let version = self.resource_version.to_string();
+        object::meta_mut(&mut object).insert("resourceVersion".to_owned(), version.into());
+        Arc::new(object)
+    }
+
+    fn record(
+        &mut self,
+        kind: &'static Kind,
+        change: ChangeKind,
+        object: Arc<Value>,
+        before: Option<Arc<Value>>,
+        by: &str,
+    ) {
+        let change = Change {
+            at: self.clock.elapsed(),
+            resource_version: self.resource_version,
+            change,
+            kind,
+            object,
+            before,
+            by: by.to_owned(),
+        };
+        self.promise.observe(&change);
+        self.watch_change(&change);
+        self.kubelet_sees(&change);
+        self.collector_sees(&change);
+        self.history.push(change);
+    }
+}
+
+/// The key of an object.
+pub fn key(kind: &'static Kind, namespace: &str, name: &str) -> Key {
+    (kind.qualified, namespace.to_owned(), name.to_owned())
+}

@@ -1,0 +1,261 @@
+//! POST, PUT and merge PATCH: how a write becomes an object. Ends in [`State::put`]; deletes and
+//! server-side apply have files of their own.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{
+    admission::set_defaults,
+    apply::MERGE_PATCH,
+    kinds::{Kind, PODS},
+    object,
+    request::ApiRequest,
+    status::Status,
+    store::State,
+};
+
+/// Generated names are cut so that base and suffix make at most 63 characters.
+const LONGEST_GENERATED_BASE: usize = 58;
+
+impl State {
+    /// POST.
+    pub fn create(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+        let kind = request.kind;
+        let mut new = request.body.clone();
+        self.create_object(kind, &request.namespace, &mut new, &request.instance)
+    }
+
+    /// Creates an object as a client would: admission and all.
+    pub fn create_object(
+        &mut self,
+        kind: &'static Kind,
+        namespace: &str,
+        new: &mut Value,
+        by: &str,
+    ) -> Result<Arc<Value>, Status> {
+        check_namespace(new, namespace)?;
+        let generate = object::meta(new, "generateName").to_owned();
+        if object::name(new).is_empty() && !generate.is_empty() {
+            let base: String = generate.chars().take(LONGEST_GENERATED_BASE).collect();
+            let name = format!("{base}{}", self.chance.name_suffix());
+            object::meta_mut(new).insert("name".to_owned(), name.into());
+        }
+        if kind.namespaced {
+            object::meta_mut(new).insert("namespace".to_owned(), namespace.into());
+        }
+        set_defaults(kind, new);
+        self.prepare_for_create(kind, new);
+        self.admit_create(kind, namespace, new)?;
+        let name = object::name(new);
+        if let Some(existing) = self.get(kind, namespace, name) {
+            let terminating = object::is_terminating(existing);
+            return Err(Status::already_exists(kind, name, !generate.is_empty(), terminating));
+        }
+        Ok(self.put(kind, new.clone(), by))
+    }
+
+    fn prepare_for_create(&mut self, kind: &'static Kind, new: &mut Value) {
+        if kind.status {
+            new.as_object_mut().map(|map| map.remove("status"));
+        }
+        if *kind == PODS {
+            new["status"] = json!({ "phase": "Pending", "qosClass": "BestEffort" });
+        }
+        let (uid, now) = (self.chance.uid(), self.clock.rfc3339());
+        let meta = object::meta_mut(new);
+        for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            meta.remove(field);
+        }
+        meta.insert("uid".to_owned(), uid.into());
+        meta.insert("creationTimestamp".to_owned(), now.into());
+        if kind.custom || *kind == PODS {
+            meta.insert("generation".to_owned(), 1.into());
+        }
+    }
+
+    /// PUT, of the object or of its status.
+    pub fn update(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+        let (kind, name) = (request.kind, request.name.as_str());
+        let stored = self.stored(request)?;
+        let new = request.body.clone();
+        check_namespace(&new, &request.namespace)?;
+        if object::name(&new) != name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({}) does not match the name on the URL ({name})",
+                object::name(&new)
+            )));
+        }
+        let uid = object::uid(&new);
+        if !uid.is_empty() && uid != object::uid(&stored) {
+            return Err(Status::conflict(kind, name, &uid_mismatch(request, uid, &stored)));
+        }
+        let version = object::meta(&new, "resourceVersion");
+        if version.is_empty() && kind.custom {
+            let why = "Invalid value: 0: must be specified for an update";
+            let field = "metadata.resourceVersion";
+            return Err(Status::invalid(kind, name, field, "FieldValueInvalid", why));
+        }
+        if !version.is_empty() && version != object::meta(&stored, "resourceVersion") {
+            return Err(Status::modified(kind, name));
+        }
+        self.replace(kind, &request.subresource, &stored, new, &request.instance)
+    }
+
+    /// PATCH with a JSON merge patch, of the object or of its status.
+    pub fn merge_patch(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+        let (kind, name) = (request.kind, request.name.as_str());
+        let stored = self.stored(request)?;
+        let mut new = (*stored).clone();
+        merge(&mut new, &request.body);
+        if object::meta(&new, "resourceVersion") != object::meta(&stored, "resourceVersion") {
+            return Err(Status::modified(kind, name));
+        }
+        let uid = object::uid(&new);
+        // The status of a custom resource takes no metadata: a foreign UID there goes unnoticed.
+        let looked_at = !(kind.custom && request.subresource == "status");
+        if looked_at && uid != object::uid(&stored) {
+            let why = format!("Invalid value: \"{uid}\": field is immutable");
+            return Err(Status::invalid(kind, name, "metadata.uid", "FieldValueInvalid", &why));
+        }
+        self.replace(kind, &request.subresource, &stored, new, &request.instance)
+    }
+
+    /// PATCH by its content type.
+    pub fn patch(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+        match request.content_type() {
+            MERGE_PATCH => self.merge_patch(request),
+            "application/apply-patch+yaml" => self.apply(request),
+            other => Err(Status::unsupported_media_type(other)),
+        }
+    }
+
+    /// The object that a request is about.
+    pub fn stored(&self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+        self.get(request.kind, &request.namespace, &request.name)
+            .cloned()
+            .ok_or_else(|| Status::not_found(request.kind, &request.name))
+    }
+
+    /// Stores `new` in place of `stored`, with what a write to this path may not touch kept.
+    pub fn replace(
+        &mut self,
+        kind: &'static Kind,
+        subresource: &str,
+        stored: &Arc<Value>,
+        new: Value,
+        by: &str,
+    ) -> Result<Arc<Value>, Status> {
+        let mut new = if subresource == "status" {
+            let mut with_status = (**stored).clone();
+            with_status["status"] = new["status"].clone();
+            with_status
+        } else {
+            keep_system_fields(kind, stored, new)
+        };
+        if new["status"].is_null() {
+            new.as_object_mut().map(|map| map.remove("status"));
+        }
+        set_defaults(kind, &mut new);
+        let respecified = without_metadata(&new) != without_metadata(stored);
+        if kind.custom && subresource.is_empty() && respecified {
+            let next = object::generation(stored) + 1;
+            object::meta_mut(&mut new).insert("generation".to_owned(), next.into());
+        }
+        self.validate(kind, &new)?;
+        let gone = object::is_terminating(&new)
+            && object::finalizers(&new).is_empty()
+            && !object::finalizers(stored).is_empty()
+            && new["metadata"]["deletionGracePeriodSeconds"] == 0;
+        if gone {
+            return Ok(self.remove(kind, &new, by));
+        }
+        Ok(self.put(kind, new, by))
+    }
+}
+
+/// RFC 7386.
+pub fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let map = target.as_object_mut().expect("made an object just above");
+    for (field, value) in patch {
+        if value.is_null() {
+            map.remove(field);
+        } else {
+            merge(map.entry(field).or_insert(Value::Null), value);
+        }
+    }
+}
+
+fn check_namespace(new: &Value, namespace: &str) -> Result<(), Status> {
+    let written = object::namespace(new);
+    if written.is_empty() || written == namespace {
+        return Ok(());
+    }
+    Err(Status::bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request",
+    ))
+}
+
+fn uid_mismatch(request: &ApiRequest, uid: &str, stored: &Value) -> String {
+    let kind = request.kind;
+    let key = match kind.group {
+        "" => format!("/registry/{}/{}/{}", kind.plural, request.namespace, request.name),
+        group => format!("/registry/{group}/{}/{}/{}", kind.plural, request.namespace, request.name),
+    };
+    format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, \
+         AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: \
+         {}",
+        object::uid(stored)
+    )
+}
+
+/// What no update of the main resource can change: identity, times, generation, and the status
+/// where that has a path of its own.
+fn keep_system_fields(kind: &'static Kind, stored: &Value, mut new: Value) -> Value {
+    const SYSTEM: [&str; 7] = [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ];
+    for field in SYSTEM {
+        match &stored["metadata"][field] {
+            Value::Null => object::meta_mut(&mut new).remove(field),
+            value => object::meta_mut(&mut new).insert(field.to_owned(), value.clone()),
+        };
+    }
+    for list in ["labels", "annotations", "ownerReferences", "finalizers"] {
+        let empty = match &new["metadata"][list] {
+            Value::Object(map) => map.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Null => true,
+            _ => false,
+        };
+        if empty {
+            object::meta_mut(&mut new).remove(list);
+        }
+    }
+    if kind.status {
+        new["status"] = stored["status"].clone();
+    }
+    new
+}
+
+fn without_metadata(object: &Value) -> Value {
+    let mut copy = object.clone();
+    if let Some(map) = copy.as_object_mut() {
+        map.remove("metadata");
+    }
+    copy
+}

@@ -1,0 +1,158 @@
+//! Create, get, update: names, versions, refusals.
+
+use kube::{
+    ResourceExt,
+    api::{Api, DynamicObject, PostParams},
+};
+use serde_json::json;
+
+use super::{pod, pods, podset, podsets, refusal};
+use crate::apiserver::ApiServer;
+
+#[tokio::test(start_paused = true)]
+async fn a_create_sets_the_system_fields() {
+    let server = ApiServer::new(1);
+    let created = pods(&server).create(&PostParams::default(), &pod(json!({ "name": "a" }))).await;
+    let created = created.expect("created");
+    assert_eq!(created.metadata.generation, Some(1));
+    assert_eq!(created.uid().expect("a uid").len(), 36);
+    let time = created.metadata.creation_timestamp.expect("a time").0;
+    assert_eq!(time.to_string(), "2026-01-01T00:00:00Z");
+    assert_eq!(created.status.expect("a status").phase.as_deref(), Some("Pending"));
+    let stored = pods(&server).get("a").await.expect("stored");
+    assert_eq!(stored.metadata.resource_version, created.metadata.resource_version);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_wins_over_generate_name() {
+    let server = ApiServer::new(1);
+    let pods = pods(&server);
+    let named = pod(json!({ "name": "web-1", "generateName": "web-" }));
+    let created = pods.create(&PostParams::default(), &named).await.expect("created");
+    assert_eq!(created.name_any(), "web-1");
+
+    let status = refusal(pods.create(&PostParams::default(), &named).await);
+    assert_eq!((status.code, status.reason.as_str()), (409, "AlreadyExists"));
+    let text = "pods \"web-1\" already exists, the server was not able to generate a unique name \
+                for the object";
+    assert_eq!(status.message, text);
+    let details = status.details.expect("details");
+    assert_eq!((details.name.as_str(), details.kind.as_str()), ("web-1", "pods"));
+    assert_eq!(details.retry_after_seconds, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_generated_name_has_five_characters_of_the_known_alphabet() {
+    let server = ApiServer::new(7);
+    let pods = pods(&server);
+    let generated = pod(json!({ "generateName": "web-pod" }));
+    let first = pods.create(&PostParams::default(), &generated).await.expect("created").name_any();
+    let second = pods.create(&PostParams::default(), &generated).await.expect("created").name_any();
+    assert_ne!(first, second);
+    let suffix = first.strip_prefix("web-pod").expect("the base");
+    assert_eq!(suffix.len(), 5);
+    assert!(suffix.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c)), "{suffix}");
+
+    let long = pod(json!({ "generateName": "x".repeat(80) }));
+    let cut = pods.create(&PostParams::default(), &long).await.expect("created").name_any();
+    assert_eq!(cut.len(), 63);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_taken_name_is_refused_also_while_its_object_terminates() {
+    let server = ApiServer::new(1);
+    let pods = pods(&server);
+    let named = pod(json!({ "name": "a" }));
+    pods.create(&PostParams::default(), &named).await.expect("created");
+    let status = refusal(pods.create(&PostParams::default(), &named).await);
+    assert_eq!(status.message, "pods \"a\" already exists");
+
+    let bound = |s: &ApiServer| s.pod("default", "a")["spec"]["nodeName"].is_string();
+    server.wait_until(bound, std::time::Duration::from_secs(1)).await;
+    server.delete_pod("default", "a");
+    let status = refusal(pods.create(&PostParams::default(), &named).await);
+    assert_eq!(status.message, "object is being deleted: pods \"a\" already exists");
+    assert_eq!((status.code, status.reason.as_str()), (409, "AlreadyExists"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_objects_are_refused_with_the_field() {
+    let server = ApiServer::new(1);
+    let unnamed = pods(&server).create(&PostParams::default(), &pod(json!({}))).await;
+    let status = refusal(unnamed);
+    assert_eq!((status.code, status.reason.as_str()), (422, "Invalid"));
+    let text = "Pod \"\" is invalid: metadata.name: Required value: name or generateName is required";
+    assert_eq!(status.message, text);
+    let misnamed = pods(&server).create(&PostParams::default(), &pod(json!({ "name": "A_" }))).await;
+    assert!(refusal(misnamed).message.contains("a lowercase RFC 1123 subdomain must consist of"));
+
+    let big = podset("big", json!({ "replicas": 11 }));
+    let status = refusal(podsets(&server).create(&PostParams::default(), &big).await);
+    let text = "PodSet.app.example.com \"big\" is invalid: spec.replicas: Invalid value: 11: \
+                spec.replicas in body should be less than or equal to 10";
+    assert_eq!((status.code, status.message.as_str()), (422, text));
+    let causes = status.details.expect("details").causes;
+    assert_eq!(causes[0].field, "spec.replicas");
+    server.settings(|s| s.max_replicas = 5000);
+    assert!(podsets(&server).create(&PostParams::default(), &big).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_there_is_not_found() {
+    let server = ApiServer::new(1);
+    let status = refusal(pods(&server).get("a").await);
+    assert_eq!((status.code, status.reason.as_str()), (404, "NotFound"));
+    assert_eq!(status.message, "pods \"a\" not found");
+    let status = refusal(podsets(&server).get("a").await);
+    assert_eq!(status.message, "podsets.app.example.com \"a\" not found");
+
+    let elsewhere: Api<k8s_openapi::api::core::v1::Pod> =
+        Api::namespaced(server.client("test"), "nowhere");
+    let status = refusal(elsewhere.create(&PostParams::default(), &pod(json!({ "name": "a" }))).await);
+    assert_eq!(status.message, "namespaces \"nowhere\" not found");
+
+    // A CRD that is not installed is no path at all: plain text, no Status.
+    server.settings(|s| s.unserved = ["podsets.app.example.com"].into());
+    let status = refusal(podsets(&server).get("a").await);
+    assert_eq!(status.code, 404);
+    assert!(status.message.contains("404 page not found"), "{}", status.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_podset_crd_defaults_one_replica_and_keeps_status_out() {
+    let server = ApiServer::new(1);
+    let mut new = podset("web", json!({}));
+    new.data["status"] = json!({ "selector": "x" });
+    let created = podsets(&server).create(&PostParams::default(), &new).await.expect("created");
+    assert_eq!(created.data["spec"]["replicas"], 1);
+    assert!(created.data["status"].is_null());
+    assert_eq!(created.metadata.generation, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_put_needs_the_present_version_and_the_right_uid() {
+    let server = ApiServer::new(1);
+    server.create_podset("default", "web", 2);
+    let api = podsets(&server);
+    let stored = api.get("web").await.expect("stored");
+    let put = async |change: &dyn Fn(&mut DynamicObject)| {
+        let mut new = stored.clone();
+        change(&mut new);
+        api.replace("web", &PostParams::default(), &new).await
+    };
+    let status = refusal(put(&|new| new.metadata.resource_version = None).await);
+    assert!(status.message.ends_with("Invalid value: 0: must be specified for an update"));
+    let status = refusal(put(&|new| new.metadata.resource_version = Some("1".into())).await);
+    assert_eq!((status.code, status.reason.as_str()), (409, "Conflict"));
+    let text = "Operation cannot be fulfilled on podsets.app.example.com \"web\": the object has \
+                been modified; please apply your changes to the latest version and try again";
+    assert_eq!(status.message, text);
+    let status = refusal(put(&|new| new.metadata.uid = Some("other".into())).await);
+    assert!(status.message.contains("Precondition failed: UID in precondition: other"));
+    assert_eq!(status.code, 409);
+
+    let same = put(&|_| {}).await.expect("an equal object is accepted");
+    assert_eq!(same.resource_version(), stored.resource_version(), "and changes nothing");
+    let changed = put(&|new| new.data["spec"]["replicas"] = 3.into()).await.expect("accepted");
+    assert_eq!(changed.metadata.generation, Some(2));
+}

@@ -1,0 +1,6 @@
+//! The operator against an API server in the same process, on virtual time.
+//!
+//! `apiserver` is that server and `behaviour` holds it to what kube-apiserver does.
+
+mod apiserver;
+mod behaviour;
