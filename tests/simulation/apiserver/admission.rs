@@ -35,12 +35,7 @@ pub struct Admission {
 
 impl State {
     /// Everything that can refuse a create before the name is looked up.
-    pub fn admit_create(
-        &self,
-        kind: &'static Kind,
-        namespace: &str,
-        new: &mut Value,
-    ) -> Result<(), Status> {
+    pub fn admit_create(&self, kind: &'static Kind, namespace: &str, new: &mut Value) -> Result<(), Status> {
         self.admit_namespace(kind, namespace, new)?;
         if *kind == PODS
             && let Some(webhook) = &self.admission.webhook
@@ -52,12 +47,7 @@ impl State {
         self.admit_quota(kind, namespace, new)
     }
 
-    fn admit_namespace(
-        &self,
-        kind: &'static Kind,
-        namespace: &str,
-        new: &Value,
-    ) -> Result<(), Status> {
+    fn admit_namespace(&self, kind: &'static Kind, namespace: &str, new: &Value) -> Result<(), Status> {
         if !kind.namespaced {
             return Ok(());
         }
@@ -94,28 +84,30 @@ impl State {
         }
         if *kind == PODS && object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
             let why = "Required value";
-            return Err(Status::invalid(kind, name, "spec.containers", "FieldValueRequired", why));
+            return Err(Status::invalid(
+                kind,
+                name,
+                "spec.containers",
+                "FieldValueRequired",
+                why,
+            ));
         }
         Ok(())
     }
 
-    fn admit_quota(
-        &self,
-        kind: &'static Kind,
-        namespace: &str,
-        new: &Value,
-    ) -> Result<(), Status> {
+    fn admit_quota(&self, kind: &'static Kind, namespace: &str, new: &Value) -> Result<(), Status> {
         let Some(quota) = self.admission.quotas.get(namespace).filter(|_| *kind == PODS) else {
             return Ok(());
         };
-        let used = self.of_kind(&PODS, namespace).filter(|pod| !object::is_finished(pod)).count();
+        let used = self
+            .of_kind(&PODS, namespace)
+            .filter(|pod| !object::is_finished(pod))
+            .count();
         if used < quota.pods {
             return Ok(());
         }
         let Quota { name, pods } = quota;
-        let why = format!(
-            "exceeded quota: {name}, requested: pods=1, used: pods={used}, limited: pods={pods}"
-        );
+        let why = format!("exceeded quota: {name}, requested: pods=1, used: pods={used}, limited: pods={pods}");
         Err(Status::forbidden(kind, object::name(new), &why))
     }
 }

@@ -60,7 +60,10 @@ impl DeleteOptions {
 
     /// A delete that hits this incarnation of the object or nothing.
     pub fn of_uid(uid: &str) -> Self {
-        Self { uid: Some(uid.to_owned()), ..Self::default() }
+        Self {
+            uid: Some(uid.to_owned()),
+            ..Self::default()
+        }
     }
 
     fn check(&self, kind: &'static Kind, stored: &Value) -> Result<(), Status> {
@@ -161,8 +164,7 @@ impl State {
         if left > 0 {
             let until = self.clock.rfc3339_in(grace);
             object::meta_mut(&mut marked).insert("deletionTimestamp".to_owned(), until.into());
-            object::meta_mut(&mut marked)
-                .insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+            object::meta_mut(&mut marked).insert("deletionGracePeriodSeconds".to_owned(), grace.into());
         }
         let marked = self.put(kind, marked, by);
         if grace == 0 && object::finalizers(&marked).is_empty() {
@@ -190,7 +192,8 @@ impl State {
         object::meta_mut(&mut marked).insert("deletionTimestamp".to_owned(), now.into());
         marked["status"]["phase"] = "Terminating".into();
         let delay = self.settings.collect_after;
-        self.jobs.push(delay, Job::DrainNamespace(object::name(stored).to_owned()));
+        self.jobs
+            .push(delay, Job::DrainNamespace(object::name(stored).to_owned()));
         self.put(&NAMESPACES, marked, by)
     }
 }
@@ -209,9 +212,9 @@ fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
 
 fn finalizers_after(stored: &Value, options: &DeleteOptions) -> Vec<String> {
     let policy = options.propagation.as_deref();
-    let kept = object::finalizers(stored).into_iter().filter(|finalizer| {
-        policy.is_none() || (*finalizer != ORPHAN && *finalizer != FOREGROUND)
-    });
+    let kept = object::finalizers(stored)
+        .into_iter()
+        .filter(|finalizer| policy.is_none() || (*finalizer != ORPHAN && *finalizer != FOREGROUND));
     let mut finalizers: Vec<String> = kept.map(str::to_owned).collect();
     match policy {
         Some("Orphan") => finalizers.push(ORPHAN.to_owned()),

@@ -53,7 +53,9 @@ impl State {
 
     /// Deletes an object all of whose owners are gone.
     pub fn collect(&mut self, uid: &str) {
-        let Some(stored) = self.by_uid(uid).cloned() else { return };
+        let Some(stored) = self.by_uid(uid).cloned() else {
+            return;
+        };
         let owners = object::owners(&stored);
         let gone = |owner: &Value| self.by_uid(owner["uid"].as_str().unwrap_or_default()).is_none();
         if owners.is_empty() || object::is_terminating(&stored) || !owners.iter().all(gone) {
@@ -90,8 +92,11 @@ impl State {
 
     fn orphan(&mut self, owner: &str, dependent: &Value) {
         let mut orphan = dependent.clone();
-        let left: Vec<Value> =
-            object::owners(dependent).iter().filter(|r| r["uid"] != owner).cloned().collect();
+        let left: Vec<Value> = object::owners(dependent)
+            .iter()
+            .filter(|r| r["uid"] != owner)
+            .cloned()
+            .collect();
         let meta = object::meta_mut(&mut orphan);
         if left.is_empty() {
             meta.remove("ownerReferences");
@@ -102,7 +107,9 @@ impl State {
     }
 
     fn drop_finalizer(&mut self, uid: &str, finalizer: &str) {
-        let Some(stored) = self.by_uid(uid).cloned() else { return };
+        let Some(stored) = self.by_uid(uid).cloned() else {
+            return;
+        };
         let left: Vec<String> = object::finalizers(&stored)
             .into_iter()
             .filter(|f| *f != finalizer)
@@ -120,8 +127,12 @@ impl State {
     /// Deletes all that a terminating namespace holds, again and again until it is empty, and then
     /// the namespace.
     pub fn drain_namespace(&mut self, name: &str) {
-        let inside: Vec<Arc<Value>> =
-            self.objects.iter().filter(|(key, _)| key.1 == name).map(|(_, o)| Arc::clone(o)).collect();
+        let inside: Vec<Arc<Value>> = self
+            .objects
+            .iter()
+            .filter(|(key, _)| key.1 == name)
+            .map(|(_, o)| Arc::clone(o))
+            .collect();
         if inside.is_empty() {
             if let Some(namespace) = self.get(&NAMESPACES, "", name).cloned() {
                 self.remove(&NAMESPACES, &namespace, NAMESPACE_CONTROLLER);

@@ -66,12 +66,7 @@ static SERVED: [&Kind; 7] = [
     &MYCUSTOMRESOURCES,
 ];
 
-const fn core(
-    kind: &'static str,
-    plural: &'static str,
-    namespaced: bool,
-    status: bool,
-) -> Kind {
+const fn core(kind: &'static str, plural: &'static str, namespaced: bool, status: bool) -> Kind {
     Kind {
         group: "",
         version: "v1",

@@ -54,12 +54,7 @@ pub struct RequestLog {
 
 impl RequestLog {
     /// Notes the arrival of a request.
-    pub fn arrive(
-        &mut self,
-        at: Duration,
-        request: Arc<ApiRequest>,
-        fault: Option<&'static str>,
-    ) -> usize {
+    pub fn arrive(&mut self, at: Duration, request: Arc<ApiRequest>, fault: Option<&'static str>) -> usize {
         let id = self.entries.len();
         self.entries.push(LoggedRequest {
             id,

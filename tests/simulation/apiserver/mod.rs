@@ -46,12 +46,12 @@ use tokio::sync::watch::{Receiver, Sender};
 
 pub use self::{
     faults::{Fault, Requests},
-    kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
+    kinds::{MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
     kubelet::PodScript,
     request::Verb,
     service::Connection,
     status::Status,
-    store::{Change, ChangeKind, Settings, State},
+    store::{ChangeKind, State},
 };
 
 /// An API server; clones are the same server.

@@ -22,11 +22,6 @@ pub fn uid(object: &Value) -> &str {
     meta(object, "uid")
 }
 
-/// `metadata.resourceVersion` as the number it is.
-pub fn resource_version(object: &Value) -> u64 {
-    meta(object, "resourceVersion").parse().unwrap_or(0)
-}
-
 /// `metadata.generation`, 0 if absent.
 pub fn generation(object: &Value) -> i64 {
     object["metadata"]["generation"].as_i64().unwrap_or(0)
@@ -59,7 +54,10 @@ pub fn is_ready(object: &Value) -> bool {
 
 /// The status condition of this type.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    object["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == kind)
+    object["status"]["conditions"]
+        .as_array()?
+        .iter()
+        .find(|c| c["type"] == kind)
 }
 
 /// UID of the controller among the owner references.
@@ -69,12 +67,16 @@ pub fn controller_uid(object: &Value) -> Option<&str> {
 
 /// Owner references, none if absent.
 pub fn owners(object: &Value) -> &[Value] {
-    object["metadata"]["ownerReferences"].as_array().map_or(&[], Vec::as_slice)
+    object["metadata"]["ownerReferences"]
+        .as_array()
+        .map_or(&[], Vec::as_slice)
 }
 
 /// Finalizers, none if absent.
 pub fn finalizers(object: &Value) -> Vec<&str> {
-    let list = object["metadata"]["finalizers"].as_array().map_or(&[][..], Vec::as_slice);
+    let list = object["metadata"]["finalizers"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
     list.iter().filter_map(Value::as_str).collect()
 }
 
@@ -100,7 +102,9 @@ pub fn set_condition(object: &mut Value, condition: Value) {
     if !object["status"]["conditions"].is_array() {
         object["status"]["conditions"] = json!([]);
     }
-    let list = object["status"]["conditions"].as_array_mut().expect("made an array just above");
+    let list = object["status"]["conditions"]
+        .as_array_mut()
+        .expect("made an array just above");
     match list.iter_mut().find(|c| c["type"] == condition["type"]) {
         Some(old) => *old = condition,
         None => list.push(condition),

@@ -47,7 +47,9 @@ impl State {
         let selector = Selector::parse(request.query("labelSelector")).map_err(Status::bad_request)?;
         let fields = FieldSelector::parse(request.query("fieldSelector"))?;
         let page = self.page(request)?;
-        let version = page.as_ref().map_or(self.list_version(request)?, |p| p.resource_version);
+        let version = page
+            .as_ref()
+            .map_or(self.list_version(request)?, |p| p.resource_version);
         let mut objects = self.snapshot(request.kind, version);
         objects.retain(|key, object| {
             (request.namespace.is_empty() || key.0 == request.namespace)
@@ -64,8 +66,11 @@ impl State {
             metadata["continue"] = encode(version, last).into();
             metadata["remainingItemCount"] = (objects.len() - taken).into();
         }
-        let items: Vec<Value> =
-            objects.values().take(taken).map(|o| presented(o, request.metadata_only())).collect();
+        let items: Vec<Value> = objects
+            .values()
+            .take(taken)
+            .map(|o| presented(o, request.metadata_only()))
+            .collect();
         Ok(list_of(request, metadata, items))
     }
 
@@ -94,8 +99,7 @@ impl State {
     /// All objects of a kind as they were at a resourceVersion.
     fn snapshot(&self, kind: &'static Kind, version: u64) -> Snapshot {
         let place = |o: &Arc<Value>| (object::namespace(o).to_owned(), object::name(o).to_owned());
-        let mut snapshot: Snapshot =
-            self.of_kind(kind, "").map(|o| (place(o), Arc::clone(o))).collect();
+        let mut snapshot: Snapshot = self.of_kind(kind, "").map(|o| (place(o), Arc::clone(o))).collect();
         let later = self.history.iter().rev().take_while(|c| c.resource_version > version);
         for change in later.filter(|change| *change.kind == *kind) {
             match (&change.change, &change.before) {
@@ -148,7 +152,9 @@ impl FieldSelector {
 
     /// Whether an object meets every requirement.
     pub fn matches(&self, object: &Value) -> bool {
-        self.requirements.iter().all(|(field, value)| object::meta(object, field) == value)
+        self.requirements
+            .iter()
+            .all(|(field, value)| object::meta(object, field) == value)
     }
 }
 

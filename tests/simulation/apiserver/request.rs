@@ -84,10 +84,10 @@ impl ApiRequest {
                 .map_err(|e| refuse(Status::bad_request(format!("error decoding body: {e}"))))?
         };
         let query = parse_query(parts.uri.query().unwrap_or_default());
-        let target = Target::parse(parts.uri.path()).ok_or(Unreadable::UnknownPath)?;
+        let target = Target::parse(parts.uri.path())?;
         let watch = query.get("watch").is_some_and(|v| v == "true" || v == "1");
-        let verb = verb(&parts.method, target.name.is_empty(), watch)
-            .ok_or_else(|| refuse(Status::method_not_allowed()))?;
+        let verb =
+            verb(&parts.method, target.name.is_empty(), watch).ok_or_else(|| refuse(Status::method_not_allowed()))?;
         let mut name = target.name;
         if verb == Verb::Create {
             name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -114,7 +114,8 @@ impl ApiRequest {
 
     /// Whether the client wants metadata alone.
     pub fn metadata_only(&self) -> bool {
-        self.header(header::ACCEPT.as_str()).contains("as=PartialObjectMetadata")
+        self.header(header::ACCEPT.as_str())
+            .contains("as=PartialObjectMetadata")
     }
 
     /// A header, empty if absent or not text.
@@ -163,27 +164,28 @@ struct Target {
 }
 
 impl Target {
-    fn parse(path: &str) -> Option<Self> {
+    fn parse(path: &str) -> Result<Self, Unreadable> {
         let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
         let (group, version, rest) = match segments.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
-            _ => return None,
+            _ => return Err(Unreadable::UnknownPath),
         };
+        if !Kind::group_served(group, version) {
+            return Err(Unreadable::UnknownPath);
+        }
         let (namespace, rest) = match rest {
-            ["namespaces", namespace, rest @ ..] if named(group, version, rest) => {
-                (*namespace, rest)
-            }
+            ["namespaces", namespace, rest @ ..] if named(group, version, rest) => (*namespace, rest),
             rest => ("", rest),
         };
         let (plural, name, subresource) = match rest {
             [plural] => (*plural, "", ""),
             [plural, name] => (*plural, *name, ""),
             [plural, name, subresource] => (*plural, *name, *subresource),
-            _ => return None,
+            _ => return Err(Unreadable::UnknownPath),
         };
-        Some(Self {
-            kind: Kind::find(group, version, plural)?,
+        Ok(Self {
+            kind: Kind::find(group, version, plural).ok_or_else(|| refuse(Status::of_code(404)))?,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             subresource: subresource.to_owned(),
@@ -193,7 +195,8 @@ impl Target {
 
 /// Tells `/namespaces/x/pods` from `/namespaces/x/status`.
 fn named(group: &str, version: &str, rest: &[&str]) -> bool {
-    rest.first().is_some_and(|plural| Kind::find(group, version, plural).is_some())
+    rest.first()
+        .is_some_and(|plural| Kind::find(group, version, plural).is_some())
 }
 
 fn parse_query(query: &str) -> BTreeMap<String, String> {

@@ -60,15 +60,10 @@ impl http_body::Body for AnswerBody {
     type Data = Bytes;
     type Error = Cut;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Stream(lines) => {
-                lines.poll_recv(cx).map(|line| line.map(|line| line.map(Frame::data)))
-            }
+            Self::Stream(lines) => lines.poll_recv(cx).map(|line| line.map(|line| line.map(Frame::data))),
         }
     }
 }
@@ -84,7 +79,10 @@ pub struct Connection {
 impl Connection {
     /// The connection of the client called `instance`.
     pub fn new(server: ApiServer, instance: &str) -> Self {
-        Self { server, instance: instance.into() }
+        Self {
+            server,
+            instance: instance.into(),
+        }
     }
 }
 
@@ -134,9 +132,7 @@ impl Answer {
     fn into_response(self) -> Response<AnswerBody> {
         let code = StatusCode::from_u16(self.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let (content_type, body) = match self {
-            Self::Json(_, value) => {
-                ("application/json", AnswerBody::Whole(Some(value.to_string().into())))
-            }
+            Self::Json(_, value) => ("application/json", AnswerBody::Whole(Some(value.to_string().into()))),
             Self::NoSuchPath => {
                 let text = Bytes::from_static(b"404 page not found\n");
                 ("text/plain; charset=utf-8", AnswerBody::Whole(Some(text)))
@@ -165,17 +161,21 @@ impl Answer {
 
 type Reply = oneshot::Sender<Result<Response<AnswerBody>, Cut>>;
 
-async fn accept(
-    shared: &Arc<Shared>,
-    request: Arc<ApiRequest>,
-) -> Result<Response<AnswerBody>, Cut> {
+async fn accept(shared: &Arc<Shared>, request: Arc<ApiRequest>) -> Result<Response<AnswerBody>, Cut> {
     let (sender, receiver) = oneshot::channel();
     let (id, hit) = shared.with(|state| {
         let hit = state.faults.meet(&request);
         let fault = hit.as_ref().map(|hit| hit.fault.name());
-        (state.log.arrive(state.clock.elapsed(), Arc::clone(&request), fault), hit)
+        (
+            state.log.arrive(state.clock.elapsed(), Arc::clone(&request), fault),
+            hit,
+        )
     });
-    let carrier = Carrier { server: Arc::downgrade(shared), request, id };
+    let carrier = Carrier {
+        server: Arc::downgrade(shared),
+        request,
+        id,
+    };
     tokio::spawn(carrier.carry_out(hit, sender));
     match receiver.await {
         Ok(answer) => answer,
@@ -240,12 +240,7 @@ impl Carrier {
 
     /// Executes when `due` comes. If the deadline comes first the client is told so, and the request
     /// is executed only where time-outs are not honoured.
-    async fn execute_after(
-        &self,
-        due: impl Future<Output = ()>,
-        deadline: Instant,
-        reply: Option<Reply>,
-    ) {
+    async fn execute_after(&self, due: impl Future<Output = ()>, deadline: Instant, reply: Option<Reply>) {
         tokio::pin!(due);
         let in_time = tokio::select! {
             biased;
@@ -321,9 +316,7 @@ impl State {
         if !matches!(request.subresource.as_str(), "" | "status") {
             return Err(Status::of_code(404).into());
         }
-        let done = |object: Result<Arc<Value>, Status>, code| {
-            object.map(|object| Done::Json(code, (*object).clone()))
-        };
+        let done = |object: Result<Arc<Value>, Status>, code| object.map(|object| Done::Json(code, (*object).clone()));
         match request.verb {
             Verb::Get => self.read(request).map(|o| Done::Json(200, o)),
             Verb::List => self.list(request).map(|o| Done::Json(200, o)),

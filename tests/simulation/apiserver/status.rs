@@ -27,20 +27,34 @@ impl Status {
             403 => ("Forbidden", "forbidden: refused by the test"),
             404 => ("NotFound", "the server could not find the requested resource"),
             409 => ("Conflict", "the server reported a conflict"),
-            422 => ("Invalid", "the server rejected our request due to an error in our request"),
+            422 => (
+                "Invalid",
+                "the server rejected our request due to an error in our request",
+            ),
             429 => (
                 "TooManyRequests",
                 "the server has received too many requests and has asked us to try again later",
             ),
-            503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
-            504 => ("Timeout", "Timeout: request did not complete within the allotted timeout"),
+            503 => (
+                "ServiceUnavailable",
+                "the server is currently unable to handle the request",
+            ),
+            504 => (
+                "Timeout",
+                "Timeout: request did not complete within the allotted timeout",
+            ),
             _ => ("InternalError", "Internal error occurred: injected by the test"),
         };
         Self::new(code, reason, message.to_owned(), Value::Null)
     }
 
     fn new(code: u16, reason: &'static str, message: String, details: Value) -> Self {
-        Self { code, reason, message, details }
+        Self {
+            code,
+            reason,
+            message,
+            details,
+        }
     }
 
     fn about(kind: &Kind, name: &str) -> Value {
@@ -74,8 +88,7 @@ impl Status {
 
     /// 409 with reason Conflict.
     pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
-        let message =
-            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified);
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified);
         Self::new(409, "Conflict", message, Self::about(kind, name))
     }
 
@@ -101,8 +114,10 @@ impl Status {
 
     /// 409: server-side apply without force met fields that others own.
     pub fn apply_conflict(causes: &[(String, String)]) -> Self {
-        let lines: Vec<String> =
-            causes.iter().map(|(manager, field)| format!("conflict with \"{manager}\": {field}")).collect();
+        let lines: Vec<String> = causes
+            .iter()
+            .map(|(manager, field)| format!("conflict with \"{manager}\": {field}"))
+            .collect();
         let count = causes.len();
         let noun = if count == 1 { "conflict" } else { "conflicts" };
         let message = format!("Apply failed with {count} {noun}: {}", lines.join("\n"));
@@ -153,9 +168,7 @@ impl Status {
 
     /// 403 with cause NamespaceTerminating.
     pub fn namespace_terminating(kind: &Kind, name: &str, namespace: &str) -> Self {
-        let why = format!(
-            "unable to create new content in namespace {namespace} because it is being terminated"
-        );
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
         let mut status = Self::forbidden(kind, name, &why);
         status.details["causes"] = json!([{
             "reason": "NamespaceTerminating",

@@ -73,7 +73,11 @@ impl fmt::Display for Change {
             write!(f, " (generation {generation}, replicas {replicas}, observed ")?;
             write!(f, "{})", object["status"]["observedGeneration"])?;
         } else if *self.kind == PODS {
-            let terminating = if object::is_terminating(object) { ", terminating" } else { "" };
+            let terminating = if object::is_terminating(object) {
+                ", terminating"
+            } else {
+                ""
+            };
             write!(f, " ({}{terminating})", object::phase(object))?;
         }
         Ok(())
@@ -194,11 +198,7 @@ impl State {
     }
 
     /// All objects of a kind, in a namespace or (if empty) everywhere, in the order of their keys.
-    pub fn of_kind(
-        &self,
-        kind: &'static Kind,
-        namespace: &str,
-    ) -> impl Iterator<Item = &Arc<Value>> {
+    pub fn of_kind(&self, kind: &'static Kind, namespace: &str) -> impl Iterator<Item = &Arc<Value>> {
         self.objects
             .range(key(kind, namespace, "")..)
             .take_while(move |(k, _)| k.0 == kind.qualified)
@@ -226,7 +226,11 @@ impl State {
         let object = self.version(object);
         self.keys_by_uid.insert(object::uid(&object).to_owned(), key.clone());
         self.objects.insert(key, Arc::clone(&object));
-        let change = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+        let change = if before.is_some() {
+            ChangeKind::Modified
+        } else {
+            ChangeKind::Added
+        };
         self.record(kind, change, Arc::clone(&object), before, by);
         object
     }

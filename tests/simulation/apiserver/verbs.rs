@@ -38,26 +38,38 @@ impl ApiServer {
 
     /// Makes a PodSet (and its namespace, if need be): its UID.
     pub fn create_podset(&self, namespace: &str, name: &str, replicas: i64) -> String {
-        self.create(&PODSETS, namespace, json!({
-            "metadata": { "name": name },
-            "spec": { "replicas": replicas },
-        }))
+        self.create(
+            &PODSETS,
+            namespace,
+            json!({
+                "metadata": { "name": name },
+                "spec": { "replicas": replicas },
+            }),
+        )
     }
 
     /// Makes a MyCustomResource that looks for a pod called `friend`: its UID.
     pub fn create_mycustomresource(&self, namespace: &str, name: &str, friend: &str) -> String {
-        self.create(&MYCUSTOMRESOURCES, namespace, json!({
-            "metadata": { "name": name },
-            "spec": { "name": friend },
-        }))
+        self.create(
+            &MYCUSTOMRESOURCES,
+            namespace,
+            json!({
+                "metadata": { "name": name },
+                "spec": { "name": friend },
+            }),
+        )
     }
 
     /// Makes a pod that belongs to nobody: its UID.
     pub fn create_pod(&self, namespace: &str, name: &str, labels: Value) -> String {
-        self.create(&PODS, namespace, json!({
-            "metadata": { "name": name, "labels": labels },
-            "spec": { "containers": [{ "name": "main", "image": "example.com/main" }] },
-        }))
+        self.create(
+            &PODS,
+            namespace,
+            json!({
+                "metadata": { "name": name, "labels": labels },
+                "spec": { "containers": [{ "name": "main", "image": "example.com/main" }] },
+            }),
+        )
     }
 
     /// Makes any object: its UID. Panics where the API server would refuse it.
@@ -103,23 +115,39 @@ impl ApiServer {
 
     /// Deletes a pod without grace: it is gone at once.
     pub fn kill_pod(&self, namespace: &str, name: &str) {
-        let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::default() };
+        let options = DeleteOptions {
+            grace_period: Some(0),
+            ..DeleteOptions::default()
+        };
         self.delete_with(&PODS, namespace, name, &options);
     }
 
     /// Takes a label off a pod.
     pub fn strip_label(&self, namespace: &str, pod: &str, label: &str) {
-        self.patch(&PODS, namespace, pod, json!({ "metadata": { "labels": { label: null } } }));
+        self.patch(
+            &PODS,
+            namespace,
+            pod,
+            json!({ "metadata": { "labels": { label: null } } }),
+        );
     }
 
     /// Takes the owner references off a pod.
     pub fn strip_owner(&self, namespace: &str, pod: &str) {
-        self.patch(&PODS, namespace, pod, json!({ "metadata": { "ownerReferences": null } }));
+        self.patch(
+            &PODS,
+            namespace,
+            pod,
+            json!({ "metadata": { "ownerReferences": null } }),
+        );
     }
 
     fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, policy: Option<&str>) {
         let propagation = policy.map(str::to_owned);
-        let options = DeleteOptions { propagation, ..DeleteOptions::default() };
+        let options = DeleteOptions {
+            propagation,
+            ..DeleteOptions::default()
+        };
         self.delete_with(kind, namespace, name, &options);
     }
 
@@ -132,13 +160,7 @@ impl ApiServer {
         });
     }
 
-    fn edit(
-        &self,
-        kind: &'static Kind,
-        namespace: &str,
-        name: &str,
-        change: impl FnOnce(&mut Value),
-    ) {
+    fn edit(&self, kind: &'static Kind, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) {
         self.act(|state| {
             let stored = expect(state, kind, namespace, name);
             let mut new = (*stored).clone();
@@ -189,7 +211,10 @@ impl ApiServer {
 
     /// Allows at most this many pods in a namespace.
     pub fn set_quota(&self, namespace: &str, name: &str, pods: usize) {
-        let quota = Quota { name: name.to_owned(), pods };
+        let quota = Quota {
+            name: name.to_owned(),
+            pods,
+        };
         self.with(|state| state.admission.quotas.insert(namespace.to_owned(), quota));
     }
 
@@ -199,10 +224,7 @@ impl ApiServer {
     }
 
     /// Puts a webhook in the way of every pod that is created.
-    pub fn set_webhook(
-        &self,
-        webhook: impl Fn(&mut Value) -> Result<(), Status> + Send + Sync + 'static,
-    ) {
+    pub fn set_webhook(&self, webhook: impl Fn(&mut Value) -> Result<(), Status> + Send + Sync + 'static) {
         self.with(|state| state.admission.webhook = Some(Arc::new(webhook)));
     }
 
@@ -245,7 +267,10 @@ impl ApiServer {
     /// Names of the live pods of a PodSet.
     pub fn live_pods(&self, namespace: &str, podset: &str) -> Vec<String> {
         let pods = self.pods(namespace, podset);
-        pods.iter().filter(|p| object::is_live(p)).map(|p| object::name(p).to_owned()).collect()
+        pods.iter()
+            .filter(|p| object::is_live(p))
+            .map(|p| object::name(p).to_owned())
+            .collect()
     }
 
     /// Names of the live pods of a PodSet that are ready.

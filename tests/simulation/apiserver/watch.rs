@@ -91,9 +91,7 @@ impl Watcher {
             (false, false) => None,
             (false, true) => Some(self.line("ADDED", &change.object)),
             (true, true) => Some(self.line("MODIFIED", &change.object)),
-            (true, false) if change.change == ChangeKind::Deleted => {
-                Some(self.line("DELETED", &change.object))
-            }
+            (true, false) if change.change == ChangeKind::Deleted => Some(self.line("DELETED", &change.object)),
             (true, false) => {
                 // It left the selector: its former state, under the new resourceVersion.
                 let mut last = change.before.as_deref().cloned().unwrap_or_default();
@@ -118,7 +116,10 @@ impl Watcher {
         } else {
             (self.kind.kind, self.kind.api_version())
         };
-        line("BOOKMARK", &json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata }))
+        line(
+            "BOOKMARK",
+            &json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata }),
+        )
     }
 
     fn deliver(&self, line: Bytes, delay: Duration) {
@@ -215,7 +216,9 @@ impl State {
     fn send_line(&mut self, id: u64, line: Bytes) {
         let mut delay = self.settings.watch_latency;
         let mode = self.watch_mode(id);
-        let Some(watcher) = self.watches.open.get_mut(&id) else { return };
+        let Some(watcher) = self.watches.open.get_mut(&id) else {
+            return;
+        };
         watcher.stalled |= mode == Some(WatchMode::Stall);
         match mode {
             _ if watcher.stalled => return,
@@ -233,13 +236,23 @@ impl State {
     fn watch_mode(&self, id: u64) -> Option<WatchMode> {
         let watcher = self.watches.open.get(&id)?;
         let covers = |scope: &WatchScope| scope.covers(&watcher.instance, watcher.kind.plural);
-        self.watches.modes.iter().rev().find(|(scope, _)| covers(scope)).map(|(_, mode)| *mode)
+        self.watches
+            .modes
+            .iter()
+            .rev()
+            .find(|(scope, _)| covers(scope))
+            .map(|(_, mode)| *mode)
     }
 
     /// The open watches that a scope covers, in the order of their opening.
     pub fn watches_in(&self, scope: &WatchScope) -> Vec<u64> {
         let covered = |w: &Watcher| scope.covers(&w.instance, w.kind.plural);
-        self.watches.open.iter().filter(|(_, w)| covered(w)).map(|(id, _)| *id).collect()
+        self.watches
+            .open
+            .iter()
+            .filter(|(_, w)| covered(w))
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     /// Puts the fault modes of a scope into force on watches that are open, and lets go what no
@@ -247,7 +260,9 @@ impl State {
     pub fn apply_watch_modes(&mut self, scope: &WatchScope) {
         for id in self.watches_in(scope) {
             let mode = self.watch_mode(id);
-            let Some(watcher) = self.watches.open.get_mut(&id) else { continue };
+            let Some(watcher) = self.watches.open.get_mut(&id) else {
+                continue;
+            };
             watcher.stalled |= mode == Some(WatchMode::Stall);
             if mode != Some(WatchMode::Hold) {
                 for line in std::mem::take(&mut watcher.held) {
@@ -286,7 +301,9 @@ impl State {
     /// Sends a bookmark on these watches, behind all events so far.
     pub fn send_bookmarks(&mut self, ids: &[u64]) {
         for id in ids {
-            let Some(watcher) = self.watches.open.get(id) else { continue };
+            let Some(watcher) = self.watches.open.get(id) else {
+                continue;
+            };
             let bookmark = watcher.bookmark(self.resource_version, false);
             self.send_line(*id, bookmark);
         }
@@ -298,11 +315,7 @@ impl State {
 }
 
 /// Feeds a client's stream from its watch until one of the two ends.
-pub async fn feed(
-    server: Weak<Shared>,
-    mut opened: Opened,
-    stream: mpsc::UnboundedSender<Result<Bytes, Cut>>,
-) {
+pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::UnboundedSender<Result<Bytes, Cut>>) {
     let end = Instant::now() + opened.timeout;
     let mut bookmarks = interval(opened.bookmarks.unwrap_or(opened.timeout.max(Duration::from_secs(1))));
     bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -64,7 +64,12 @@ impl State {
         }
         let (uid, now) = (self.chance.uid(), self.clock.rfc3339());
         let meta = object::meta_mut(new);
-        for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        for field in [
+            "resourceVersion",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+        ] {
             meta.remove(field);
         }
         meta.insert("uid".to_owned(), uid.into());
@@ -207,7 +212,10 @@ fn uid_mismatch(request: &ApiRequest, uid: &str, stored: &Value) -> String {
     let kind = request.kind;
     let key = match kind.group {
         "" => format!("/registry/{}/{}/{}", kind.plural, request.namespace, request.name),
-        group => format!("/registry/{group}/{}/{}/{}", kind.plural, request.namespace, request.name),
+        group => format!(
+            "/registry/{group}/{}/{}/{}",
+            kind.plural, request.namespace, request.name
+        ),
     };
     format!(
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, \

@@ -1,8 +1,18 @@
 //! What kube-apiserver does, held against the API server of the simulation: one file for each thing
 //! that an operator can tell. Texts and codes are those of a real kube-apiserver 1.36.3.
 
+mod admission;
+mod apply;
+mod controllers;
 mod deletion;
+mod faults;
+mod lists;
+mod patches;
+mod promise;
+mod repeats;
 mod requests;
+mod watch_faults;
+mod watches;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{

@@ -1,0 +1,119 @@
+//! What refuses a create, and in which words.
+
+use std::time::Duration;
+
+use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
+use kube::{Api, ResourceExt, api::PostParams};
+use serde_json::json;
+
+use super::{from, pod, pods, podset, podsets, refusal};
+use crate::apiserver::{ApiServer, NAMESPACES, Status, object};
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_counts_pods_that_have_not_finished() {
+    let server = ApiServer::new(1);
+    server.set_quota("default", "q", 1);
+    let api = pods(&server);
+    let create = async |name: &str| api.create(&PostParams::default(), &pod(json!({ "name": name }))).await;
+    create("a").await.expect("created");
+    let status = refusal(create("b").await);
+    let text = "pods \"b\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: \
+                pods=1";
+    assert_eq!(
+        (status.code, status.reason.as_str(), status.message.as_str()),
+        (403, "Forbidden", text)
+    );
+    assert_eq!(refusal(create("a").await).code, 403, "before the name is looked up");
+    server.fail_pod("default", "a");
+    create("b").await.expect("a finished pod takes no room");
+    server.lift_quota("default");
+    create("c").await.expect("created");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_refuses_or_changes_pods() {
+    let server = ApiServer::new(1);
+    server.set_webhook(|pod| {
+        if object::name(pod) == "bad" {
+            return Err(Status::of_code(403));
+        }
+        object::meta_mut(pod).remove("ownerReferences");
+        pod["metadata"]["labels"] = json!({ "changed": "yes" });
+        Ok(())
+    });
+    let api = pods(&server);
+    let owner = json!([{ "apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "x", "controller": true }]);
+    let owned = pod(json!({ "name": "good", "ownerReferences": owner }));
+    let created = api.create(&PostParams::default(), &owned).await.expect("created");
+    assert!(created.owner_references().is_empty());
+    assert_eq!(created.labels().get("changed").map(String::as_str), Some("yes"));
+    let bad = api.create(&PostParams::default(), &pod(json!({ "name": "bad" }))).await;
+    assert_eq!(refusal(bad).code, 403);
+    server.lift_webhook();
+    api.create(&PostParams::default(), &pod(json!({ "name": "bad" })))
+        .await
+        .expect("created");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_terminating_namespace_takes_nothing_in_and_empties() {
+    let server = ApiServer::new(1);
+    server.create_namespace("doomed");
+    server.create_pod("doomed", "a", json!({}));
+    let running = |s: &ApiServer| object::phase(&s.pod("doomed", "a")) == "Running";
+    server.wait_until(running, Duration::from_secs(5)).await;
+    server.create_podset("doomed", "web", 1);
+    server.delete_namespace("doomed");
+
+    let api: Api<Pod> = Api::namespaced(server.client("test"), "doomed");
+    let status = refusal(api.create(&PostParams::default(), &pod(json!({ "name": "b" }))).await);
+    let text = "pods \"b\" is forbidden: unable to create new content in namespace doomed because it \
+                is being terminated";
+    assert_eq!(
+        (status.code, status.reason.as_str(), status.message.as_str()),
+        (403, "Forbidden", text)
+    );
+    let causes = status.details.expect("details").causes;
+    assert_eq!(
+        (causes[0].reason.as_str(), causes[0].field.as_str()),
+        ("NamespaceTerminating", "metadata.namespace")
+    );
+    let events: Api<Event> = Api::namespaced(server.client("test"), "doomed");
+    let event = from(json!({ "metadata": { "name": "e" }, "eventTime": null }));
+    let status = refusal(events.create(&PostParams::default(), &event).await);
+    assert!(
+        status
+            .message
+            .starts_with("events.events.k8s.io \"e\" is forbidden: unable to create")
+    );
+
+    let gone = |s: &ApiServer| s.get(&NAMESPACES, "", "doomed").is_null();
+    server.wait_until(gone, Duration::from_secs(10)).await;
+    assert!(server.pod("doomed", "a").is_null() && server.podset("doomed", "web").is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_stored_for_tests_to_read() {
+    let server = ApiServer::new(1);
+    let api: Api<Event> = Api::namespaced(server.client("test"), "default");
+    let event: Event = from(json!({
+        "metadata": { "generateName": "web." },
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reason": "ScaledUp",
+        "note": "from 0 to 3",
+        "type": "Normal",
+    }));
+    api.create(&PostParams::default(), &event).await.expect("created");
+    assert_eq!(server.events("default", "ScaledUp")[0]["note"], "from 0 to 3");
+    assert_eq!(server.events("default", "").len(), 1);
+    assert!(server.events("default", "ScaledDown").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_namespace_in_the_body_is_a_bad_request() {
+    let server = ApiServer::new(1);
+    let mut stray = podset("web", json!({}));
+    stray.metadata.namespace = Some("other".to_owned());
+    let status = refusal(podsets(&server).create(&PostParams::default(), &stray).await);
+    assert_eq!((status.code, status.reason.as_str()), (400, "BadRequest"));
+}

@@ -1,0 +1,99 @@
+//! Faults of watches: what lags, what repeats, what ends, what never does.
+
+use std::time::Duration;
+
+use kube::api::WatchParams;
+use serde_json::json;
+
+use super::watches::{Events, still, version};
+use crate::apiserver::ApiServer;
+
+async fn watched() -> (ApiServer, Events) {
+    let server = still();
+    let params = WatchParams::default().timeout(100).disable_bookmarks();
+    let events = Events::open(&server, &params, &version(&server).to_string()).await;
+    (server, events)
+}
+
+#[tokio::test(start_paused = true)]
+async fn held_events_come_in_order_when_released() {
+    let (server, mut events) = watched().await;
+    server.watches().of("test").on("pods").hold();
+    server.create_pod("default", "a", json!({}));
+    server.create_pod("default", "b", json!({}));
+    assert_eq!(events.soon().await, "silence");
+    // A watch that opens meanwhile lags as well.
+    let mut late = Events::open(&server, &WatchParams::default(), "0").await;
+    assert_eq!(late.soon().await, "silence");
+    server.watches().of("test").on("pods").release();
+    let now = version(&server);
+    assert_eq!(events.soon().await, format!("ADDED a {}", now - 1));
+    assert_eq!(events.soon().await, format!("ADDED b {now}"));
+    assert_eq!(late.soon().await, format!("ADDED a {}", now - 1));
+    server.create_pod("default", "c", json!({}));
+    assert_eq!(events.soon().await, format!("ADDED c {}", now + 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_scope_is_held() {
+    let (server, mut events) = watched().await;
+    server.watches().of("another").hold();
+    server.watches().on("podsets").hold();
+    server.create_pod("default", "a", json!({}));
+    assert_eq!(events.soon().await, format!("ADDED a {}", version(&server)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn delayed_events_come_later() {
+    let (server, mut events) = watched().await;
+    server.watches().on("pods").delay(Duration::from_secs(10));
+    server.create_pod("default", "a", json!({}));
+    assert_eq!(events.next(Duration::from_secs(9)).await, "silence");
+    assert_eq!(
+        events.next(Duration::from_secs(2)).await,
+        format!("ADDED a {}", version(&server))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_watch_is_silent_for_ever() {
+    let (server, mut events) = watched().await;
+    server.watches().on("pods").stall();
+    server.create_pod("default", "a", json!({}));
+    server.watches().on("pods").release();
+    server.create_pod("default", "b", json!({}));
+    assert_eq!(
+        events.next(Duration::from_secs(86_400)).await,
+        "silence",
+        "not even its time-out"
+    );
+    let mut fresh = Events::open(&server, &WatchParams::default(), "0").await;
+    assert_eq!(fresh.soon().await, format!("ADDED a {}", version(&server) - 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_can_be_repeated() {
+    let (server, mut events) = watched().await;
+    server.create_pod("default", "a", json!({}));
+    server.create_pod("default", "b", json!({}));
+    let now = version(&server);
+    assert_eq!(events.soon().await, format!("ADDED a {}", now - 1));
+    assert_eq!(events.soon().await, format!("ADDED b {now}"));
+    server.watches().replay(2);
+    assert_eq!(events.soon().await, format!("ADDED a {}", now - 1));
+    assert_eq!(events.soon().await, format!("ADDED b {now}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_can_end_break_or_be_gone() {
+    let (server, mut events) = watched().await;
+    server.watches().end();
+    assert_eq!(events.soon().await, "end");
+    let (server, mut events) = watched().await;
+    server.watches().cut();
+    assert!(events.soon().await.starts_with("broken"));
+    let (server, mut events) = watched().await;
+    server.watches().gone();
+    assert_eq!(events.soon().await, "ERROR 410 Expired");
+    assert_eq!(events.soon().await, "end");
+}

@@ -1,0 +1,244 @@
+//! Watches: what arrives, in which order, and how a watch begins and ends.
+
+use std::{pin::Pin, time::Duration};
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    api::{WatchEvent, WatchParams},
+    runtime::{WatchStreamExt, watcher},
+};
+use serde_json::{Value, json};
+
+use super::{pods, podsets};
+use crate::apiserver::ApiServer;
+
+/// A watch on pods of `default`, as raw events.
+pub struct Events {
+    stream: Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<Pod>>> + Send>>,
+}
+
+impl Events {
+    /// Watches from a resourceVersion on.
+    pub async fn open(server: &ApiServer, params: &WatchParams, version: &str) -> Self {
+        let stream = pods(server).watch(params, version).await.expect("a watch").boxed();
+        Self { stream }
+    }
+
+    /// The next event in words; none within `patience` is silence, and the end is the end.
+    pub async fn next(&mut self, patience: Duration) -> String {
+        let name = |pod: &Pod| format!("{} {}", pod.name_any(), pod.resource_version().unwrap_or_default());
+        match tokio::time::timeout(patience, self.stream.next()).await {
+            Err(_) => "silence".to_owned(),
+            Ok(None) => "end".to_owned(),
+            Ok(Some(Err(error))) => format!("broken: {error}"),
+            Ok(Some(Ok(event))) => match event {
+                WatchEvent::Added(pod) => format!("ADDED {}", name(&pod)),
+                WatchEvent::Modified(pod) => format!("MODIFIED {}", name(&pod)),
+                WatchEvent::Deleted(pod) => format!("DELETED {}", name(&pod)),
+                WatchEvent::Bookmark(mark) => format!("BOOKMARK {}", mark.metadata.resource_version),
+                WatchEvent::Error(status) => format!("ERROR {} {}", status.code, status.reason),
+            },
+        }
+    }
+
+    /// The next event in words, soon.
+    pub async fn soon(&mut self) -> String {
+        self.next(Duration::from_secs(1)).await
+    }
+}
+
+/// The present resourceVersion of the cluster.
+pub fn version(server: &ApiServer) -> u64 {
+    server.with(|state| state.resource_version)
+}
+
+fn label(server: &ApiServer, pod: &str, value: Value) {
+    let patch = json!({ "metadata": { "labels": { "app": value } } });
+    server.patch(&crate::apiserver::PODS, "default", pod, patch);
+}
+
+/// A cluster whose pods stay as they are made.
+pub fn still() -> ApiServer {
+    let server = ApiServer::new(1);
+    server.pods_live(crate::apiserver::PodScript::unschedulable());
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_enters_or_leaves_the_selector_is_added_or_deleted() {
+    let server = still();
+    server.create_pod("default", "a", json!({}));
+    let from = version(&server);
+    let params = WatchParams::default().labels("app=web");
+    let mut events = Events::open(&server, &params, &from.to_string()).await;
+    label(&server, "a", json!("web"));
+    assert_eq!(events.soon().await, format!("ADDED a {}", from + 1));
+    server.patch(
+        &crate::apiserver::PODS,
+        "default",
+        "a",
+        json!({ "metadata": { "labels": { "x": "y" } } }),
+    );
+    assert_eq!(events.soon().await, format!("MODIFIED a {}", from + 2));
+    label(&server, "a", json!(null));
+    assert_eq!(
+        events.soon().await,
+        format!("DELETED a {}", from + 3),
+        "under the new version"
+    );
+    label(&server, "a", json!("db"));
+    server.create_pod("other", "b", json!({ "app": "web" }));
+    assert_eq!(events.soon().await, "silence", "another namespace, another label");
+    label(&server, "a", json!("web"));
+    server.kill_pod("default", "a");
+    let last = version(&server);
+    assert_eq!(events.soon().await, format!("ADDED a {}", last - 2));
+    assert_eq!(events.soon().await, format!("MODIFIED a {}", last - 1), "terminating");
+    assert_eq!(events.soon().await, format!("DELETED a {last}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_leaves_the_selector_is_shown_as_it_was_inside() {
+    let server = still();
+    server.create_pod("default", "a", json!({ "app": "web" }));
+    let params = WatchParams::default().labels("app=web");
+    let watch = pods(&server)
+        .watch(&params, &version(&server).to_string())
+        .await
+        .expect("a watch");
+    let mut watch = watch.boxed();
+    server.strip_label("default", "a", "app");
+    let Some(Ok(WatchEvent::Deleted(last))) = watch.next().await else {
+        panic!("not deleted")
+    };
+    assert_eq!(last.labels().get("app").map(String::as_str), Some("web"));
+    assert_eq!(last.metadata.deletion_timestamp, None, "it lives on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_begins_where_it_is_told() {
+    let server = still();
+    server.create_pod("default", "a", json!({}));
+    let from = version(&server);
+    server.create_pod("default", "b", json!({}));
+    let mut since = Events::open(&server, &WatchParams::default(), &from.to_string()).await;
+    assert_eq!(since.soon().await, format!("ADDED b {}", from + 1));
+    let mut any = Events::open(&server, &WatchParams::default(), "0").await;
+    assert_eq!(any.soon().await, format!("ADDED a {from}"), "the present, one by one");
+    assert_eq!(any.soon().await, format!("ADDED b {}", from + 1));
+    assert_eq!(any.soon().await, "silence");
+
+    let params = WatchParams::default().initial_events();
+    let mut streaming = Events::open(&server, &params, "0").await;
+    assert_eq!(streaming.soon().await, format!("ADDED a {from}"));
+    assert_eq!(streaming.soon().await, format!("ADDED b {}", from + 1));
+    assert_eq!(streaming.soon().await, format!("BOOKMARK {}", from + 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_compacted_version_is_gone() {
+    let server = still();
+    server.create_pod("default", "a", json!({}));
+    let old = version(&server) - 1;
+    server.compact();
+    let mut events = Events::open(&server, &WatchParams::default(), &old.to_string()).await;
+    assert_eq!(events.soon().await, "ERROR 410 Expired");
+    assert_eq!(events.soon().await, "end");
+    let present = version(&server).to_string();
+    let mut events = Events::open(&server, &WatchParams::default(), &present).await;
+    assert_eq!(events.soon().await, "silence");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_watch_gets_a_bookmark_each_minute_and_ends_in_time() {
+    let server = still();
+    server.create_pod("default", "a", json!({}));
+    let from = version(&server).to_string();
+    let mut plain = Events::open(&server, &WatchParams::default().disable_bookmarks(), &from).await;
+    let mut events = Events::open(&server, &WatchParams::default().timeout(100), &from).await;
+    server.create_podset("default", "web", 1);
+    assert_eq!(events.next(Duration::from_secs(59)).await, "silence");
+    let mark = format!("BOOKMARK {}", version(&server));
+    assert_eq!(
+        events.next(Duration::from_secs(2)).await,
+        mark,
+        "beyond what it has seen"
+    );
+    server.watches().on("pods").bookmark();
+    assert_eq!(events.soon().await, mark);
+    assert_eq!(events.next(Duration::from_secs(60)).await, "end");
+    assert_eq!(plain.soon().await, mark, "only the one asked for");
+    assert_eq!(plain.next(Duration::from_secs(120)).await, "silence");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_its_client_drops_is_closed() {
+    let server = still();
+    let events = Events::open(&server, &WatchParams::default(), "1").await;
+    assert_eq!(server.watches().of("test").on("pods").count(), 1);
+    drop(events);
+    let closed = |s: &ApiServer| s.watches().count() == 0;
+    server.wait_until(closed, Duration::from_secs(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_can_be_watched_alone() {
+    let server = still();
+    server.create_pod("default", "a", json!({}));
+    let mut watch = pods(&server)
+        .watch_metadata(&WatchParams::default(), "0")
+        .await
+        .expect("a watch")
+        .boxed();
+    let Some(Ok(WatchEvent::Added(seen))) = watch.next().await else {
+        panic!("not added")
+    };
+    assert_eq!(
+        (seen.name_any().as_str(), seen.types.expect("types").kind.as_str()),
+        ("a", "PartialObjectMetadata")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn kube_runtime_follows_through_ends_and_compaction() {
+    let server = ApiServer::new(1);
+    server.create_podset("default", "first", 1);
+    let stream = watcher(podsets(&server), watcher::Config::default()).default_backoff();
+    let mut names = stream
+        .applied_objects()
+        .map(|set| set.expect("backoff hides errors").name_any())
+        .boxed();
+    assert_eq!(names.next().await.as_deref(), Some("first"));
+    server.create_podset("default", "second", 1);
+    assert_eq!(names.next().await.as_deref(), Some("second"));
+    server.watches().on("podsets").end();
+    server.create_podset("default", "third", 1);
+    assert_eq!(names.next().await.as_deref(), Some("third"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn kube_runtime_relists_after_410() {
+    let server = ApiServer::new(1);
+    server.create_podset("default", "first", 1);
+    let everywhere: Api<Pod> = Api::all(server.client("test"));
+    server.create_pod("default", "a", json!({}));
+    let mut events = watcher(everywhere, watcher::Config::default())
+        .default_backoff()
+        .boxed();
+    let mut inits = 0;
+    while inits < 2 {
+        match events.next().await.expect("watchers never end") {
+            Ok(watcher::Event::InitDone) => {
+                inits += 1;
+                let watching = |s: &ApiServer| s.watches().on("pods").count() == 1;
+                let opened = server.wait_until(watching, Duration::from_secs(5));
+                tokio::select! { () = opened => {}, _ = events.next() => {} }
+                server.watches().on("pods").gone();
+            }
+            Ok(_) => {}
+            Err(error) => assert!(error.to_string().contains("too old"), "{error}"),
+        }
+    }
+}
