@@ -1,1 +1,16 @@
+//! podset-operator: a Kubernetes operator that keeps N identical pods, and never more than N, not for a moment.
+//!
+//! Start reading at [`manager`], the life of the process, or at [`controllers::podset`], the pipeline. Why there are never
+//! more than N stands in [`controllers::podset::locks`].
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
 pub mod api;
+pub mod cli;
+pub mod client;
+pub mod controllers;
+pub mod env;
+pub mod leader;
+pub mod manager;
+pub mod telemetry;

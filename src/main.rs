@@ -1,1 +1,12 @@
-fn main() { for (_, c) in podset_operator::api::crds() { println!("---\n{}", serde_saphyr::to_string(&c).unwrap()); } }
+//! Arguments → manager → exit code; nothing else.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use podset_operator::{cli::Cli, manager};
+
+fn main() -> ExitCode {
+    manager::main(Cli::parse())
+}

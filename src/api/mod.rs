@@ -24,6 +24,9 @@ pub const VERSION: &str = "v0.1";
 /// Label by which the operator watches its pods; its value is [`MANAGER`].
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
+/// The selector of the operator's own pods, [`LABEL_MANAGED_BY`]`=`[`MANAGER`].
+pub const WATCHED_PODS: &str = "app.kubernetes.io/managed-by=podset-operator";
+
 /// Annotation of a pod that replaces a finished one: how many replacements in a row led to it.
 pub const ANNOTATION_REPLACEMENTS: &str = "app.example.com/replacements";
 
@@ -46,4 +49,14 @@ pub fn crds() -> [(&'static str, CustomResourceDefinition); 2] {
         ("app.example.com_podsets.yaml", PodSet::crd()),
         ("poc.test.domain_mycustomresources.yaml", MyCustomResource::crd()),
     ]
+}
+
+/// A definition as a YAML document, as it is committed and printed.
+///
+/// # Errors
+///
+/// When it cannot be written as YAML.
+pub fn yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
+    let text = serde_saphyr::to_string(crd)?;
+    Ok(format!("{}\n", text.trim_end()))
 }

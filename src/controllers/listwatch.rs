@@ -1,0 +1,347 @@
+//! A list-watch that tells what a cache needs to be right: the resourceVersion of every list, event and bookmark.
+//!
+//! kube's own watcher hides the version of a list and the bookmarks, without which a cache cannot tell a replayed event
+//! from a new one, nor a pod that is gone from one that was created while the list was being made (`locks.rs`).
+//! In: a path to watch. Out: [`Change`]s, in the order of their versions. It only reads, and it never ends by itself.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use jiff::SignedDuration;
+use kube::{
+    Client,
+    core::{
+        Request, WatchEvent,
+        params::{ListParams, WatchParams},
+    },
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use tracing::{debug, info, warn};
+
+use crate::{
+    client::{self, ReadError},
+    env::Env,
+};
+
+/// How many objects a page of a list holds.
+const PAGE: u32 = 500;
+
+/// A watch that says nothing for so long, not even a bookmark (about one a minute), is taken for dead.
+const SILENCE: Duration = Duration::from_secs(150);
+
+/// How long the API server is asked to serve a watch.
+const WATCH_SECONDS: u32 = 290;
+
+/// The first and the longest wait after a failure.
+const BACKOFF: (SignedDuration, SignedDuration) = (SignedDuration::from_millis(500), SignedDuration::from_secs(15));
+
+/// A namespace to watch; `None` is all of them.
+pub type Scope = Option<Arc<str>>;
+
+/// What a watch says.
+#[derive(Clone, Debug)]
+pub enum Change<T> {
+    /// Everything there is, as of `version`: a consistent list.
+    Snapshot {
+        /// The objects.
+        items: Vec<T>,
+        /// The resourceVersion of the list.
+        version: u64,
+    },
+    /// An object is there, or changed.
+    Applied(T),
+    /// An object is gone, or no longer selected.
+    Deleted(T),
+    /// Nothing happened up to this resourceVersion.
+    Progress(u64),
+}
+
+impl<T> Change<T> {
+    /// The same change of something else.
+    pub fn map<U>(self, to: impl Fn(T) -> U) -> Change<U> {
+        match self {
+            Change::Snapshot { items, version } => Change::Snapshot {
+                items: items.into_iter().map(to).collect(),
+                version,
+            },
+            Change::Applied(object) => Change::Applied(to(object)),
+            Change::Deleted(object) => Change::Deleted(to(object)),
+            Change::Progress(version) => Change::Progress(version),
+        }
+    }
+}
+
+/// What is watched.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// What is watched, in a word for people: `podsets.app.example.com`.
+    pub what: &'static str,
+    /// The path of its collection.
+    pub path: String,
+    /// Label selector, if only some are watched.
+    pub labels: Option<&'static str>,
+    /// Whether only the objects' metadata is asked for.
+    pub metadata_only: bool,
+    /// Whether an event of this resourceVersion repeats what was heard before `heard`; such an event is dropped.
+    pub is_replay: fn(version: u64, heard: u64) -> bool,
+}
+
+/// The resourceVersions of a watch only rise: what does not is a replay.
+pub fn is_replay(version: u64, heard: u64) -> bool {
+    version <= heard
+}
+
+#[derive(Deserialize)]
+struct List<T> {
+    metadata: ListMeta,
+    items: Vec<T>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    resource_version: String,
+    #[serde(rename = "continue", default)]
+    next: String,
+}
+
+/// Why a watch ended.
+enum End {
+    /// In the ordinary way: go on where it stopped.
+    Closed,
+    /// The API server no longer knows the version: begin with a list.
+    Gone,
+    /// It failed.
+    Failed(ReadError),
+}
+
+/// Reads a whole collection, page by page: a consistent list, of which only what `keep` returns is kept.
+///
+/// # Errors
+///
+/// When a page cannot be read.
+pub async fn list<T: DeserializeOwned, R>(
+    client: &Client,
+    source: &Source,
+    keep: impl Fn(T) -> Option<R>,
+) -> Result<(Vec<R>, u64), ReadError> {
+    let request = Request::new(source.path.as_str());
+    let mut params = ListParams {
+        limit: Some(PAGE),
+        ..ListParams::default()
+    };
+    params.label_selector = source.labels.map(str::to_owned);
+    let mut all = Vec::new();
+    loop {
+        let page = if source.metadata_only {
+            request.list_metadata(&params)
+        } else {
+            request.list(&params)
+        };
+        let page: List<T> = client::read(client, page.map_err(kube::Error::BuildRequest)?).await?;
+        all.extend(page.items.into_iter().filter_map(&keep));
+        if page.metadata.next.is_empty() {
+            return Ok((all, version(&page.metadata.resource_version)));
+        }
+        params.continue_token = Some(page.metadata.next);
+    }
+}
+
+/// Lists and watches for ever, and hands every change to `sink`.
+pub async fn run<T>(client: Client, source: Source, env: Env, mut sink: impl FnMut(Change<T>))
+where
+    T: DeserializeOwned + Clone + Versioned,
+{
+    let mut trouble = Trouble::new(&source, &env);
+    loop {
+        let mut version = match list(&client, &source, Some).await {
+            Ok((items, version)) => {
+                trouble.over();
+                sink(Change::Snapshot { items, version });
+                version
+            }
+            Err(error) => {
+                trouble.wait(&error).await;
+                continue;
+            }
+        };
+        loop {
+            let before = version;
+            match watch(&client, &source, &mut version, &mut sink).await {
+                End::Closed if version > before => trouble.over(),
+                End::Closed => trouble.pause().await,
+                End::Gone => {
+                    trouble.pause().await;
+                    break;
+                }
+                End::Failed(error) => trouble.wait(&error).await,
+            }
+        }
+    }
+}
+
+/// Watches from `version` on until the watch ends, and keeps `version` at what was last heard.
+async fn watch<T>(client: &Client, source: &Source, version: &mut u64, sink: &mut impl FnMut(Change<T>)) -> End
+where
+    T: DeserializeOwned + Clone + Versioned,
+{
+    let request = Request::new(source.path.as_str());
+    let mut params = WatchParams {
+        timeout: Some(WATCH_SECONDS),
+        ..WatchParams::default()
+    };
+    params.label_selector = source.labels.map(str::to_owned);
+    let from = version.to_string();
+    let request = if source.metadata_only {
+        request.watch_metadata(&params, &from)
+    } else {
+        request.watch(&params, &from)
+    };
+    let request = match request {
+        Ok(request) => request,
+        Err(error) => return End::Failed(kube::Error::BuildRequest(error).into()),
+    };
+    let stream = match tokio::time::timeout(SILENCE, client.request_events::<T>(request)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return ended_by(error),
+        Err(_) => return End::Failed(ReadError::Timeout),
+    };
+    let mut stream = std::pin::pin!(stream);
+    loop {
+        let event = match tokio::time::timeout(SILENCE, stream.next()).await {
+            Err(_) => return End::Failed(ReadError::Timeout),
+            Ok(None) => return End::Closed,
+            Ok(Some(Err(error))) => return ended_by(error),
+            Ok(Some(Ok(event))) => event,
+        };
+        let (change, heard) = match event {
+            WatchEvent::Error(status) => return ended_by(kube::Error::Api(status)),
+            WatchEvent::Bookmark(bookmark) => {
+                let heard = self::version(&bookmark.metadata.resource_version);
+                *version = heard.max(*version);
+                sink(Change::Progress(heard));
+                continue;
+            }
+            WatchEvent::Deleted(object) => {
+                let heard = object.version();
+                (Change::Deleted(object), heard)
+            }
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                let heard = object.version();
+                (Change::Applied(object), heard)
+            }
+        };
+        if (source.is_replay)(heard, *version) {
+            debug!(resource = source.what, version = heard, "dropped a replayed event");
+            continue;
+        }
+        *version = heard.max(*version);
+        sink(change);
+    }
+}
+
+fn ended_by(error: kube::Error) -> End {
+    match error {
+        kube::Error::Api(status) if status.code == 410 || status.reason == "Expired" => End::Gone,
+        error => End::Failed(error.into()),
+    }
+}
+
+/// An object that knows its resourceVersion.
+pub trait Versioned {
+    /// The resourceVersion, as a number: they compare from Kubernetes 1.35 on, within one resource.
+    fn version(&self) -> u64;
+}
+
+/// A resourceVersion as a number; 0 for one that is none.
+pub fn version(text: &str) -> u64 {
+    text.parse().unwrap_or(0)
+}
+
+/// Failures in a row: how long to wait, and what was said about it already.
+struct Trouble<'a> {
+    what: &'static str,
+    env: &'a Env,
+    wait: SignedDuration,
+    said: Option<String>,
+}
+
+impl<'a> Trouble<'a> {
+    fn new(source: &Source, env: &'a Env) -> Self {
+        Trouble {
+            what: source.what,
+            env,
+            wait: BACKOFF.0,
+            said: None,
+        }
+    }
+
+    /// All is well again.
+    fn over(&mut self) {
+        self.wait = BACKOFF.0;
+        if self.said.take().is_some() {
+            info!(resource = self.what, "the API server answers again");
+        }
+    }
+
+    /// Waits, twice as long as the last time.
+    async fn pause(&mut self) {
+        let wait = self.env.jittered(self.wait, 0.5);
+        self.wait = self.wait.saturating_mul(2).min(BACKOFF.1);
+        self.env.sleep_until(self.env.now() + wait).await;
+    }
+
+    /// Says what is wrong, once for each new sentence, and waits.
+    async fn wait(&mut self, error: &ReadError) {
+        let sentence = explain(self.what, error);
+        if self.said.as_ref() == Some(&sentence) {
+            debug!(resource = self.what, "{sentence}");
+        } else {
+            warn!(resource = self.what, "{sentence}");
+            self.said = Some(sentence);
+        }
+        self.pause().await;
+    }
+}
+
+/// What went wrong and what to do about it.
+fn explain(what: &str, error: &ReadError) -> String {
+    match error {
+        ReadError::Api(kube::Error::Api(status)) if status.code == 404 => format!(
+            "the API server does not know {what}: install the CRDs with `kubectl apply -k config/crd`; waiting for them"
+        ),
+        ReadError::Api(kube::Error::Api(status)) if status.code == 403 || status.code == 401 => {
+            format!(
+                "the API server forbids to watch {what}: {}; check the operator's role and token",
+                status.message
+            )
+        }
+        error => format!("cannot watch {what}, trying again: {}", client::in_full(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_remedy() {
+        let refused = |code: u16, message: &str| {
+            ReadError::Api(kube::Error::Api(Status::failure(message, "").with_code(code).boxed()))
+        };
+        let missing = explain("podsets.app.example.com", &refused(404, "not found"));
+        assert!(missing.contains("kubectl apply -k config/crd"), "{missing}");
+        let forbidden = explain("pods", &refused(403, "pods is forbidden"));
+        assert!(
+            forbidden.contains("pods is forbidden") && forbidden.contains("role"),
+            "{forbidden}"
+        );
+    }
+
+    #[test]
+    fn versions_are_numbers() {
+        assert_eq!(version("1234"), 1234);
+        assert_eq!(version(""), 0);
+    }
+}

@@ -1,0 +1,316 @@
+//! What this controller knows: its resources, and which pod names exist. No I/O, no decision.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    api::{MyCustomResourceSpec, MyCustomResourceStatus},
+    controllers::{
+        ObjectKey,
+        listwatch::{Change, Scope, Versioned},
+        meta::{Meta, Uid},
+    },
+};
+
+/// A resource as the API server sends it. Spec and status are decoded later, so that one that does not decode stops no
+/// other.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ResourceWire {
+    metadata: Meta,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    status: Value,
+}
+
+impl Versioned for ResourceWire {
+    fn version(&self) -> u64 {
+        self.metadata.version()
+    }
+}
+
+/// A MyCustomResource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resource {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// UID.
+    pub uid: Uid,
+    /// resourceVersion.
+    pub version: u64,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// The name of the friend; `None` when the spec cannot be read.
+    pub friend: Option<Arc<str>>,
+    /// The stored status.
+    pub status: MyCustomResourceStatus,
+}
+
+impl From<ResourceWire> for Resource {
+    fn from(wire: ResourceWire) -> Self {
+        let spec = serde_json::from_value::<MyCustomResourceSpec>(wire.spec);
+        Resource {
+            key: wire.metadata.key(),
+            version: wire.metadata.version(),
+            generation: wire.metadata.generation,
+            friend: spec.ok().map(|spec| spec.name.into()),
+            status: serde_json::from_value(wire.status).unwrap_or_default(),
+            uid: wire.metadata.uid.into(),
+        }
+    }
+}
+
+/// Resources by name and by friend, and the names of pods.
+#[derive(Debug, Default)]
+pub struct Index {
+    resources: HashMap<ObjectKey, Resource>,
+    seekers: HashMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// For each pod name the namespaces in which it exists.
+    pods: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+}
+
+impl Index {
+    /// Takes in what the watch of resources says. Returns the resources to reconcile.
+    pub fn apply_resources(&mut self, scope: &Scope, change: Change<Resource>) -> Vec<ObjectKey> {
+        match change {
+            Change::Snapshot { items, version } => {
+                let listed: HashSet<&ObjectKey> = items.iter().map(|resource| &resource.key).collect();
+                let is_gone = |resource: &&Resource| {
+                    in_scope(scope, &resource.key) && resource.version <= version && !listed.contains(&resource.key)
+                };
+                let gone: Vec<_> = self
+                    .resources
+                    .values()
+                    .filter(is_gone)
+                    .map(|gone| gone.key.clone())
+                    .collect();
+                for key in gone {
+                    self.remove(&key);
+                }
+                items.into_iter().filter_map(|resource| self.upsert(resource)).collect()
+            }
+            Change::Applied(resource) => self.upsert(resource).into_iter().collect(),
+            Change::Deleted(resource) => {
+                if self
+                    .resources
+                    .get(&resource.key)
+                    .is_some_and(|known| known.uid == resource.uid)
+                {
+                    self.remove(&resource.key);
+                }
+                Vec::new()
+            }
+            Change::Progress(_) => Vec::new(),
+        }
+    }
+
+    /// A status of ours was answered with this resource.
+    pub fn written(&mut self, resource: Resource) {
+        if self
+            .resources
+            .get(&resource.key)
+            .is_some_and(|known| known.uid == resource.uid)
+        {
+            self.upsert(resource);
+        }
+    }
+
+    /// Takes in a state of a resource, unless a newer one is known. Returns its key if its spec is new.
+    fn upsert(&mut self, resource: Resource) -> Option<ObjectKey> {
+        let key = resource.key.clone();
+        let former = self.resources.get(&key);
+        if former.is_some_and(|former| former.version > resource.version) {
+            return None;
+        }
+        let is_new =
+            former.is_none_or(|former| (&former.uid, former.generation) != (&resource.uid, resource.generation));
+        if is_new {
+            self.remove(&key);
+            if let Some(friend) = &resource.friend {
+                self.seekers.entry(friend.clone()).or_default().insert(key.clone());
+            }
+        }
+        self.resources.insert(key.clone(), resource);
+        is_new.then_some(key)
+    }
+
+    fn remove(&mut self, key: &ObjectKey) {
+        let Some(friend) = self.resources.remove(key).and_then(|resource| resource.friend) else {
+            return;
+        };
+        if let Some(seekers) = self.seekers.get_mut(&friend) {
+            seekers.remove(key);
+            if seekers.is_empty() {
+                self.seekers.remove(&friend);
+            }
+        }
+    }
+
+    /// Takes in what the watch of pods says, each pod as its key. Returns the resources to reconcile.
+    pub fn apply_pods(&mut self, scope: &Scope, change: Change<ObjectKey>) -> BTreeSet<ObjectKey> {
+        let mut changed = BTreeSet::new();
+        match change {
+            Change::Snapshot { items, .. } => {
+                let listed: HashSet<ObjectKey> = items.into_iter().collect();
+                for key in self.pods_in(scope).into_iter().filter(|key| !listed.contains(key)) {
+                    self.vanished(&key, &mut changed);
+                }
+                for key in listed {
+                    self.appeared(key, &mut changed);
+                }
+            }
+            Change::Applied(key) => self.appeared(key, &mut changed),
+            Change::Deleted(key) => self.vanished(&key, &mut changed),
+            Change::Progress(_) => {}
+        }
+        changed
+            .iter()
+            .filter_map(|name| self.seekers.get(name))
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    fn appeared(&mut self, pod: ObjectKey, changed: &mut BTreeSet<Arc<str>>) {
+        let ObjectKey { namespace, name } = pod;
+        let namespaces = self.pods.entry(name.clone()).or_default();
+        if namespaces.is_empty() {
+            changed.insert(name);
+        }
+        namespaces.insert(namespace);
+    }
+
+    fn vanished(&mut self, pod: &ObjectKey, changed: &mut BTreeSet<Arc<str>>) {
+        let Some(namespaces) = self.pods.get_mut(&pod.name) else {
+            return;
+        };
+        namespaces.remove(&pod.namespace);
+        if namespaces.is_empty() {
+            self.pods.remove(&pod.name);
+            changed.insert(pod.name.clone());
+        }
+    }
+
+    fn pods_in(&self, scope: &Scope) -> Vec<ObjectKey> {
+        let all = self.pods.iter().flat_map(|(name, namespaces)| {
+            namespaces
+                .iter()
+                .map(|namespace| ObjectKey::new(namespace.clone(), name.clone()))
+        });
+        all.filter(|key| in_scope(scope, key)).collect()
+    }
+
+    /// The resource of this name, and whether its friend exists.
+    pub fn view(&self, key: &ObjectKey) -> Option<(Resource, bool)> {
+        let resource = self.resources.get(key)?.clone();
+        let is_found = resource
+            .friend
+            .as_ref()
+            .is_some_and(|friend| self.pods.contains_key(friend));
+        Some((resource, is_found))
+    }
+
+    /// The names of all resources.
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.resources.keys().cloned().collect()
+    }
+}
+
+fn in_scope(scope: &Scope, key: &ObjectKey) -> bool {
+    scope.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(name: &str, friend: &str, generation: i64) -> Resource {
+        Resource {
+            key: ObjectKey::new("default", name),
+            uid: name.into(),
+            version: 10 + u64::try_from(generation).unwrap(),
+            generation,
+            friend: Some(friend.into()),
+            status: MyCustomResourceStatus::default(),
+        }
+    }
+
+    fn pod(namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey::new(namespace, name)
+    }
+
+    #[test]
+    fn a_friend_exists_as_long_as_one_pod_of_the_name_does() {
+        let mut index = Index::default();
+        let one = ObjectKey::new("default", "one");
+        assert_eq!(
+            index.apply_resources(&None, Change::Applied(resource("one", "joe", 1))),
+            std::slice::from_ref(&one)
+        );
+        assert!(index.apply_pods(&None, Change::Applied(pod("a", "jim"))).is_empty());
+        assert_eq!(
+            index.apply_pods(&None, Change::Applied(pod("a", "joe"))),
+            BTreeSet::from([one.clone()])
+        );
+        assert!(
+            index.apply_pods(&None, Change::Applied(pod("b", "joe"))).is_empty(),
+            "nothing new"
+        );
+        assert!(
+            index.apply_pods(&None, Change::Deleted(pod("a", "joe"))).is_empty(),
+            "one is left"
+        );
+        assert!(index.view(&one).unwrap().1);
+        assert_eq!(
+            index.apply_pods(&None, Change::Deleted(pod("b", "joe"))),
+            BTreeSet::from([one.clone()])
+        );
+        assert!(!index.view(&one).unwrap().1);
+    }
+
+    #[test]
+    fn a_new_spec_looks_for_another_friend() {
+        let mut index = Index::default();
+        index.apply_resources(&None, Change::Applied(resource("one", "joe", 1)));
+        index.apply_resources(&None, Change::Applied(resource("one", "jim", 2)));
+        assert!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))).is_empty());
+        assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "jim"))).len(), 1);
+        assert_eq!(
+            index.apply_resources(&None, Change::Applied(resource("one", "joe", 1))),
+            [],
+            "an old state"
+        );
+    }
+
+    #[test]
+    fn a_list_replaces_what_was_known_of_its_namespace() {
+        let mut index = Index::default();
+        index.apply_resources(&None, Change::Applied(resource("one", "joe", 1)));
+        let scope = Some("a".into());
+        index.apply_pods(&scope, Change::Applied(pod("a", "joe")));
+        index.apply_pods(&Some("b".into()), Change::Applied(pod("b", "jim")));
+        let woken = index.apply_pods(
+            &scope,
+            Change::Snapshot {
+                items: vec![pod("a", "jane")],
+                version: 9,
+            },
+        );
+        assert_eq!(woken.len(), 1, "joe is gone");
+        assert!(index.pods.contains_key("jim"), "another namespace is untouched");
+    }
+
+    #[test]
+    fn a_resource_that_does_not_decode_has_no_friend() {
+        let wire = serde_json::json!({ "metadata": { "name": "x", "namespace": "d" }, "spec": { "name": 7 } });
+        assert_eq!(
+            Resource::from(serde_json::from_value::<ResourceWire>(wire).unwrap()).friend,
+            None
+        );
+    }
+}

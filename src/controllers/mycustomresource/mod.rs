@@ -1,0 +1,197 @@
+//! The MyCustomResource controller: says whether the friend of each resource exists.
+//!
+//! It holds the names of all pods in the watched namespaces, not the pods, and an index from a friend's name to the
+//! resources that look for it ([`index`]); it never lists to answer. What a status says is decided in [`status`]: pure.
+
+mod index;
+mod status;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::{FutureExt, future::BoxFuture};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::{
+    Controller, Next, ObjectKey,
+    listwatch::{self, Change, Scope, Source, Versioned, is_replay},
+    meta::Meta,
+    queue::{Queue, Trigger},
+    requests,
+    synced::Synced,
+};
+use crate::{
+    api::MyCustomResource,
+    client::{Answer, Clients, ReadError},
+    env::Env,
+    leader::Term,
+};
+use index::{Index, Resource, ResourceWire};
+
+/// How long to wait after a status could not be written.
+const RETRY: SignedDuration = SignedDuration::from_secs(5);
+
+/// A pod of which only the name is read.
+#[derive(Clone, Debug, Deserialize)]
+struct NameWire {
+    metadata: Meta,
+}
+
+impl Versioned for NameWire {
+    fn version(&self) -> u64 {
+        self.metadata.version()
+    }
+}
+
+/// The controller.
+pub struct MyCustomResourceController {
+    env: Env,
+    clients: Clients,
+    scopes: Vec<Scope>,
+    index: Mutex<Index>,
+    queue: Queue,
+    synced: Synced,
+}
+
+impl MyCustomResourceController {
+    /// A controller that has seen nothing yet.
+    pub fn new(env: Env, clients: Clients, scopes: Vec<Scope>) -> Self {
+        let (queue, synced) = (Queue::new(env.clone()), Synced::new(scopes.len() * 2));
+        MyCustomResourceController {
+            env,
+            clients,
+            scopes,
+            index: Mutex::default(),
+            queue,
+            synced,
+        }
+    }
+
+    fn resource_changed(&self, scope: &Scope, change: Change<ResourceWire>) {
+        let is_first = matches!(change, Change::Snapshot { .. });
+        let woken = self.index().apply_resources(scope, change.map(Resource::from));
+        for key in woken {
+            self.queue.add(key, "spec");
+        }
+        if is_first {
+            self.synced.listed("mycustomresources", scope);
+        }
+    }
+
+    fn pod_changed(&self, scope: &Scope, change: Change<NameWire>) {
+        let is_first = matches!(change, Change::Snapshot { .. });
+        let woken = self.index().apply_pods(scope, change.map(|pod| pod.metadata.key()));
+        for key in woken {
+            self.queue.add(key, "pod");
+        }
+        if is_first {
+            self.synced.listed("pods", scope);
+        }
+    }
+
+    async fn write(&self, resource: &Resource, new: &crate::api::MyCustomResourceStatus) -> Next {
+        let request = serde_json::to_value(new)
+            .map_err(|error| error.to_string())
+            .and_then(|new| {
+                requests::apply_status::<MyCustomResource>(&resource.key, &resource.uid, &new)
+                    .map_err(|error| error.to_string())
+            });
+        let answer = match request {
+            Ok(request) => self.clients.write.send(request).await,
+            Err(error) => Answer::Unknown(error),
+        };
+        let error = match answer {
+            Answer::Done(body) => {
+                if let Ok(wire) = serde_json::from_slice::<ResourceWire>(&body) {
+                    self.index().written(wire.into());
+                }
+                let friend = resource.friend.as_deref().unwrap_or_default();
+                info!(resource = %resource.key, friend, healthy = new.healthy, "told whether the friend exists");
+                return Next::Resync;
+            }
+            // It is gone, or another one has its name: its watch says so too.
+            Answer::Refused(refused) if matches!(refused.code, 404 | 409) => return Next::Resync,
+            Answer::NotSent => return Next::Resync,
+            Answer::Refused(refused) => refused.message.clone(),
+            Answer::Unknown(error) => error,
+        };
+        warn!(resource = %resource.key, error, "the status may not have been written, trying again");
+        Next::At(self.env.now() + self.env.jittered(RETRY, 0.1))
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Controller for MyCustomResourceController {
+    fn name(&self) -> &'static str {
+        "mycustomresource"
+    }
+
+    fn watches(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+        let mut watches = Vec::new();
+        for scope in &self.scopes {
+            let path = requests::collection::<MyCustomResource>(scope);
+            let what = "mycustomresources.poc.test.domain";
+            let resources = Source {
+                what,
+                path,
+                labels: None,
+                metadata_only: false,
+                is_replay,
+            };
+            let (controller, of) = (self.clone(), scope.clone());
+            let sink = move |change| controller.resource_changed(&of, change);
+            watches.push(listwatch::run(self.clients.read.clone(), resources, self.env.clone(), sink).boxed());
+
+            let path = requests::collection::<Pod>(scope);
+            let pods = Source {
+                what: "names of pods",
+                path,
+                labels: None,
+                metadata_only: true,
+                is_replay,
+            };
+            let (controller, of) = (self.clone(), scope.clone());
+            let sink = move |change| controller.pod_changed(&of, change);
+            watches.push(listwatch::run(self.clients.read.clone(), pods, self.env.clone(), sink).boxed());
+        }
+        watches
+    }
+
+    fn synced(&self) -> watch::Receiver<bool> {
+        self.synced.subscribe()
+    }
+
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn keys(&self) -> Vec<ObjectKey> {
+        self.index().keys()
+    }
+
+    async fn begin_term(&self, _: Term) -> Result<(), ReadError> {
+        Ok(())
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {
+        let Some((resource, is_found)) = self.index().view(key) else {
+            return Next::Never;
+        };
+        if resource.friend.is_none() {
+            warn!(%resource.key, "the spec cannot be read: give spec.name the name of a pod");
+            return Next::Resync;
+        }
+        let new = status::status(&resource, is_found, self.env.clock.wall());
+        if new == resource.status {
+            Next::Resync
+        } else {
+            self.write(&resource, &new).await
+        }
+    }
+}

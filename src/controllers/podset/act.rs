@@ -1,0 +1,397 @@
+//! Third stage, *act*: does what the plan says, and nothing else. The only writes of pods.
+//!
+//! In: a plan. Out: [`Done`], what came of it. Every answer goes into the cache or into the memory at once, so that the
+//! next plan counts it. It decides nothing: not what is created, only what an answer proves.
+
+use std::{future::Future, sync::Arc};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod as PodResource;
+use serde_json::json;
+use tracing::{debug, warn};
+
+use super::{
+    Context,
+    memory::{Memory, Refusal, RefusalKind},
+    names,
+    observe::{Effects, Pod, PodWire, Seen, Set, SetWire, View},
+    plan::{Creation, Deletion, Plan, Why},
+    pod,
+    refusal::refusal,
+};
+use crate::{
+    api::{self, PodSet},
+    client::{Answer, read_one},
+    controllers::{ObjectKey, requests},
+};
+
+/// How many requests of one set are under way at once.
+const AT_ONCE: usize = 64;
+
+/// After so long no further request is begun: the status must not stay wrong while thousands of pods are made.
+const PASS: SignedDuration = SignedDuration::from_secs(2);
+
+/// What came of a plan. Only [`act`] makes one, so nothing is reported that was not tried.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// Names of the pods that were created.
+    pub created: Vec<String>,
+    /// Of those, how many replace finished pods.
+    pub replaced: usize,
+    /// Names of the surplus pods that were deleted.
+    pub deleted: Vec<String>,
+    /// Why pods were refused, if one was.
+    pub refusal: Option<Refusal>,
+    /// Whether something failed, so that the next try must wait.
+    pub has_failed: bool,
+    /// Whether a name was taken by a stranger.
+    met_stranger: bool,
+}
+
+/// What the answer to a create proves.
+enum Created {
+    /// The pod is there, by this request.
+    Made(PodWire),
+    /// Its name was taken: by this pod, or by one that is gone again.
+    Taken(Option<PodWire>),
+    /// It was refused.
+    Refused(Refusal),
+    /// Nobody can say.
+    Unknown(String),
+    /// This process does not lead.
+    NotSent,
+}
+
+/// What the answer to a delete proves.
+enum Deleted {
+    /// Its deletion was accepted; perhaps with its last state.
+    Accepted(Option<PodWire>),
+    /// It was gone already.
+    Gone,
+    /// It was refused.
+    Refused(String),
+    /// Nobody can say.
+    Unknown(String),
+    /// This process does not lead.
+    NotSent,
+}
+
+/// Carries out a plan.
+pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory) -> Done {
+    let mut done = Done::default();
+    look(context, &plan.look, &mut done).await;
+    relabel(context, &plan.relabel, &mut done).await;
+    delete(context, plan.delete, memory, &mut done).await;
+    create(context, &view.set, plan.create, memory, &mut done).await;
+    if done.met_stranger {
+        read_set(context, &view.set, &mut done).await;
+    }
+    done
+}
+
+/// Sends one request, then two, then four, up to a bound, each round only if all went well so far: refused pods cost one
+/// request, not all.
+async fn slow_start<T, R, F: Future<Output = R>>(
+    context: &Context,
+    items: impl IntoIterator<Item = T>,
+    send: impl Fn(T) -> F,
+    mut settle: impl FnMut(R) -> bool,
+) {
+    let until = context.env.now() + PASS;
+    let mut items = items.into_iter();
+    let mut under_way = FuturesUnordered::new();
+    let mut window = 1;
+    let mut goes_on = true;
+    loop {
+        while goes_on && under_way.len() < window && context.env.now() < until {
+            match items.next() {
+                Some(item) => under_way.push(send(item)),
+                None => break,
+            }
+        }
+        let Some(result) = under_way.next().await else { return };
+        goes_on &= settle(result);
+        window = (window + 1).min(AT_ONCE);
+    }
+}
+
+async fn look(context: &Context, pods: &[Seen], done: &mut Done) {
+    let read = |seen: Seen| async move { (read_pod(context, &seen.pod.key).await, seen) };
+    let settle = |(found, seen): (Result<Option<PodWire>, String>, Seen)| match found {
+        Ok(found) => {
+            let found = found.map(Pod::from);
+            context
+                .observed
+                .lock()
+                .pods
+                .looked_up(&seen.pod.key, Some(&seen.pod.uid), found, context.env.now());
+            true
+        }
+        Err(error) => {
+            warn!(pod = %seen.pod.key, error, "cannot read a pod whose fate is unknown");
+            done.has_failed = true;
+            false
+        }
+    };
+    slow_start(context, pods.to_vec(), read, settle).await;
+}
+
+async fn read_pod(context: &Context, key: &ObjectKey) -> Result<Option<PodWire>, String> {
+    let request = requests::get::<PodResource>(key).map_err(|error| error.to_string())?;
+    read_one(&context.clients.read, request)
+        .await
+        .map_err(|error| error.to_string())
+}
+
+/// Gives the watched label back to pods that lost it.
+async fn relabel(context: &Context, pods: &[Seen], done: &mut Done) {
+    let patch = |seen: Seen| async move {
+        let metadata = json!({
+            "uid": seen.pod.uid,
+            "resourceVersion": seen.pod.version.to_string(),
+            "labels": { api::LABEL_MANAGED_BY: api::MANAGER },
+        });
+        let request = requests::merge::<PodResource>(&seen.pod.key, &json!({ "metadata": metadata }));
+        (send(context, request).await, seen)
+    };
+    let settle = |(answer, seen): (Answer, Seen)| {
+        let patched = match answer {
+            Answer::Done(body) => serde_json::from_slice::<PodWire>(&body).ok(),
+            Answer::NotSent => return false,
+            answer => {
+                debug!(pod = %seen.pod.key, ?answer, "cannot give the label back");
+                None
+            }
+        };
+        let mut caches = context.observed.lock();
+        match patched {
+            Some(pod) => caches.pods.patched(pod.into(), context.env.now()),
+            None => {
+                done.has_failed = true;
+                caches.pods.doubt(&seen.pod.uid);
+            }
+        }
+        !done.has_failed
+    };
+    slow_start(context, pods.to_vec(), patch, settle).await;
+}
+
+async fn delete(context: &Context, deletions: Vec<Deletion>, memory: &mut Memory, done: &mut Done) {
+    let send = |deletion: Deletion| async move { (delete_one(context, &deletion).await, deletion) };
+    let settle = |(result, deletion): (Deleted, Deletion)| {
+        let now = context.env.now();
+        let Deletion { key, uid, why } = deletion;
+        match result {
+            Deleted::Accepted(last) => {
+                context
+                    .observed
+                    .lock()
+                    .pods
+                    .delete_answered(&uid, last.map(Pod::from), now);
+                if why == Why::Surplus {
+                    done.deleted.push(key.name.to_string());
+                }
+            }
+            Deleted::Gone => context.observed.lock().pods.looked_up(&key, Some(&uid), None, now),
+            Deleted::Unknown(error) => {
+                warn!(pod = %key, error, "the delete of a pod was not answered: its fate is unknown");
+                memory.deletes.insert(uid, now);
+                done.has_failed = true;
+                return false;
+            }
+            Deleted::Refused(error) => {
+                warn!(pod = %key, error, "a pod cannot be deleted");
+                done.has_failed = true;
+                return false;
+            }
+            Deleted::NotSent => return false,
+        }
+        memory.deletes.remove(&uid);
+        memory.strays.remove(&uid);
+        true
+    };
+    slow_start(context, deletions, send, settle).await;
+}
+
+async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
+    let uid = (context.locks.precondition)(&deletion.uid);
+    match send(context, requests::delete::<PodResource>(&deletion.key, uid.as_deref())).await {
+        Answer::Done(body) => Deleted::Accepted(serde_json::from_slice(&body).ok()),
+        // Not found, or another incarnation: whether that is so, a read tells.
+        Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_pod(context, &deletion.key).await {
+            Ok(found) if found.as_ref().is_none_or(|pod| *pod.metadata.uid != *deletion.uid) => Deleted::Gone,
+            Ok(_) => Deleted::Refused(status.message.clone()),
+            Err(error) => Deleted::Unknown(error),
+        },
+        Answer::Refused(status) => Deleted::Refused(status.message.clone()),
+        Answer::Unknown(error) => Deleted::Unknown(error),
+        Answer::NotSent => Deleted::NotSent,
+    }
+}
+
+async fn create(context: &Context, set: &Arc<Set>, creations: Vec<Creation>, memory: &mut Memory, done: &mut Done) {
+    let send = |creation: Creation| async move { (create_one(context, set, &creation).await, creation) };
+    let settle =
+        |(created, creation): (Created, Creation)| settle_create(context, set, created, creation, memory, done);
+    slow_start(context, creations, send, settle).await;
+}
+
+async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Created {
+    let Ok(wanted) = &set.wanted else {
+        return Created::NotSent;
+    };
+    let manifest = pod::manifest(
+        set,
+        wanted,
+        &context.default_image,
+        &creation.name,
+        creation.replacements,
+    );
+    match send(context, requests::create::<PodResource>(&set.key.namespace, &manifest)).await {
+        Answer::Done(body) => match serde_json::from_slice(&body) {
+            Ok(pod) => Created::Made(pod),
+            Err(error) => Created::Unknown(format!("the answer cannot be read: {error}")),
+        },
+        // A quota that is being changed answers 409 too: only the reason tells.
+        Answer::Refused(status) if status.reason == "AlreadyExists" => {
+            let key = ObjectKey::new(set.key.namespace.clone(), creation.name.as_str());
+            match read_pod(context, &key).await {
+                Ok(found) => Created::Taken(found),
+                Err(error) => Created::Unknown(error),
+            }
+        }
+        Answer::Refused(status) => Created::Refused(refusal(&status, &creation.name, &names::prefix(&set.key.name))),
+        Answer::Unknown(error) => Created::Unknown(error),
+        Answer::NotSent => Created::NotSent,
+    }
+}
+
+/// Takes in what became of a create. Returns whether the next one may be sent.
+fn settle_create(
+    context: &Context,
+    set: &Set,
+    created: Created,
+    creation: Creation,
+    memory: &mut Memory,
+    done: &mut Done,
+) -> bool {
+    let now = context.env.now();
+    let Creation {
+        index,
+        name,
+        replacements,
+    } = creation;
+    match created {
+        Created::Made(made) => return settle_made(context, set, made, name, replacements, memory, done),
+        Created::Taken(found) => {
+            memory.create_settled(&name);
+            settle_taken(context, set, &name, found, now, done);
+        }
+        Created::Refused(refusal) => {
+            if refusal.kind != RefusalKind::NamespaceTerminating {
+                debug!(set = %set.key, pod = name, reason = refusal.message, "a pod was refused");
+            }
+            memory.create_refused(&name, index, now);
+            done.refusal = Some(refusal);
+            done.has_failed = true;
+            return false;
+        }
+        Created::Unknown(error) => {
+            warn!(set = %set.key, pod = name, error, "the create of a pod was not answered: its fate is unknown");
+            memory.create_unanswered(&name, index, now);
+            done.has_failed = true;
+            return false;
+        }
+        Created::NotSent => return false,
+    }
+    !done.has_failed
+}
+
+/// A pod was made: as ordered, or it must go again.
+fn settle_made(
+    context: &Context,
+    set: &Set,
+    made: PodWire,
+    name: String,
+    replacements: u32,
+    memory: &mut Memory,
+    done: &mut Done,
+) -> bool {
+    memory.create_settled(&name);
+    let difference = (context.locks.differs)(&made, &name, &set.uid);
+    let pod = Pod::from(made);
+    let uid = pod.uid.clone();
+    if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
+        context.observed.lock().pods.created(pod, context.env.now());
+    }
+    if let Some(difference) = difference {
+        let message = format!("pods come back changed, {difference}: an admission webhook or policy changes them");
+        warn!(set = %set.key, pod = name, "{message}");
+        memory.strays.insert(uid, name);
+        done.refusal = Some(Refusal {
+            message,
+            kind: RefusalKind::Forbidden,
+        });
+        done.has_failed = true;
+        return false;
+    }
+    done.replaced += usize::from(replacements > 0);
+    done.created.push(name);
+    true
+}
+
+/// A name was taken: by our own pod of an earlier create, or by a stranger, or it is free again.
+fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<PodWire>, now: Timestamp, done: &mut Done) {
+    let key = ObjectKey::new(set.key.namespace.clone(), name);
+    let mut caches = context.observed.lock();
+    match found.map(Pod::from) {
+        Some(pod) => {
+            let is_ours = (context.locks.is_ours)(&pod, &set.uid);
+            if is_ours && !pod.is_terminating && !pod.is_finished() {
+                done.created.push(name.to_owned());
+            }
+            done.met_stranger |= !is_ours;
+            if !is_ours || pod.owner.as_ref() == Some(&set.uid) {
+                caches.pods.looked_up(&key, None, Some(pod), now);
+            }
+        }
+        None => {
+            caches.pods.may_be_reused(&key);
+            done.has_failed = true;
+        }
+    }
+}
+
+/// Reads a PodSet again: whose pods take its names may belong to one that is no more.
+async fn read_set(context: &Context, set: &Set, done: &mut Done) {
+    let Ok(request) = requests::get::<PodSet>(&set.key) else {
+        return;
+    };
+    let found = match read_one::<SetWire>(&context.clients.read, request).await {
+        Ok(found) => found.map(Set::from).filter(|found| found.uid == set.uid),
+        Err(error) => {
+            warn!(set = %set.key, %error, "cannot read a PodSet whose pod names are taken");
+            done.has_failed = true;
+            return;
+        }
+    };
+    let mut effects = Effects::default();
+    let mut caches = context.observed.lock();
+    match found {
+        Some(found) => caches.sets.upsert(found, &mut effects),
+        None => caches.sets.remove(&set.key, &set.uid, &mut effects),
+    }
+    caches.settle(&effects, context.env.now());
+}
+
+/// Sends a write; one that cannot even be built never left.
+async fn send(context: &Context, request: Result<http::Request<Vec<u8>>, http::Error>) -> Answer {
+    match request {
+        Ok(request) => context.clients.write.send(request).await,
+        Err(error) => {
+            warn!(%error, "a request cannot be built");
+            Answer::NotSent
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The events that users see under a PodSet. Pure: it says what to tell, `report.rs` tells it.
+
+use jiff::Timestamp;
+use kube::Resource;
+use serde_json::{Value, json};
+
+use super::{
+    memory::{Burst, Refusal, RefusalKind},
+    observe::Set,
+    refusal::cut,
+};
+use crate::api::{MANAGER, PodSet};
+
+/// Something that happened.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Event {
+    /// A word for machines.
+    pub reason: &'static str,
+    /// A sentence for people.
+    pub note: String,
+    is_warning: bool,
+    action: &'static str,
+}
+
+/// What a burst of work amounts to: one event for each plan that was carried out, not one for each pod.
+pub fn of_burst(burst: &Burst) -> Vec<Event> {
+    let mut events = Vec::new();
+    let Burst {
+        from,
+        created,
+        replaced,
+        deleted,
+        ..
+    } = *burst;
+    let normal = |reason, action, note| Event {
+        reason,
+        note,
+        is_warning: false,
+        action,
+    };
+    if created > 0 && replaced == created {
+        events.push(normal(
+            "PodsReplaced",
+            "Create",
+            format!("Created {created} in place of pods that finished"),
+        ));
+    } else if created > 0 {
+        events.push(normal(
+            "ScaledUp",
+            "Create",
+            format!("Scaled up from {from} to {} pods", from + created),
+        ));
+    }
+    if deleted > 0 {
+        let from = from + created;
+        let to = from.saturating_sub(deleted);
+        events.push(normal(
+            "ScaledDown",
+            "Delete",
+            format!("Scaled down from {from} to {to} pods"),
+        ));
+    }
+    events
+}
+
+/// Pods are refused: told once for each new reason. Of a namespace that is being deleted nothing is told.
+pub fn of_refusal(refusal: &Refusal, told: Option<&str>) -> Option<Event> {
+    let is_news = refusal.kind != RefusalKind::NamespaceTerminating && told != Some(refusal.message.as_str());
+    is_news.then(|| Event {
+        reason: "FailedCreate",
+        note: cut(&format!("Pods are refused: {}", refusal.message), 1024),
+        is_warning: true,
+        action: "Create",
+    })
+}
+
+/// The manifest of an event. `unique` tells events of one set apart; `instance` is the process that reports.
+pub fn manifest(event: &Event, set: &Set, wall: Timestamp, unique: u64, instance: &str) -> Value {
+    json!({
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {
+            "name": format!("{}.{unique:016x}", cut(&set.key.name, 230)),
+            "namespace": set.key.namespace,
+        },
+        "eventTime": format!("{wall:.6}"),
+        "reportingController": MANAGER,
+        "reportingInstance": cut(instance, 128),
+        "action": event.action,
+        "reason": event.reason,
+        "note": event.note,
+        "type": if event.is_warning { "Warning" } else { "Normal" },
+        "regarding": {
+            "apiVersion": PodSet::api_version(&()),
+            "kind": PodSet::kind(&()),
+            "namespace": set.key.namespace,
+            "name": set.key.name,
+            "uid": set.uid,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::podset::testing;
+
+    fn told(burst: Burst) -> Vec<(&'static str, String)> {
+        of_burst(&burst)
+            .into_iter()
+            .map(|event| (event.reason, event.note))
+            .collect()
+    }
+
+    #[test]
+    fn each_event_says_what_happened() {
+        let burst = Burst {
+            from: 3,
+            created: 2,
+            ..Burst::default()
+        };
+        assert_eq!(told(burst), [("ScaledUp", "Scaled up from 3 to 5 pods".to_owned())]);
+        let burst = Burst {
+            from: 5,
+            deleted: 4,
+            ..Burst::default()
+        };
+        assert_eq!(told(burst), [("ScaledDown", "Scaled down from 5 to 1 pods".to_owned())]);
+        let burst = Burst {
+            from: 2,
+            created: 1,
+            replaced: 1,
+            ..Burst::default()
+        };
+        assert_eq!(
+            told(burst),
+            [("PodsReplaced", "Created 1 in place of pods that finished".to_owned())]
+        );
+        assert_eq!(told(Burst::default()), []);
+    }
+
+    #[test]
+    fn a_refusal_is_told_once() {
+        let refusal = Refusal {
+            message: "no".to_owned(),
+            kind: RefusalKind::Forbidden,
+        };
+        assert_eq!(of_refusal(&refusal, None).unwrap().note, "Pods are refused: no");
+        assert_eq!(of_refusal(&refusal, Some("no")), None);
+        assert!(of_refusal(&refusal, Some("another reason")).is_some());
+        let terminating = Refusal {
+            kind: RefusalKind::NamespaceTerminating,
+            ..refusal
+        };
+        assert_eq!(of_refusal(&terminating, None), None);
+    }
+
+    #[test]
+    fn long_names_and_notes_are_cut() {
+        let mut set = testing::set(1);
+        set.key.name = "n".repeat(253).into();
+        let refusal = Refusal {
+            message: "x".repeat(5000),
+            kind: RefusalKind::Forbidden,
+        };
+        let event = manifest(
+            &of_refusal(&refusal, None).unwrap(),
+            &set,
+            testing::now(),
+            1,
+            &"i".repeat(300),
+        );
+        assert!(event["metadata"]["name"].as_str().unwrap().len() <= 253);
+        assert_eq!(event["note"].as_str().unwrap().len(), 1024);
+        assert_eq!(event["reportingInstance"].as_str().unwrap().len(), 128);
+        assert_eq!(event["eventTime"], "2026-01-01T12:00:00.000000Z");
+    }
+}

@@ -1,0 +1,75 @@
+//! Never more than N, not for a moment: the promise, and the locks behind it.
+//!
+//! **The promise.** At any time the pods of a set that are live (owned by its UID, not being deleted, neither Failed nor
+//! Succeeded) are at most as many as the largest `spec.replicas` among the generations from `status.observedGeneration`
+//! to `metadata.generation`. It holds whatever the operator sees late, twice or not at all, and whatever becomes of its
+//! requests, as long as a request takes effect within [`QUARANTINE`] of its sending and before the sender's lease ends.
+//!
+//! **The locks.** Each is a value, so that a test can put another in its place and see the promise break:
+//!
+//! | lock | what it keeps out | where it is used | test that fails without it |
+//! |---|---|---|---|
+//! | same intent, same name ([`Locks::name`]) | two pods out of one create that was sent twice | `plan.rs` | A1 |
+//! | unknown counts as live, for [`Locks::quarantine`] | a create that lands after its answer was lost | `memory.rs`, `plan.rs` | A1 |
+//! | a name rests after its pod's end, for [`Locks::quarantine`] | the same pod made under two indices by two leaders | `observe/pods.rs` | A2 |
+//! | a write ends before its sender's term ([`crate::client::Writer`]) | a request of a former leader | `client.rs` | A3 |
+//! | reads before the first write of a term ([`Locks::is_unread`]) | a standby whose watch stood still | `takeover.rs` | A4 |
+//! | a replay changes nothing ([`Locks::is_replay`]) | a late DELETED that wipes the pod that came after | `listwatch.rs` | A5 |
+//! | an end seen before its beginning was answered ([`Locks::has_ended`]) | a ghost that counts for ever | `observe/pods.rs` | A6 |
+//! | out of sight is not gone ([`Locks::may_live`]) | a pod that lost the watched label | `observe/pods.rs` | A7 |
+//! | whose name is it ([`Locks::is_ours`]) | a stranger's pod under one of our names | `act.rs` | A8 |
+//! | what came back is what was ordered ([`Locks::differs`]) | pods without end behind a webhook that changes them | `act.rs` | A9 |
+//! | a delete hits one incarnation ([`Locks::precondition`]) | a late delete that hits the pod's successor | `act.rs` | A10 |
+
+use std::collections::BTreeSet;
+
+use jiff::SignedDuration;
+
+use super::{
+    names,
+    observe::{Pod, PodWire},
+    pod,
+};
+use crate::controllers::{listwatch, meta::Uid};
+
+/// How long after its sending a request may still take effect: the API server's own limit.
+pub const QUARANTINE: SignedDuration = SignedDuration::from_secs(60);
+
+/// The locks, see the head of this file.
+#[derive(Clone, Copy, Debug)]
+pub struct Locks {
+    /// The name of the pod with this index in the set of this name and UID.
+    pub name: fn(set: &str, uid: &str, index: u32) -> String,
+    /// How long a create of unknown fate counts as live, and how long a name rests after its pod's end.
+    pub quarantine: SignedDuration,
+    /// Whether the set may have changed hands unseen: it is older than the term and was not read in it.
+    pub is_unread: fn(elders: &BTreeSet<Uid>, set: &Uid) -> bool,
+    /// Whether an event of this resourceVersion repeats what the stream has passed already.
+    pub is_replay: fn(version: u64, high_water: u64) -> bool,
+    /// Whether a pod that was answered with this resourceVersion, and is not in the cache, has come and gone already.
+    pub has_ended: fn(version: u64, high_water: u64) -> bool,
+    /// Whether a pod that the watch no longer shows may be alive: its deletion was neither seen nor ours.
+    pub may_live: fn(pod: &Pod) -> bool,
+    /// Whether the pod belongs to the set of this UID.
+    pub is_ours: fn(pod: &Pod, set: &Uid) -> bool,
+    /// In what the pod that was made differs from what was ordered under this name for this set.
+    pub differs: fn(made: &PodWire, name: &str, set: &Uid) -> Option<String>,
+    /// The UID that a delete of the pod of this UID must meet.
+    pub precondition: fn(pod: &Uid) -> Option<String>,
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Locks {
+            name: names::pod_name,
+            quarantine: QUARANTINE,
+            is_unread: |elders, set| elders.contains(set),
+            is_replay: listwatch::is_replay,
+            has_ended: |version, high_water| version <= high_water,
+            may_live: |pod| !pod.is_terminating,
+            is_ours: |pod, set| pod.owner.as_ref() == Some(set),
+            differs: pod::difference,
+            precondition: |pod| Some(pod.to_string()),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What the operator remembers of a set between two reconciles because no cache can know it. No I/O.
+//!
+//! The fates of writes whose answers were lost, the wait after failures, and what was told to users already. It is lost
+//! with the process, and nothing in it needs to outlive it: a create of a former process has taken effect, or never will,
+//! before the next one leads.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::plan::Count;
+use crate::controllers::meta::Uid;
+
+/// The first and the longest wait after a refused or unanswered write.
+pub const BACKOFF: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
+
+/// What is remembered of a set.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Creates that did not succeed within the last quarantine, by name.
+    pub creates: BTreeMap<String, Create>,
+    /// Deletes without an answer: when the last one was given up.
+    pub deletes: BTreeMap<Uid, Timestamp>,
+    /// Pods that were made otherwise than ordered and shall go: their names by UID.
+    pub strays: BTreeMap<Uid, String>,
+    /// The wait after a failure.
+    pub backoff: Option<Backoff>,
+    /// Why the API server refuses pods, while it does.
+    pub refusal: Option<Refusal>,
+    /// The refusal of which users were told.
+    pub refusal_told: Option<String>,
+    /// The scaling that is under way and not yet told.
+    pub burst: Burst,
+    /// When the status was last written.
+    pub status_written: Option<Timestamp>,
+    /// Whether something was done since the status was last written, so that its outcome may be told at once.
+    pub has_news: bool,
+}
+
+/// A create that did not succeed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Create {
+    /// The index of the name.
+    pub index: u32,
+    /// When it was given up.
+    pub at: Timestamp,
+    /// Whether it may still take effect. A create that was refused cannot, but its name is asked for first again:
+    /// should the refusal have been wrong, the same name makes no second pod.
+    pub is_unknown: bool,
+}
+
+/// A wait after failures.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Backoff {
+    /// How long the last wait was, without jitter.
+    pub wait: SignedDuration,
+    /// Until when nothing is tried.
+    pub until: Timestamp,
+    /// The generation that failed: another one is tried at once.
+    pub generation: i64,
+}
+
+/// Why pods are refused.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Refusal {
+    /// The server's words, without what changes each time.
+    pub message: String,
+    /// What kind of refusal it is.
+    pub kind: RefusalKind,
+}
+
+/// What kind of refusal it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RefusalKind {
+    /// It may be granted another time: quota, admission.
+    Forbidden,
+    /// The template is invalid in itself.
+    InvalidTemplate,
+    /// The namespace is being deleted: it will never be granted.
+    NamespaceTerminating,
+}
+
+/// What was done since it was last told.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Burst {
+    /// Pods that were live when it began.
+    pub from: usize,
+    /// Pods created.
+    pub created: usize,
+    /// Of those, the ones that replace finished pods.
+    pub replaced: usize,
+    /// Live pods deleted.
+    pub deleted: usize,
+}
+
+impl Burst {
+    /// Whether anything was done.
+    pub fn is_empty(&self) -> bool {
+        self.created == 0 && self.deleted == 0
+    }
+}
+
+impl Memory {
+    /// Nothing is missing any more: no pod is refused.
+    pub fn settle(&mut self, count: &Count) {
+        if count.missing() == 0 && self.strays.is_empty() {
+            self.refusal = None;
+        }
+    }
+
+    /// The names of the creates that may still take effect.
+    pub fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.creates
+            .iter()
+            .filter(|(_, create)| create.is_unknown)
+            .map(|(name, _)| name.as_str())
+    }
+
+    /// Whether a delete of the pod of this UID may still take effect.
+    pub fn is_going(&self, uid: &Uid) -> bool {
+        self.deletes.contains_key(uid)
+    }
+
+    /// Forgets the fates that time has settled. Only time settles an unknown fate.
+    pub fn expire(&mut self, now: Timestamp, quarantine: SignedDuration) {
+        let is_open = |at: Timestamp| now.duration_since(at) < quarantine;
+        self.creates.retain(|_, create| is_open(create.at));
+        self.deletes.retain(|_, at| is_open(*at));
+    }
+
+    /// When the next fate is settled by time.
+    pub fn next_settled(&self, quarantine: SignedDuration) -> Option<Timestamp> {
+        let creates = self
+            .creates
+            .values()
+            .filter(|create| create.is_unknown)
+            .map(|create| create.at);
+        creates
+            .chain(self.deletes.values().copied())
+            .min()
+            .map(|at| at + quarantine)
+    }
+
+    /// A create was not answered.
+    pub fn create_unanswered(&mut self, name: &str, index: u32, at: Timestamp) {
+        self.creates.insert(
+            name.to_owned(),
+            Create {
+                index,
+                at,
+                is_unknown: true,
+            },
+        );
+    }
+
+    /// A create was refused. An earlier one of the same name may still take effect.
+    pub fn create_refused(&mut self, name: &str, index: u32, at: Timestamp) {
+        let refused = Create {
+            index,
+            at,
+            is_unknown: false,
+        };
+        self.creates
+            .entry(name.to_owned())
+            .and_modify(|create| *create = if create.is_unknown { *create } else { refused })
+            .or_insert(refused);
+    }
+
+    /// A create was answered for certain, and its pod is known. An earlier one of the same name may still take effect.
+    pub fn create_settled(&mut self, name: &str) {
+        if self.creates.get(name).is_some_and(|create| !create.is_unknown) {
+            self.creates.remove(name);
+        }
+    }
+
+    /// Something failed: waits, twice as long as the last time, up to a bound. `jittered` is the wait with its jitter.
+    pub fn back_off(&mut self, now: Timestamp, generation: i64, jittered: impl Fn(SignedDuration) -> SignedDuration) {
+        let (first, longest) = BACKOFF;
+        let former = self.backoff.filter(|backoff| backoff.generation == generation);
+        let wait = former.map_or(first, |backoff| backoff.wait.saturating_mul(2).min(longest));
+        self.backoff = Some(Backoff {
+            wait,
+            until: now + jittered(wait),
+            generation,
+        });
+    }
+
+    /// Until when nothing is tried that failed, for this generation of the spec.
+    pub fn waits_until(&self, generation: i64, now: Timestamp) -> Option<Timestamp> {
+        let backoff = self.backoff.filter(|backoff| backoff.generation == generation)?;
+        (now < backoff.until).then_some(backoff.until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::podset::{locks::QUARANTINE, testing};
+
+    #[test]
+    fn waits_double_up_to_thirty_seconds_and_begin_anew_with_the_spec() {
+        let mut memory = Memory::default();
+        let now = testing::now();
+        let waits: Vec<i64> = (0..7)
+            .map(|_| {
+                memory.back_off(now, 1, |wait| wait);
+                memory.waits_until(1, now).unwrap().duration_since(now).as_secs()
+            })
+            .collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
+        assert_eq!(memory.waits_until(2, now), None, "a new spec is tried at once");
+        memory.back_off(now, 2, |wait| wait);
+        assert_eq!(memory.waits_until(2, now).unwrap().duration_since(now).as_secs(), 1);
+    }
+
+    #[test]
+    fn only_time_settles_an_unknown_fate() {
+        let mut memory = Memory::default();
+        let start = testing::now();
+        memory.create_unanswered("a", 0, start);
+        memory.create_settled("a");
+        memory.create_refused("a", 0, start + SignedDuration::from_secs(9));
+        memory.expire(start + SignedDuration::from_secs(59), QUARANTINE);
+        assert_eq!(memory.unknown().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(memory.next_settled(QUARANTINE), Some(start + QUARANTINE));
+        memory.expire(start + QUARANTINE, QUARANTINE);
+        assert_eq!(memory.unknown().count(), 0);
+    }
+
+    #[test]
+    fn a_refused_name_is_remembered_but_does_not_count() {
+        let mut memory = Memory::default();
+        memory.create_refused("a", 0, testing::now());
+        assert_eq!(memory.unknown().count(), 0);
+        assert!(memory.creates.contains_key("a"));
+        memory.create_settled("a");
+        assert!(memory.creates.is_empty());
+    }
+}

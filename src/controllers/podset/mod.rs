@@ -1,0 +1,321 @@
+//! The PodSet controller: keeps N identical pods, and never more than N.
+//!
+//! The folder is the pipeline, in the order in which data flows: [`observe`] (what is) → [`plan`] (what should happen,
+//! pure) → [`act`] (the only writes of pods) → [`report`] (status and events, from what was done). Beside it the rules:
+//! [`pod`], [`names`], [`ranking`], [`finished`], [`refusal`], [`status`], [`events`]; what is remembered between two
+//! passes, [`memory`]; what a term begins with, [`takeover`]; and the promise with the locks behind it, [`locks`].
+
+pub mod act;
+pub mod events;
+pub mod finished;
+pub mod locks;
+pub mod memory;
+pub mod names;
+pub mod observe;
+pub mod plan;
+pub mod pod;
+pub mod ranking;
+pub mod refusal;
+pub mod report;
+pub mod status;
+pub mod takeover;
+#[cfg(test)]
+mod testing;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Pod as PodResource;
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::{
+    Controller, Next, ObjectKey,
+    listwatch::{self, Change, Scope, Source},
+    meta::Uid,
+    queue::{Queue, Trigger},
+    requests,
+    synced::Synced,
+};
+use crate::{
+    api::{self, PodSet},
+    client::{Clients, ReadError, in_full},
+    env::Env,
+    leader::Term,
+};
+use locks::Locks;
+use memory::Memory;
+use observe::{Observed, Pod, PodWire, Set, SetWire, View};
+use plan::{NamesIn, Plan, soonest};
+use takeover::TakeOver;
+
+/// How long to wait after a read failed that must come before a write.
+const READ_RETRY: SignedDuration = SignedDuration::from_secs(1);
+
+/// What an operator is made of; a test makes its own.
+#[derive(Clone)]
+pub struct Parts {
+    /// Time and chance.
+    pub env: Env,
+    /// The API server.
+    pub clients: Clients,
+    /// The locks behind the promise.
+    pub locks: Locks,
+    /// The namespaces to watch; `[None]` is all of them.
+    pub scopes: Vec<Scope>,
+    /// The image of the default pod.
+    pub default_image: String,
+    /// The process, as events name it.
+    pub instance: String,
+}
+
+/// What every stage of the pipeline can reach.
+pub struct Context {
+    env: Env,
+    clients: Clients,
+    locks: Locks,
+    scopes: Vec<Scope>,
+    default_image: String,
+    instance: String,
+    observed: Observed,
+    queue: Queue,
+}
+
+/// The controller.
+pub struct PodSetController {
+    context: Context,
+    synced: Synced,
+    take_over: TakeOver,
+    /// What is remembered of each set, while nobody works on it.
+    memories: Mutex<HashMap<Uid, Memory>>,
+}
+
+impl PodSetController {
+    /// A controller that has seen nothing yet.
+    pub fn new(parts: Parts) -> Self {
+        let Parts {
+            env,
+            clients,
+            locks,
+            scopes,
+            default_image,
+            instance,
+        } = parts;
+        let synced = Synced::new(scopes.len() * 2);
+        let (observed, queue) = (Observed::new(locks), Queue::new(env.clone()));
+        let context = Context {
+            env,
+            clients,
+            locks,
+            scopes,
+            default_image,
+            instance,
+            observed,
+            queue,
+        };
+        PodSetController {
+            context,
+            synced,
+            take_over: TakeOver::default(),
+            memories: Mutex::default(),
+        }
+    }
+
+    fn set_changed(&self, scope: &Scope, change: Change<SetWire>) {
+        let is_first = matches!(change, Change::Snapshot { .. });
+        let change = change.map(Set::from);
+        let effects = self
+            .context
+            .observed
+            .lock()
+            .apply_sets(scope, change, self.context.env.now());
+        for uid in &effects.gone {
+            self.memories().remove(uid);
+        }
+        for key in effects.wake {
+            self.context.queue.add(key, "spec");
+        }
+        if is_first {
+            self.synced.listed("podsets", scope);
+        }
+    }
+
+    fn pod_changed(&self, scope: &Scope, change: Change<PodWire>) {
+        let is_first = matches!(change, Change::Snapshot { .. });
+        let change = change.map(Pod::from);
+        let touched = self
+            .context
+            .observed
+            .lock()
+            .apply_pods(scope, change, self.context.env.now());
+        for key in touched {
+            self.context.queue.add(key, "pod");
+        }
+        if is_first {
+            self.synced.listed("pods", scope);
+        }
+    }
+
+    /// The set and the plan for it, both of one moment.
+    fn plan(&self, key: &ObjectKey, memory: &mut Memory) -> Option<(View, Plan)> {
+        let Context {
+            env, locks, observed, ..
+        } = &self.context;
+        let now = env.now();
+        memory.expire(now, locks.quarantine);
+        let caches = observed.lock();
+        let set = caches.sets.get(key)?;
+        let view = View {
+            pods: caches.pods.of(&set.uid),
+            set,
+        };
+        let names = NamesIn {
+            pods: &caches.pods,
+            set: key,
+            now,
+        };
+        let plan = plan::plan(&view, memory, &names, locks, now);
+        Some((view, plan))
+    }
+
+    /// Whether anything would be written for the set.
+    fn needs_a_write(&self, view: &View, plan: &Plan, memory: &Memory) -> bool {
+        let new = status::status(view, plan, memory, self.context.env.clock.wall());
+        plan.has_writes() || !status::is_same(&view.set.status, &new)
+    }
+
+    /// One pass of the pipeline: observe, plan, act, and report from what was done.
+    async fn pass(&self, key: &ObjectKey, memory: &mut Memory) -> Next {
+        let context = &self.context;
+        let Some((mut view, mut plan)) = self.plan(key, memory) else {
+            return Next::Never;
+        };
+        if self.take_over.is_unread(context, &view.set) && self.needs_a_write(&view, &plan, memory) {
+            if let Err(error) = self.take_over.read(context, &view.set).await {
+                warn!(set = %key, error = in_full(&error), "cannot read the pods of a set before its first write");
+                return Next::At(context.env.now() + READ_RETRY);
+            }
+            match self.plan(key, memory) {
+                Some(newer) => (view, plan) = newer,
+                None => return Next::Never,
+            }
+        }
+        let from = plan.count.live;
+        let done = act::act(context, &view, plan, memory).await;
+        report::learn(context, &view, done, from, memory);
+
+        let Some((view, after)) = self.plan(key, memory) else {
+            return Next::Never;
+        };
+        memory.settle(&after.count);
+        let report_again = report::report(context, &view, &after, memory).await;
+        let act_again = (after.has_writes() || !after.look.is_empty()).then(|| context.env.now());
+        soonest(soonest(act_again, report_again), after.wake).map_or(Next::Resync, Next::At)
+    }
+
+    fn memories(&self) -> MutexGuard<'_, HashMap<Uid, Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Controller for PodSetController {
+    fn name(&self) -> &'static str {
+        "podset"
+    }
+
+    fn watches(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+        let mut watches = Vec::new();
+        for scope in &self.context.scopes {
+            let (client, env) = (&self.context.clients.read, &self.context.env);
+            let (controller, of) = (self.clone(), scope.clone());
+            let sink = move |change| controller.set_changed(&of, change);
+            watches.push(
+                listwatch::run(
+                    client.clone(),
+                    set_source(scope, &self.context.locks),
+                    env.clone(),
+                    sink,
+                )
+                .boxed(),
+            );
+            let (controller, of) = (self.clone(), scope.clone());
+            let sink = move |change| controller.pod_changed(&of, change);
+            watches.push(
+                listwatch::run(
+                    client.clone(),
+                    pod_source(scope, &self.context.locks),
+                    env.clone(),
+                    sink,
+                )
+                .boxed(),
+            );
+        }
+        watches
+    }
+
+    fn synced(&self) -> watch::Receiver<bool> {
+        self.synced.subscribe()
+    }
+
+    fn queue(&self) -> &Queue {
+        &self.context.queue
+    }
+
+    fn keys(&self) -> Vec<ObjectKey> {
+        self.context.observed.lock().sets.keys()
+    }
+
+    async fn begin_term(&self, _: Term) -> Result<(), ReadError> {
+        self.take_over.begin(&self.context).await
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {
+        let Some(view) = self.context.observed.view(key) else {
+            return Next::Never;
+        };
+        let uid = view.set.uid.clone();
+        let mut memory = self.memories().remove(&uid).unwrap_or_default();
+        let next = self.pass(key, &mut memory).await;
+        if self.context.observed.lock().sets.contains(&uid) {
+            self.memories().insert(uid, memory);
+        }
+        next
+    }
+}
+
+/// The watch of PodSets.
+fn set_source(scope: &Scope, locks: &Locks) -> Source {
+    let path = requests::collection::<PodSet>(scope);
+    let what = "podsets.app.example.com";
+    Source {
+        what,
+        path,
+        labels: None,
+        metadata_only: false,
+        is_replay: locks.is_replay,
+    }
+}
+
+/// The watch of the operator's own pods.
+fn pod_source(scope: &Scope, locks: &Locks) -> Source {
+    let path = requests::collection::<PodResource>(scope);
+    let labels = Some(api::WATCHED_PODS);
+    Source {
+        what: "pods",
+        path,
+        labels,
+        metadata_only: false,
+        is_replay: locks.is_replay,
+    }
+}
+
+impl Plan {
+    /// Whether it asks for a write.
+    pub fn has_writes(&self) -> bool {
+        !(self.create.is_empty() && self.delete.is_empty() && self.relabel.is_empty())
+    }
+}

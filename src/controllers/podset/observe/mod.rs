@@ -1,0 +1,100 @@
+//! First stage, *observe*: what is. The caches of PodSets and pods behind one lock, and nothing that acts.
+//!
+//! In: what the watches say and what our own writes were answered. Out: a [`View`] of one set at one moment.
+
+mod pod;
+mod pods;
+mod set;
+mod sets;
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use jiff::Timestamp;
+
+pub use pod::{CONFIRM_WITHIN, Phase, Pod, PodWire, Seen};
+pub use pods::Pods;
+pub use set::{Set, SetWire, Wanted};
+pub use sets::{Effects, Sets};
+
+use super::locks::Locks;
+use crate::controllers::{
+    ObjectKey,
+    listwatch::{Change, Scope},
+    meta::Uid,
+};
+
+/// Everything that is known.
+#[derive(Debug)]
+pub struct Observed {
+    caches: Mutex<Caches>,
+}
+
+/// The two caches; whoever holds them holds the lock.
+#[derive(Debug)]
+pub struct Caches {
+    /// PodSets.
+    pub sets: Sets,
+    /// Pods.
+    pub pods: Pods,
+}
+
+/// One set and its pods at one moment.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The set.
+    pub set: Arc<Set>,
+    /// Its pods, by name.
+    pub pods: Vec<Seen>,
+}
+
+impl Observed {
+    /// Nothing is known yet.
+    pub fn new(locks: Locks) -> Self {
+        Observed {
+            caches: Mutex::new(Caches {
+                sets: Sets::default(),
+                pods: Pods::new(locks),
+            }),
+        }
+    }
+
+    /// The caches. The lock is held for moments only, never across an await.
+    pub fn lock(&self) -> MutexGuard<'_, Caches> {
+        self.caches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The set of this name and its pods.
+    pub fn view(&self, key: &ObjectKey) -> Option<View> {
+        let caches = self.lock();
+        let set = caches.sets.get(key)?;
+        let pods = caches.pods.of(&set.uid);
+        Some(View { set, pods })
+    }
+}
+
+impl Caches {
+    /// Takes in what the watch of PodSets says. Returns which sets to reconcile, and the UIDs of those that are gone.
+    pub fn apply_sets(&mut self, scope: &Scope, change: Change<Set>, now: Timestamp) -> Effects {
+        let effects = self.sets.apply(scope, change);
+        self.settle(&effects, now);
+        effects
+    }
+
+    /// Takes in what the watch of pods says. Returns the sets to reconcile.
+    pub fn apply_pods(&mut self, scope: &Scope, change: Change<Pod>, now: Timestamp) -> Vec<ObjectKey> {
+        let Caches { sets, pods } = self;
+        let touched: BTreeSet<Uid> = pods.apply(scope, change, &|uid| sets.contains(uid), now);
+        pods.expire(now);
+        touched.iter().filter_map(|uid| sets.key_of(uid).cloned()).collect()
+    }
+
+    /// Forgets what belonged to sets that are gone.
+    pub fn settle(&mut self, effects: &Effects, now: Timestamp) {
+        for uid in &effects.gone {
+            self.pods.forget_set(uid, now);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! One pod as this controller sees it: what the API server says of it, and what we know besides. No I/O.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+
+use crate::{
+    api,
+    controllers::{
+        ObjectKey,
+        listwatch::Versioned,
+        meta::{Meta, Uid},
+    },
+};
+
+/// A write that the watch has not confirmed for so long is looked up.
+pub const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
+
+/// A pod as the API server sends it; what is not named here is not decoded.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PodWire {
+    /// Metadata.
+    pub metadata: Meta,
+    #[serde(default)]
+    spec: SpecWire,
+    #[serde(default)]
+    status: StatusWire,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SpecWire {
+    node_name: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct StatusWire {
+    phase: Phase,
+    start_time: Option<Timestamp>,
+    conditions: Vec<ConditionWire>,
+    container_statuses: Vec<ContainerWire>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ConditionWire {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerWire {
+    restart_count: i32,
+    state: ContainerStateWire,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContainerStateWire {
+    terminated: Option<TerminatedWire>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct TerminatedWire {
+    finished_at: Option<Timestamp>,
+}
+
+impl Versioned for PodWire {
+    fn version(&self) -> u64 {
+        self.metadata.version()
+    }
+}
+
+/// The phase of a pod.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
+pub enum Phase {
+    /// Accepted, not yet running.
+    #[default]
+    Pending,
+    /// At least one container runs.
+    Running,
+    /// Finished well.
+    Succeeded,
+    /// Finished badly.
+    Failed,
+    /// Its node does not answer, or the phase is one that this operator does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// What the API server says of a pod.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Pod {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// UID.
+    pub uid: Uid,
+    /// resourceVersion.
+    pub version: u64,
+    /// The UID of the PodSet that its controller owner reference names, if it names one.
+    pub owner: Option<Uid>,
+    /// Phase.
+    pub phase: Phase,
+    /// Since when its condition Ready is True.
+    pub ready_since: Option<Timestamp>,
+    /// The node that it is scheduled to.
+    pub node: Option<Arc<str>>,
+    /// Restarts of all its containers.
+    pub restarts: i32,
+    /// When it was created.
+    pub created: Timestamp,
+    /// When it started.
+    pub started: Option<Timestamp>,
+    /// When it finished, if it did and says so.
+    pub finished: Option<Timestamp>,
+    /// `controller.kubernetes.io/pod-deletion-cost`; lower goes first.
+    pub deletion_cost: i32,
+    /// How many replacements in a row led to it.
+    pub replacements: u32,
+    /// Whether it carries the label by which pods are watched.
+    pub is_labelled: bool,
+    /// Whether its deletionTimestamp is set.
+    pub is_terminating: bool,
+}
+
+impl From<PodWire> for Pod {
+    fn from(wire: PodWire) -> Self {
+        let PodWire { metadata, spec, status } = wire;
+        let annotation = |name: &str| metadata.annotations.get(name).map(String::as_str);
+        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let ready_since = ready
+            .filter(|condition| condition.status == "True")
+            .map(|condition| condition.last_transition_time.unwrap_or_default());
+        let is_finished = matches!(status.phase, Phase::Failed | Phase::Succeeded);
+        let ends = status
+            .container_statuses
+            .iter()
+            .filter_map(|status| status.state.terminated.as_ref()?.finished_at);
+        let finished = ends
+            .max()
+            .or_else(|| ready?.last_transition_time)
+            .filter(|_| is_finished);
+        Pod {
+            key: metadata.key(),
+            version: metadata.version(),
+            owner: owner(&metadata),
+            phase: status.phase,
+            ready_since,
+            node: spec.node_name.filter(|node| !node.is_empty()).map(Into::into),
+            restarts: status
+                .container_statuses
+                .iter()
+                .map(|status| status.restart_count)
+                .sum(),
+            created: metadata.creation_timestamp.unwrap_or_default(),
+            started: status.start_time,
+            finished,
+            deletion_cost: annotation("controller.kubernetes.io/pod-deletion-cost")
+                .and_then(|cost| cost.parse().ok())
+                .unwrap_or_default(),
+            replacements: annotation(api::ANNOTATION_REPLACEMENTS)
+                .and_then(|count| count.parse().ok())
+                .unwrap_or_default(),
+            is_labelled: metadata
+                .labels
+                .get(api::LABEL_MANAGED_BY)
+                .is_some_and(|value| value == api::MANAGER),
+            is_terminating: metadata.deletion_timestamp.is_some(),
+            uid: metadata.uid.into(),
+        }
+    }
+}
+
+/// Only a controller owner reference to a PodSet makes a pod a set's own, whatever its labels.
+fn owner(metadata: &Meta) -> Option<Uid> {
+    let controller = metadata.owner_references.iter().find(|owner| owner.controller)?;
+    let is_podset = controller.kind == "PodSet" && controller.api_version.starts_with("app.example.com/");
+    is_podset.then(|| controller.uid.as_str().into())
+}
+
+impl Pod {
+    /// Whether it reached its end: Failed or Succeeded.
+    pub fn is_finished(&self) -> bool {
+        matches!(self.phase, Phase::Failed | Phase::Succeeded)
+    }
+
+    /// Whether nothing but the resourceVersion differs.
+    pub fn is_same(&self, other: &Pod) -> bool {
+        let mut versioned = self.clone();
+        versioned.version = other.version;
+        versioned == *other
+    }
+}
+
+/// A pod, and what we know besides what the API server last said of it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// What the API server last said.
+    pub pod: Arc<Pod>,
+    /// We wrote it at this time, and the watch has not shown it since.
+    pub unconfirmed_since: Option<Timestamp>,
+    /// Our delete was answered at this time. It is never taken back: a deletion cannot be undone.
+    pub delete_answered: Option<Timestamp>,
+    /// The watch lost sight of it without showing its deletion: it may be gone, or only its label.
+    pub is_missing: bool,
+    /// When it finished, in steady time.
+    pub finished_since: Option<Timestamp>,
+}
+
+impl Seen {
+    /// A pod of which nothing is known but what the API server says.
+    pub fn new(pod: Arc<Pod>, now: Timestamp) -> Self {
+        let finished_since = pod.is_finished().then(|| pod.finished.unwrap_or(now).min(now));
+        Seen {
+            pod,
+            unconfirmed_since: None,
+            delete_answered: None,
+            is_missing: false,
+            finished_since,
+        }
+    }
+
+    /// Takes in a newer state of the same pod.
+    pub fn update(&mut self, pod: Arc<Pod>, now: Timestamp) {
+        // A finish that happens before our eyes is timed by our own clock: the node's may be minutes off.
+        if pod.is_finished() && self.finished_since.is_none() {
+            self.finished_since = Some(now);
+        }
+        self.pod = pod;
+        self.is_missing = false;
+    }
+
+    /// Whether its deletion has been asked for.
+    pub fn is_terminating(&self) -> bool {
+        self.pod.is_terminating || self.delete_answered.is_some()
+    }
+
+    /// Whether it counts for N: owned, not terminating, not finished.
+    pub fn is_live(&self) -> bool {
+        !self.is_terminating() && !self.pod.is_finished()
+    }
+
+    /// Whether it counts as available: live, and Pending or Running.
+    pub fn is_available(&self) -> bool {
+        self.is_live() && matches!(self.pod.phase, Phase::Pending | Phase::Running)
+    }
+
+    /// Whether it is available and ready.
+    pub fn is_ready(&self) -> bool {
+        self.is_available() && self.pod.ready_since.is_some()
+    }
+
+    /// From when on only a read can tell whether it still exists; `None` while the watch tells.
+    pub fn look_at(&self) -> Option<Timestamp> {
+        if self.is_missing {
+            return Some(Timestamp::MIN);
+        }
+        let deleted = self.delete_answered.filter(|_| !self.pod.is_terminating);
+        Some(self.unconfirmed_since.or(deleted)? + CONFIRM_WITHIN)
+    }
+}

@@ -1,0 +1,342 @@
+//! The cache of pods: what is, as far as anybody can know. No I/O, no decision.
+//!
+//! In: what the watch says ([`Pods::apply`]), what our own writes were answered ([`Pods::created`],
+//! [`Pods::delete_answered`], [`Pods::looked_up`]) and what a consistent list of all pods says ([`Pods::verify`]). Entries
+//! are keyed by UID and guarded by resourceVersion, so that nothing old undoes anything newer.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+
+use super::pod::{Pod, Seen};
+use crate::controllers::{
+    ObjectKey,
+    listwatch::{Change, Scope},
+    meta::Uid,
+    podset::locks::Locks,
+};
+
+/// The pods that carry our label, and those of our sets that lost it.
+#[derive(Debug)]
+pub struct Pods {
+    locks: Locks,
+    by_uid: HashMap<Uid, Seen>,
+    by_owner: HashMap<Uid, BTreeSet<Uid>>,
+    by_name: HashMap<ObjectKey, Uid>,
+    /// Names that rest, each with the time at which its pod was seen to end.
+    ended: HashMap<ObjectKey, Timestamp>,
+    /// The same in the order of time, for forgetting.
+    ends: VecDeque<(Timestamp, ObjectKey)>,
+    /// Names under which a stranger's pod without our label was met, each with the time.
+    strangers: HashMap<ObjectKey, Timestamp>,
+    /// How far each watch has come.
+    high_water: HashMap<Scope, u64>,
+}
+
+impl Pods {
+    /// An empty cache.
+    pub fn new(locks: Locks) -> Self {
+        Pods {
+            locks,
+            by_uid: HashMap::new(),
+            by_owner: HashMap::new(),
+            by_name: HashMap::new(),
+            ended: HashMap::new(),
+            ends: VecDeque::new(),
+            strangers: HashMap::new(),
+            high_water: HashMap::new(),
+        }
+    }
+
+    /// Takes in what the watch of `scope` says. Returns the owners for which something changed that matters.
+    /// `is_set` says whether a UID is that of a known PodSet.
+    pub fn apply(
+        &mut self,
+        scope: &Scope,
+        change: Change<Pod>,
+        is_set: &dyn Fn(&Uid) -> bool,
+        now: Timestamp,
+    ) -> BTreeSet<Uid> {
+        let reached = self.high_water.get(scope).copied().unwrap_or_default();
+        let mut touched = BTreeSet::new();
+        let version = match change {
+            Change::Snapshot { items, version } => {
+                self.snapshot(scope, items, version, is_set, now, &mut touched);
+                version
+            }
+            Change::Applied(pod) => {
+                let version = pod.version;
+                touched.extend(self.upsert(pod, true, now));
+                version
+            }
+            Change::Deleted(pod) => {
+                let version = pod.version;
+                touched.extend(self.lose(&pod, is_set, now));
+                version
+            }
+            Change::Progress(version) => version,
+        };
+        self.high_water.insert(scope.clone(), version.max(reached));
+        touched
+    }
+
+    fn snapshot(
+        &mut self,
+        scope: &Scope,
+        items: Vec<Pod>,
+        version: u64,
+        is_set: &dyn Fn(&Uid) -> bool,
+        now: Timestamp,
+        touched: &mut BTreeSet<Uid>,
+    ) {
+        let listed: HashSet<Uid> = items.iter().map(|pod| pod.uid.clone()).collect();
+        let absent: Vec<Arc<Pod>> = self
+            .by_uid
+            .values()
+            .map(|seen| &seen.pod)
+            .filter(|pod| in_scope(scope, &pod.key) && pod.version <= version && !listed.contains(&pod.uid))
+            .cloned()
+            .collect();
+        for pod in absent {
+            touched.extend(self.lose(&pod, is_set, now));
+        }
+        for pod in items {
+            touched.extend(self.upsert(pod, true, now));
+        }
+    }
+
+    /// Takes in a state of a pod, unless a newer one is known. Returns the owner if that matters to it.
+    fn upsert(&mut self, pod: Pod, is_from_watch: bool, now: Timestamp) -> Option<Uid> {
+        let pod = Arc::new(pod);
+        let owner = pod.owner.clone();
+        if let Some(seen) = self.by_uid.get_mut(&pod.uid) {
+            if pod.version < seen.pod.version {
+                return None;
+            }
+            let former = seen.pod.clone();
+            let is_same = former.is_same(&pod) && !seen.is_missing;
+            seen.update(pod.clone(), now);
+            if is_from_watch {
+                seen.unconfirmed_since = None;
+            }
+            if former.owner != owner {
+                self.disown(&former);
+                self.own(&pod);
+                return owner.or_else(|| former.owner.clone());
+            }
+            return owner.filter(|_| !is_same);
+        }
+        if let Some(former) = self.by_name.get(&pod.key).and_then(|uid| self.by_uid.get(uid)) {
+            // One name, one pod at a time: the one of the higher version came later.
+            if former.pod.version > pod.version {
+                return None;
+            }
+            let former = former.pod.uid.clone();
+            self.remove(&former, now);
+        }
+        self.strangers.remove(&pod.key);
+        self.by_name.insert(pod.key.clone(), pod.uid.clone());
+        self.own(&pod);
+        self.by_uid.insert(pod.uid.clone(), Seen::new(pod, now));
+        owner
+    }
+
+    fn own(&mut self, pod: &Pod) {
+        if let Some(owner) = &pod.owner {
+            self.by_owner.entry(owner.clone()).or_default().insert(pod.uid.clone());
+        }
+    }
+
+    fn disown(&mut self, pod: &Pod) {
+        let Some(owner) = &pod.owner else { return };
+        if let Some(pods) = self.by_owner.get_mut(owner) {
+            pods.remove(&pod.uid);
+            if pods.is_empty() {
+                self.by_owner.remove(owner);
+            }
+        }
+    }
+
+    /// The watch no longer shows a pod: it is gone, or it may only have lost the label by which it is watched.
+    fn lose(&mut self, pod: &Pod, is_set: &dyn Fn(&Uid) -> bool, now: Timestamp) -> Option<Uid> {
+        let seen = self.by_uid.get_mut(&pod.uid)?;
+        let owner = seen.pod.owner.clone();
+        let may_live = (self.locks.may_live)(&seen.pod) && (self.locks.may_live)(pod) && seen.delete_answered.is_none();
+        if may_live && owner.as_ref().is_some_and(is_set) {
+            seen.is_missing = true;
+        } else {
+            let uid = pod.uid.clone();
+            self.remove(&uid, now);
+        }
+        owner
+    }
+
+    /// A pod is gone for certain: its name rests.
+    fn remove(&mut self, uid: &Uid, now: Timestamp) {
+        let Some(seen) = self.by_uid.remove(uid) else { return };
+        self.disown(&seen.pod);
+        if self.by_name.get(&seen.pod.key) == Some(uid) {
+            self.by_name.remove(&seen.pod.key);
+        }
+        self.rest(seen.pod.key.clone(), now);
+    }
+
+    fn rest(&mut self, key: ObjectKey, now: Timestamp) {
+        self.ended.insert(key.clone(), now);
+        self.ends.push_back((now, key));
+    }
+
+    /// A create of ours was answered with this pod.
+    pub fn created(&mut self, pod: Pod, now: Timestamp) {
+        let is_known = self.by_uid.contains_key(&pod.uid);
+        if !is_known && (self.locks.has_ended)(pod.version, self.reached(&pod.key)) {
+            self.rest(pod.key, now);
+            return;
+        }
+        let uid = pod.uid.clone();
+        self.upsert(pod, false, now);
+        if !is_known && let Some(seen) = self.by_uid.get_mut(&uid) {
+            seen.unconfirmed_since = Some(now);
+        }
+    }
+
+    /// A delete of ours was answered, perhaps with the pod's last state.
+    pub fn delete_answered(&mut self, uid: &Uid, last: Option<Pod>, now: Timestamp) {
+        if let Some(pod) = last.filter(|pod| pod.uid == *uid && self.by_uid.contains_key(uid)) {
+            self.upsert(pod, false, now);
+        }
+        if let Some(seen) = self.by_uid.get_mut(uid) {
+            seen.delete_answered.get_or_insert(now);
+        }
+    }
+
+    /// A read of the pod of this name found this, or nothing. `uid` is the pod that was looked for, if a known one was.
+    pub fn looked_up(&mut self, key: &ObjectKey, uid: Option<&Uid>, found: Option<Pod>, now: Timestamp) {
+        if let Some(uid) = uid.filter(|uid| found.as_ref().is_none_or(|pod| pod.uid != **uid)) {
+            self.remove(uid, now);
+        }
+        match found {
+            Some(pod) if pod.owner.is_some() || pod.is_labelled => {
+                let uid = pod.uid.clone();
+                let is_watched = pod.is_labelled && pod.version <= self.reached(&pod.key);
+                self.upsert(pod, false, now);
+                if let Some(seen) = self.by_uid.get_mut(&uid) {
+                    seen.is_missing = false;
+                    seen.unconfirmed_since = (!is_watched).then_some(now);
+                    seen.delete_answered = seen.delete_answered.map(|_| now);
+                }
+            }
+            Some(_) => {
+                self.strangers.insert(key.clone(), now);
+            }
+            None => {
+                self.strangers.remove(key);
+            }
+        }
+    }
+
+    /// A patch of ours was answered with this pod.
+    pub fn patched(&mut self, pod: Pod, now: Timestamp) {
+        self.upsert(pod, false, now);
+    }
+
+    /// What is known of this pod may be wrong: only a read can tell.
+    pub fn doubt(&mut self, uid: &Uid) {
+        if let Some(seen) = self.by_uid.get_mut(uid) {
+            seen.is_missing = true;
+        }
+    }
+
+    /// A create under this name was refused because the name was taken, and then it was free: whoever asks again asks
+    /// for the same.
+    pub fn may_be_reused(&mut self, key: &ObjectKey) {
+        self.ended.remove(key);
+    }
+
+    /// Takes in a consistent list of all pods of `scope`, made without a label selector: it shows pods of our sets that
+    /// no watch shows.
+    pub fn verify(&mut self, scope: &Scope, items: Vec<Pod>, version: u64, now: Timestamp) {
+        let listed: HashSet<Uid> = items.iter().map(|pod| pod.uid.clone()).collect();
+        let absent: Vec<Uid> = self
+            .by_uid
+            .values()
+            .map(|seen| &seen.pod)
+            .filter(|pod| in_scope(scope, &pod.key) && pod.version <= version && !listed.contains(&pod.uid))
+            .map(|pod| pod.uid.clone())
+            .collect();
+        for uid in absent {
+            self.remove(&uid, now);
+        }
+        for pod in items {
+            let is_watched = pod.is_labelled && pod.version <= self.reached(&pod.key);
+            let uid = pod.uid.clone();
+            self.upsert(pod, false, now);
+            if !is_watched && let Some(seen) = self.by_uid.get_mut(&uid) {
+                seen.unconfirmed_since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// The pods of the set of this UID, by name.
+    pub fn of(&self, owner: &Uid) -> Vec<Seen> {
+        let uids = self.by_owner.get(owner).into_iter().flatten();
+        let mut pods: Vec<Seen> = uids.filter_map(|uid| self.by_uid.get(uid)).cloned().collect();
+        pods.sort_by(|a, b| a.pod.key.name.cmp(&b.pod.key.name));
+        pods
+    }
+
+    /// Whether a pod of this name is known, whoever owns it.
+    pub fn is_known(&self, key: &ObjectKey, now: Timestamp) -> bool {
+        let is_fresh = |met: &Timestamp| now.duration_since(*met) < self.locks.quarantine;
+        self.by_name.contains_key(key) || self.strangers.get(key).is_some_and(is_fresh)
+    }
+
+    /// Whether a pod of this name ended so lately that the name must rest.
+    pub fn is_resting(&self, key: &ObjectKey, now: Timestamp) -> bool {
+        self.ended
+            .get(key)
+            .is_some_and(|ended| now.duration_since(*ended) < self.locks.quarantine)
+    }
+
+    /// The set of this UID is gone: what only it could look up is forgotten.
+    pub fn forget_set(&mut self, owner: &Uid, now: Timestamp) {
+        let uids: Vec<Uid> = self.by_owner.get(owner).into_iter().flatten().cloned().collect();
+        for uid in uids {
+            let is_unwatched = self
+                .by_uid
+                .get(&uid)
+                .is_some_and(|seen| seen.is_missing || !seen.pod.is_labelled);
+            if is_unwatched {
+                self.remove(&uid, now);
+            }
+        }
+    }
+
+    /// Forgets the names whose rest is over.
+    pub fn expire(&mut self, now: Timestamp) {
+        let quarantine = self.locks.quarantine;
+        while let Some((ended, _)) = self.ends.front()
+            && now.duration_since(*ended) >= quarantine
+        {
+            let Some((ended, key)) = self.ends.pop_front() else {
+                return;
+            };
+            if self.ended.get(&key) == Some(&ended) {
+                self.ended.remove(&key);
+            }
+        }
+        self.strangers.retain(|_, met| now.duration_since(*met) < quarantine);
+    }
+
+    fn reached(&self, key: &ObjectKey) -> u64 {
+        let of = |scope: Scope| self.high_water.get(&scope).copied();
+        of(None).or_else(|| of(Some(key.namespace.clone()))).unwrap_or_default()
+    }
+}
+
+fn in_scope(scope: &Scope, key: &ObjectKey) -> bool {
+    scope.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+}

@@ -1,0 +1,88 @@
+//! One PodSet as this controller sees it. No I/O.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    api::{PodSetSpec, PodSetStatus, PodTemplate},
+    controllers::{
+        ObjectKey,
+        listwatch::Versioned,
+        meta::{Meta, Uid},
+    },
+};
+
+/// A PodSet as the API server sends it. Spec and status are decoded later, so that one that does not decode stops no
+/// other.
+#[derive(Clone, Debug, Deserialize)]
+pub struct SetWire {
+    /// Metadata.
+    pub metadata: Meta,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    status: Value,
+}
+
+impl Versioned for SetWire {
+    fn version(&self) -> u64 {
+        self.metadata.version()
+    }
+}
+
+/// A PodSet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Set {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// UID.
+    pub uid: Uid,
+    /// resourceVersion.
+    pub version: u64,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// Whether its deletion has been asked for.
+    pub is_deleting: bool,
+    /// What is wanted, or why that cannot be read.
+    pub wanted: Result<Wanted, String>,
+    /// The stored status. One that does not decode counts as empty, and is written anew.
+    pub status: PodSetStatus,
+}
+
+/// What a spec wants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// How many pods.
+    pub replicas: usize,
+    /// What new pods look like.
+    pub template: Option<Arc<PodTemplate>>,
+}
+
+impl From<SetWire> for Set {
+    fn from(wire: SetWire) -> Self {
+        let wanted = serde_json::from_value::<PodSetSpec>(wire.spec)
+            .map(|spec| Wanted {
+                replicas: usize::try_from(spec.replicas).unwrap_or(0),
+                template: spec.template.map(Arc::new),
+            })
+            .map_err(|error| format!("the spec cannot be read: {error}"));
+        Set {
+            key: wire.metadata.key(),
+            version: wire.metadata.version(),
+            generation: wire.metadata.generation,
+            is_deleting: wire.metadata.deletion_timestamp.is_some(),
+            wanted,
+            status: serde_json::from_value(wire.status).unwrap_or_default(),
+            uid: wire.metadata.uid.into(),
+        }
+    }
+}
+
+impl Set {
+    /// Whether the change from `self` to `newer` is one that is acted upon: spec or deletion, not labels or status.
+    pub fn calls_for_action(&self, newer: &Set) -> bool {
+        self.uid != newer.uid || self.generation != newer.generation || self.is_deleting != newer.is_deleting
+    }
+}

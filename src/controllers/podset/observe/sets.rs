@@ -1,0 +1,109 @@
+//! The cache of PodSets. No I/O, no decision. A set's spec never travels back to an older one.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::set::Set;
+use crate::controllers::{
+    ObjectKey,
+    listwatch::{Change, Scope},
+    meta::Uid,
+};
+
+/// The PodSets of the watched namespaces.
+#[derive(Debug, Default)]
+pub struct Sets {
+    by_key: HashMap<ObjectKey, Arc<Set>>,
+    by_uid: HashMap<Uid, ObjectKey>,
+}
+
+/// What a change of the cache means for the controller.
+#[derive(Debug, Default, PartialEq)]
+pub struct Effects {
+    /// Sets to reconcile.
+    pub wake: Vec<ObjectKey>,
+    /// UIDs of sets that are gone.
+    pub gone: Vec<Uid>,
+}
+
+impl Sets {
+    /// Takes in what the watch of `scope` says.
+    pub fn apply(&mut self, scope: &Scope, change: Change<Set>) -> Effects {
+        let mut effects = Effects::default();
+        match change {
+            Change::Snapshot { items, version } => self.snapshot(scope, items, version, &mut effects),
+            Change::Applied(set) => self.upsert(set, &mut effects),
+            Change::Deleted(set) => self.remove(&set.key, &set.uid, &mut effects),
+            Change::Progress(_) => {}
+        }
+        effects
+    }
+
+    /// Takes in a consistent list of the sets of `scope`.
+    pub fn snapshot(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
+        let listed: HashSet<Uid> = items.iter().map(|set| set.uid.clone()).collect();
+        let in_scope = |key: &ObjectKey| scope.as_ref().is_none_or(|namespace| *namespace == key.namespace);
+        let absent: Vec<Arc<Set>> = self
+            .by_key
+            .values()
+            .filter(|set| in_scope(&set.key) && set.version <= version && !listed.contains(&set.uid))
+            .cloned()
+            .collect();
+        for set in absent {
+            self.remove(&set.key, &set.uid, effects);
+        }
+        for set in items {
+            self.upsert(set, effects);
+        }
+    }
+
+    /// Takes in a state of a set, unless a newer one is known: from the watch, from a read, or from the answer to a write.
+    pub fn upsert(&mut self, set: Set, effects: &mut Effects) {
+        let former = self.by_key.get(&set.key);
+        if former.is_some_and(|former| former.version > set.version) {
+            return;
+        }
+        if former.is_none_or(|former| former.calls_for_action(&set)) {
+            effects.wake.push(set.key.clone());
+        }
+        if let Some(former) = former.filter(|former| former.uid != set.uid) {
+            effects.gone.push(former.uid.clone());
+            self.by_uid.remove(&former.uid);
+        }
+        self.by_uid.insert(set.uid.clone(), set.key.clone());
+        self.by_key.insert(set.key.clone(), Arc::new(set));
+    }
+
+    /// A set of this name and UID is gone.
+    pub fn remove(&mut self, key: &ObjectKey, uid: &Uid, effects: &mut Effects) {
+        if self.by_key.get(key).is_some_and(|set| set.uid == *uid) {
+            self.by_key.remove(key);
+            effects.wake.push(key.clone());
+        }
+        if self.by_uid.remove(uid).is_some() {
+            effects.gone.push(uid.clone());
+        }
+    }
+
+    /// The set of this name.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<Set>> {
+        self.by_key.get(key).cloned()
+    }
+
+    /// The name of the set with this UID.
+    pub fn key_of(&self, uid: &Uid) -> Option<&ObjectKey> {
+        self.by_uid.get(uid)
+    }
+
+    /// Whether this UID is that of a known set.
+    pub fn contains(&self, uid: &Uid) -> bool {
+        self.by_uid.contains_key(uid)
+    }
+
+    /// The names of all sets.
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.by_key.keys().cloned().collect()
+    }
+}

@@ -1,0 +1,356 @@
+//! Second stage, *plan*: what should happen. Pure: no I/O, no clock, no chance.
+//!
+//! In: a set, its pods, what is remembered of it, and the time. Out: a [`Plan`]. Everything that is decided about pods is
+//! decided here; how many are created, in [`Count::missing`].
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::{
+    finished,
+    locks::Locks,
+    memory::{Memory, RefusalKind},
+    observe::{Pods, Seen, View, Wanted},
+    ranking,
+};
+use crate::controllers::{ObjectKey, meta::Uid};
+
+/// What is known of pod names.
+pub trait Names {
+    /// Whether a pod of this name exists, as far as is known, whoever owns it.
+    fn is_known(&self, name: &str) -> bool;
+    /// Whether a pod of this name ended so lately that no other may take it.
+    fn is_resting(&self, name: &str) -> bool;
+}
+
+/// The names in the namespace of a set.
+#[derive(Debug)]
+pub struct NamesIn<'a> {
+    /// The cache.
+    pub pods: &'a Pods,
+    /// Any key of the namespace.
+    pub set: &'a ObjectKey,
+    /// The time.
+    pub now: Timestamp,
+}
+
+impl NamesIn<'_> {
+    fn key(&self, name: &str) -> ObjectKey {
+        ObjectKey::new(self.set.namespace.clone(), name)
+    }
+}
+
+impl Names for NamesIn<'_> {
+    fn is_known(&self, name: &str) -> bool {
+        self.pods.is_known(&self.key(name), self.now)
+    }
+
+    fn is_resting(&self, name: &str) -> bool {
+        self.pods.is_resting(&self.key(name), self.now)
+    }
+}
+
+/// What should happen to the pods of a set.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// How the set stands.
+    pub count: Count,
+    /// Pods to create.
+    pub create: Vec<Creation>,
+    /// Pods to delete.
+    pub delete: Vec<Deletion>,
+    /// Pods of which only a read can tell whether they exist.
+    pub look: Vec<Seen>,
+    /// Pods to which the watched label is given back.
+    pub relabel: Vec<Seen>,
+    /// Why what is missing is not created, or what is surplus not deleted, now.
+    pub hold: Hold,
+    /// When to plan again although nothing happens.
+    pub wake: Option<Timestamp>,
+}
+
+/// A pod to create.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Creation {
+    /// Index of its name.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// How many replacements in a row led to it; 0 for a pod that replaces none.
+    pub replacements: u32,
+}
+
+/// A pod to delete.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Deletion {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// UID: this incarnation and no other.
+    pub uid: Uid,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a pod is deleted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Why {
+    /// More pods live than are wanted.
+    Surplus,
+    /// It finished, and enough finished pods are kept.
+    Finished,
+    /// It was made otherwise than ordered.
+    Stray,
+}
+
+/// Why a plan waits.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Hold {
+    /// It does not.
+    #[default]
+    Nothing,
+    /// The last try failed.
+    Failure,
+    /// Pods keep finishing.
+    Finishing,
+    /// Nothing will ever be possible: the set or its namespace is being deleted, or its spec cannot be read.
+    Forever,
+}
+
+/// How a set stands.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Count {
+    /// Pods wanted.
+    pub wanted: usize,
+    /// Pods that are live, as far as is known.
+    pub live: usize,
+    /// Pods that live or may live: the live ones and the creates of unknown fate, each name once.
+    pub occupied: usize,
+    /// Live pods that are certain: seen, and not lost sight of.
+    pub certain: usize,
+}
+
+impl Count {
+    /// How many pods may be created under new names: **the line that keeps the promise**. Whatever may live counts.
+    pub fn missing(&self) -> usize {
+        self.wanted.saturating_sub(self.occupied)
+    }
+
+    /// How many pods must go. Only what is certain counts: a pod that may not exist must not cost another one its life.
+    pub fn surplus(&self) -> usize {
+        self.certain.saturating_sub(self.wanted)
+    }
+}
+
+/// Plans one step.
+pub fn plan(view: &View, memory: &Memory, names: &dyn Names, locks: &Locks, now: Timestamp) -> Plan {
+    let View { set, pods } = view;
+    let look: Vec<Seen> = pods
+        .iter()
+        .filter(|seen| seen.look_at().is_some_and(|at| at <= now))
+        .cloned()
+        .collect();
+    let mut plan = Plan {
+        count: count(view, memory),
+        look,
+        ..Plan::default()
+    };
+    plan.delete = strays(view, memory);
+    plan.wake = wake(view, memory, locks, now);
+
+    let wanted = match &set.wanted {
+        Ok(wanted) if !set.is_deleting => wanted,
+        _ => {
+            return Plan {
+                hold: Hold::Forever,
+                ..plan
+            };
+        }
+    };
+    if let Some(until) = memory.waits_until(set.generation, now) {
+        let hold = if plan.count.occupied == wanted.replicas {
+            Hold::Nothing
+        } else {
+            Hold::Failure
+        };
+        let wake = soonest(plan.wake, Some(until));
+        return Plan {
+            count: plan.count,
+            hold,
+            wake,
+            ..Plan::default()
+        };
+    }
+    plan.relabel = pods
+        .iter()
+        .filter(|seen| seen.is_live() && !seen.is_missing && !seen.pod.is_labelled)
+        .cloned()
+        .collect();
+    plan.delete.extend(surplus(view, memory, plan.count));
+    plan.delete.extend(superfluous(pods));
+    plan_creates(plan, view, wanted, memory, names, locks, now)
+}
+
+fn count(view: &View, memory: &Memory) -> Count {
+    let live: BTreeSet<&str> = view
+        .pods
+        .iter()
+        .filter(|seen| seen.is_live())
+        .map(|seen| &*seen.pod.key.name)
+        .collect();
+    let unseen = memory.unknown().filter(|name| !live.contains(name)).count();
+    Count {
+        wanted: view.set.wanted.as_ref().map_or(0, |wanted| wanted.replicas),
+        live: live.len(),
+        occupied: live.len() + unseen,
+        certain: view
+            .pods
+            .iter()
+            .filter(|seen| seen.is_live() && !seen.is_missing)
+            .count(),
+    }
+}
+
+/// Adds what is to be created, or why it is not yet.
+fn plan_creates(
+    plan: Plan,
+    view: &View,
+    wanted: &Wanted,
+    memory: &Memory,
+    names: &dyn Names,
+    locks: &Locks,
+    now: Timestamp,
+) -> Plan {
+    if memory
+        .refusal
+        .as_ref()
+        .is_some_and(|refusal| refusal.kind == RefusalKind::NamespaceTerminating)
+    {
+        return Plan {
+            hold: Hold::Forever,
+            ..plan
+        };
+    }
+    // A pod that was changed on its way would be changed again: first it must be gone.
+    if plan.count.occupied > wanted.replicas || !memory.strays.is_empty() {
+        return plan;
+    }
+    let replacement = finished::replacement(view.pods.iter().filter(|seen| seen.pod.is_finished()), now);
+    let create = creations(
+        view,
+        &plan,
+        memory,
+        names,
+        locks,
+        replacement.map_or(0, |next| next.count),
+    );
+    match replacement.filter(|next| next.due > now) {
+        // A new spec may be the cure: it is tried at once.
+        Some(next) if !create.is_empty() && view.set.status.observed_generation == Some(view.set.generation) => Plan {
+            hold: Hold::Finishing,
+            wake: soonest(plan.wake, Some(next.due)),
+            ..plan
+        },
+        _ => Plan { create, ..plan },
+    }
+}
+
+/// First the names that were asked for already and show no pod: of those whose fate is unknown all, for they count;
+/// then the lowest names that are free.
+fn creations(
+    view: &View,
+    plan: &Plan,
+    memory: &Memory,
+    names: &dyn Names,
+    locks: &Locks,
+    replacements: u32,
+) -> Vec<Creation> {
+    let set = &view.set;
+    let mut creations = Vec::new();
+    let mut left = plan.count.missing();
+    for (name, create) in &memory.creates {
+        let is_absent = !names.is_known(name) && (create.is_unknown || !names.is_resting(name));
+        if is_absent && (create.is_unknown || left > 0) {
+            creations.push(Creation {
+                index: create.index,
+                name: name.clone(),
+                replacements,
+            });
+            left -= usize::from(!create.is_unknown);
+        }
+    }
+    for index in 0.. {
+        if left == 0 {
+            break;
+        }
+        let name = (locks.name)(&set.key.name, &set.uid, index);
+        let is_free = !names.is_known(&name) && !names.is_resting(&name) && !memory.creates.contains_key(&name);
+        if is_free {
+            creations.push(Creation {
+                index,
+                name,
+                replacements,
+            });
+            left -= 1;
+        }
+    }
+    creations
+}
+
+fn strays(view: &View, memory: &Memory) -> Vec<Deletion> {
+    let deletion = |(uid, name): (&Uid, &String)| Deletion {
+        key: ObjectKey::new(view.set.key.namespace.clone(), name.as_str()),
+        uid: uid.clone(),
+        why: Why::Stray,
+    };
+    memory.strays.iter().map(deletion).collect()
+}
+
+fn surplus(view: &View, memory: &Memory, count: Count) -> Vec<Deletion> {
+    let is_candidate = |seen: &&Seen| seen.is_live() && !seen.is_missing && !memory.strays.contains_key(&seen.pod.uid);
+    let candidates: Vec<&Seen> = view.pods.iter().filter(is_candidate).collect();
+    let going_anyway = count.certain - candidates.len();
+    let surplus = count.surplus().saturating_sub(going_anyway);
+    if surplus == 0 {
+        return Vec::new();
+    }
+    ranking::victims_first(&candidates, memory)
+        .into_iter()
+        .take(surplus)
+        .map(|seen| deletion(seen, Why::Surplus))
+        .collect()
+}
+
+fn superfluous(pods: &[Seen]) -> impl Iterator<Item = Deletion> {
+    let finished: Vec<&Seen> = pods
+        .iter()
+        .filter(|seen| seen.pod.is_finished() && !seen.is_terminating())
+        .collect();
+    finished::superfluous(&finished)
+        .into_iter()
+        .map(|seen| deletion(seen, Why::Finished))
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+fn deletion(seen: &Seen, why: Why) -> Deletion {
+    Deletion {
+        key: seen.pod.key.clone(),
+        uid: seen.pod.uid.clone(),
+        why,
+    }
+}
+
+/// When time alone will change the picture.
+fn wake(view: &View, memory: &Memory, locks: &Locks, now: Timestamp) -> Option<Timestamp> {
+    let look = view.pods.iter().filter_map(Seen::look_at).filter(|at| *at > now).min();
+    soonest(look, memory.next_settled(locks.quarantine))
+}
+
+/// The earlier of two times.
+pub fn soonest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,94 @@
+//! What a refused create means, and in which words users are told. Pure.
+
+use kube::core::Status;
+
+use super::memory::{Refusal, RefusalKind};
+
+/// The longest message that a condition carries: longer ones help nobody.
+const LONGEST: usize = 1024;
+
+/// Reads the API server's refusal of the pod of this name.
+pub fn refusal(status: &Status, pod: &str, prefix: &str) -> Refusal {
+    // Pod names change with each try, the reason does not.
+    let message = status.message.replace(pod, prefix);
+    Refusal {
+        kind: kind(status),
+        message: cut(&message, LONGEST),
+    }
+}
+
+fn kind(status: &Status) -> RefusalKind {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    if causes.clone().any(|cause| cause.reason == "NamespaceTerminating") {
+        return RefusalKind::NamespaceTerminating;
+    }
+    // Admission policies refuse with the same reason, but name no field.
+    let is_invalid = status.reason == "Invalid" && causes.clone().any(|cause| !cause.field.is_empty());
+    // Unknown fields and wrong types; webhooks that refuse use the same code.
+    let is_unreadable = status.code == 400 && !status.message.starts_with("admission webhook");
+    if is_invalid || is_unreadable {
+        RefusalKind::InvalidTemplate
+    } else {
+        RefusalKind::Forbidden
+    }
+}
+
+/// The beginning of a text, in at most `bytes` bytes.
+pub fn cut(text: &str, bytes: usize) -> String {
+    text[..text.floor_char_boundary(bytes)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn read(status: Value) -> Refusal {
+        refusal(&serde_json::from_value(status).unwrap(), "web-podabcde", "web-pod")
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        let quota = read(json!({
+            "code": 403, "reason": "Forbidden", "details": { "name": "web-podabcde", "kind": "pods" },
+            "message": "pods \"web-podabcde\" is forbidden: exceeded quota: two, requested: pods=1, used: pods=2",
+        }));
+        assert_eq!(quota.kind, RefusalKind::Forbidden);
+        assert_eq!(
+            quota.message,
+            "pods \"web-pod\" is forbidden: exceeded quota: two, requested: pods=1, used: pods=2"
+        );
+
+        let invalid = read(json!({
+            "code": 422, "reason": "Invalid", "message": "Pod \"web-podabcde\" is invalid: spec.containers: Required value",
+            "details": { "causes": [{ "reason": "FieldValueRequired", "message": "Required value", "field": "spec.containers" }] },
+        }));
+        assert_eq!(invalid.kind, RefusalKind::InvalidTemplate);
+
+        let policy = read(json!({
+            "code": 422, "reason": "Invalid", "message": "ValidatingAdmissionPolicy 'p' denied request",
+            "details": { "causes": [{ "message": "denied request" }] },
+        }));
+        assert_eq!(policy.kind, RefusalKind::Forbidden);
+
+        let unknown_field = read(json!({
+            "code": 400, "reason": "BadRequest", "message": "strict decoding error: unknown field \"spec.contaners\"",
+        }));
+        assert_eq!(unknown_field.kind, RefusalKind::InvalidTemplate);
+
+        let webhook = read(json!({ "code": 400, "message": "admission webhook \"x\" denied the request: no" }));
+        assert_eq!(webhook.kind, RefusalKind::Forbidden);
+
+        let terminating = read(json!({
+            "code": 403, "reason": "Forbidden", "message": "because it is being terminated",
+            "details": { "causes": [{ "reason": "NamespaceTerminating", "message": "x", "field": "metadata.namespace" }] },
+        }));
+        assert_eq!(terminating.kind, RefusalKind::NamespaceTerminating);
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(cut("aé", 2), "a");
+        assert_eq!(cut("aé", 3), "aé");
+    }
+}

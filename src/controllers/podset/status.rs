@@ -1,0 +1,165 @@
+//! What the status of a set says. Pure.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::{
+    memory::{Memory, RefusalKind},
+    observe::{Seen, View},
+    plan::{Hold, Plan},
+    pod,
+};
+use crate::api::{PodSetStatus, condition};
+
+/// The status of a set as it stands: its pods, the plan made after everything was tried, and why pods are refused.
+/// `wall` is the time of day that a condition which changes is given.
+pub fn status(view: &View, plan: &Plan, memory: &Memory, wall: Timestamp) -> PodSetStatus {
+    let View { set, pods } = view;
+    let available: Vec<&Seen> = pods.iter().filter(|seen| seen.is_available()).collect();
+    let ready = available.iter().filter(|seen| seen.is_ready()).count();
+    let state = State::of(view, plan, memory, available.len(), ready);
+    PodSetStatus {
+        pod_names: available.iter().map(|seen| seen.pod.key.name.to_string()).collect(),
+        available_replicas: i32::try_from(available.len()).unwrap_or(i32::MAX),
+        ready_replicas: i32::try_from(ready).unwrap_or(i32::MAX),
+        observed_generation: observed_generation(view, plan),
+        selector: Some(pod::selector(&set.key.name)),
+        conditions: conditions(&state, &set.status.conditions, plan.count.wanted, ready, wall),
+    }
+}
+
+/// A generation is answered as soon as no more pods may live than it wants: at once on the way up, and on the way down
+/// only when the surplus is certainly gone. Until then it is the former one: whoever reads it can tell how many pods
+/// there may be.
+fn observed_generation(view: &View, plan: &Plan) -> Option<i64> {
+    let is_answered = view.set.wanted.is_ok() && plan.count.occupied <= plan.count.wanted;
+    if is_answered {
+        Some(view.set.generation)
+    } else {
+        view.set.status.observed_generation
+    }
+}
+
+/// In which of its states a set is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum State {
+    /// All pods are there and ready.
+    AllReady,
+    /// Pods are being created, deleted or waited for.
+    Progressing,
+    /// Pods are refused.
+    Refused(String),
+    /// Pods keep finishing.
+    Failing,
+    /// The spec can never work as it stands.
+    Invalid(String),
+    /// The set is being deleted.
+    Deleting,
+}
+
+impl State {
+    fn of(view: &View, plan: &Plan, memory: &Memory, available: usize, ready: usize) -> State {
+        let wanted = plan.count.wanted;
+        if view.set.is_deleting {
+            return State::Deleting;
+        }
+        if let Err(error) = &view.set.wanted {
+            return State::Invalid(error.clone());
+        }
+        match memory
+            .refusal
+            .as_ref()
+            .map(|refusal| (refusal.kind, refusal.message.clone()))
+        {
+            Some((RefusalKind::InvalidTemplate, message)) => return State::Invalid(message),
+            Some((RefusalKind::Forbidden, message)) => return State::Refused(message),
+            Some((RefusalKind::NamespaceTerminating, _)) | None => {}
+        }
+        if plan.hold == Hold::Finishing {
+            State::Failing
+        } else if available == wanted && ready == wanted && plan.count.occupied == wanted {
+            State::AllReady
+        } else {
+            State::Progressing
+        }
+    }
+
+    /// The reason of the condition Ready.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            State::AllReady => "AllPodsReady",
+            State::Progressing | State::Refused(_) => "PodsNotReady",
+            State::Failing => "PodsFailing",
+            State::Invalid(_) => "InvalidTemplate",
+            State::Deleting => "Deleting",
+        }
+    }
+}
+
+fn conditions(state: &State, stored: &[Condition], wanted: usize, ready: usize, wall: Timestamp) -> Vec<Condition> {
+    let k_of_n = format!("{ready} of {wanted} pods are ready");
+    let is_ready = *state == State::AllReady;
+    let mut conditions = vec![(condition::READY, is_ready, state.reason(), k_of_n)];
+    let mut holds = |type_, reason, message: &str| conditions.push((type_, true, reason, message.to_owned()));
+    match state {
+        State::AllReady => {}
+        State::Progressing => holds(
+            condition::RECONCILING,
+            "Progressing",
+            "creating, deleting or waiting for pods",
+        ),
+        State::Refused(message) => {
+            holds(
+                condition::RECONCILING,
+                "Retrying",
+                "pods are refused; trying again, later each time",
+            );
+            holds(condition::REPLICA_FAILURE, "FailedCreate", message);
+        }
+        State::Failing => {
+            holds(
+                condition::RECONCILING,
+                "BackingOff",
+                "pods keep finishing; replacing them, later each time",
+            );
+        }
+        State::Invalid(message) => {
+            holds(condition::STALLED, "InvalidTemplate", message);
+            holds(condition::REPLICA_FAILURE, "FailedCreate", message);
+        }
+        State::Deleting => holds(condition::RECONCILING, "Deleting", "waiting for the garbage collector"),
+    }
+    conditions
+        .into_iter()
+        .map(|(type_, holds, reason, message)| {
+            let status = if holds { "True" } else { "False" };
+            let former = stored
+                .iter()
+                .find(|former| former.type_ == type_ && former.status == status);
+            Condition {
+                last_transition_time: former
+                    .map_or_else(|| seconds(wall), |former| former.last_transition_time.clone()),
+                message,
+                observed_generation: None,
+                reason: reason.to_owned(),
+                status: status.to_owned(),
+                type_: type_.to_owned(),
+            }
+        })
+        .collect()
+}
+
+/// Times in conditions have no fractions of seconds.
+fn seconds(wall: Timestamp) -> Time {
+    Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall))
+}
+
+/// Whether the stored status says the same, in whatever order the API server keeps its conditions.
+pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
+    let sorted = |status: &PodSetStatus| {
+        let mut status = status.clone();
+        status.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+        status
+    };
+    sorted(stored) == sorted(new)
+}

@@ -1,0 +1,123 @@
+//! Every request that a controller sends, watches and lists apart. It builds them and sends none.
+
+use http::{Request, header::CONTENT_TYPE};
+use kube::Resource;
+use serde_json::{Value, json};
+
+use super::{ObjectKey, listwatch::Scope};
+use crate::api::MANAGER;
+
+type Built = Result<Request<Vec<u8>>, http::Error>;
+
+/// The path of the collection of a kind, in one namespace or in all.
+pub fn collection<K: Resource<DynamicType = ()>>(scope: &Scope) -> String {
+    K::url_path(&(), scope.as_deref())
+}
+
+fn object<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> String {
+    format!("{}/{}", K::url_path(&(), Some(&key.namespace)), key.name)
+}
+
+fn with_body(request: http::request::Builder, content_type: &str, body: &Value) -> Built {
+    request
+        .header(CONTENT_TYPE, content_type)
+        .body(body.to_string().into_bytes())
+}
+
+/// Reads an object: a consistent read.
+///
+/// # Errors
+///
+/// When the key makes no valid path; so for all functions here.
+pub fn get<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> Built {
+    Request::get(object::<K>(key)).body(Vec::new())
+}
+
+/// Creates an object. Fields that the API server does not know are refused, not dropped.
+///
+/// # Errors
+///
+/// As [`get`].
+pub fn create<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &Value) -> Built {
+    let path = K::url_path(&(), Some(namespace));
+    let request = Request::post(format!("{path}?fieldManager={MANAGER}&fieldValidation=Strict"));
+    with_body(request, "application/json", manifest)
+}
+
+/// Deletes the object of this name, if it has this UID.
+///
+/// # Errors
+///
+/// As [`get`].
+pub fn delete<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: Option<&str>) -> Built {
+    let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
+    if let Some(uid) = uid {
+        options["preconditions"] = json!({ "uid": uid });
+    }
+    with_body(Request::delete(object::<K>(key)), "application/json", &options)
+}
+
+/// Changes an object by a merge patch.
+///
+/// # Errors
+///
+/// As [`get`].
+pub fn merge<K: Resource<DynamicType = ()>>(key: &ObjectKey, patch: &Value) -> Built {
+    let request = Request::patch(format!("{}?fieldManager={MANAGER}", object::<K>(key)));
+    with_body(request, "application/merge-patch+json", patch)
+}
+
+/// Applies the status of an object. The UID in it keeps the apply from an object that was made anew under the name.
+///
+/// # Errors
+///
+/// As [`get`].
+pub fn apply_status<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: &str, status: &Value) -> Built {
+    let request = Request::patch(format!("{}/status?fieldManager={MANAGER}&force=true", object::<K>(key)));
+    let body = json!({
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "metadata": { "name": key.name, "namespace": key.namespace, "uid": uid },
+        "status": status,
+    });
+    with_body(request, "application/apply-patch+yaml", &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::PodSet;
+    use k8s_openapi::api::core::v1::Pod;
+
+    fn line(request: &Request<Vec<u8>>) -> String {
+        format!(
+            "{} {} {}",
+            request.method(),
+            request.uri(),
+            String::from_utf8_lossy(request.body())
+        )
+    }
+
+    #[test]
+    fn requests_are_as_expected() {
+        let key = ObjectKey::new("ns", "web");
+        assert_eq!(
+            line(&get::<PodSet>(&key).unwrap()),
+            "GET /apis/app.example.com/v1alpha1/namespaces/ns/podsets/web "
+        );
+        assert_eq!(
+            line(&create::<Pod>("ns", &json!({})).unwrap()),
+            "POST /api/v1/namespaces/ns/pods?fieldManager=podset-operator&fieldValidation=Strict {}"
+        );
+        assert_eq!(
+            line(&delete::<Pod>(&key, Some("u")).unwrap()),
+            r#"DELETE /api/v1/namespaces/ns/pods/web {"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"u"}}"#
+        );
+        assert_eq!(
+            line(&apply_status::<PodSet>(&key, "u", &json!({})).unwrap()),
+            "PATCH /apis/app.example.com/v1alpha1/namespaces/ns/podsets/web/status?fieldManager=podset-operator&force=true \
+             {\"apiVersion\":\"app.example.com/v1alpha1\",\"kind\":\"PodSet\",\"metadata\":{\"name\":\"web\",\
+             \"namespace\":\"ns\",\"uid\":\"u\"},\"status\":{}}"
+        );
+    }
+}

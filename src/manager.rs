@@ -1,0 +1,252 @@
+//! The life of the process: what starts after what, what stops before what, and with which exit code it ends.
+//!
+//! Start: flags, logs, kubeconfig, clients, caches, then the controllers. Stop: no new work, what is under way ends, exit.
+
+use std::{process::ExitCode, sync::Arc};
+
+use kube::{
+    Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tokio::{signal::unix::SignalKind, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::{
+    api,
+    cli::{Cli, Command, RunArgs},
+    client::{Clients, ConnectError, in_full},
+    controllers::{
+        self, Controller,
+        listwatch::Scope,
+        mycustomresource::MyCustomResourceController,
+        podset::{Parts, PodSetController, locks::Locks},
+    },
+    env::Env,
+    leader::Leadership,
+    telemetry,
+};
+
+/// Exit code for a fatal error.
+const FATAL: u8 = 1;
+/// Exit code for wrong flags or an unreadable kubeconfig.
+const USAGE: u8 = 2;
+
+/// Why the operator cannot begin.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("--leader-elect=true is not available yet: run one replica with --leader-elect=false")]
+    LeaderElection,
+    #[error("--kubeconfig {file}: {source}")]
+    Kubeconfig {
+        file: String,
+        source: kube::config::KubeconfigError,
+    },
+    #[error("no cluster to work on: give --kubeconfig, or run in a pod: {0}")]
+    NoCluster(String),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
+
+/// Does what the command line asks for, and says with which code to exit.
+pub fn main(cli: Cli) -> ExitCode {
+    match cli.command() {
+        Command::Crd => print_crds(),
+        Command::Run(arguments) => {
+            if let Err(error) = telemetry::start(&arguments.logging) {
+                eprintln!("podset-operator: {error}");
+                return ExitCode::from(FATAL);
+            }
+            match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+                Ok(runtime) => {
+                    let code = runtime.block_on(run(&arguments));
+                    runtime.shutdown_background();
+                    code
+                }
+                Err(error) => {
+                    error!(%error, "cannot start the runtime");
+                    ExitCode::from(FATAL)
+                }
+            }
+        }
+    }
+}
+
+/// Prints the CRDs as YAML documents.
+fn print_crds() -> ExitCode {
+    use std::io::Write;
+
+    let mut out = std::io::stdout().lock();
+    for (_, crd) in api::crds() {
+        let written = api::yaml(&crd)
+            .map_err(std::io::Error::other)
+            .and_then(|yaml| write!(out, "---\n{yaml}"));
+        match written {
+            Ok(()) => {}
+            // Whoever reads, as `head` does, has read enough.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("podset-operator: cannot print the CRDs: {error}");
+                return ExitCode::from(FATAL);
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+async fn run(arguments: &RunArgs) -> ExitCode {
+    let stop = CancellationToken::new();
+    let controllers = match controllers(arguments, &stop).await {
+        Ok(controllers) => controllers,
+        Err(error) => {
+            error!("{}", in_full(&error));
+            return ExitCode::from(USAGE);
+        }
+    };
+    info!(version = env!("CARGO_PKG_VERSION"), "podset-operator begins");
+    tokio::select! {
+        code = until_ended(controllers) => code,
+        code = on_signals(&stop) => code,
+    }
+}
+
+/// The controllers, ready to run. A further one is one line here.
+async fn controllers(arguments: &RunArgs, stop: &CancellationToken) -> Result<Controllers, StartError> {
+    if arguments.leader_elect {
+        return Err(StartError::LeaderElection);
+    }
+    let leadership = Leadership::always();
+    let env = Env::system();
+    let config = config(arguments).await?;
+    let clients = Clients::connect(&config, leadership.clone())?;
+    let namespaces = arguments.namespaces();
+    let scopes: Vec<Scope> = if namespaces.is_empty() {
+        vec![None]
+    } else {
+        namespaces.into_iter().map(|name| Some(name.into())).collect()
+    };
+    let parts = Parts {
+        env: env.clone(),
+        clients: clients.clone(),
+        locks: Locks::default(),
+        scopes: scopes.clone(),
+        default_image: arguments.default_image.clone(),
+        instance: instance(),
+    };
+    let mut controllers = Controllers {
+        running: JoinSet::new(),
+        env: env.clone(),
+        leadership,
+        at_once: arguments.max_concurrent_reconciles,
+        stop: stop.clone(),
+    };
+    controllers.start(PodSetController::new(parts));
+    controllers.start(MyCustomResourceController::new(env, clients, scopes));
+    Ok(controllers)
+}
+
+/// The controllers that run.
+struct Controllers {
+    running: JoinSet<()>,
+    env: Env,
+    leadership: Leadership,
+    at_once: u16,
+    stop: CancellationToken,
+}
+
+impl Controllers {
+    fn start<C: Controller>(&mut self, controller: C) {
+        let Controllers {
+            env,
+            leadership,
+            at_once,
+            stop,
+            ..
+        } = self;
+        let work = controllers::run(
+            Arc::new(controller),
+            env.clone(),
+            leadership.clone(),
+            usize::from(*at_once),
+            stop.clone(),
+        );
+        self.running.spawn(work);
+    }
+}
+
+/// Waits until every controller has ended; one that panics ends them all.
+async fn until_ended(mut controllers: Controllers) -> ExitCode {
+    while let Some(end) = controllers.running.join_next().await {
+        if let Err(error) = end {
+            error!(%error, "a controller panicked: ending the process");
+            return ExitCode::from(FATAL);
+        }
+    }
+    info!("podset-operator ends");
+    ExitCode::SUCCESS
+}
+
+/// The first signal asks everything to end; a second one ends it at once.
+async fn on_signals(stop: &CancellationToken) -> ExitCode {
+    let signal = next_signal().await;
+    info!(signal, "ending: no new work is begun");
+    stop.cancel();
+    let signal = next_signal().await;
+    warn!(signal, "a second signal: ending at once");
+    ExitCode::from(128 + signal)
+}
+
+async fn next_signal() -> u8 {
+    let wait = |kind: SignalKind| async move {
+        match tokio::signal::unix::signal(kind) {
+            Ok(mut signals) => {
+                signals.recv().await;
+            }
+            Err(error) => {
+                error!(%error, "cannot listen for signals");
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    tokio::select! {
+        () = wait(SignalKind::terminate()) => 15,
+        () = wait(SignalKind::interrupt()) => 2,
+    }
+}
+
+async fn config(arguments: &RunArgs) -> Result<Config, StartError> {
+    let options = KubeConfigOptions {
+        context: arguments.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    match &arguments.kubeconfig {
+        Some(file) => {
+            let named = |source| StartError::Kubeconfig {
+                file: file.display().to_string(),
+                source,
+            };
+            let kubeconfig = Kubeconfig::read_from(file).map_err(named)?;
+            Config::from_custom_kubeconfig(kubeconfig, &options)
+                .await
+                .map_err(named)
+        }
+        None if arguments.context.is_some() => Config::from_kubeconfig(&options)
+            .await
+            .map_err(|error| StartError::NoCluster(in_full(&error))),
+        None => Config::infer()
+            .await
+            .map_err(|error| StartError::NoCluster(in_full(&error))),
+    }
+}
+
+/// The name of this process among its replicas.
+fn instance() -> String {
+    let from_env = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
+    from_env
+        .or_else(|| {
+            std::fs::read_to_string("/proc/sys/kernel/hostname")
+                .ok()
+                .map(|name| name.trim().to_owned())
+        })
+        .unwrap_or_else(|| api::MANAGER.to_owned())
+}
