@@ -1,0 +1,80 @@
+//! kubectl, as a user would call it.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use crate::cluster::Cluster;
+
+/// kubectl for one cluster and namespace.
+#[derive(Clone)]
+pub struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    namespace: String,
+}
+
+impl Kubectl {
+    /// kubectl with `--namespace`, where it is not empty.
+    pub fn new(cluster: &Cluster, namespace: &str) -> Self {
+        Self {
+            program: cluster.kubectl().to_owned(),
+            kubeconfig: cluster.kubeconfig().to_owned(),
+            namespace: namespace.to_owned(),
+        }
+    }
+
+    /// What it prints; its error output is the error where it fails.
+    pub async fn run(&self, arguments: &[&str]) -> Result<String> {
+        self.run_with(arguments, "").await
+    }
+
+    /// The same with a manifest on its standard input (`-f -`).
+    pub async fn run_with(&self, arguments: &[&str], manifest: &str) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        // Beside the kubeconfig the cache goes with the cluster: the next one at the same port has other kinds.
+        let cache = self.kubeconfig.with_file_name("kubectl-cache");
+        command
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .arg("--cache-dir")
+            .arg(cache);
+        if !self.namespace.is_empty() {
+            command.args(["--namespace", &self.namespace]);
+        }
+        // No settings of the caller's: no other kubeconfig, no preferences.
+        command
+            .env_remove("KUBECONFIG")
+            .env("KUBECTL_KUBERC", "false")
+            .args(arguments);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("running {}", self.program.display()))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // It may end before it has read everything: its exit code tells.
+            let _ = stdin.write_all(manifest.as_bytes()).await;
+        }
+        let output = child.wait_with_output().await?;
+        let error = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        if !output.status.success() {
+            bail!("kubectl {}: {error}", arguments.join(" "));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Its words when it fails; an error where it succeeds.
+    pub async fn refused(&self, arguments: &[&str], manifest: &str) -> Result<String> {
+        match self.run_with(arguments, manifest).await {
+            Ok(output) => bail!("kubectl {} was not refused: {output}", arguments.join(" ")),
+            Err(refusal) => Ok(refusal.to_string()),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The place of one scenario: a namespace, eyes on it, the operators that were started for it; and, when it fails, all
+//! that helps to see why.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::Client;
+use kube::api::{Api, PostParams, WatchEvent, WatchParams};
+use serde_json::json;
+
+use crate::audit::Requests;
+use crate::cluster::Cluster;
+use crate::kubectl::Kubectl;
+use crate::observe::Observer;
+use crate::observe::view::{Seen, View};
+use crate::operator::{Operator, tail};
+
+/// How long a scenario waits for something that should be there in seconds: machines may be slow.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The place of one scenario.
+pub struct Scene {
+    namespace: String,
+    cluster: Arc<Cluster>,
+    binary: PathBuf,
+    folder: PathBuf,
+    observer: Observer,
+    logs: Mutex<Vec<PathBuf>>,
+}
+
+impl Scene {
+    /// Makes the namespace and begins to watch it.
+    pub async fn start(namespace: &str, cluster: Arc<Cluster>, binary: &Path, folder: PathBuf) -> Result<Self> {
+        make_namespace(cluster.client(), namespace)
+            .await
+            .with_context(|| format!("making namespace {namespace}"))?;
+        let observer = Observer::start(cluster.client(), namespace);
+        let binary = binary.to_owned();
+        Ok(Self {
+            namespace: namespace.to_owned(),
+            cluster,
+            binary,
+            folder,
+            observer,
+            logs: Mutex::default(),
+        })
+    }
+
+    /// The scenario's namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The administrator's client, straight to the API server.
+    pub fn client(&self) -> Client {
+        self.cluster.client().clone()
+    }
+
+    /// The cluster it plays in.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// kubectl in the scenario's namespace.
+    pub fn kubectl(&self) -> Kubectl {
+        Kubectl::new(&self.cluster, &self.namespace)
+    }
+
+    /// One more namespace, of which no eyes are kept.
+    pub async fn other_namespace(&self, suffix: &str) -> Result<String> {
+        let name = format!("{}-{suffix}", self.namespace);
+        make_namespace(self.cluster.client(), &name).await?;
+        Ok(name)
+    }
+
+    /// Starts an operator for the scenario's namespace.
+    pub fn operator(&self) -> Result<Operator> {
+        self.operator_for(&[&self.namespace])
+    }
+
+    /// Starts an operator for these namespaces; none are all.
+    pub fn operator_for(&self, namespaces: &[&str]) -> Result<Operator> {
+        self.operator_at(self.cluster.kubeconfig(), namespaces)
+    }
+
+    /// Starts an operator that finds the API server by this kubeconfig.
+    pub fn operator_at(&self, kubeconfig: &Path, namespaces: &[&str]) -> Result<Operator> {
+        let mut logs = self.logs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let log = self.folder.join(format!("operator-{}.log", logs.len() + 1));
+        let operator = Operator::start(&self.binary, kubeconfig, namespaces, self.cluster.mark(), log.clone())?;
+        logs.push(log);
+        Ok(operator)
+    }
+
+    /// A file of the scenario's own.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Waits, generously, until the namespace looks as it should.
+    pub async fn until<T>(&self, what: &str, look: impl FnMut(&View) -> Seen<T>) -> Result<T> {
+        self.within(PATIENCE, what, look).await
+    }
+
+    /// Waits so long at most.
+    pub async fn within<T>(&self, limit: Duration, what: &str, look: impl FnMut(&View) -> Seen<T>) -> Result<T> {
+        self.observer.until(what, limit, look).await
+    }
+
+    /// Looks once, now.
+    pub fn look<T>(&self, look: impl FnOnce(&View) -> T) -> T {
+        self.observer.look(look)
+    }
+
+    /// Fails if a set ever had more pods than it may; answers after how many events that was checked.
+    pub async fn bound_held(&self) -> Result<usize> {
+        self.observer.bound_held().await
+    }
+
+    /// What operators have asked of the API server in this namespace.
+    pub fn requests(&self) -> Result<Requests> {
+        Requests::read(self.cluster.audit_log(), &self.namespace)
+    }
+
+    /// The operators' logs, the events and the objects; whole in files, the end of each as text.
+    pub async fn report(&self) -> String {
+        let mut report = String::new();
+        let logs = self
+            .logs
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .clone();
+        for log in logs {
+            report.push_str(&format!("--- the end of {}\n{}\n", log.display(), tail(&log, 60)));
+        }
+        let kinds = "podsets,mycustomresources,pods,resourcequotas";
+        let objects = self.keep("objects.txt", &["get", kinds, "--output=wide"]).await;
+        report.push_str(&format!(
+            "--- the objects of namespace {}\n{}\n",
+            self.namespace,
+            tail(&objects, 60)
+        ));
+        let events = self
+            .keep(
+                "events.txt",
+                &["get", "events", "--sort-by=.metadata.creationTimestamp"],
+            )
+            .await;
+        report.push_str(&format!("--- its events\n{}\n", tail(&events, 40)));
+        self.keep("objects.yaml", &["get", kinds, "--output=yaml"]).await;
+        report.push_str(&format!("--- all of it is in {}", self.folder.display()));
+        report
+    }
+
+    async fn keep(&self, file: &str, arguments: &[&str]) -> PathBuf {
+        let output = self
+            .kubectl()
+            .run(arguments)
+            .await
+            .unwrap_or_else(|error| error.to_string());
+        let file = self.file(file);
+        // What cannot be written is missing from the report, where it shows.
+        let _ = std::fs::write(&file, output);
+        file
+    }
+}
+
+/// A namespace in which pods can be made: before it has its ServiceAccount they are refused.
+async fn make_namespace(client: &Client, name: &str) -> Result<()> {
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    Api::all(client.clone())
+        .create(&PostParams::default(), &namespace)
+        .await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
+    let there = async {
+        let mut events = Box::pin(
+            accounts
+                .watch(&WatchParams::default().fields("metadata.name=default"), "0")
+                .await?,
+        );
+        while let Some(event) = events.try_next().await? {
+            if matches!(event, WatchEvent::Added(_)) {
+                break;
+            }
+        }
+        Ok(())
+    };
+    tokio::time::timeout(PATIENCE, there)
+        .await
+        .context("it got no ServiceAccount")?
+}

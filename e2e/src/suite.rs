@@ -1,0 +1,227 @@
+//! A run: the clusters that its scenarios share or have for themselves, and an end that leaves nothing behind.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use futures::future::BoxFuture;
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::process::Command;
+use tokio::runtime::{Handle, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::OnceCell;
+
+use crate::cluster::{Cluster, Wanted};
+use crate::kubectl::Kubectl;
+use crate::operator;
+use crate::scene::Scene;
+
+/// Scenarios at a time. They wait far more than they compute, so this is more than the cores of a small machine.
+const AT_A_TIME: usize = 6;
+
+/// No scenario takes longer: one that hangs must not hide what the others found.
+const LIMIT: Duration = Duration::from_secs(480);
+
+type Run = Box<dyn FnOnce(Arc<Scene>) -> BoxFuture<'static, Result<()>> + Send>;
+
+/// One story that is told to the operator.
+pub struct Scenario {
+    name: &'static str,
+    own_cluster: Option<Wanted>,
+    run: Run,
+}
+
+impl Scenario {
+    /// A scenario in a namespace of its own.
+    pub fn new<F>(name: &'static str, run: impl FnOnce(Arc<Scene>) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        Self {
+            name,
+            own_cluster: None,
+            run: Box::new(|scene| Box::pin(run(scene))),
+        }
+    }
+
+    /// Gives it a cluster of its own besides.
+    pub fn in_own_cluster(mut self, wanted: Wanted) -> Self {
+        self.own_cluster = Some(wanted);
+        self
+    }
+}
+
+/// Runs the scenarios that the command line asks for, as `cargo test` would, and answers its exit code. Logs of
+/// operators, and what is kept of scenarios that fail, go into `folder`.
+pub fn run(folder: PathBuf, scenarios: Vec<Scenario>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_A_TIME);
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("e2e: no async runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let suite = Arc::new(Suite::new(folder));
+    runtime.spawn(end_on_signals(suite.clone()));
+    let trials = scenarios
+        .into_iter()
+        .map(|scenario| trial(scenario, &suite, runtime.handle()))
+        .collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    suite.end();
+    conclusion.exit_code()
+}
+
+fn trial(scenario: Scenario, suite: &Arc<Suite>, runtime: &Handle) -> Trial {
+    let (suite, runtime) = (suite.clone(), runtime.clone());
+    let name = scenario.name;
+    Trial::test(name, move || {
+        runtime
+            .block_on(suite.play(scenario))
+            .map_err(|failure| Failed::from(format!("{failure:?}")))
+    })
+}
+
+/// Ends the clusters first: a second signal ends this process at once, and the guards do the rest.
+async fn end_on_signals(suite: Arc<Suite>) {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        eprintln!("e2e: cannot listen for signals; what was started still ends with this process");
+        return;
+    };
+    let code = tokio::select! {
+        _ = interrupt.recv() => 130,
+        _ = terminate.recv() => 143,
+    };
+    eprintln!("e2e: interrupted: ending what was started");
+    let ended = tokio::task::spawn_blocking(move || suite.end());
+    tokio::select! {
+        _ = ended => {}
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    std::process::exit(code);
+}
+
+/// What the scenarios of a run have in common.
+pub struct Suite {
+    folder: PathBuf,
+    binary: OnceCell<Result<PathBuf, String>>,
+    shared: OnceCell<Result<Arc<Cluster>, String>>,
+    started: Mutex<Vec<Weak<Cluster>>>,
+}
+
+impl Suite {
+    fn new(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            binary: OnceCell::new(),
+            shared: OnceCell::new(),
+            started: Mutex::default(),
+        }
+    }
+
+    /// The operator's binary, built when first asked for.
+    pub async fn binary(&self) -> Result<&Path> {
+        let built = self
+            .binary
+            .get_or_init(async || operator::build().await.map_err(|error| format!("{error:#}")))
+            .await;
+        built.as_deref().map_err(|error| anyhow!("{error}"))
+    }
+
+    async fn play(&self, scenario: Scenario) -> Result<()> {
+        let cluster = match &scenario.own_cluster {
+            None => self.shared_cluster().await?,
+            Some(wanted) => {
+                self.cluster(&format!("e2e-{}-{}", std::process::id(), dashed(scenario.name)), wanted)
+                    .await?
+            }
+        };
+        let folder = self.folder.join(scenario.name);
+        let _ = std::fs::remove_dir_all(&folder); // of an earlier run, if there was one
+        std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        let scene = Arc::new(Scene::start(&dashed(scenario.name), cluster, self.binary().await?, folder).await?);
+        let story = tokio::spawn(tokio::time::timeout(LIMIT, (scenario.run)(scene.clone())));
+        let end = match story.await {
+            Ok(Ok(Ok(()))) => scene.bound_held().await.map(drop),
+            Ok(Ok(failed)) => failed,
+            Ok(Err(_)) => Err(anyhow!("it took longer than {} s", LIMIT.as_secs())),
+            Err(panic) => Err(anyhow!("it panicked: {}", panicked_with(panic))),
+        };
+        match end {
+            Ok(()) => Ok(()),
+            Err(failure) => Err(anyhow!("{failure:#}\n\n{}", scene.report().await)),
+        }
+    }
+
+    async fn shared_cluster(&self) -> Result<Arc<Cluster>> {
+        let name = format!("e2e-{}", std::process::id());
+        let start = async || {
+            self.cluster(&name, &Wanted::default())
+                .await
+                .map_err(|error| format!("{error:#}"))
+        };
+        self.shared
+            .get_or_init(start)
+            .await
+            .clone()
+            .map_err(|error| anyhow!("{error}"))
+    }
+
+    /// A new cluster with the custom resources in it.
+    async fn cluster(&self, name: &str, wanted: &Wanted) -> Result<Arc<Cluster>> {
+        let binary = self.binary().await?;
+        let cluster = Arc::new(
+            Cluster::start(name, wanted)
+                .await
+                .with_context(|| format!("no cluster {name}"))?,
+        );
+        self.started
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .push(Arc::downgrade(&cluster));
+        // At once: the garbage collector looks for new kinds every 30 s only, and scenarios wait for it.
+        let crds = Command::new(binary).arg("crd").output().await?;
+        let kubectl = Kubectl::new(&cluster, "");
+        kubectl
+            .run_with(&["apply", "-f", "-"], &String::from_utf8(crds.stdout)?)
+            .await?;
+        let names = ["crd/podsets.app.example.com", "crd/mycustomresources.poc.test.domain"];
+        kubectl
+            .run(&[
+                "wait",
+                "--for=condition=Established",
+                "--timeout=60s",
+                names[0],
+                names[1],
+            ])
+            .await?;
+        Ok(cluster)
+    }
+
+    fn end(&self) {
+        let started = std::mem::take(&mut *self.started.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        started
+            .iter()
+            .filter_map(Weak::upgrade)
+            .for_each(|cluster| cluster.end());
+    }
+}
+
+fn dashed(name: &str) -> String {
+    name.replace("::", "-").replace('_', "-")
+}
+
+fn panicked_with(error: tokio::task::JoinError) -> String {
+    let Ok(panic) = error.try_into_panic() else {
+        return "the run was interrupted".to_owned();
+    };
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
+        .unwrap_or_else(|| "without a word".to_owned())
+}

@@ -1,0 +1,136 @@
+//! What a scale costs, counted in the API server's audit log: creates, status patches, events; and nothing at rest.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::audit::Requests;
+use e2e::observe::view::View;
+use e2e::scene::Scene;
+use futures::future::try_join_all;
+use kube::ResourceExt;
+use tokio::time::sleep;
+
+const SIZE: usize = 10;
+
+pub async fn one_set(t: Arc<Scene>) -> Result<()> {
+    let operator = t.operator()?;
+    t.create_set("web", SIZE as i64).await?;
+    t.until("10 pods", |seen| seen.at_rest("web", SIZE)).await?;
+    is_quiet_for(&t, Duration::from_secs(20)).await?;
+    within_budget(&t, &["web".to_owned()])?;
+    t.bound_held().await?;
+    drop(operator);
+    Ok(())
+}
+
+pub async fn hundred_sets(t: Arc<Scene>) -> Result<()> {
+    let _operator = t.operator_for(&[])?;
+    let sets: Vec<String> = (0..100).map(|n| format!("set-{n:02}")).collect();
+    try_join_all(sets.iter().map(|set| t.create_set(set, SIZE as i64))).await?;
+    let limit = Duration::from_secs(180);
+    t.within(limit, "10 pods for each of 100 sets", |seen| {
+        sets.iter().try_for_each(|set| seen.at_rest(set, SIZE).map(drop))
+    })
+    .await?;
+    is_quiet_for(&t, Duration::from_secs(60)).await?;
+    within_budget(&t, &sets)?;
+    let judged = t.bound_held().await?;
+    ensure!(judged >= 1_000, "the bound was checked after {judged} events only");
+    Ok(())
+}
+
+/// Nothing but watches is asked for so long, beginning when what was under way is done.
+async fn is_quiet_for(t: &Scene, rest: Duration) -> Result<()> {
+    sleep(Duration::from_secs(5)).await;
+    let before = t.requests()?.len();
+    sleep(rest).await;
+    let asked = t.requests()?.since(before).but_watches();
+    ensure!(
+        asked.is_empty(),
+        "{} requests in {} s at rest: {asked:#?}",
+        asked.len(),
+        rest.as_secs()
+    );
+    Ok(())
+}
+
+fn within_budget(t: &Scene, sets: &[String]) -> Result<()> {
+    let requests = t.requests()?;
+    let creates = count(&requests, "create pods", |pod| {
+        pod.rsplit_once("-pod").map_or(pod, |(set, _)| set)
+    });
+    let patches = count(&requests, "patch podsets/status", |set| set);
+    for set in sets {
+        let created = creates.get(set).copied().unwrap_or(0);
+        ensure!(created == SIZE, "{set} cost {created} creates of pods");
+        let allowed = t.look(|seen| allowed_patches(seen, set));
+        let patched = patches.get(set).copied().unwrap_or(0);
+        ensure!(
+            patched <= allowed,
+            "{set} cost {patched} status patches, {allowed} are allowed"
+        );
+        let events = t.look(|seen| seen.events_about(set));
+        ensure!(
+            events.len() == 1 && events[0].starts_with("ScaledUp"),
+            "{set} has the events {events:?}"
+        );
+    }
+    let events = requests
+        .0
+        .iter()
+        .filter(|request| request.kind().ends_with(" events"))
+        .count();
+    ensure!(
+        events == sets.len(),
+        "{events} requests for the events of {} sets",
+        sets.len()
+    );
+    let rest: Vec<_> = requests
+        .0
+        .iter()
+        .map(|request| request.kind())
+        .filter(|kind| !EXPECTED.contains(&kind.as_str()))
+        .collect();
+    ensure!(rest.is_empty(), "requests that a scale up does not need: {rest:?}");
+    Ok(())
+}
+
+/// Two where all pods were ready within five seconds, else one more for each five seconds. Times have whole seconds.
+fn allowed_patches(seen: &View, set: &str) -> usize {
+    let Ok(object) = seen.set(set) else { return 0 };
+    let began = object.creation_timestamp();
+    let ready = seen
+        .pods_of(object)
+        .into_iter()
+        .filter_map(|pod| pod.ready_since().cloned())
+        .max();
+    let seconds = match (began, ready) {
+        (Some(began), Some(ready)) => (ready.0.as_second() - began.0.as_second()).max(0) as usize,
+        _ => 0,
+    };
+    2 + (seconds + 1) / 5
+}
+
+/// Reads at the start, then writes; watches always.
+const EXPECTED: [&str; 10] = [
+    "create pods",
+    "patch podsets/status",
+    "create events",
+    "patch events",
+    "list podsets",
+    "list pods",
+    "list mycustomresources",
+    "watch podsets",
+    "watch pods",
+    "watch mycustomresources",
+];
+
+fn count(requests: &Requests, kind: &str, set_of: impl Fn(&str) -> &str) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for request in requests.of(kind) {
+        *counts.entry(set_of(request.name()).to_owned()).or_default() += 1;
+    }
+    counts
+}

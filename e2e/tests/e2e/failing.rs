@@ -1,0 +1,106 @@
+//! Pods that finish: replaced, ever more slowly, with the newest three kept to look at.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::scene::Scene;
+use kube::ResourceExt;
+use serde_json::json;
+use tokio::time::Instant;
+
+/// How long the replacement of the first, second, … pod that failed in a row is held back.
+const WAITS: [u64; 6] = [0, 1, 2, 4, 8, 16];
+
+pub async fn replaced_ever_more_slowly(t: Arc<Scene>) -> Result<()> {
+    let _operator = t.operator()?;
+    t.create_set("web", 1).await?;
+    let mut known = vec![next_pod(&t, &[]).await?];
+    for (failed, seconds) in WAITS.into_iter().enumerate() {
+        let (pod, began) = (known.last().expect("there is at least one").clone(), Instant::now());
+        fail(&t, &pod, if failed == 1 { "Succeeded" } else { "Failed" }).await?;
+        if seconds >= 4 {
+            let waiting = [("Ready", "False/PodsFailing"), ("Reconciling", "True/BackingOff")];
+            let limit = Duration::from_secs(seconds);
+            t.within(limit, "the conditions of a set that backs off", |seen| {
+                seen.conditions("web", &waiting)
+            })
+            .await?;
+        }
+        let next = next_pod(&t, &known).await?;
+        let waited = began.elapsed();
+        // The time of the finish, from which it is counted, has whole seconds.
+        let (least, most) = (
+            Duration::from_secs(seconds.saturating_sub(1)),
+            Duration::from_secs(seconds + 4),
+        );
+        ensure!(
+            waited >= least && waited <= most,
+            "replacement {} came after {waited:?}, not {seconds} s",
+            failed + 1
+        );
+        let count = t
+            .stored_pod(&next)
+            .await?
+            .annotations()
+            .get("app.example.com/replacements")
+            .cloned();
+        ensure!(
+            count == Some((failed + 1).to_string()),
+            "replacement {} is marked as {count:?}",
+            failed + 1
+        );
+        known.push(next);
+    }
+    let newest = &known[known.len() - 4..known.len() - 1];
+    t.until("the newest 3 finished pods to be kept and no older one", |seen| {
+        let mut kept: Vec<_> = seen
+            .pods
+            .all()
+            .filter(|pod| pod.is_finished())
+            .map(|pod| pod.name_any())
+            .collect();
+        kept.sort_by_key(|name| known.iter().position(|other| other == name));
+        if kept == newest {
+            Ok(())
+        } else {
+            Err(format!("{kept:?} are kept of {known:?}"))
+        }
+    })
+    .await?;
+    t.until("a set that is well again", |seen| seen.at_rest("web", 1))
+        .await
+        .map(drop)
+}
+
+/// The name of the set's one live and ready pod, which is none of these.
+async fn next_pod(t: &Scene, known: &[String]) -> Result<String> {
+    t.until("a pod in place of the one that failed", |seen| {
+        let mut live = seen.has_live("web", 1)?;
+        let ready = seen.pod(&live[0])?.is_ready();
+        if known.contains(&live[0]) || !ready {
+            Err(format!("{live:?}, ready: {ready}"))
+        } else {
+            Ok(live.remove(0))
+        }
+    })
+    .await
+}
+
+/// What a kubelet writes when the container has ended.
+async fn fail(t: &Scene, pod: &str, phase: &str) -> Result<()> {
+    let now = k8s_openapi::jiff::Timestamp::now();
+    let began = t
+        .look(|seen| seen.pod(pod).map(|pod| pod.creation_timestamp()))
+        .map_err(anyhow::Error::msg)?;
+    let exit_code = if phase == "Failed" { 1 } else { 0 };
+    let terminated = json!({"exitCode": exit_code, "reason": "Ended", "startedAt": began, "finishedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
+    let status = json!({
+        "phase": phase,
+        "conditions": [{"type": "Ready", "status": "False", "reason": "PodFailed"}],
+        "containerStatuses": [{"name": "fancy-alpine", "image": "x", "imageID": "x", "ready": false, "restartCount": 0,
+            "state": {"running": null, "terminated": terminated}}]
+    });
+    t.patch_pod_status(pod, status).await?;
+    Ok(())
+}

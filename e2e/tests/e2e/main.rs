@@ -1,0 +1,57 @@
+//! The scenarios: what people who run the operator see, on a real API server. Each file tells some stories about one
+//! promise; what they are told with is in the crate's library.
+//!
+//! `cargo test -p e2e` runs all of them, `cargo test -p e2e -- quota` those with that word in their name.
+
+mod budget;
+mod failing;
+mod faults;
+mod friend;
+mod kubectl;
+mod labels;
+mod quota;
+mod ranking;
+mod refusals;
+mod restart;
+mod sample;
+mod template;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use e2e::cluster::Wanted;
+use e2e::suite::{Scenario, run};
+
+fn main() -> ExitCode {
+    let large = Wanted {
+        nodes: 5,
+        pods_a_node: 100_000,
+    };
+    // The longest first, so that none of them is still at it when all others are done.
+    let mut scenarios = vec![Scenario::new("budget_of_100_sets", budget::hundred_sets).in_own_cluster(large)];
+    scenarios.extend(faults::scenarios());
+    scenarios.extend([
+        Scenario::new("sample_scales_and_heals", sample::scales_and_heals),
+        Scenario::new("restart_in_the_middle", restart::in_the_middle),
+        Scenario::new("restart_in_an_orderly_way", restart::in_an_orderly_way),
+        Scenario::new("quota_refuses_and_grows", quota::refuses_and_grows),
+        Scenario::new(
+            "failing_pods_are_replaced_ever_more_slowly",
+            failing::replaced_ever_more_slowly,
+        ),
+        Scenario::new("friend_appears_and_vanishes", friend::appears_and_vanishes),
+        Scenario::new("budget_of_one_set", budget::one_set),
+        Scenario::new("template_is_for_new_pods", template::is_for_new_pods),
+        Scenario::new("template_that_is_invalid_stalls", template::that_is_invalid_stalls),
+        Scenario::new("template_under_pod_security", template::under_pod_security),
+        Scenario::new("ranking_of_victims", ranking::of_victims),
+        Scenario::new("label_taken_away_comes_back", labels::taken_away_comes_back),
+        Scenario::new("label_taken_away_unseen", labels::taken_away_unseen),
+        Scenario::new("refusals_of_a_podset", refusals::of_a_podset),
+        Scenario::new("refusals_of_a_mycustomresource", refusals::of_a_mycustomresource),
+        Scenario::new("kubectl_scales_and_shows", kubectl::scales_and_shows),
+        Scenario::new("kubectl_applies_the_folders", kubectl::applies_the_folders),
+    ]);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("e2e");
+    run(folder, scenarios)
+}

@@ -1,0 +1,121 @@
+//! A namespace whose quota allows fewer pods than a set wants.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use e2e::scene::Scene;
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::api::{Api, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+pub async fn refuses_and_grows(t: Arc<Scene>) -> Result<()> {
+    let quotas: Api<ResourceQuota> = Api::namespaced(t.client(), t.namespace());
+    let two: ResourceQuota =
+        serde_json::from_value(json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}))?;
+    quotas.create(&PostParams::default(), &two).await?;
+    tokio::time::timeout(Duration::from_secs(60), is_known(&quotas))
+        .await
+        .context("the quota is never counted")??;
+
+    let _operator = t.operator()?;
+    t.create_set("web", 5).await?;
+    t.until("2 pods and the refusal in the conditions", |seen| {
+        seen.has_live("web", 2)?;
+        let expected = [
+            ("Ready", "False/PodsNotReady"),
+            ("Reconciling", "True/Retrying"),
+            ("ReplicaFailure", "True/FailedCreate"),
+        ];
+        seen.conditions("web", &expected)?;
+        seen.status_is_right("web")
+    })
+    .await?;
+    let message = t
+        .look(|seen| seen.message("web", "ReplicaFailure"))
+        .map_err(anyhow::Error::msg)?;
+    ensure!(
+        message.contains("exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2"),
+        "it says: {message}"
+    );
+    ensure!(
+        !message.contains("web-pod"),
+        "the message changes with each pod's name: {message}"
+    );
+
+    backs_off(&t).await?;
+    one_failure_is_told(&t)?;
+
+    let five = json!({"spec": {"hard": {"pods": "5"}}});
+    quotas
+        .patch("few", &PatchParams::default(), &Patch::Merge(five))
+        .await?;
+    t.until("5 pods by themselves once the quota allows them", |seen| {
+        seen.at_rest("web", 5)
+    })
+    .await?;
+    one_failure_is_told(&t)
+}
+
+/// Before a quota was counted for the first time, every pod is refused for another reason.
+async fn is_known(quotas: &Api<ResourceQuota>) -> Result<()> {
+    let mut events = Box::pin(quotas.watch(&WatchParams::default(), "0").await?);
+    while let Some(event) = events.try_next().await? {
+        if let WatchEvent::Added(quota) | WatchEvent::Modified(quota) = event
+            && quota.status.is_some_and(|status| status.hard.is_some())
+        {
+            return Ok(());
+        }
+    }
+    bail!("the watch ended")
+}
+
+fn one_failure_is_told(t: &Scene) -> Result<()> {
+    let told = t.look(|seen| seen.events_about("web"));
+    let failures = told.iter().filter(|event| event.starts_with("FailedCreate")).count();
+    ensure!(failures == 1, "{failures} events FailedCreate: {told:?}");
+    Ok(())
+}
+
+/// Rounds of refused creates come after 1, 2, 4 and 8 seconds, less the jitter of a tenth. A round is what was sent in
+/// the same half second: slow start ends it with its first refusals.
+async fn backs_off(t: &Scene) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(60);
+    let rounds = loop {
+        let requests = t.requests()?;
+        let refused = requests
+            .of("create pods")
+            .into_iter()
+            .filter(|create| create.code() == 403);
+        let mut rounds: Vec<f64> = refused
+            .map(|r| r.request_received_timestamp.0.as_microsecond() as f64 / 1e6)
+            .collect();
+        rounds.sort_by(f64::total_cmp);
+        let sent = rounds.len();
+        rounds.dedup_by(|later, earlier| *later - *earlier < 0.5);
+        ensure!(
+            sent <= 3 * rounds.len(),
+            "{sent} creates were sent to learn {} times that the quota is full",
+            rounds.len()
+        );
+        if rounds.len() >= 5 {
+            break rounds;
+        }
+        ensure!(
+            Instant::now() < end,
+            "waited 60 s for 5 rounds of refused creates, last seen: at {rounds:?}"
+        );
+        // The audit log is a file: it cannot be watched.
+        sleep(Duration::from_millis(500)).await;
+    };
+    let waits: Vec<f64> = rounds.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    for (wait, least) in waits.iter().zip([0.85, 1.7, 3.4, 6.8]) {
+        ensure!(
+            *wait >= least && *wait <= least * 1.5 + 2.0,
+            "refused creates come after {waits:?} seconds"
+        );
+    }
+    Ok(())
+}
