@@ -94,7 +94,8 @@ pub fn is_replay(version: u64, heard: u64) -> bool {
 #[derive(Deserialize)]
 struct List<T> {
     metadata: ListMeta,
-    items: Vec<T>,
+    /// An empty list of metadata has `null` here.
+    items: Option<Vec<T>>,
 }
 
 #[derive(Deserialize)]
@@ -139,7 +140,7 @@ pub async fn list<T: DeserializeOwned, R>(
             request.list(&params)
         };
         let page: List<T> = client::read(client, page.map_err(kube::Error::BuildRequest)?).await?;
-        all.extend(page.items.into_iter().filter_map(&keep));
+        all.extend(page.items.into_iter().flatten().filter_map(&keep));
         if page.metadata.next.is_empty() {
             return Ok((all, version(&page.metadata.resource_version)));
         }

@@ -6,6 +6,9 @@ use tracing_subscriber::{EnvFilter, Layer, fmt, layer::SubscriberExt, util::Subs
 
 use crate::cli::{LogFormat, Logging};
 
+/// The API client warns of what its caller explains better; directives that name it still reach it.
+const QUIET: &str = "kube_client=off";
+
 /// Why logging cannot begin.
 #[derive(Debug, thiserror::Error)]
 #[error("logging cannot begin: {0}")]
@@ -31,7 +34,7 @@ pub fn start(logging: &Logging) -> Result<(), LoggingError> {
             .boxed()
     };
     tracing_subscriber::registry()
-        .with(EnvFilter::new(&logging.log_level.0))
+        .with(EnvFilter::new(format!("{QUIET},{}", logging.log_level.0)))
         .with(layer)
         .try_init()?;
     Ok(())

@@ -65,10 +65,10 @@ mod tests {
                 "web-pod9x98b"
             ]
         );
-        assert_eq!(pod_name("web", UID, 9_999), "GOLDEN");
+        assert_eq!(pod_name("web", UID, 9_999), "web-podfrpzk");
         assert_eq!(
             pod_name("podset-sample", "00000000-0000-0000-0000-000000000000", 0),
-            "GOLDEN"
+            "podset-sample-pod786xx"
         );
     }
 
