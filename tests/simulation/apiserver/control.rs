@@ -7,11 +7,13 @@ use tokio::sync::Semaphore;
 
 use super::{
     ApiServer,
-    faults::{Fault, Requests, WatchMode, WatchScope},
+    faults::{Fault, WatchMode, WatchScope},
     log::LoggedRequest,
     promise::Violation,
     request::Verb,
-    store::{Change, Settings},
+    select::Requests,
+    settings::Settings,
+    store::Change,
     watch::Delivery,
 };
 

@@ -1,7 +1,10 @@
 //! The garbage collector and the namespace controller: what goes because something else went.
 //! Both act through [`State::delete_object`] and [`State::put`], like any client, after a delay.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde_json::Value;
 
@@ -16,9 +19,41 @@ use super::{
 const COLLECTOR: &str = "garbage-collector";
 const NAMESPACE_CONTROLLER: &str = "namespace-controller";
 
+/// UIDs of the objects that name an owner, by its UID.
+#[derive(Default)]
+pub struct Dependents {
+    by_owner: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Dependents {
+    fn note(&mut self, change: &Change) {
+        let uid = object::uid(&change.object);
+        let owner_uid = |owner: &Value| owner["uid"].as_str().unwrap_or_default().to_owned();
+        for owner in change.before.iter().flat_map(|before| object::owners(before)) {
+            let owner = owner_uid(owner);
+            let left = self.by_owner.get_mut(&owner).is_none_or(|uids| {
+                uids.remove(uid);
+                uids.is_empty()
+            });
+            if left {
+                self.by_owner.remove(&owner);
+            }
+        }
+        if change.change != ChangeKind::Deleted {
+            for owner in object::owners(&change.object) {
+                self.by_owner
+                    .entry(owner_uid(owner))
+                    .or_default()
+                    .insert(uid.to_owned());
+            }
+        }
+    }
+}
+
 impl State {
     /// Called with every change: queues what the collector has to look at.
     pub fn collector_sees(&mut self, change: &Change) {
+        self.dependents.note(change);
         let delay = self.settings.collect_after;
         let uid = object::uid(&change.object).to_owned();
         if change.change == ChangeKind::Deleted {
@@ -47,8 +82,8 @@ impl State {
     }
 
     fn dependents(&self, owner: &str) -> Vec<Arc<Value>> {
-        let owned = |o: &&Arc<Value>| object::owners(o).iter().any(|r| r["uid"] == owner);
-        self.objects.values().filter(owned).cloned().collect()
+        let uids = self.dependents.by_owner.get(owner).into_iter().flatten();
+        uids.filter_map(|uid| self.by_uid(uid)).cloned().collect()
     }
 
     /// Deletes an object all of whose owners are gone.

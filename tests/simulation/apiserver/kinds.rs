@@ -111,6 +111,11 @@ impl Kind {
         }
     }
 
+    /// Whether an update must carry a resourceVersion.
+    pub fn versioned_updates(&self) -> bool {
+        self.custom || *self == LEASES
+    }
+
     /// `Kind.group`, as texts of validation name it.
     pub fn qualified_kind(&self) -> String {
         if self.group.is_empty() {

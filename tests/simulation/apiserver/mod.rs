@@ -9,20 +9,22 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `store` | objects, resourceVersions, history: the only place where anything changes |
-//! | `request`, `service` | from HTTP to a verb, through the faults, and back |
+//! | `service`, `request`, `carry` | from HTTP to a verb, through the faults, and back |
 //! | `read`, `write`, `delete`, `apply`, `admission` | the verbs and what may refuse them |
-//! | `watch` | streams of changes |
+//! | `watch`, `window`, `feed` | streams of changes: what is queued, what a watch sees of it, what a client gets |
 //! | `jobs`, `kubelet`, `gc` | the cluster's own controllers |
-//! | `faults`, `log` | what goes wrong, and what happened |
+//! | `select`, `faults`, `log` | which requests, what goes wrong with them, what came of them |
 //! | `promise` | never more than N, checked at every change |
-//! | `verbs`, `control` | what tests say and ask |
+//! | `users`, `surroundings`, `control`, `views` | what tests say, set, switch and see |
 
 mod admission;
 mod apply;
+mod carry;
 mod clock;
 mod control;
 mod delete;
 mod faults;
+mod feed;
 mod gc;
 mod jobs;
 mod kinds;
@@ -32,23 +34,29 @@ pub mod object;
 mod promise;
 mod read;
 mod request;
+mod select;
 mod selector;
 mod service;
+mod settings;
 mod status;
 mod store;
-mod verbs;
+mod surroundings;
+mod users;
+mod views;
 mod watch;
+mod window;
 mod write;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, TryLockError};
 
 use tokio::sync::watch::{Receiver, Sender};
 
 pub use self::{
-    faults::{Fault, Requests},
+    faults::Fault,
     kinds::{MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
     kubelet::PodScript,
     request::Verb,
+    select::Requests,
     service::Connection,
     status::Status,
     store::{ChangeKind, State},
@@ -67,11 +75,17 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Acts on the state. Never held across an await, so the lock is never contended.
+    /// Acts on the state. All runs on one thread and no await is inside, so the lock is free but for
+    /// a closure of a test's own that calls the server from inside the server.
     pub fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        // A panic of a test's own closure leaves the state as good as it was.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        act(&mut state)
+        match self.state.try_lock() {
+            Ok(mut state) => act(&mut state),
+            // A panic of a test's own closure leaves the state as good as it was.
+            Err(TryLockError::Poisoned(poisoned)) => act(&mut poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                panic!("a webhook, director or predicate must not call the server that calls it")
+            }
+        }
     }
 
     /// Wakes whoever waits for a change.

@@ -149,6 +149,19 @@ impl Status {
         Self::new(422, "Invalid", message, details)
     }
 
+    /// 422: an update without a resourceVersion. The real server names the resource here where it
+    /// names the kind in all other texts of this sort.
+    pub fn unversioned(kind: &Kind, name: &str) -> Self {
+        let why = "Invalid value: 0: must be specified for an update";
+        let mut status = Self::invalid(kind, name, "metadata.resourceVersion", "FieldValueInvalid", why);
+        status.message = format!(
+            "{} \"{name}\" is invalid: metadata.resourceVersion: {why}",
+            kind.qualified
+        );
+        status.details["kind"] = kind.plural.into();
+        status
+    }
+
     /// 422: the options of a request are wrong.
     pub fn invalid_options(options: &str, field: &str, cause: &str, why: &str) -> Self {
         let message = format!("{options}.meta.k8s.io \"\" is invalid: {field}: {why}");

@@ -4,12 +4,7 @@
 //! garbage collector, the kubelet and the checker of the promise. No request is read here, and no
 //! rule of a verb is known.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -18,12 +13,14 @@ use super::{
     apply::Ownership,
     clock::{Chance, Clock},
     faults::Faults,
+    gc::Dependents,
     jobs::Jobs,
     kinds::{Kind, NAMESPACES, PODS, PODSETS},
     kubelet::Kubelet,
     log::RequestLog,
     object,
     promise::Promise,
+    settings::Settings,
     watch::Watches,
 };
 
@@ -84,45 +81,6 @@ impl fmt::Display for Change {
     }
 }
 
-/// Settings that a test may change at any time.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// From the sending of a request to its execution.
-    pub request_latency: Duration,
-    /// From the execution of a request to the arrival of its answer.
-    pub answer_latency: Duration,
-    /// From a change to its arrival on a watch.
-    pub watch_latency: Duration,
-    /// How long the garbage collector takes to notice that an owner is gone.
-    pub collect_after: Duration,
-    /// How often an idle watch gets a bookmark.
-    pub bookmark_every: Duration,
-    /// Whether `?timeout=` keeps a late request from being executed.
-    pub honour_timeout: bool,
-    /// The largest `spec.replicas` that the PodSet CRD lets pass.
-    pub max_replicas: i64,
-    /// How old a read with `resourceVersion=0` may be, and then is.
-    pub cache_age: Duration,
-    /// Resources (qualified) whose CRD is not installed.
-    pub unserved: BTreeSet<&'static str>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            request_latency: Duration::from_millis(1),
-            answer_latency: Duration::from_millis(1),
-            watch_latency: Duration::from_millis(2),
-            collect_after: Duration::from_millis(50),
-            bookmark_every: Duration::from_secs(60),
-            honour_timeout: true,
-            max_replicas: 10,
-            cache_age: Duration::ZERO,
-            unserved: BTreeSet::new(),
-        }
-    }
-}
-
 /// Everything the cluster is.
 pub struct State {
     pub clock: Clock,
@@ -138,6 +96,7 @@ pub struct State {
     pub faults: Faults,
     pub log: RequestLog,
     pub jobs: Jobs,
+    pub dependents: Dependents,
     pub admission: Admission,
     pub kubelet: Kubelet,
     pub ownership: Ownership,
@@ -161,6 +120,7 @@ impl State {
             faults: Faults::default(),
             log: RequestLog::default(),
             jobs: Jobs::default(),
+            dependents: Dependents::default(),
             admission: Admission::default(),
             kubelet: Kubelet::default(),
             ownership: Ownership::default(),
@@ -192,9 +152,24 @@ impl State {
         self.put(&NAMESPACES, namespace, "user");
     }
 
+    /// A latency with the jitter that chance adds to it.
+    pub fn latency(&mut self, plain: Duration) -> Duration {
+        let most = u64::try_from(self.settings.jitter.as_micros()).unwrap_or(u64::MAX);
+        if most == 0 {
+            return plain;
+        }
+        plain + Duration::from_micros(self.chance.bits() % most)
+    }
+
     /// The stored object.
     pub fn get(&self, kind: &'static Kind, namespace: &str, name: &str) -> Option<&Arc<Value>> {
         self.objects.get(&key(kind, namespace, name))
+    }
+
+    /// The stored object; panics if there is none.
+    pub fn expect(&self, kind: &'static Kind, namespace: &str, name: &str) -> Arc<Value> {
+        let stored = self.get(kind, namespace, name).cloned();
+        stored.unwrap_or_else(|| panic!("there is no {} {namespace}/{name}", kind.kind))
     }
 
     /// All objects of a kind, in a namespace or (if empty) everywhere, in the order of their keys.

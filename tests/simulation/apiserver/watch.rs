@@ -1,30 +1,20 @@
-//! Watches: what each sees of a change, in which order and when it arrives. A watch is a queue
-//! between the store, which fills it at every change, and a task, which feeds the client's stream.
+//! Watches: what each sees of a change, in which order and when it arrives. A watch is a queue that
+//! the store fills at every change, here, and that a task empties, in `feed.rs`.
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::Weak,
     time::Duration,
 };
 
 use bytes::Bytes;
-use serde_json::{Value, json};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
-};
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    Shared,
     faults::{WatchMode, WatchScope},
-    kinds::Kind,
-    object,
-    read::{FieldSelector, presented},
     request::ApiRequest,
-    selector::Selector,
-    service::Cut,
     status::Status,
-    store::{Change, ChangeKind, State},
+    store::{Change, State},
+    window::{Window, error_line},
 };
 
 /// How many of its last events a watch can be made to send again.
@@ -54,103 +44,46 @@ pub struct Watches {
 
 struct Watcher {
     instance: String,
-    kind: &'static Kind,
-    namespace: String,
-    selector: Selector,
-    fields: FieldSelector,
-    metadata_only: bool,
+    window: Window,
     deliveries: mpsc::UnboundedSender<Delivery>,
     sent: VecDeque<Bytes>,
     held: Vec<Bytes>,
     stalled: bool,
 }
 
-/// A watch just opened: what the feeding task needs.
-pub struct Opened {
-    id: u64,
-    deliveries: mpsc::UnboundedReceiver<Delivery>,
-    timeout: Duration,
-    bookmarks: Option<Duration>,
-}
-
 impl Watcher {
-    /// What this watch sees of a change: an object that enters the selector is added, one that
-    /// leaves it is deleted.
-    fn event(&self, change: &Change) -> Option<Bytes> {
-        if *change.kind != *self.kind {
-            return None;
-        }
-        let inside = |o: &Value| {
-            (self.namespace.is_empty() || object::namespace(o) == self.namespace)
-                && self.selector.matches(o)
-                && self.fields.matches(o)
-        };
-        let after = change.change != ChangeKind::Deleted && inside(&change.object);
-        let before = change.before.as_deref().is_some_and(inside);
-        match (before, after) {
-            (false, false) => None,
-            (false, true) => Some(self.line("ADDED", &change.object)),
-            (true, true) => Some(self.line("MODIFIED", &change.object)),
-            (true, false) if change.change == ChangeKind::Deleted => Some(self.line("DELETED", &change.object)),
-            (true, false) => {
-                // It left the selector: its former state, under the new resourceVersion.
-                let mut last = change.before.as_deref().cloned().unwrap_or_default();
-                let version = change.resource_version.to_string();
-                object::meta_mut(&mut last).insert("resourceVersion".to_owned(), version.into());
-                Some(self.line("DELETED", &last))
-            }
-        }
-    }
-
-    fn line(&self, kind: &str, object: &Value) -> Bytes {
-        line(kind, &presented(object, self.metadata_only))
-    }
-
-    fn bookmark(&self, version: u64, initial_end: bool) -> Bytes {
-        let mut metadata = json!({ "resourceVersion": version.to_string(), "creationTimestamp": null });
-        if initial_end {
-            metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
-        }
-        let (kind, api_version) = if self.metadata_only {
-            ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned())
-        } else {
-            (self.kind.kind, self.kind.api_version())
-        };
-        line(
-            "BOOKMARK",
-            &json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata }),
-        )
-    }
-
     fn deliver(&self, line: Bytes, delay: Duration) {
         // Nobody listens any more: the feeding task will take the watch off.
         let _ = self.deliveries.send(Delivery::Line(Instant::now() + delay, line));
     }
 }
 
-fn line(kind: &str, object: &Value) -> Bytes {
-    let mut text = json!({ "type": kind, "object": object }).to_string();
-    text.push('\n');
-    text.into()
+/// A watch just opened: what the feeding task needs.
+pub struct Opened {
+    /// Number of the watch.
+    pub id: u64,
+    /// What the store queues for it.
+    pub deliveries: mpsc::UnboundedReceiver<Delivery>,
+    /// How long it lives.
+    pub timeout: Duration,
+    /// How often it gets a bookmark; none if it wants none.
+    pub bookmarks: Option<Duration>,
 }
 
 impl State {
     /// Opens a watch.
     pub fn watch(&mut self, request: &ApiRequest) -> Result<Opened, Status> {
         let (sender, deliveries) = mpsc::unbounded_channel();
+        let window = Window::of(request)?;
+        let lines = self.first_lines(&window, request);
         let watcher = Watcher {
             instance: request.instance.clone(),
-            kind: request.kind,
-            namespace: request.namespace.clone(),
-            selector: Selector::parse(request.query("labelSelector")).map_err(Status::bad_request)?,
-            fields: FieldSelector::parse(request.query("fieldSelector"))?,
-            metadata_only: request.metadata_only(),
+            window,
             deliveries: sender,
             sent: VecDeque::new(),
             held: Vec::new(),
             stalled: false,
         };
-        let lines = self.first_lines(&watcher, request);
         self.watches.opened += 1;
         let id = self.watches.opened;
         self.watches.open.insert(id, watcher);
@@ -176,25 +109,25 @@ impl State {
     }
 
     /// What a watch begins with: the present, or what happened since its resourceVersion.
-    fn first_lines(&self, watcher: &Watcher, request: &ApiRequest) -> Vec<Bytes> {
+    fn first_lines(&self, window: &Window, request: &ApiRequest) -> Vec<Bytes> {
         if self.expired(request) {
             let asked = request.query("resourceVersion");
             let message = format!("too old resource version: {asked} ({})", self.compacted);
-            return vec![line("ERROR", &Status::expired(message).to_value())];
+            return vec![error_line(&Status::expired(message))];
         }
         let version: u64 = request.query("resourceVersion").parse().unwrap_or(0);
         let initial = request.flag("sendInitialEvents");
         if version > 0 && !initial {
             let since = self.history.partition_point(|c| c.resource_version <= version);
-            return self.history[since..].iter().filter_map(|c| watcher.event(c)).collect();
+            return self.history[since..].iter().filter_map(|c| window.event(c)).collect();
         }
-        let present = self.of_kind(watcher.kind, &watcher.namespace);
+        let present = self.of_kind(window.kind, &window.namespace);
         let mut lines: Vec<Bytes> = present
-            .filter(|o| watcher.selector.matches(o) && watcher.fields.matches(o))
-            .map(|o| watcher.line("ADDED", o))
+            .filter(|o| window.contains(o))
+            .map(|o| window.line("ADDED", o))
             .collect();
         if initial {
-            lines.push(watcher.bookmark(self.resource_version, true));
+            lines.push(window.bookmark(self.resource_version, true));
         }
         lines
     }
@@ -205,7 +138,7 @@ impl State {
             .watches
             .open
             .iter()
-            .filter_map(|(id, watcher)| Some((*id, watcher.event(change)?)))
+            .filter_map(|(id, watcher)| Some((*id, watcher.window.event(change)?)))
             .collect();
         for (id, event) in events {
             self.send_line(id, event);
@@ -214,7 +147,7 @@ impl State {
 
     /// Sends a line, or does with it what the faults in force say.
     fn send_line(&mut self, id: u64, line: Bytes) {
-        let mut delay = self.settings.watch_latency;
+        let mut delay = self.latency(self.settings.watch_latency);
         let mode = self.watch_mode(id);
         let Some(watcher) = self.watches.open.get_mut(&id) else {
             return;
@@ -235,7 +168,7 @@ impl State {
 
     fn watch_mode(&self, id: u64) -> Option<WatchMode> {
         let watcher = self.watches.open.get(&id)?;
-        let covers = |scope: &WatchScope| scope.covers(&watcher.instance, watcher.kind.plural);
+        let covers = |scope: &WatchScope| scope.covers(&watcher.instance, watcher.window.kind.plural);
         self.watches
             .modes
             .iter()
@@ -246,7 +179,7 @@ impl State {
 
     /// The open watches that a scope covers, in the order of their opening.
     pub fn watches_in(&self, scope: &WatchScope) -> Vec<u64> {
-        let covered = |w: &Watcher| scope.covers(&w.instance, w.kind.plural);
+        let covered = |w: &Watcher| scope.covers(&w.instance, w.window.kind.plural);
         self.watches
             .open
             .iter()
@@ -293,7 +226,7 @@ impl State {
     /// Answers 410 on these watches and ends them.
     pub fn expire_watches(&mut self, ids: &[u64]) {
         let message = format!("too old resource version: 1 ({})", self.resource_version);
-        let gone = line("ERROR", &Status::expired(message).to_value());
+        let gone = error_line(&Status::expired(message));
         self.deliver_all(ids, &Delivery::Line(Instant::now(), gone));
         self.deliver_all(ids, &Delivery::End);
     }
@@ -304,58 +237,18 @@ impl State {
             let Some(watcher) = self.watches.open.get(id) else {
                 continue;
             };
-            let bookmark = watcher.bookmark(self.resource_version, false);
+            let bookmark = watcher.window.bookmark(self.resource_version, false);
             self.send_line(*id, bookmark);
         }
     }
 
-    fn is_stalled(&self, id: u64) -> bool {
+    /// Whether a watch's connection is half-open.
+    pub fn is_stalled(&self, id: u64) -> bool {
         self.watches.open.get(&id).is_some_and(|w| w.stalled)
     }
-}
 
-/// Feeds a client's stream from its watch until one of the two ends.
-pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::UnboundedSender<Result<Bytes, Cut>>) {
-    let end = Instant::now() + opened.timeout;
-    let mut bookmarks = interval(opened.bookmarks.unwrap_or(opened.timeout.max(Duration::from_secs(1))));
-    bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    bookmarks.tick().await;
-    let mut timed_out = false;
-    loop {
-        let delivery = tokio::select! {
-            biased;
-            () = stream.closed() => break,
-            delivery = opened.deliveries.recv() => delivery,
-            _ = bookmarks.tick(), if opened.bookmarks.is_some() => {
-                let Some(server) = server.upgrade() else { break };
-                server.with(|state| state.send_bookmarks(&[opened.id]));
-                continue;
-            }
-            () = sleep_until(end), if !timed_out => {
-                let Some(server) = server.upgrade() else { break };
-                // A half-open connection does not even end.
-                timed_out = true;
-                if server.with(|state| state.is_stalled(opened.id)) { continue; }
-                break;
-            }
-        };
-        let sent = match delivery {
-            None | Some(Delivery::End) => break,
-            Some(Delivery::Cut) => {
-                // The client may be gone already; there is no one else to tell.
-                let _ = stream.send(Err(Cut));
-                break;
-            }
-            Some(Delivery::Line(at, line)) => {
-                sleep_until(at).await;
-                stream.send(Ok(line))
-            }
-        };
-        if sent.is_err() {
-            break;
-        }
-    }
-    if let Some(server) = server.upgrade() {
-        server.with(|state| state.watches.open.remove(&opened.id));
+    /// Takes a watch off.
+    pub fn close_watch(&mut self, id: u64) {
+        self.watches.open.remove(&id);
     }
 }

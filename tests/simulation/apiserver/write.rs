@@ -95,15 +95,7 @@ impl State {
         if !uid.is_empty() && uid != object::uid(&stored) {
             return Err(Status::conflict(kind, name, &uid_mismatch(request, uid, &stored)));
         }
-        let version = object::meta(&new, "resourceVersion");
-        if version.is_empty() && kind.custom {
-            let why = "Invalid value: 0: must be specified for an update";
-            let field = "metadata.resourceVersion";
-            return Err(Status::invalid(kind, name, field, "FieldValueInvalid", why));
-        }
-        if !version.is_empty() && version != object::meta(&stored, "resourceVersion") {
-            return Err(Status::modified(kind, name));
-        }
+        check_version(kind, &new, &stored)?;
         self.replace(kind, &request.subresource, &stored, new, &request.instance)
     }
 
@@ -113,9 +105,7 @@ impl State {
         let stored = self.stored(request)?;
         let mut new = (*stored).clone();
         merge(&mut new, &request.body);
-        if object::meta(&new, "resourceVersion") != object::meta(&stored, "resourceVersion") {
-            return Err(Status::modified(kind, name));
-        }
+        check_version(kind, &new, &stored)?;
         let uid = object::uid(&new);
         // The status of a custom resource takes no metadata: a foreign UID there goes unnoticed.
         let looked_at = !(kind.custom && request.subresource == "status");
@@ -206,6 +196,18 @@ fn check_namespace(new: &Value, namespace: &str) -> Result<(), Status> {
     Err(Status::bad_request(
         "the namespace of the provided object does not match the namespace sent on the request",
     ))
+}
+
+/// An update must name the version that it changes; some built-in kinds let it go unnamed.
+fn check_version(kind: &'static Kind, new: &Value, stored: &Value) -> Result<(), Status> {
+    let (name, version) = (object::name(stored), object::meta(new, "resourceVersion"));
+    if version.is_empty() && kind.versioned_updates() {
+        return Err(Status::unversioned(kind, name));
+    }
+    if !version.is_empty() && version != object::meta(stored, "resourceVersion") {
+        return Err(Status::modified(kind, name));
+    }
+    Ok(())
 }
 
 fn uid_mismatch(request: &ApiRequest, uid: &str, stored: &Value) -> String {

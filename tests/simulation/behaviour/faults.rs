@@ -247,3 +247,11 @@ async fn a_wait_in_vain_fails_with_the_last_requests() {
     );
     assert!(text.contains("Added Pod default/x by a (Pending)"), "{text}");
 }
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "must not call the server that calls it")]
+async fn a_predicate_that_calls_the_server_is_told_so() {
+    let server = ApiServer::new(1);
+    let inner = server.clone();
+    server.with(|_| inner.count(&Requests::all()));
+}

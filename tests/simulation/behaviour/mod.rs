@@ -6,6 +6,7 @@ mod apply;
 mod controllers;
 mod deletion;
 mod faults;
+mod leases;
 mod lists;
 mod patches;
 mod promise;

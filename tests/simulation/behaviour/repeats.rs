@@ -12,6 +12,7 @@ use crate::apiserver::{ApiServer, Fault, PodScript, Requests};
 async fn run(seed: u64) -> String {
     let server = ApiServer::new(seed);
     server.pods_live(PodScript::fails_after(Duration::from_secs(3)));
+    server.settings(|s| s.jitter = Duration::from_millis(50));
     server.create_podset("default", "web", 3);
     server.fault(Requests::creates("pods").nth(2), Fault::ExecuteThenCut);
     let api = pods(&server);

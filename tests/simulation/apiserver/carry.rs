@@ -1,0 +1,263 @@
+//! The way of a request through the faults into the store, and of its answer back.
+//!
+//! A request that the server has accepted is carried out in a task of its own, so that a client that
+//! gives up does not stop it, as in the real server.
+
+use std::{
+    future::pending,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::Value;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    Shared,
+    faults::{Fault, Hit},
+    feed::feed,
+    request::{ApiRequest, Verb},
+    service::{AnswerBody, Cut},
+    status::Status,
+    store::State,
+    watch::Opened,
+};
+
+/// The longest that the real server works on a request that is no watch.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What the execution of a request came to.
+pub enum Answer {
+    /// An object, a list or a Status, with its code.
+    Json(u16, Value),
+    /// An open watch, and the server that feeds it.
+    Watch(Opened, Weak<Shared>),
+    /// Nothing is served there.
+    NoSuchPath,
+}
+
+impl From<Status> for Answer {
+    fn from(status: Status) -> Self {
+        Self::Json(status.code, status.to_value())
+    }
+}
+
+impl Answer {
+    fn code(&self) -> u16 {
+        match self {
+            Self::Json(code, _) => *code,
+            Self::Watch(..) => 200,
+            Self::NoSuchPath => 404,
+        }
+    }
+
+    /// The HTTP response.
+    pub fn into_response(self) -> Response<AnswerBody> {
+        let code = StatusCode::from_u16(self.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let (content_type, body) = match self {
+            Self::Json(_, value) => ("application/json", AnswerBody::Whole(Some(value.to_string().into()))),
+            Self::NoSuchPath => {
+                let text = Bytes::from_static(b"404 page not found\n");
+                ("text/plain; charset=utf-8", AnswerBody::Whole(Some(text)))
+            }
+            Self::Watch(opened, server) => {
+                let (sender, receiver) = mpsc::unbounded_channel();
+                tokio::spawn(feed(server, opened, sender));
+                ("application/json", AnswerBody::Stream(receiver))
+            }
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = code;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if code == StatusCode::TOO_MANY_REQUESTS {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+
+    fn garbled(self) -> Response<AnswerBody> {
+        let mut response = self.into_response();
+        if let AnswerBody::Whole(Some(bytes)) = response.body_mut() {
+            *bytes = bytes.slice(..bytes.len() / 2);
+        }
+        response
+    }
+}
+
+type Reply = oneshot::Sender<Result<Response<AnswerBody>, Cut>>;
+
+/// Accepts a request and waits for its answer; for ever, if there is to be none.
+pub async fn accept(shared: &Arc<Shared>, request: Arc<ApiRequest>) -> Result<Response<AnswerBody>, Cut> {
+    let (sender, receiver) = oneshot::channel();
+    let (id, hit) = shared.with(|state| {
+        let hit = state.faults.meet(&request);
+        let fault = hit.as_ref().map(|hit| hit.fault.name());
+        (
+            state.log.arrive(state.clock.elapsed(), Arc::clone(&request), fault),
+            hit,
+        )
+    });
+    let carrier = Carrier {
+        server: Arc::downgrade(shared),
+        request,
+        id,
+    };
+    tokio::spawn(carrier.carry_out(hit, sender));
+    match receiver.await {
+        Ok(answer) => answer,
+        // Nobody will answer any more: that is silence, not an error.
+        Err(_) => pending().await,
+    }
+}
+
+/// Carries one request out.
+struct Carrier {
+    server: Weak<Shared>,
+    request: Arc<ApiRequest>,
+    id: usize,
+}
+
+impl Carrier {
+    async fn carry_out(self, hit: Option<Hit>, reply: Reply) {
+        let deadline = Instant::now() + self.request.timeout().unwrap_or(LONGEST).min(LONGEST);
+        if let Some(latency) = self.with(|state| state.latency(state.settings.request_latency)) {
+            sleep(latency).await;
+        }
+        let Some(Hit { fault, gate }) = hit else {
+            let answer = self.execute();
+            return self.answer(reply, answer).await;
+        };
+        match fault {
+            Fault::Refuse(status) => self.answer(reply, Some(status.into())).await,
+            Fault::CutBefore => drop(reply.send(Err(Cut))),
+            Fault::ExecuteThenCut => {
+                self.execute();
+                drop(reply.send(Err(Cut)));
+            }
+            Fault::ExecuteThenError(code) => {
+                self.execute();
+                self.answer(reply, Some(Status::of_code(code).into())).await;
+            }
+            Fault::ExecuteThenGarble => {
+                if let Some(answer) = self.execute() {
+                    drop(reply.send(Ok(answer.garbled())));
+                }
+            }
+            Fault::Delay(delay) => self.execute_after(sleep(delay), deadline, Some(reply)).await,
+            Fault::HoldExecution => {
+                let released = async move { drop(gate.acquire().await.map(|permit| permit.forget())) };
+                self.execute_after(released, deadline, Some(reply)).await;
+            }
+            Fault::HoldAnswer => {
+                let answer = self.execute();
+                drop(gate.acquire().await.map(|permit| permit.forget()));
+                self.answer(reply, answer).await;
+            }
+            Fault::ExecuteLate(delay) => {
+                drop(reply.send(Err(Cut)));
+                self.execute_after(sleep(delay), deadline, None).await;
+            }
+            Fault::ExecuteUnanswered(delay) => {
+                self.execute_after(sleep(delay), deadline, None).await;
+                drop(reply);
+            }
+        }
+    }
+
+    /// Executes when `due` comes. If the deadline comes first the client is told so, and the request
+    /// is executed only where time-outs are not honoured.
+    async fn execute_after(&self, due: impl Future<Output = ()>, deadline: Instant, reply: Option<Reply>) {
+        tokio::pin!(due);
+        let in_time = tokio::select! {
+            biased;
+            () = &mut due => true,
+            () = sleep_until(deadline) => false,
+        };
+        if in_time {
+            let answer = self.execute();
+            if let Some(reply) = reply {
+                self.answer(reply, answer).await;
+            }
+            return;
+        }
+        if let Some(reply) = reply {
+            self.answer(reply, Some(Status::timeout().into())).await;
+        }
+        if self.with(|state| state.settings.honour_timeout) == Some(false) {
+            due.await;
+            self.execute();
+        }
+    }
+
+    async fn answer(&self, reply: Reply, answer: Option<Answer>) {
+        let Some(answer) = answer else { return };
+        if let Some(latency) = self.with(|state| state.latency(state.settings.answer_latency)) {
+            sleep(latency).await;
+        }
+        self.with(|state| state.log.answered(self.id, answer.code()));
+        // The client may have given up: the answer is lost then.
+        drop(reply.send(Ok(answer.into_response())));
+    }
+
+    fn execute(&self) -> Option<Answer> {
+        let answer = self.with(|state| {
+            let answer = match state.execute(&self.request) {
+                Ok(answer) => answer.with_server(&self.server),
+                Err(refusal) => refusal,
+            };
+            state.log.executed(self.id, state.clock.elapsed(), answer.code());
+            answer
+        });
+        if let Some(server) = self.server.upgrade() {
+            server.changed();
+        }
+        answer
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> Option<T> {
+        Some(self.server.upgrade()?.with(act))
+    }
+}
+
+/// What a verb came to, before it is an answer.
+enum Done {
+    Json(u16, Value),
+    Watch(Opened),
+}
+
+impl Done {
+    fn with_server(self, server: &Weak<Shared>) -> Answer {
+        match self {
+            Self::Json(code, value) => Answer::Json(code, value),
+            Self::Watch(opened) => Answer::Watch(opened, Weak::clone(server)),
+        }
+    }
+}
+
+impl State {
+    fn execute(&mut self, request: &ApiRequest) -> Result<Done, Answer> {
+        if self.settings.unserved.contains(request.kind.qualified) {
+            return Err(Answer::NoSuchPath);
+        }
+        if !matches!(request.subresource.as_str(), "" | "status") {
+            return Err(Status::of_code(404).into());
+        }
+        let done = |object: Result<Arc<Value>, Status>, code| object.map(|object| Done::Json(code, (*object).clone()));
+        match request.verb {
+            Verb::Get => self.read(request).map(|o| Done::Json(200, o)),
+            Verb::List => self.list(request).map(|o| Done::Json(200, o)),
+            Verb::Watch => self.watch(request).map(Done::Watch),
+            Verb::Create => done(self.create(request), 201),
+            Verb::Update => done(self.update(request), 200),
+            Verb::Patch => done(self.patch(request), 200),
+            Verb::Delete => self.delete(request).map(|o| Done::Json(200, o)),
+        }
+        .map_err(Answer::from)
+    }
+}

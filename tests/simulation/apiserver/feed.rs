@@ -1,0 +1,62 @@
+//! The client's end of a watch: one task for each stream, which brings what the store has queued
+//! when it is due, and bookmarks in between, until the time is over or the client is gone.
+
+use std::{sync::Weak, time::Duration};
+
+use bytes::Bytes;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+
+use super::{
+    Shared,
+    service::Cut,
+    watch::{Delivery, Opened},
+};
+
+/// Feeds a client's stream from its watch until one of the two ends.
+pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::UnboundedSender<Result<Bytes, Cut>>) {
+    let end = Instant::now() + opened.timeout;
+    let mut bookmarks = interval(opened.bookmarks.unwrap_or(opened.timeout.max(Duration::from_secs(1))));
+    bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    bookmarks.tick().await;
+    let mut timed_out = false;
+    loop {
+        let delivery = tokio::select! {
+            biased;
+            () = stream.closed() => break,
+            delivery = opened.deliveries.recv() => delivery,
+            _ = bookmarks.tick(), if opened.bookmarks.is_some() => {
+                let Some(server) = server.upgrade() else { break };
+                server.with(|state| state.send_bookmarks(&[opened.id]));
+                continue;
+            }
+            () = sleep_until(end), if !timed_out => {
+                let Some(server) = server.upgrade() else { break };
+                // A half-open connection does not even end.
+                timed_out = true;
+                if server.with(|state| state.is_stalled(opened.id)) { continue; }
+                break;
+            }
+        };
+        let sent = match delivery {
+            None | Some(Delivery::End) => break,
+            Some(Delivery::Cut) => {
+                // The client may be gone already; there is no one else to tell.
+                let _ = stream.send(Err(Cut));
+                break;
+            }
+            Some(Delivery::Line(at, line)) => {
+                sleep_until(at).await;
+                stream.send(Ok(line))
+            }
+        };
+        if sent.is_err() {
+            break;
+        }
+    }
+    if let Some(server) = server.upgrade() {
+        server.with(|state| state.close_watch(opened.id));
+    }
+}

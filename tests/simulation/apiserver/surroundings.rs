@@ -1,0 +1,69 @@
+//! What surrounds the operator's pods, as a test sets it: the life of pods on their nodes, quotas,
+//! webhooks.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{ApiServer, admission::Quota, kinds::PODS, kubelet::PodScript, object, status::Status};
+
+impl ApiServer {
+    /// Chooses the life of every pod, from its next step on.
+    pub fn pods_live(&self, script: PodScript) {
+        self.direct_pods(move |_| script.clone());
+    }
+
+    /// Chooses the life of each pod by looking at it.
+    pub fn direct_pods(&self, director: impl Fn(&Value) -> PodScript + Send + Sync + 'static) {
+        self.with(|state| state.kubelet.director = Arc::new(director));
+    }
+
+    /// Ends a pod without success.
+    pub fn fail_pod(&self, namespace: &str, name: &str) {
+        self.finish(namespace, name, false);
+    }
+
+    /// Ends a pod with success.
+    pub fn succeed_pod(&self, namespace: &str, name: &str) {
+        self.finish(namespace, name, true);
+    }
+
+    fn finish(&self, namespace: &str, name: &str, success: bool) {
+        self.act(|state| {
+            let uid = object::uid(&state.expect(&PODS, namespace, name)).to_owned();
+            state.finish_pod(&uid, success);
+        });
+    }
+
+    /// Makes a running pod ready or unready.
+    pub fn set_ready(&self, namespace: &str, name: &str, ready: bool) {
+        self.act(|state| {
+            let uid = object::uid(&state.expect(&PODS, namespace, name)).to_owned();
+            state.set_ready(&uid, ready);
+        });
+    }
+
+    /// Allows at most this many pods in a namespace.
+    pub fn set_quota(&self, namespace: &str, name: &str, pods: usize) {
+        let quota = Quota {
+            name: name.to_owned(),
+            pods,
+        };
+        self.with(|state| state.admission.quotas.insert(namespace.to_owned(), quota));
+    }
+
+    /// Lifts the quota of a namespace.
+    pub fn lift_quota(&self, namespace: &str) {
+        self.with(|state| state.admission.quotas.remove(namespace));
+    }
+
+    /// Puts a webhook in the way of every pod that is created.
+    pub fn set_webhook(&self, webhook: impl Fn(&mut Value) -> Result<(), Status> + Send + Sync + 'static) {
+        self.with(|state| state.admission.webhook = Some(Arc::new(webhook)));
+    }
+
+    /// Takes the webhook away.
+    pub fn lift_webhook(&self) {
+        self.with(|state| state.admission.webhook = None);
+    }
+}

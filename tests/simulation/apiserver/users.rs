@@ -1,0 +1,161 @@
+//! What users do, in sentences: `server.scale("default", "web", 3)`. They act at once and past every
+//! fault, as somebody whose own connection is sound. Reads nothing for tests; that is `views.rs`.
+
+use serde_json::{Value, json};
+
+use super::{
+    ApiServer,
+    delete::DeleteOptions,
+    kinds::{Kind, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
+    object,
+    write::merge,
+};
+
+const USER: &str = "user";
+
+impl ApiServer {
+    /// Makes a namespace, unless it is there.
+    pub fn create_namespace(&self, name: &str) {
+        self.act(|state| state.ensure_namespace(name));
+    }
+
+    /// Deletes a namespace: it terminates, with all that is in it.
+    pub fn delete_namespace(&self, name: &str) {
+        self.delete(&NAMESPACES, "", name, None);
+    }
+
+    /// Makes a PodSet (and its namespace, if need be): its UID.
+    pub fn create_podset(&self, namespace: &str, name: &str, replicas: i64) -> String {
+        self.create(
+            &PODSETS,
+            namespace,
+            json!({
+                "metadata": { "name": name },
+                "spec": { "replicas": replicas },
+            }),
+        )
+    }
+
+    /// Makes a MyCustomResource that looks for a pod called `friend`: its UID.
+    pub fn create_mycustomresource(&self, namespace: &str, name: &str, friend: &str) -> String {
+        self.create(
+            &MYCUSTOMRESOURCES,
+            namespace,
+            json!({
+                "metadata": { "name": name },
+                "spec": { "name": friend },
+            }),
+        )
+    }
+
+    /// Makes a pod that belongs to nobody: its UID.
+    pub fn create_pod(&self, namespace: &str, name: &str, labels: Value) -> String {
+        self.create(
+            &PODS,
+            namespace,
+            json!({
+                "metadata": { "name": name, "labels": labels },
+                "spec": { "containers": [{ "name": "main", "image": "example.com/main" }] },
+            }),
+        )
+    }
+
+    /// Makes any object: its UID. Panics where the API server would refuse it.
+    pub fn create(&self, kind: &'static Kind, namespace: &str, mut object: Value) -> String {
+        self.act(|state| {
+            state.ensure_namespace(namespace);
+            match state.create_object(kind, namespace, &mut object, USER) {
+                Ok(created) => object::uid(&created).to_owned(),
+                Err(status) => panic!("the user's create is refused: {}", status.message),
+            }
+        })
+    }
+
+    /// Sets the replicas of a PodSet.
+    pub fn scale(&self, namespace: &str, name: &str, replicas: i64) {
+        self.patch(&PODSETS, namespace, name, json!({ "spec": { "replicas": replicas } }));
+    }
+
+    /// Changes an object by a merge patch. Panics if there is none.
+    pub fn patch(&self, kind: &'static Kind, namespace: &str, name: &str, patch: Value) {
+        self.edit(kind, namespace, name, |object| merge(object, &patch));
+    }
+
+    /// Deletes a PodSet; its pods follow.
+    pub fn delete_podset(&self, namespace: &str, name: &str) {
+        self.delete(&PODSETS, namespace, name, Some("Background"));
+    }
+
+    /// Deletes a PodSet and leaves its pods to nobody.
+    pub fn orphan_podset(&self, namespace: &str, name: &str) {
+        self.delete(&PODSETS, namespace, name, Some("Orphan"));
+    }
+
+    /// Deletes a PodSet once its pods are gone.
+    pub fn delete_podset_in_foreground(&self, namespace: &str, name: &str) {
+        self.delete(&PODSETS, namespace, name, Some("Foreground"));
+    }
+
+    /// Deletes a pod, with its grace.
+    pub fn delete_pod(&self, namespace: &str, name: &str) {
+        self.delete(&PODS, namespace, name, None);
+    }
+
+    /// Deletes a pod without grace: it is gone at once.
+    pub fn kill_pod(&self, namespace: &str, name: &str) {
+        let options = DeleteOptions {
+            grace_period: Some(0),
+            ..DeleteOptions::default()
+        };
+        self.delete_with(&PODS, namespace, name, &options);
+    }
+
+    /// Takes a label off a pod.
+    pub fn strip_label(&self, namespace: &str, pod: &str, label: &str) {
+        self.patch(
+            &PODS,
+            namespace,
+            pod,
+            json!({ "metadata": { "labels": { label: null } } }),
+        );
+    }
+
+    /// Takes the owner references off a pod.
+    pub fn strip_owner(&self, namespace: &str, pod: &str) {
+        self.patch(
+            &PODS,
+            namespace,
+            pod,
+            json!({ "metadata": { "ownerReferences": null } }),
+        );
+    }
+
+    fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, policy: Option<&str>) {
+        let propagation = policy.map(str::to_owned);
+        let options = DeleteOptions {
+            propagation,
+            ..DeleteOptions::default()
+        };
+        self.delete_with(kind, namespace, name, &options);
+    }
+
+    fn delete_with(&self, kind: &'static Kind, namespace: &str, name: &str, options: &DeleteOptions) {
+        self.act(|state| {
+            let stored = state.expect(kind, namespace, name);
+            if let Err(status) = state.delete_object(kind, &stored, options, USER) {
+                panic!("the user's delete is refused: {}", status.message);
+            }
+        });
+    }
+
+    fn edit(&self, kind: &'static Kind, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) {
+        self.act(|state| {
+            let stored = state.expect(kind, namespace, name);
+            let mut new = (*stored).clone();
+            change(&mut new);
+            if let Err(status) = state.replace(kind, "", &stored, new, USER) {
+                panic!("the user's edit is refused: {}", status.message);
+            }
+        });
+    }
+}

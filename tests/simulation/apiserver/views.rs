@@ -1,0 +1,111 @@
+//! What tests look at, and how they wait for it. Changes nothing.
+
+use std::{panic::Location, time::Duration};
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    ApiServer,
+    kinds::{EVENTS, Kind, PODS, PODSETS},
+    object,
+    select::Requests,
+};
+
+/// How many lines of log and history a timed-out wait shows.
+const SHOWN: usize = 25;
+
+impl ApiServer {
+    /// An object, null if there is none.
+    pub fn get(&self, kind: &'static Kind, namespace: &str, name: &str) -> Value {
+        self.with(|state| state.get(kind, namespace, name).map_or(Value::Null, |o| (**o).clone()))
+    }
+
+    /// All objects of a kind, in a namespace or (if empty) everywhere.
+    pub fn all(&self, kind: &'static Kind, namespace: &str) -> Vec<Value> {
+        self.with(|state| state.of_kind(kind, namespace).map(|o| (**o).clone()).collect())
+    }
+
+    /// A PodSet, null if there is none.
+    pub fn podset(&self, namespace: &str, name: &str) -> Value {
+        self.get(&PODSETS, namespace, name)
+    }
+
+    /// A pod, null if there is none.
+    pub fn pod(&self, namespace: &str, name: &str) -> Value {
+        self.get(&PODS, namespace, name)
+    }
+
+    /// The pods that belong to a PodSet by its present UID, in any state.
+    pub fn pods(&self, namespace: &str, podset: &str) -> Vec<Value> {
+        let set = self.podset(namespace, podset);
+        let mut pods = self.all(&PODS, namespace);
+        pods.retain(|pod| object::controller_uid(pod) == Some(object::uid(&set)));
+        pods
+    }
+
+    /// Names of the live pods of a PodSet.
+    pub fn live_pods(&self, namespace: &str, podset: &str) -> Vec<String> {
+        let pods = self.pods(namespace, podset);
+        pods.iter()
+            .filter(|p| object::is_live(p))
+            .map(|p| object::name(p).to_owned())
+            .collect()
+    }
+
+    /// Names of the live pods of a PodSet that are ready.
+    pub fn ready_pods(&self, namespace: &str, podset: &str) -> Vec<String> {
+        let pods = self.pods(namespace, podset);
+        let ready = |p: &&Value| object::is_live(p) && object::is_ready(p);
+        pods.iter().filter(ready).map(|p| object::name(p).to_owned()).collect()
+    }
+
+    /// The events of `events.k8s.io` in a namespace, by reason; all for an empty reason.
+    pub fn events(&self, namespace: &str, reason: &str) -> Vec<Value> {
+        let mut events = self.all(&EVENTS, namespace);
+        events.retain(|event| reason.is_empty() || event["reason"] == reason);
+        events
+    }
+
+    /// Waits, on virtual time, until something holds; panics with the last requests and changes if
+    /// it does not in time.
+    #[track_caller]
+    pub fn wait_until<'a>(
+        &'a self,
+        mut holds: impl FnMut(&Self) -> bool + 'a,
+        timeout: Duration,
+    ) -> impl Future<Output = ()> + 'a {
+        let caller = Location::caller();
+        async move {
+            let end = Instant::now() + timeout;
+            let mut changes = self.changes();
+            loop {
+                changes.mark_unchanged();
+                if holds(self) {
+                    return;
+                }
+                assert!(Instant::now() < end, "{}", self.timed_out(caller, timeout));
+                // Not everything that a test waits for is a change of the store.
+                let next_look = end.min(Instant::now() + Duration::from_millis(100));
+                tokio::select! {
+                    _ = changes.changed() => {}
+                    () = sleep_until(next_look) => {}
+                }
+            }
+        }
+    }
+
+    fn timed_out(&self, caller: &Location<'_>, timeout: Duration) -> String {
+        let requests = self.requests(&Requests::all());
+        let skip = requests.len().saturating_sub(SHOWN);
+        let requests: Vec<String> = requests[skip..].iter().map(|r| r.line()).collect();
+        let changes = self.changes_where(|_| true);
+        let skip = changes.len().saturating_sub(SHOWN);
+        let changes: Vec<String> = changes[skip..].iter().map(ToString::to_string).collect();
+        format!(
+            "waited for {timeout:?} at {caller} in vain.\nlast requests:\n{}\nlast changes:\n{}",
+            requests.join("\n"),
+            changes.join("\n"),
+        )
+    }
+}

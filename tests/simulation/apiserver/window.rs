@@ -1,0 +1,101 @@
+//! What one watch sees: which objects, in which form, and as which event it sees a change of one.
+//! Pure.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::{
+    kinds::Kind,
+    object,
+    read::{FieldSelector, presented},
+    request::ApiRequest,
+    selector::Selector,
+    status::Status,
+    store::{Change, ChangeKind},
+};
+
+/// The part of the store that a watch looks at.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// The resource.
+    pub kind: &'static Kind,
+    /// Its namespace; empty for all.
+    pub namespace: String,
+    selector: Selector,
+    fields: FieldSelector,
+    metadata_only: bool,
+}
+
+impl Window {
+    /// What a watch request asks to see.
+    pub fn of(request: &ApiRequest) -> Result<Self, Status> {
+        Ok(Self {
+            kind: request.kind,
+            namespace: request.namespace.clone(),
+            selector: Selector::parse(request.query("labelSelector")).map_err(Status::bad_request)?,
+            fields: FieldSelector::parse(request.query("fieldSelector"))?,
+            metadata_only: request.metadata_only(),
+        })
+    }
+
+    /// Whether an object of this kind is inside.
+    pub fn contains(&self, object: &Value) -> bool {
+        (self.namespace.is_empty() || object::namespace(object) == self.namespace)
+            && self.selector.matches(object)
+            && self.fields.matches(object)
+    }
+
+    /// A change as an event: an object that enters is added, one that leaves is deleted.
+    pub fn event(&self, change: &Change) -> Option<Bytes> {
+        if *change.kind != *self.kind {
+            return None;
+        }
+        let gone = change.change == ChangeKind::Deleted;
+        let before = change.before.as_deref().is_some_and(|o| self.contains(o));
+        let after = !gone && self.contains(&change.object);
+        match (before, after) {
+            (false, false) => None,
+            (false, true) => Some(self.line("ADDED", &change.object)),
+            (true, true) => Some(self.line("MODIFIED", &change.object)),
+            (true, false) if gone => Some(self.line("DELETED", &change.object)),
+            (true, false) => {
+                // It left the selector: its former state, under the new resourceVersion.
+                let mut last = change.before.as_deref().cloned().unwrap_or_default();
+                let version = change.resource_version.to_string();
+                object::meta_mut(&mut last).insert("resourceVersion".to_owned(), version.into());
+                Some(self.line("DELETED", &last))
+            }
+        }
+    }
+
+    /// One line of the stream.
+    pub fn line(&self, event: &str, object: &Value) -> Bytes {
+        line(event, &presented(object, self.metadata_only))
+    }
+
+    /// A bookmark; at the end of the initial events it says so.
+    pub fn bookmark(&self, version: u64, initial_end: bool) -> Bytes {
+        let mut metadata = json!({ "resourceVersion": version.to_string(), "creationTimestamp": null });
+        if initial_end {
+            metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+        }
+        let (kind, api_version) = if self.metadata_only {
+            ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned())
+        } else {
+            (self.kind.kind, self.kind.api_version())
+        };
+        let object = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
+        line("BOOKMARK", &object)
+    }
+}
+
+/// The event with which a watch is refused in the middle of its stream.
+pub fn error_line(status: &Status) -> Bytes {
+    line("ERROR", &status.to_value())
+}
+
+fn line(event: &str, object: &Value) -> Bytes {
+    let mut text = json!({ "type": event, "object": object }).to_string();
+    text.push('\n');
+    text.into()
+}
