@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     api::{self, PodSet},
-    client::{Answer, read_one},
+    client::{Answer, in_full, read_one},
     controllers::{ObjectKey, requests},
 };
 
@@ -52,9 +52,9 @@ pub struct Done {
 /// What the answer to a create proves.
 enum Created {
     /// The pod is there, by this request.
-    Made(PodWire),
+    Made(Box<Pod>),
     /// Its name was taken: by this pod, or by one that is gone again.
-    Taken(Option<PodWire>),
+    Taken(Option<Box<Pod>>),
     /// It was refused.
     Refused(Refusal),
     /// Nobody can say.
@@ -66,7 +66,7 @@ enum Created {
 /// What the answer to a delete proves.
 enum Deleted {
     /// Its deletion was accepted; perhaps with its last state.
-    Accepted(Option<PodWire>),
+    Accepted(Option<Box<Pod>>),
     /// It was gone already.
     Gone,
     /// It was refused.
@@ -118,9 +118,8 @@ async fn slow_start<T, R, F: Future<Output = R>>(
 
 async fn look(context: &Context, pods: &[Seen], done: &mut Done) {
     let read = |seen: Seen| async move { (read_pod(context, &seen.pod.key).await, seen) };
-    let settle = |(found, seen): (Result<Option<PodWire>, String>, Seen)| match found {
+    let settle = |(found, seen): (Result<Option<Pod>, String>, Seen)| match found {
         Ok(found) => {
-            let found = found.map(Pod::from);
             context
                 .observed
                 .lock()
@@ -137,11 +136,15 @@ async fn look(context: &Context, pods: &[Seen], done: &mut Done) {
     slow_start(context, pods.to_vec(), read, settle).await;
 }
 
-async fn read_pod(context: &Context, key: &ObjectKey) -> Result<Option<PodWire>, String> {
+async fn read_pod(context: &Context, key: &ObjectKey) -> Result<Option<Pod>, String> {
     let request = requests::get::<PodResource>(key).map_err(|error| error.to_string())?;
-    read_one(&context.clients.read, request)
-        .await
-        .map_err(|error| error.to_string())
+    let found = read_one::<PodWire>(&context.clients.read, request).await;
+    Ok(found.map_err(|error| in_full(&error))?.map(Pod::from))
+}
+
+/// The pod in the body of an answer.
+fn decoded(body: &[u8]) -> Result<Pod, serde_json::Error> {
+    serde_json::from_slice::<PodWire>(body).map(Pod::from)
 }
 
 /// Gives the watched label back to pods that lost it.
@@ -157,7 +160,7 @@ async fn relabel(context: &Context, pods: &[Seen], done: &mut Done) {
     };
     let settle = |(answer, seen): (Answer, Seen)| {
         let patched = match answer {
-            Answer::Done(body) => serde_json::from_slice::<PodWire>(&body).ok(),
+            Answer::Done(body) => decoded(&body).ok(),
             Answer::NotSent => return false,
             answer => {
                 debug!(pod = %seen.pod.key, ?answer, "cannot give the label back");
@@ -166,7 +169,7 @@ async fn relabel(context: &Context, pods: &[Seen], done: &mut Done) {
         };
         let mut caches = context.observed.lock();
         match patched {
-            Some(pod) => caches.pods.patched(pod.into(), context.env.now()),
+            Some(pod) => caches.pods.patched(pod, context.env.now()),
             None => {
                 done.has_failed = true;
                 caches.pods.doubt(&seen.pod.uid);
@@ -188,7 +191,7 @@ async fn delete(context: &Context, deletions: Vec<Deletion>, memory: &mut Memory
                     .observed
                     .lock()
                     .pods
-                    .delete_answered(&uid, last.map(Pod::from), now);
+                    .delete_answered(&uid, last.map(|pod| *pod), now);
                 if why == Why::Surplus {
                     done.deleted.push(key.name.to_string());
                 }
@@ -217,10 +220,10 @@ async fn delete(context: &Context, deletions: Vec<Deletion>, memory: &mut Memory
 async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
     let uid = (context.locks.precondition)(&deletion.uid);
     match send(context, requests::delete::<PodResource>(&deletion.key, uid.as_deref())).await {
-        Answer::Done(body) => Deleted::Accepted(serde_json::from_slice(&body).ok()),
+        Answer::Done(body) => Deleted::Accepted(decoded(&body).ok().map(Box::new)),
         // Not found, or another incarnation: whether that is so, a read tells.
         Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_pod(context, &deletion.key).await {
-            Ok(found) if found.as_ref().is_none_or(|pod| *pod.metadata.uid != *deletion.uid) => Deleted::Gone,
+            Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
             Ok(_) => Deleted::Refused(status.message.clone()),
             Err(error) => Deleted::Unknown(error),
         },
@@ -249,15 +252,15 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
         creation.replacements,
     );
     match send(context, requests::create::<PodResource>(&set.key.namespace, &manifest)).await {
-        Answer::Done(body) => match serde_json::from_slice(&body) {
-            Ok(pod) => Created::Made(pod),
+        Answer::Done(body) => match decoded(&body) {
+            Ok(pod) => Created::Made(Box::new(pod)),
             Err(error) => Created::Unknown(format!("the answer cannot be read: {error}")),
         },
         // A quota that is being changed answers 409 too: only the reason tells.
         Answer::Refused(status) if status.reason == "AlreadyExists" => {
             let key = ObjectKey::new(set.key.namespace.clone(), creation.name.as_str());
             match read_pod(context, &key).await {
-                Ok(found) => Created::Taken(found),
+                Ok(found) => Created::Taken(found.map(Box::new)),
                 Err(error) => Created::Unknown(error),
             }
         }
@@ -283,7 +286,7 @@ fn settle_create(
         replacements,
     } = creation;
     match created {
-        Created::Made(made) => return settle_made(context, set, made, name, replacements, memory, done),
+        Created::Made(made) => return settle_made(context, set, *made, name, replacements, memory, done),
         Created::Taken(found) => {
             memory.create_settled(&name);
             settle_taken(context, set, &name, found, now, done);
@@ -312,15 +315,14 @@ fn settle_create(
 fn settle_made(
     context: &Context,
     set: &Set,
-    made: PodWire,
+    pod: Pod,
     name: String,
     replacements: u32,
     memory: &mut Memory,
     done: &mut Done,
 ) -> bool {
     memory.create_settled(&name);
-    let difference = (context.locks.differs)(&made, &name, &set.uid);
-    let pod = Pod::from(made);
+    let difference = (context.locks.differs)(&pod, &name, &set.uid);
     let uid = pod.uid.clone();
     if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
         context.observed.lock().pods.created(pod, context.env.now());
@@ -342,10 +344,10 @@ fn settle_made(
 }
 
 /// A name was taken: by our own pod of an earlier create, or by a stranger, or it is free again.
-fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<PodWire>, now: Timestamp, done: &mut Done) {
+fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<Box<Pod>>, now: Timestamp, done: &mut Done) {
     let key = ObjectKey::new(set.key.namespace.clone(), name);
     let mut caches = context.observed.lock();
-    match found.map(Pod::from) {
+    match found {
         Some(pod) => {
             let is_ours = (context.locks.is_ours)(&pod, &set.uid);
             if is_ours && !pod.is_terminating && !pod.is_finished() {
@@ -353,7 +355,7 @@ fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<PodWire>
             }
             done.met_stranger |= !is_ours;
             if !is_ours || pod.owner.as_ref() == Some(&set.uid) {
-                caches.pods.looked_up(&key, None, Some(pod), now);
+                caches.pods.looked_up(&key, None, Some(*pod), now);
             }
         }
         None => {

@@ -25,11 +25,7 @@ use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 
-use super::{
-    names,
-    observe::{Pod, PodWire},
-    pod,
-};
+use super::{names, observe::Pod, pod};
 use crate::controllers::{listwatch, meta::Uid};
 
 /// How long after its sending a request may still take effect: the API server's own limit.
@@ -53,7 +49,7 @@ pub struct Locks {
     /// Whether the pod belongs to the set of this UID.
     pub is_ours: fn(pod: &Pod, set: &Uid) -> bool,
     /// In what the pod that was made differs from what was ordered under this name for this set.
-    pub differs: fn(made: &PodWire, name: &str, set: &Uid) -> Option<String>,
+    pub differs: fn(made: &Pod, name: &str, set: &Uid) -> Option<String>,
     /// The UID that a delete of the pod of this UID must meet.
     pub precondition: fn(pod: &Uid) -> Option<String>,
 }

@@ -354,3 +354,6 @@ pub fn soonest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> 
         (a, b) => a.or(b),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     names,
-    observe::{Pod, PodWire, Set, Wanted},
+    observe::{Pod, Set, Wanted},
 };
 use crate::{
     api::{self, PodSet},
@@ -98,8 +98,7 @@ fn default_spec(image: &str) -> Map<String, Value> {
 
 /// In what the pod that was made differs from what was ordered: a webhook may have changed what the operator finds its
 /// pods by.
-pub fn difference(made: &PodWire, name: &str, set: &Uid) -> Option<String> {
-    let pod = Pod::from(made.clone());
+pub fn difference(pod: &Pod, name: &str, set: &Uid) -> Option<String> {
     if pod.owner.as_ref() != Some(set) {
         Some("without the owner reference to its PodSet".to_owned())
     } else if !pod.is_labelled {
@@ -114,7 +113,7 @@ pub fn difference(made: &PodWire, name: &str, set: &Uid) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::podset::testing;
+    use crate::controllers::podset::{observe::PodWire, testing};
 
     #[test]
     fn the_default_pod_is_as_documented() {
@@ -173,7 +172,8 @@ mod tests {
         let told = |change: fn(&mut Value)| {
             let mut made = ordered.clone();
             change(&mut made);
-            difference(&serde_json::from_value(made).unwrap(), "web-podabcde", &set.uid)
+            let made: PodWire = serde_json::from_value(made).unwrap();
+            difference(&made.into(), "web-podabcde", &set.uid)
         };
         assert_eq!(told(|_| {}), None);
         assert!(
