@@ -116,7 +116,9 @@ impl State {
             return Ok(None);
         }
         let Some(page) = decode(token) else {
-            return Err(Status::bad_request("continue key is not valid"));
+            return Err(Status::bad_request(
+                "invalid continue token: continue key is not valid: not made here",
+            ));
         };
         if page.resource_version < self.compacted {
             return Err(Status::expired(CONTINUE_EXPIRED));

@@ -45,7 +45,8 @@ impl Status {
             ),
             _ => ("InternalError", "Internal error occurred: injected by the test"),
         };
-        Self::new(code, reason, message.to_owned(), Value::Null)
+        let details = if code == 404 { json!({}) } else { Value::Null };
+        Self::new(code, reason, message.to_owned(), details)
     }
 
     fn new(code: u16, reason: &'static str, message: String, details: Value) -> Self {
@@ -58,7 +59,10 @@ impl Status {
     }
 
     fn about(kind: &Kind, name: &str) -> Value {
-        let mut details = json!({ "name": name, "kind": kind.plural });
+        let mut details = json!({ "kind": kind.plural });
+        if !name.is_empty() {
+            details["name"] = name.into();
+        }
         if !kind.group.is_empty() {
             details["group"] = kind.group.into();
         }
@@ -139,10 +143,12 @@ impl Status {
         let qualified = kind.qualified_kind();
         let message = format!("{qualified} \"{name}\" is invalid: {field}: {why}");
         let mut details = json!({
-            "name": name,
             "kind": kind.kind,
             "causes": [{ "reason": cause, "message": why, "field": field }],
         });
+        if !name.is_empty() {
+            details["name"] = name.into();
+        }
         if !kind.group.is_empty() {
             details["group"] = kind.group.into();
         }

@@ -137,19 +137,10 @@ impl State {
         if self.get(&NAMESPACES, "", name).is_some() {
             return;
         }
-        let namespace = json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": name,
-                "uid": self.chance.uid(),
-                "creationTimestamp": self.clock.rfc3339(),
-                "labels": { "kubernetes.io/metadata.name": name },
-            },
-            "spec": { "finalizers": ["kubernetes"] },
-            "status": { "phase": "Active" },
-        });
-        self.put(&NAMESPACES, namespace, "user");
+        let mut namespace = json!({ "metadata": { "name": name } });
+        if let Err(status) = self.create_object(&NAMESPACES, "", &mut namespace, "user") {
+            panic!("the namespace is refused: {}", status.message);
+        }
     }
 
     /// A latency with the jitter that chance adds to it.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     admission::set_defaults,
     apply::MERGE_PATCH,
-    kinds::{Kind, PODS},
+    kinds::{Kind, NAMESPACES, PODS},
     object,
     request::ApiRequest,
     status::Status,
@@ -61,6 +61,12 @@ impl State {
         }
         if *kind == PODS {
             new["status"] = json!({ "phase": "Pending", "qosClass": "BestEffort" });
+        }
+        if *kind == NAMESPACES {
+            new["spec"] = json!({ "finalizers": ["kubernetes"] });
+            new["status"] = json!({ "phase": "Active" });
+            let name = object::name(new).to_owned();
+            new["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
         }
         let (uid, now) = (self.chance.uid(), self.clock.rfc3339());
         let meta = object::meta_mut(new);

@@ -3,6 +3,7 @@
 
 mod admission;
 mod apply;
+mod conformance;
 mod controllers;
 mod deletion;
 mod faults;

@@ -1,0 +1,157 @@
+//! One script of requests, and what a real kube-apiserver answered to it: `recorded.json` beside
+//! this file, recorded from 1.36.3. The API server of the simulation must answer the same.
+//!
+//! To record it again: a cluster without nodes and with both CRDs, `SIMULATION_KUBECONFIG` naming its
+//! kubeconfig, and `cargo test --test simulation -- --ignored record`.
+
+mod script;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use http_body_util::BodyExt as _;
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+
+use crate::apiserver::{ApiServer, PodScript};
+
+const RECORDED: &str = include_str!("recorded.json");
+const JSON: &str = "application/json";
+const PARTIAL: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// Sends requests and keeps what came back, without what differs from run to run.
+struct Recorder {
+    client: Client,
+    uids: BTreeMap<String, String>,
+    answers: Vec<Value>,
+}
+
+impl Recorder {
+    fn new(client: Client) -> Self {
+        Self {
+            client,
+            uids: BTreeMap::new(),
+            answers: Vec::new(),
+        }
+    }
+
+    /// Sends a request; the answer as it came.
+    async fn send(&mut self, method: &str, path: &str, content_type: &str, body: Value) -> Value {
+        let bytes = if body.is_null() {
+            vec![]
+        } else {
+            body.to_string().into_bytes()
+        };
+        let accept = if path.contains("partial") { PARTIAL } else { JSON };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .header("accept", accept)
+            .body(Body::from(bytes))
+            .expect("a request");
+        let response = self.client.send(request).await.expect("an answer");
+        let code = response.status().as_u16();
+        let text = response.into_body().collect().await.expect("a body").to_bytes();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let mut asked = body;
+        self.normalise(&mut asked);
+        let lines: Vec<Value> = match serde_json::from_str(&text) {
+            Ok(whole) => vec![whole],
+            Err(_) => text
+                .lines()
+                .map(|l| serde_json::from_str(l).unwrap_or_else(|_| l.into()))
+                .collect(),
+        };
+        let mut told = lines.clone();
+        told.iter_mut().for_each(|line| self.normalise(line));
+        self.answers
+            .push(json!({ "request": format!("{method} {path} {asked}"), "code": code, "answer": told }));
+        lines.into_iter().next().unwrap_or_default()
+    }
+
+    /// Takes out or renames what no two servers agree on: versions, times, identities, defaults of
+    /// fields that no operator looks at.
+    fn normalise(&mut self, value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                for field in ["managedFields", "resourceVersion", "creationTimestamp", "qosClass"] {
+                    map.remove(field);
+                }
+                if map.contains_key("containers") || map.contains_key("phase") {
+                    let kept = ["phase", "nodeName", "terminationGracePeriodSeconds"];
+                    map.retain(|field, _| kept.contains(&field.as_str()));
+                }
+                if map.get("continue").is_some_and(|token| token == "") {
+                    map.remove("continue");
+                }
+                for (field, inner) in map.iter_mut() {
+                    match field.as_str() {
+                        "deletionTimestamp" | "continue" => *inner = "<some>".into(),
+                        "uid" => *inner = self.known(inner.as_str().unwrap_or_default()).into(),
+                        "message" => *inner = self.named(inner.as_str().unwrap_or_default()).into(),
+                        _ => self.normalise(inner),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.normalise(item)),
+            _ => {}
+        }
+    }
+
+    fn known(&mut self, uid: &str) -> String {
+        let next = format!("<uid {}>", self.uids.len());
+        self.uids.entry(uid.to_owned()).or_insert(next).clone()
+    }
+
+    /// A text with the UIDs and versions in it renamed.
+    fn named(&self, text: &str) -> String {
+        // What follows says how the token is encoded.
+        let text = text.split(": continue key is not valid").next().unwrap_or_default();
+        let text = self
+            .uids
+            .iter()
+            .fold(text.to_owned(), |t, (uid, name)| t.replace(uid, name));
+        let words = text.split(' ').map(|word| {
+            let bare = word.trim_matches(['(', ')', '.', ',']);
+            let version = word.starts_with('(') && bare.parse::<u64>().is_ok();
+            if version {
+                word.replace(bare, "<version>")
+            } else {
+                word.to_owned()
+            }
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_simulation_answers_like_the_real_server() {
+    let server = ApiServer::new(1);
+    server.pods_live(PodScript::unschedulable());
+    server.settings(|s| s.collect_after = Duration::from_secs(60));
+    let recorded: Vec<Value> = serde_json::from_str(RECORDED).expect("the recording");
+    let simulated = script::run(server.client("conformance")).await;
+    let pairs = recorded.iter().zip(&simulated).filter(|(real, ours)| real != ours);
+    let differences: Vec<String> = pairs
+        .map(|(real, ours)| format!("we answer {ours:#}\nthe real server {real:#}"))
+        .collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    assert_eq!(simulated.len(), recorded.len());
+}
+
+#[tokio::test]
+#[ignore = "writes the recording: needs a cluster, named by SIMULATION_KUBECONFIG"]
+async fn record() {
+    let path = std::env::var("SIMULATION_KUBECONFIG").expect("SIMULATION_KUBECONFIG names a kubeconfig");
+    let kubeconfig = kube::config::Kubeconfig::read_from(path).expect("a kubeconfig");
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default())
+        .await
+        .expect("a config");
+    let answers = script::run(Client::try_from(config).expect("a client")).await;
+    let lines: Vec<String> = answers.iter().map(Value::to_string).collect();
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/simulation/behaviour/conformance/recorded.json"
+    );
+    std::fs::write(file, format!("[\n{}\n]\n", lines.join(",\n"))).expect("written");
+}
