@@ -163,3 +163,191 @@ pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
     };
     sorted(stored) == sorted(new)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::controllers::podset::{
+        memory::Refusal,
+        plan::Count,
+        testing::{self, PodBuilder},
+    };
+
+    fn view(pods: Vec<PodBuilder>) -> View {
+        View {
+            set: Arc::new(testing::set(2)),
+            pods: sorted(pods),
+        }
+    }
+
+    /// Pods come sorted by name out of the cache.
+    fn sorted(pods: Vec<PodBuilder>) -> Vec<Seen> {
+        let mut pods: Vec<Seen> = pods.into_iter().map(PodBuilder::seen).collect();
+        pods.sort_by(|a, b| a.pod.key.name.cmp(&b.pod.key.name));
+        pods
+    }
+
+    fn two_ready() -> View {
+        view(vec![testing::pod("b").ready(9), testing::pod("a").ready(9)])
+    }
+
+    fn planned(view: &View, hold: Hold) -> Plan {
+        let live = view.pods.iter().filter(|seen| seen.is_live()).count();
+        Plan {
+            count: Count {
+                wanted: 2,
+                live,
+                occupied: live,
+                certain: live,
+            },
+            hold,
+            ..Plan::default()
+        }
+    }
+
+    /// Each condition as `Type=Status/Reason`.
+    fn told(view: &View, hold: Hold, memory: &Memory) -> Vec<String> {
+        let status = status(view, &planned(view, hold), memory, testing::now());
+        let line = |held: &Condition| format!("{}={}/{}", held.type_, held.status, held.reason);
+        status.conditions.iter().map(line).collect()
+    }
+
+    fn refused(kind: RefusalKind) -> Memory {
+        Memory {
+            refusal: Some(Refusal {
+                message: "no".to_owned(),
+                kind,
+            }),
+            ..Memory::default()
+        }
+    }
+
+    #[test]
+    fn every_state_has_its_conditions() {
+        let one = || view(vec![testing::pod("a").ready(9)]);
+        let mut deleting = two_ready();
+        Arc::make_mut(&mut deleting.set).is_deleting = true;
+        let none = Memory::default();
+        let cases: [(View, Hold, Memory, &[&str]); 7] = [
+            (two_ready(), Hold::Nothing, none.clone(), &["Ready=True/AllPodsReady"]),
+            (
+                one(),
+                Hold::Nothing,
+                none.clone(),
+                &["Ready=False/PodsNotReady", "Reconciling=True/Progressing"],
+            ),
+            (
+                one(),
+                Hold::Failure,
+                refused(RefusalKind::Forbidden),
+                &[
+                    "Ready=False/PodsNotReady",
+                    "Reconciling=True/Retrying",
+                    "ReplicaFailure=True/FailedCreate",
+                ],
+            ),
+            (
+                one(),
+                Hold::Finishing,
+                none.clone(),
+                &["Ready=False/PodsFailing", "Reconciling=True/BackingOff"],
+            ),
+            (
+                one(),
+                Hold::Failure,
+                refused(RefusalKind::InvalidTemplate),
+                &[
+                    "Ready=False/InvalidTemplate",
+                    "Stalled=True/InvalidTemplate",
+                    "ReplicaFailure=True/FailedCreate",
+                ],
+            ),
+            (
+                one(),
+                Hold::Forever,
+                refused(RefusalKind::NamespaceTerminating),
+                &["Ready=False/PodsNotReady", "Reconciling=True/Progressing"],
+            ),
+            (
+                deleting,
+                Hold::Forever,
+                none,
+                &["Ready=False/Deleting", "Reconciling=True/Deleting"],
+            ),
+        ];
+        for (view, hold, memory, expected) in cases {
+            assert_eq!(told(&view, hold, &memory), expected);
+        }
+    }
+
+    #[test]
+    fn names_and_counts_are_those_of_the_available_pods() {
+        let pods = vec![
+            testing::pod("a").ready(9),
+            testing::pod("b").unscheduled(),
+            testing::pod("c").terminating(),
+            testing::pod("d").failed(9),
+            testing::pod("e").phase(crate::controllers::podset::observe::Phase::Unknown),
+        ];
+        let view = view(pods);
+        let status = status(
+            &view,
+            &planned(&view, Hold::Nothing),
+            &Memory::default(),
+            testing::now(),
+        );
+        assert_eq!(status.pod_names, ["a", "b"]);
+        assert_eq!((status.available_replicas, status.ready_replicas), (2, 1));
+        assert_eq!(status.conditions[0].message, "1 of 2 pods are ready");
+        assert_eq!(
+            status.selector.unwrap(),
+            "app=web,version=v0.1,app.kubernetes.io/managed-by=podset-operator"
+        );
+    }
+
+    #[test]
+    fn a_generation_is_answered_when_no_more_pods_may_live_than_it_wants() {
+        let answered = |occupied: usize, stored: Option<i64>| {
+            let mut view = two_ready();
+            let set = Arc::make_mut(&mut view.set);
+            (set.generation, set.status.observed_generation) = (7, stored);
+            let mut plan = planned(&view, Hold::Nothing);
+            plan.count.occupied = occupied;
+            status(&view, &plan, &Memory::default(), testing::now()).observed_generation
+        };
+        assert_eq!(answered(0, Some(6)), Some(7), "on the way up at once");
+        assert_eq!(answered(2, Some(6)), Some(7));
+        assert_eq!(answered(3, Some(6)), Some(6), "on the way down the former one");
+        assert_eq!(answered(3, None), None);
+    }
+
+    #[test]
+    fn a_transition_time_changes_with_the_status_alone() {
+        let mut view = view(vec![testing::pod("a").ready(9)]);
+        let later = testing::now() + jiff::SignedDuration::from_secs(100);
+        let first = status(
+            &view,
+            &planned(&view, Hold::Nothing),
+            &Memory::default(),
+            testing::now(),
+        );
+        Arc::make_mut(&mut view.set).status = first.clone();
+        let failing = status(&view, &planned(&view, Hold::Finishing), &Memory::default(), later);
+        assert_eq!(failing.conditions[0].reason, "PodsFailing");
+        assert_eq!(
+            failing.conditions[0].last_transition_time,
+            first.conditions[0].last_transition_time
+        );
+        assert!(!is_same(&first, &failing));
+
+        let mut turned = first.clone();
+        turned.conditions.reverse();
+        assert!(is_same(&first, &turned), "in whatever order");
+        view = two_ready();
+        Arc::make_mut(&mut view.set).status = first;
+        let ready = status(&view, &planned(&view, Hold::Nothing), &Memory::default(), later);
+        assert_eq!(ready.conditions[0].last_transition_time.0, later);
+    }
+}

@@ -340,3 +340,6 @@ impl Pods {
 fn in_scope(scope: &Scope, key: &ObjectKey) -> bool {
     scope.as_ref().is_none_or(|namespace| *namespace == key.namespace)
 }
+
+#[cfg(test)]
+mod tests;

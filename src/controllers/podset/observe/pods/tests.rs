@@ -1,0 +1,291 @@
+//! The cache of pods against everything that comes late, twice or not at all.
+
+use jiff::SignedDuration;
+
+use super::*;
+use crate::controllers::podset::testing::{self, PodBuilder};
+
+/// A cache whose watch has come to this resourceVersion.
+fn cache(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
+    let mut cache = Pods::new(Locks::default());
+    let items = pods.into_iter().map(|pod| pod.0).collect();
+    hear(&mut cache, Change::Snapshot { items, version });
+    cache
+}
+
+fn hear(cache: &mut Pods, change: Change<Pod>) -> usize {
+    cache
+        .apply(&None, change, &|uid| **uid == *"set-uid", testing::now())
+        .len()
+}
+
+fn set() -> Uid {
+    "set-uid".into()
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+fn live(cache: &Pods) -> Vec<String> {
+    cache
+        .of(&set())
+        .iter()
+        .filter(|seen| seen.is_live())
+        .map(|seen| seen.pod.key.name.to_string())
+        .collect()
+}
+
+#[test]
+fn only_what_matters_wakes_the_set() {
+    let mut cache = cache([testing::pod("a").version(5)], 10);
+    assert_eq!(
+        hear(&mut cache, Change::Applied(testing::pod("a").version(11).0)),
+        0,
+        "only the version changed"
+    );
+    assert_eq!(
+        hear(&mut cache, Change::Applied(testing::pod("a").version(12).ready(1).0)),
+        1
+    );
+    let mut stranger = testing::pod("stranger").version(13).0;
+    stranger.owner = None;
+    assert_eq!(hear(&mut cache, Change::Applied(stranger)), 0);
+    assert!(
+        cache.is_known(&key("stranger"), testing::now()),
+        "its name is taken all the same"
+    );
+    assert_eq!(live(&cache), ["a"]);
+}
+
+#[test]
+fn an_answer_survives_a_list_that_began_before_it() {
+    let mut cache = cache([], 10);
+    cache.created(testing::pod("a").version(20).0, testing::now());
+    hear(
+        &mut cache,
+        Change::Snapshot {
+            items: vec![],
+            version: 15,
+        },
+    );
+    assert_eq!(live(&cache), ["a"]);
+    hear(
+        &mut cache,
+        Change::Snapshot {
+            items: vec![],
+            version: 25,
+        },
+    );
+    assert!(cache.of(&set())[0].is_missing, "a list made after it does not show it");
+    assert_eq!(live(&cache), ["a"], "out of sight is not gone");
+}
+
+/// Attack A6: the watch shows a pod's beginning and end before its create is answered.
+#[test]
+fn an_end_that_was_seen_before_the_answer_leaves_no_ghost() {
+    let mut cache = cache([], 10);
+    hear(&mut cache, Change::Applied(testing::pod("a").version(20).0));
+    hear(
+        &mut cache,
+        Change::Applied(testing::pod("a").version(21).terminating().0),
+    );
+    hear(
+        &mut cache,
+        Change::Deleted(testing::pod("a").version(22).terminating().0),
+    );
+    cache.created(testing::pod("a").version(20).0, testing::now());
+    assert_eq!(live(&cache).len(), 0);
+    assert!(cache.is_resting(&key("a"), testing::now()));
+}
+
+#[test]
+fn an_old_state_changes_nothing() {
+    let mut cache = cache([testing::pod("a").uid("second").version(30)], 40);
+    cache.created(testing::pod("a").uid("first").version(20).0, testing::now());
+    cache.looked_up(
+        &key("a"),
+        None,
+        Some(testing::pod("a").uid("first").version(20).0),
+        testing::now(),
+    );
+    hear(
+        &mut cache,
+        Change::Deleted(testing::pod("a").uid("first").version(41).terminating().0),
+    );
+    assert_eq!(&*cache.of(&set())[0].pod.uid, "second");
+    cache.patched(
+        testing::pod("a").uid("second").version(29).terminating().0,
+        testing::now(),
+    );
+    assert_eq!(live(&cache), ["a"]);
+}
+
+#[test]
+fn our_delete_marks_and_is_never_taken_back() {
+    let mut cache = cache([testing::pod("a").version(5)], 10);
+    cache.delete_answered(&"uid-of-a".into(), None, testing::now());
+    hear(&mut cache, Change::Applied(testing::pod("a").version(12).ready(1).0));
+    assert_eq!(
+        live(&cache).len(),
+        0,
+        "an event from before the delete does not revive it"
+    );
+    assert!(
+        cache.is_known(&key("a"), testing::now()),
+        "its name is taken until it is gone"
+    );
+    hear(&mut cache, Change::Deleted(testing::pod("a").version(13).0));
+    assert!(!cache.is_known(&key("a"), testing::now()));
+}
+
+#[test]
+fn a_name_rests_for_the_quarantine() {
+    let mut cache = cache([testing::pod("a").version(5).terminating()], 10);
+    hear(
+        &mut cache,
+        Change::Deleted(testing::pod("a").version(11).terminating().0),
+    );
+    let after = |seconds| testing::now() + SignedDuration::from_secs(seconds);
+    assert!(cache.is_resting(&key("a"), after(59)));
+    assert!(!cache.is_resting(&key("a"), after(60)));
+    cache.expire(after(60));
+    assert_eq!((cache.ended.len(), cache.ends.len()), (0, 0), "nothing is left behind");
+    hear(
+        &mut cache,
+        Change::Applied(testing::pod("b").version(12).terminating().0),
+    );
+    hear(
+        &mut cache,
+        Change::Deleted(testing::pod("b").version(13).terminating().0),
+    );
+    cache.may_be_reused(&key("b"));
+    assert!(!cache.is_resting(&key("b"), after(1)));
+}
+
+/// Attack A7: the label by which the pod is watched is taken away.
+#[test]
+fn a_pod_that_leaves_the_selector_is_looked_up() {
+    let mut cache = cache([testing::pod("a").version(5)], 10);
+    assert_eq!(hear(&mut cache, Change::Deleted(testing::pod("a").version(11).0)), 1);
+    assert_eq!(live(&cache), ["a"]);
+    assert_eq!(cache.of(&set())[0].look_at(), Some(Timestamp::MIN));
+
+    let found = testing::pod("a").version(11).unlabelled().0;
+    cache.looked_up(&key("a"), Some(&"uid-of-a".into()), Some(found), testing::now());
+    assert!(!cache.of(&set())[0].is_missing);
+    assert_eq!(live(&cache), ["a"]);
+    cache.patched(testing::pod("a").version(12).0, testing::now());
+    hear(&mut cache, Change::Applied(testing::pod("a").version(12).0));
+    assert_eq!(cache.of(&set())[0].look_at(), None, "the watch shows it again");
+
+    hear(&mut cache, Change::Deleted(testing::pod("a").version(13).0));
+    cache.looked_up(&key("a"), Some(&"uid-of-a".into()), None, testing::now());
+    assert_eq!(live(&cache).len(), 0, "it was gone indeed");
+}
+
+#[test]
+fn what_the_watch_does_not_confirm_is_looked_up_after_a_minute() {
+    let mut cache = cache([testing::pod("b").version(5)], 10);
+    cache.created(testing::pod("a").version(20).0, testing::now());
+    cache.delete_answered(&"uid-of-b".into(), None, testing::now());
+    let in_a_minute = Some(testing::now() + SignedDuration::from_secs(60));
+    assert_eq!(
+        cache.of(&set()).iter().map(Seen::look_at).collect::<Vec<_>>(),
+        [in_a_minute, in_a_minute]
+    );
+    hear(&mut cache, Change::Applied(testing::pod("a").version(20).0));
+    hear(
+        &mut cache,
+        Change::Applied(testing::pod("b").version(21).terminating().0),
+    );
+    assert_eq!(
+        cache.of(&set()).iter().map(Seen::look_at).collect::<Vec<_>>(),
+        [None, None]
+    );
+}
+
+#[test]
+fn a_read_that_agrees_with_the_watch_needs_no_other() {
+    let mut cache = cache([testing::pod("a").version(5)], 10);
+    cache.looked_up(&key("a"), None, Some(testing::pod("a").version(5).0), testing::now());
+    assert_eq!(cache.of(&set())[0].look_at(), None);
+}
+
+#[test]
+fn a_list_of_everything_shows_pods_that_no_watch_shows() {
+    let mut cache = cache([testing::pod("gone").version(5), testing::pod("b").version(6)], 10);
+    cache.created(testing::pod("new").version(30).0, testing::now());
+    let items = vec![
+        testing::pod("b").version(6).0,
+        testing::pod("hidden").version(7).unlabelled().0,
+    ];
+    cache.verify(&None, items, 20, testing::now());
+    assert_eq!(live(&cache), ["b", "hidden", "new"]);
+    assert!(cache.is_resting(&key("gone"), testing::now()));
+}
+
+#[test]
+fn a_list_of_one_namespace_says_nothing_of_another() {
+    let mut cache = cache([testing::pod("a").version(5)], 10);
+    let scope = Some("elsewhere".into());
+    cache.apply(
+        &scope,
+        Change::Snapshot {
+            items: vec![],
+            version: 20,
+        },
+        &|_| true,
+        testing::now(),
+    );
+    cache.verify(&scope, vec![], 20, testing::now());
+    assert_eq!(live(&cache), ["a"]);
+}
+
+#[test]
+fn a_strangers_name_is_taken_for_a_while() {
+    let mut cache = cache([], 10);
+    let mut stranger = testing::pod("a").unlabelled().0;
+    stranger.owner = None;
+    cache.looked_up(&key("a"), None, Some(stranger), testing::now());
+    assert!(cache.is_known(&key("a"), testing::now()));
+    assert!(!cache.is_known(&key("a"), testing::now() + SignedDuration::from_secs(60)));
+    assert_eq!(cache.of(&set()).len(), 0);
+}
+
+#[test]
+fn an_owner_reference_that_is_removed_ends_the_ownership() {
+    let mut cache = cache([testing::pod("a").version(5)], 10);
+    let mut orphan = testing::pod("a").version(11).0;
+    orphan.owner = None;
+    assert_eq!(hear(&mut cache, Change::Applied(orphan)), 1, "its former owner is told");
+    assert_eq!(live(&cache).len(), 0);
+}
+
+#[test]
+fn a_set_that_is_gone_leaves_nothing_that_only_it_could_look_up() {
+    let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6)], 10);
+    cache.doubt(&"uid-of-a".into());
+    cache.forget_set(&set(), testing::now());
+    assert_eq!(live(&cache), ["b"]);
+    hear(
+        &mut cache,
+        Change::Deleted(testing::pod("b").version(11).terminating().0),
+    );
+    assert_eq!(
+        (cache.by_uid.len(), cache.by_owner.len(), cache.by_name.len()),
+        (0, 0, 0)
+    );
+}
+
+#[test]
+fn a_finish_before_our_eyes_is_timed_by_our_own_clock() {
+    let mut cache = cache(
+        [testing::pod("a").version(5), testing::pod("b").version(6).failed(50)],
+        10,
+    );
+    hear(&mut cache, Change::Applied(testing::pod("a").version(11).failed(300).0));
+    let since: Vec<_> = cache.of(&set()).iter().map(|seen| seen.finished_since).collect();
+    let ago = |seconds| Some(testing::now() - SignedDuration::from_secs(seconds));
+    assert_eq!(since, [ago(0), ago(50)]);
+}
