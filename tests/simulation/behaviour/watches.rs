@@ -5,13 +5,12 @@ use std::{pin::Pin, time::Duration};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, ResourceExt,
+    ResourceExt,
     api::{WatchEvent, WatchParams},
-    runtime::{WatchStreamExt, watcher},
 };
 use serde_json::{Value, json};
 
-use super::{pods, podsets};
+use super::pods;
 use crate::apiserver::ApiServer;
 
 /// A watch on pods of `default`, as raw events.
@@ -199,46 +198,4 @@ async fn metadata_can_be_watched_alone() {
         (seen.name_any().as_str(), seen.types.expect("types").kind.as_str()),
         ("a", "PartialObjectMetadata")
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn kube_runtime_follows_through_ends_and_compaction() {
-    let server = ApiServer::new(1);
-    server.create_podset("default", "first", 1);
-    let stream = watcher(podsets(&server), watcher::Config::default()).default_backoff();
-    let mut names = stream
-        .applied_objects()
-        .map(|set| set.expect("backoff hides errors").name_any())
-        .boxed();
-    assert_eq!(names.next().await.as_deref(), Some("first"));
-    server.create_podset("default", "second", 1);
-    assert_eq!(names.next().await.as_deref(), Some("second"));
-    server.watches().on("podsets").end();
-    server.create_podset("default", "third", 1);
-    assert_eq!(names.next().await.as_deref(), Some("third"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn kube_runtime_relists_after_410() {
-    let server = ApiServer::new(1);
-    server.create_podset("default", "first", 1);
-    let everywhere: Api<Pod> = Api::all(server.client("test"));
-    server.create_pod("default", "a", json!({}));
-    let mut events = watcher(everywhere, watcher::Config::default())
-        .default_backoff()
-        .boxed();
-    let mut inits = 0;
-    while inits < 2 {
-        match events.next().await.expect("watchers never end") {
-            Ok(watcher::Event::InitDone) => {
-                inits += 1;
-                let watching = |s: &ApiServer| s.watches().on("pods").count() == 1;
-                let opened = server.wait_until(watching, Duration::from_secs(5));
-                tokio::select! { () = opened => {}, _ = events.next() => {} }
-                server.watches().on("pods").gone();
-            }
-            Ok(_) => {}
-            Err(error) => assert!(error.to_string().contains("too old"), "{error}"),
-        }
-    }
 }
