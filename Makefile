@@ -1,0 +1,81 @@
+# `make` lists the targets. Each is a command or two that can be given by hand as well.
+
+# Which local cluster cluster-up and cluster-down mean.
+CLUSTER ?= podset
+# The kubectl on the PATH, else the one that was built for the local cluster.
+KUBECTL ?= $(or $(shell command -v kubectl 2>/dev/null),$(shell hack/cluster/cluster bin)/kubectl)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL: # cargo uses all cores by itself, and of tests only one kind shall print at a time
+
+##@ General
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## "; print "Usage: make TARGET" } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## See it work: local cluster, operator, a tour of both; KEEP=1 leaves them up
+	@hack/demo
+
+##@ Development
+
+.PHONY: build
+build: ## Build the operator: target/debug/podset-operator
+	cargo build
+
+.PHONY: run
+run: ## Run the operator on this machine for the cluster of KUBECONFIG, without leader election
+	cargo run -- run --leader-elect=false
+
+.PHONY: manifests
+manifests: ## Write config/crd/bases anew from the Rust types
+	UPDATE_MANIFESTS=1 cargo test --test manifests
+
+.PHONY: test
+test: lint test-unit test-e2e ## Everything that CI checks
+
+.PHONY: test-unit
+test-unit: ## Tests without a cluster: tables, properties, simulation, generated manifests
+	cargo test -p podset-operator
+
+.PHONY: test-e2e
+test-e2e: ## Scenarios on a local cluster of their own
+	cargo test -p e2e
+
+.PHONY: lint
+lint: ## Format, clippy; dependencies and scripts if cargo-deny and shellcheck are installed
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	@if cargo deny --version >/dev/null 2>&1; then \
+	  echo 'cargo deny check bans licenses sources'; cargo deny check bans licenses sources; \
+	else echo 'lint: dependencies are not checked: cargo install --locked cargo-deny'; fi
+	@if command -v shellcheck >/dev/null; then \
+	  echo 'shellcheck hack/demo hack/cluster/cluster .ci/run'; shellcheck hack/demo hack/cluster/cluster .ci/run; \
+	else echo 'lint: scripts are not checked: shellcheck is not installed'; fi
+
+.PHONY: clean
+clean: ## Delete target/; the local cluster's binaries stay (see cluster-up)
+	cargo clean
+
+##@ Your cluster: the one of KUBECONFIG
+
+.PHONY: install
+install: ## Install the CRDs
+	$(KUBECTL) apply -k config/crd
+
+.PHONY: uninstall
+uninstall: ## Remove the CRDs, and with them every PodSet, its pods, and every MyCustomResource
+	$(KUBECTL) delete --ignore-not-found -k config/crd
+
+##@ A local cluster, without Docker (hack/cluster/README.md)
+
+.PHONY: cluster-up
+cluster-up: ## Start it (CLUSTER=NAME: another one) and say how to use it
+	@hack/cluster/cluster up $(CLUSTER)
+
+.PHONY: cluster-down
+cluster-down: ## End it and delete its data
+	@hack/cluster/cluster down $(CLUSTER)
