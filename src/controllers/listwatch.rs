@@ -82,13 +82,13 @@ pub struct Source {
     pub labels: Option<&'static str>,
     /// Whether only the objects' metadata is asked for.
     pub metadata_only: bool,
-    /// Whether an event of this resourceVersion repeats what was heard before `heard`; such an event is dropped.
-    pub is_replay: fn(version: u64, heard: u64) -> bool,
+    /// Whether an event of this resourceVersion is older than what was heard already; such an event is dropped.
+    pub is_stale: fn(version: u64, heard: u64) -> bool,
 }
 
-/// The resourceVersions of a watch only rise: what does not is a replay.
-pub fn is_replay(version: u64, heard: u64) -> bool {
-    version <= heard
+/// The resourceVersions of a watch only rise: what comes with a lower one is a replay.
+pub fn is_stale(version: u64, heard: u64) -> bool {
+    version < heard
 }
 
 #[derive(Deserialize)]
@@ -232,7 +232,7 @@ where
                 (Change::Applied(object), heard)
             }
         };
-        if (source.is_replay)(heard, *version) {
+        if (source.is_stale)(heard, *version) {
             debug!(resource = source.what, version = heard, "dropped a replayed event");
             continue;
         }

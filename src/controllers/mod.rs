@@ -8,6 +8,7 @@ pub mod mycustomresource;
 pub mod podset;
 pub mod queue;
 pub mod requests;
+pub mod statuses;
 pub mod synced;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};

@@ -67,17 +67,18 @@ pub fn merge<K: Resource<DynamicType = ()>>(key: &ObjectKey, patch: &Value) -> B
     with_body(request, "application/merge-patch+json", patch)
 }
 
-/// Applies the status of an object. The UID in it keeps the apply from an object that was made anew under the name.
+/// Applies the status of an object in the state of this resourceVersion and no other. The UID alone would not do: the API
+/// server does not compare it when a status is applied, and would write to an object that was made anew under the name.
 ///
 /// # Errors
 ///
 /// As [`get`].
-pub fn apply_status<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: &str, status: &Value) -> Built {
+pub fn apply_status<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: &str, version: u64, status: &Value) -> Built {
     let request = Request::patch(format!("{}/status?fieldManager={MANAGER}&force=true", object::<K>(key)));
     let body = json!({
         "apiVersion": K::api_version(&()),
         "kind": K::kind(&()),
-        "metadata": { "name": key.name, "namespace": key.namespace, "uid": uid },
+        "metadata": { "name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": version.to_string() },
         "status": status,
     });
     with_body(request, "application/apply-patch+yaml", &body)
@@ -114,10 +115,10 @@ mod tests {
             r#"DELETE /api/v1/namespaces/ns/pods/web {"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"u"}}"#
         );
         assert_eq!(
-            line(&apply_status::<PodSet>(&key, "u", &json!({})).unwrap()),
+            line(&apply_status::<PodSet>(&key, "u", 7, &json!({})).unwrap()),
             "PATCH /apis/app.example.com/v1alpha1/namespaces/ns/podsets/web/status?fieldManager=podset-operator&force=true \
              {\"apiVersion\":\"app.example.com/v1alpha1\",\"kind\":\"PodSet\",\"metadata\":{\"name\":\"web\",\
-             \"namespace\":\"ns\",\"uid\":\"u\"},\"status\":{}}"
+             \"namespace\":\"ns\",\"resourceVersion\":\"7\",\"uid\":\"u\"},\"status\":{}}"
         );
     }
 }

@@ -3,4 +3,6 @@
 //! `apiserver` is that server and `behaviour` holds it to what kube-apiserver does.
 
 mod apiserver;
+mod attacks;
 mod behaviour;
+mod operator;

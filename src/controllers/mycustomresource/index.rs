@@ -109,14 +109,16 @@ impl Index {
         }
     }
 
-    /// A status of ours was answered with this resource.
-    pub fn written(&mut self, resource: Resource) {
-        if self
-            .resources
-            .get(&resource.key)
-            .is_some_and(|known| known.uid == resource.uid)
-        {
-            self.upsert(resource);
+    /// A request for this resource was answered with this state of it; `None`: it is gone.
+    pub fn answered(&mut self, resource: &Resource, found: Option<Resource>) {
+        if self.resources.get(&resource.key).is_none_or(|known| known.uid != resource.uid) {
+            return;
+        }
+        match found {
+            Some(found) => {
+                self.upsert(found);
+            }
+            None => self.remove(&resource.key),
         }
     }
 

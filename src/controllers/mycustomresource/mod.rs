@@ -17,15 +17,16 @@ use tracing::{info, warn};
 
 use super::{
     Controller, Next, ObjectKey,
-    listwatch::{self, Change, Scope, Source, Versioned, is_replay},
+    listwatch::{self, Change, Scope, Source, Versioned, is_stale},
     meta::Meta,
     queue::{Queue, Trigger},
     requests,
+    statuses::{self, Applied},
     synced::Synced,
 };
 use crate::{
-    api::MyCustomResource,
-    client::{Answer, Clients, ReadError},
+    api::{MyCustomResource, MyCustomResourceStatus},
+    client::{Clients, ReadError},
     env::Env,
     leader::Term,
 };
@@ -92,34 +93,26 @@ impl MyCustomResourceController {
         }
     }
 
-    async fn write(&self, resource: &Resource, new: &crate::api::MyCustomResourceStatus) -> Next {
-        let request = serde_json::to_value(new)
-            .map_err(|error| error.to_string())
-            .and_then(|new| {
-                requests::apply_status::<MyCustomResource>(&resource.key, &resource.uid, &new)
-                    .map_err(|error| error.to_string())
-            });
-        let answer = match request {
-            Ok(request) => self.clients.write.send(request).await,
-            Err(error) => Answer::Unknown(error),
-        };
-        let error = match answer {
-            Answer::Done(body) => {
-                if let Ok(wire) = serde_json::from_slice::<ResourceWire>(&body) {
-                    self.index().written(wire.into());
-                }
+    async fn write(&self, resource: &Resource, new: &MyCustomResourceStatus) -> Next {
+        let Resource { key, uid, version, .. } = resource;
+        let applied = statuses::apply::<MyCustomResource, ResourceWire>(&self.clients, key, uid, *version, new).await;
+        match applied {
+            Applied::Written(stored) => {
+                self.index().answered(resource, Some((*stored).into()));
                 let friend = resource.friend.as_deref().unwrap_or_default();
-                info!(resource = %resource.key, friend, healthy = new.healthy, "told whether the friend exists");
-                return Next::Resync;
+                info!(resource = %key, friend, healthy = new.healthy, "told whether the friend exists");
+                Next::Resync
             }
-            // It is gone, or another one has its name: its watch says so too.
-            Answer::Refused(refused) if matches!(refused.code, 404 | 409) => return Next::Resync,
-            Answer::NotSent => return Next::Resync,
-            Answer::Refused(refused) => refused.message.clone(),
-            Answer::Unknown(error) => error,
-        };
-        warn!(resource = %resource.key, error, "the status may not have been written, trying again");
-        Next::At(self.env.now() + self.env.jittered(RETRY, 0.1))
+            Applied::Outdated(found) => {
+                self.index().answered(resource, found.map(|found| (*found).into()));
+                Next::At(self.env.now() + statuses::OUTDATED_RETRY)
+            }
+            Applied::Failed(error) => {
+                warn!(resource = %key, error, "the status may not have been written, trying again");
+                Next::At(self.env.now() + self.env.jittered(RETRY, 0.1))
+            }
+            Applied::NotSent => Next::Resync,
+        }
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -142,7 +135,7 @@ impl Controller for MyCustomResourceController {
                 path,
                 labels: None,
                 metadata_only: false,
-                is_replay,
+                is_stale,
             };
             let (controller, of) = (self.clone(), scope.clone());
             let sink = move |change| controller.resource_changed(&of, change);
@@ -154,7 +147,7 @@ impl Controller for MyCustomResourceController {
                 path,
                 labels: None,
                 metadata_only: true,
-                is_replay,
+                is_stale,
             };
             let (controller, of) = (self.clone(), scope.clone());
             let sink = move |change| controller.pod_changed(&of, change);

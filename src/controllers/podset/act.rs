@@ -15,7 +15,7 @@ use super::{
     Context,
     memory::{Memory, Refusal, RefusalKind},
     names,
-    observe::{Effects, Pod, PodWire, Seen, Set, SetWire, View},
+    observe::{Pod, PodWire, Seen, Set, SetWire, View},
     plan::{Creation, Deletion, Plan, Why},
     pod,
     refusal::refusal,
@@ -43,6 +43,8 @@ pub struct Done {
     pub deleted: Vec<String>,
     /// Why pods were refused, if one was.
     pub refusal: Option<Refusal>,
+    /// Whether anything was sent but to take back what came back changed.
+    pub has_tried: bool,
     /// Whether something failed, so that the next try must wait.
     pub has_failed: bool,
     /// Whether a name was taken by a stranger.
@@ -79,7 +81,9 @@ enum Deleted {
 
 /// Carries out a plan.
 pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory) -> Done {
-    let mut done = Done::default();
+    let has_tried = plan.has_writes() || !plan.look.is_empty();
+    let is_cleaning = plan.create.is_empty() && plan.delete.iter().any(|deletion| deletion.why == Why::Stray);
+    let mut done = Done { has_tried: has_tried && !is_cleaning, ..Done::default() };
     look(context, &plan.look, &mut done).await;
     relabel(context, &plan.relabel, &mut done).await;
     delete(context, plan.delete, memory, &mut done).await;
@@ -192,8 +196,14 @@ async fn delete(context: &Context, deletions: Vec<Deletion>, memory: &mut Memory
                     .lock()
                     .pods
                     .delete_answered(&uid, last.map(|pod| *pod), now);
-                if why == Why::Surplus {
-                    done.deleted.push(key.name.to_string());
+                match why {
+                    Why::Surplus => done.deleted.push(key.name.to_string()),
+                    Why::Finished => {}
+                    // Until it is gone for certain, nothing else is made.
+                    Why::Stray => {
+                        done.has_failed = true;
+                        return true;
+                    }
                 }
             }
             Deleted::Gone => context.observed.lock().pods.looked_up(&key, Some(&uid), None, now),
@@ -370,21 +380,13 @@ async fn read_set(context: &Context, set: &Set, done: &mut Done) {
     let Ok(request) = requests::get::<PodSet>(&set.key) else {
         return;
     };
-    let found = match read_one::<SetWire>(&context.clients.read, request).await {
-        Ok(found) => found.map(Set::from).filter(|found| found.uid == set.uid),
+    match read_one::<SetWire>(&context.clients.read, request).await {
+        Ok(found) => context.set_answered(set, found.map(Set::from)),
         Err(error) => {
-            warn!(set = %set.key, %error, "cannot read a PodSet whose pod names are taken");
+            warn!(set = %set.key, error = in_full(&error), "cannot read a PodSet whose pod names are taken");
             done.has_failed = true;
-            return;
         }
-    };
-    let mut effects = Effects::default();
-    let mut caches = context.observed.lock();
-    match found {
-        Some(found) => caches.sets.upsert(found, &mut effects),
-        None => caches.sets.remove(&set.key, &set.uid, &mut effects),
     }
-    caches.settle(&effects, context.env.now());
 }
 
 /// Sends a write; one that cannot even be built never left.

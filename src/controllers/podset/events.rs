@@ -75,12 +75,12 @@ pub fn of_refusal(refusal: &Refusal, told: Option<&str>) -> Option<Event> {
 }
 
 /// The manifest of an event. `unique` tells events of one set apart; `instance` is the process that reports.
-pub fn manifest(event: &Event, set: &Set, wall: Timestamp, unique: u64, instance: &str) -> Value {
+pub fn manifest(event: &Event, set: &Set, wall: Timestamp, unique: i128, instance: &str) -> Value {
     json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {
-            "name": format!("{}.{unique:016x}", cut(&set.key.name, 230)),
+            "name": format!("{}.{unique:x}", cut(&set.key.name, 230)),
             "namespace": set.key.namespace,
         },
         "eventTime": format!("{wall:.6}"),

@@ -14,19 +14,19 @@
 //! | a name rests after its pod's end, for [`Locks::quarantine`] | the same pod made under two indices by two leaders | `observe/pods.rs` | A2 |
 //! | a write ends before its sender's term ([`crate::client::Writer`]) | a request of a former leader | `client.rs` | A3 |
 //! | reads before the first write of a term ([`Locks::is_unread`]) | a standby whose watch stood still | `takeover.rs` | A4 |
-//! | a replay changes nothing ([`Locks::is_replay`]) | a late DELETED that wipes the pod that came after | `listwatch.rs` | A5 |
+//! | nothing old undoes anything newer ([`Locks::is_stale`]) | a late event that brings back an old N or a dead pod | `listwatch.rs`, `observe/` | A5 |
 //! | an end seen before its beginning was answered ([`Locks::has_ended`]) | a ghost that counts for ever | `observe/pods.rs` | A6 |
 //! | out of sight is not gone ([`Locks::may_live`]) | a pod that lost the watched label | `observe/pods.rs` | A7 |
 //! | whose name is it ([`Locks::is_ours`]) | a stranger's pod under one of our names | `act.rs` | A8 |
 //! | what came back is what was ordered ([`Locks::differs`]) | pods without end behind a webhook that changes them | `act.rs` | A9 |
 //! | a delete hits one incarnation ([`Locks::precondition`]) | a late delete that hits the pod's successor | `act.rs` | A10 |
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 
 use super::{names, observe::Pod, pod};
-use crate::controllers::{listwatch, meta::Uid};
+use crate::controllers::{ObjectKey, listwatch, meta::Uid};
 
 /// How long after its sending a request may still take effect: the API server's own limit.
 pub const QUARANTINE: SignedDuration = SignedDuration::from_secs(60);
@@ -39,9 +39,9 @@ pub struct Locks {
     /// How long a create of unknown fate counts as live, and how long a name rests after its pod's end.
     pub quarantine: SignedDuration,
     /// Whether the set may have changed hands unseen: it is older than the term and was not read in it.
-    pub is_unread: fn(elders: &BTreeSet<Uid>, set: &Uid) -> bool,
-    /// Whether an event of this resourceVersion repeats what the stream has passed already.
-    pub is_replay: fn(version: u64, high_water: u64) -> bool,
+    pub is_unread: fn(elders: &BTreeMap<Uid, ObjectKey>, set: &Uid) -> bool,
+    /// Whether a state of this resourceVersion is older than the one that is known: it changes nothing.
+    pub is_stale: fn(version: u64, known: u64) -> bool,
     /// Whether a pod that was answered with this resourceVersion, and is not in the cache, has come and gone already.
     pub has_ended: fn(version: u64, high_water: u64) -> bool,
     /// Whether a pod that the watch no longer shows may be alive: its deletion was neither seen nor ours.
@@ -59,8 +59,8 @@ impl Default for Locks {
         Locks {
             name: names::pod_name,
             quarantine: QUARANTINE,
-            is_unread: |elders, set| elders.contains(set),
-            is_replay: listwatch::is_replay,
+            is_unread: |elders, set| elders.contains_key(set),
+            is_stale: listwatch::is_stale,
             has_ended: |version, high_water| version <= high_water,
             may_live: |pod| !pod.is_terminating,
             is_ours: |pod, set| pod.owner.as_ref() == Some(set),

@@ -49,7 +49,7 @@ use crate::{
 };
 use locks::Locks;
 use memory::Memory;
-use observe::{Observed, Pod, PodWire, Set, SetWire, View};
+use observe::{Caches, Effects, Observed, Pod, PodWire, Set, SetWire, View};
 use plan::{NamesIn, Plan, soonest};
 use takeover::TakeOver;
 
@@ -83,6 +83,34 @@ pub struct Context {
     instance: String,
     observed: Observed,
     queue: Queue,
+}
+
+impl Context {
+    /// Takes in a consistent list of the sets of `scope` that no watch brought.
+    fn sets_listed(&self, scope: &Scope, sets: Vec<Set>, version: u64) {
+        let mut effects = Effects::default();
+        let mut caches = self.observed.lock();
+        caches.sets.snapshot(scope, sets, version, &mut effects);
+        self.settle(&mut caches, effects);
+    }
+
+    /// Takes in what a request for the set of this name and UID was answered with; `None`: it is gone.
+    fn set_answered(&self, set: &Set, found: Option<Set>) {
+        let mut effects = Effects::default();
+        let mut caches = self.observed.lock();
+        match found.filter(|found| found.uid == set.uid) {
+            Some(found) => caches.sets.upsert(found, &mut effects),
+            None => caches.sets.remove(&set.key, &set.uid, &mut effects),
+        }
+        self.settle(&mut caches, effects);
+    }
+
+    fn settle(&self, caches: &mut Caches, effects: Effects) {
+        caches.settle(&effects, self.env.now());
+        for key in effects.wake {
+            self.queue.add(key, "spec");
+        }
+    }
 }
 
 /// The controller.
@@ -296,7 +324,7 @@ fn set_source(scope: &Scope, locks: &Locks) -> Source {
         path,
         labels: None,
         metadata_only: false,
-        is_replay: locks.is_replay,
+        is_stale: locks.is_stale,
     }
 }
 
@@ -309,7 +337,7 @@ fn pod_source(scope: &Scope, locks: &Locks) -> Source {
         path,
         labels,
         metadata_only: false,
-        is_replay: locks.is_replay,
+        is_stale: locks.is_stale,
     }
 }
 

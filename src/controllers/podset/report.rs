@@ -12,14 +12,17 @@ use super::{
     act::Done,
     events::{self, Event},
     memory::{Memory, RefusalKind},
-    observe::{Effects, Set, SetWire, View},
+    observe::{Set, SetWire, View},
     plan::Plan,
     status,
 };
 use crate::{
     api::{PodSet, PodSetStatus, condition},
     client::Answer,
-    controllers::requests,
+    controllers::{
+        requests,
+        statuses::{self, Applied},
+    },
 };
 
 /// The least time between two writes of one status, but for the news that something was brought to its end.
@@ -48,7 +51,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     }
     if done.has_failed {
         memory.back_off(now, view.set.generation, |wait| context.env.jittered(wait, 0.1));
-    } else {
+    } else if done.has_tried {
         memory.backoff = None;
     }
     if let Some(refusal) = done.refusal {
@@ -93,12 +96,8 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Me
         tell(context, set, &events).await;
         return Some(when);
     }
-    if is_at_its_end(&new) {
-        memory.has_news = false;
-    }
-    memory.status_written = Some(now);
-    let (is_written, ()) = futures::join!(write_status(context, set, &new), tell(context, set, &events));
-    (!is_written).then(|| now + STATUS_EVERY)
+    let (again, ()) = futures::join!(write_status(context, set, &new, memory), tell(context, set, &events));
+    again
 }
 
 /// The events that are due now; they are not due again.
@@ -138,49 +137,36 @@ fn may_write(memory: &Memory, now: Timestamp, is_at_its_end: bool) -> Result<(),
     }
 }
 
-/// Applies a status. Returns false if it must be tried again.
-async fn write_status(context: &Context, set: &Set, new: &PodSetStatus) -> bool {
-    let request = serde_json::to_value(new)
-        .map_err(|error| error.to_string())
-        .and_then(|new| requests::apply_status::<PodSet>(&set.key, &set.uid, &new).map_err(|error| error.to_string()));
-    let answer = match request {
-        Ok(request) => context.clients.write.send(request).await,
-        Err(error) => Answer::Unknown(error),
-    };
-    match answer {
-        Answer::Done(body) => {
-            if let Ok(wire) = serde_json::from_slice::<SetWire>(&body) {
-                let mut effects = Effects::default();
-                let mut caches = context.observed.lock();
-                caches.sets.upsert(wire.into(), &mut effects);
-                caches.settle(&effects, context.env.now());
-                for key in effects.wake {
-                    context.queue.add(key, "spec");
-                }
-            }
-            true
+/// Applies a status. Returns when to try again, if it must be.
+async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, memory: &mut Memory) -> Option<Timestamp> {
+    let now = context.env.now();
+    let applied = statuses::apply::<PodSet, SetWire>(&context.clients, &set.key, &set.uid, set.version, new).await;
+    match applied {
+        Applied::Written(stored) => {
+            memory.status_written = Some(now);
+            memory.has_news &= !is_at_its_end(new);
+            context.set_answered(set, Some((*stored).into()));
+            None
         }
-        // The set is gone, or another one has its name: its watch says so too.
-        Answer::Refused(refused) if matches!(refused.code, 404 | 409) => true,
-        Answer::Refused(refused) => {
-            warn!(set = %set.key, error = refused.message, "the status cannot be written");
-            false
+        Applied::Outdated(found) => {
+            context.set_answered(set, found.map(|found| (*found).into()));
+            Some(now + statuses::OUTDATED_RETRY)
         }
-        Answer::Unknown(error) => {
-            warn!(set = %set.key, error, "the status may not have been written");
-            false
+        Applied::Failed(error) => {
+            warn!(set = %set.key, error, "the status may not have been written, trying again");
+            memory.status_written = Some(now);
+            Some(now + STATUS_EVERY)
         }
-        Answer::NotSent => true,
+        Applied::NotSent => None,
     }
 }
 
 /// Creates events. One that is lost is lost: an event must never hold up the pods.
 async fn tell(context: &Context, set: &Set, events: &[Event]) {
-    for event in events {
-        // 52 random bits are all that a fraction of one holds, and enough.
-        let unique = (context.env.random.unit() * 2_f64.powi(52)) as u64;
-        let wall = context.env.clock.wall();
-        let manifest = events::manifest(event, set, wall, unique, &context.instance);
+    let wall = context.env.clock.wall();
+    let moment = wall.as_nanosecond();
+    for (event, moment) in events.iter().zip(moment..) {
+        let manifest = events::manifest(event, set, wall, moment, &context.instance);
         let Ok(request) = requests::create::<EventResource>(&set.key.namespace, &manifest) else {
             continue;
         };

@@ -1,11 +1,12 @@
 //! What a term of leadership begins with: whatever was learnt before it may be old.
 //!
-//! A standby's watch may have stood still while others led. So a term begins with one consistent list of the PodSets, and
-//! before the first write for a set that is on it, all pods of its namespace are listed once, also those that lost their
-//! label. A set that is not on the list is younger than the term and needs neither. It only reads.
+//! A standby's watch may have stood still while others led. So a term begins with one consistent list of the PodSets, the
+//! elders; and before the first write for one of them, the PodSets of its namespace and all pods in it are listed once,
+//! also those that lost their label. A set that is not among the elders is younger than the term, known by its own first
+//! event, and needs neither. It only reads.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -14,7 +15,7 @@ use std::{
 
 use super::{
     Context,
-    observe::{Effects, Pod, PodWire, Set, SetWire},
+    observe::{Pod, PodWire, Set, SetWire},
 };
 use crate::{
     client::ReadError,
@@ -37,11 +38,8 @@ pub struct TakeOver {
     waiting: AtomicUsize,
 }
 
-#[derive(Debug, Default)]
-struct Elders {
-    unread: BTreeSet<Uid>,
-    namespaces: BTreeMap<Uid, ObjectKey>,
-}
+/// The sets that are older than the term and were not read in it.
+type Elders = BTreeMap<Uid, ObjectKey>;
 
 impl TakeOver {
     /// Begins a term: every set that exists now needs a read before its first write.
@@ -53,16 +51,9 @@ impl TakeOver {
         let mut elders = Elders::default();
         for scope in &context.scopes {
             let source = super::set_source(scope, &context.locks);
-            let (sets, version) =
-                listwatch::list(&context.clients.read, &source, |set: SetWire| Some(Set::from(set))).await?;
-            for set in &sets {
-                elders.unread.insert(set.uid.clone());
-                elders.namespaces.insert(set.uid.clone(), set.key.clone());
-            }
-            let mut effects = Effects::default();
-            let mut caches = context.observed.lock();
-            caches.sets.snapshot(scope, sets, version, &mut effects);
-            caches.settle(&effects, context.env.now());
+            let identity = |set: SetWire| Some((Uid::from(set.metadata.uid.as_str()), set.metadata.key()));
+            let (sets, _) = listwatch::list(&context.clients.read, &source, identity).await?;
+            elders.extend(sets);
         }
         *self.lock() = elders;
         Ok(())
@@ -70,7 +61,7 @@ impl TakeOver {
 
     /// Whether the set must be read before anything is written for it.
     pub fn is_unread(&self, context: &Context, set: &Set) -> bool {
-        (context.locks.is_unread)(&self.lock().unread, &set.uid)
+        (context.locks.is_unread)(&self.lock(), &set.uid)
     }
 
     /// Reads all pods of the set's namespace, or, where many sets wait, of all.
@@ -99,23 +90,16 @@ impl TakeOver {
     }
 
     async fn read_scope(&self, context: &Context, scope: &Scope) -> Result<(), ReadError> {
-        let source = Source {
-            labels: None,
-            ..super::pod_source(scope, &context.locks)
-        };
+        let client = &context.clients.read;
+        let source = super::set_source(scope, &context.locks);
+        let (sets, version) = listwatch::list(client, &source, |set: SetWire| Some(Set::from(set))).await?;
+        context.sets_listed(scope, sets, version);
+
+        let source = Source { labels: None, ..super::pod_source(scope, &context.locks) };
         let ours = |pod: PodWire| Some(Pod::from(pod)).filter(|pod| pod.owner.is_some() || pod.is_labelled);
-        let (pods, version) = listwatch::list(&context.clients.read, &source, ours).await?;
-        context
-            .observed
-            .lock()
-            .pods
-            .verify(scope, pods, version, context.env.now());
-        let mut elders = self.lock();
-        let Elders { unread, namespaces } = &mut *elders;
-        unread.retain(|uid| {
-            let key = namespaces.get(uid);
-            key.is_some_and(|key| scope.as_ref().is_some_and(|namespace| *namespace != key.namespace))
-        });
+        let (pods, version) = listwatch::list(client, &source, ours).await?;
+        context.observed.lock().pods.verify(scope, pods, version, context.env.now());
+        self.lock().retain(|_, key| scope.as_ref().is_some_and(|namespace| *namespace != key.namespace));
         Ok(())
     }
 

@@ -55,7 +55,7 @@ impl Observed {
     pub fn new(locks: Locks) -> Self {
         Observed {
             caches: Mutex::new(Caches {
-                sets: Sets::default(),
+                sets: Sets::new(locks),
                 pods: Pods::new(locks),
             }),
         }

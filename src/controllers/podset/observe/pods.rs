@@ -113,7 +113,7 @@ impl Pods {
         let pod = Arc::new(pod);
         let owner = pod.owner.clone();
         if let Some(seen) = self.by_uid.get_mut(&pod.uid) {
-            if pod.version < seen.pod.version {
+            if (self.locks.is_stale)(pod.version, seen.pod.version) {
                 return None;
             }
             let former = seen.pod.clone();
@@ -131,7 +131,7 @@ impl Pods {
         }
         if let Some(former) = self.by_name.get(&pod.key).and_then(|uid| self.by_uid.get(uid)) {
             // One name, one pod at a time: the one of the higher version came later.
-            if former.pod.version > pod.version {
+            if (self.locks.is_stale)(pod.version, former.pod.version) {
                 return None;
             }
             let former = former.pod.uid.clone();

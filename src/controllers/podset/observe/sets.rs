@@ -10,11 +10,13 @@ use crate::controllers::{
     ObjectKey,
     listwatch::{Change, Scope},
     meta::Uid,
+    podset::locks::Locks,
 };
 
 /// The PodSets of the watched namespaces.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sets {
+    locks: Locks,
     by_key: HashMap<ObjectKey, Arc<Set>>,
     by_uid: HashMap<Uid, ObjectKey>,
 }
@@ -29,6 +31,11 @@ pub struct Effects {
 }
 
 impl Sets {
+    /// An empty cache.
+    pub fn new(locks: Locks) -> Self {
+        Sets { locks, by_key: HashMap::new(), by_uid: HashMap::new() }
+    }
+
     /// Takes in what the watch of `scope` says.
     pub fn apply(&mut self, scope: &Scope, change: Change<Set>) -> Effects {
         let mut effects = Effects::default();
@@ -62,7 +69,7 @@ impl Sets {
     /// Takes in a state of a set, unless a newer one is known: from the watch, from a read, or from the answer to a write.
     pub fn upsert(&mut self, set: Set, effects: &mut Effects) {
         let former = self.by_key.get(&set.key);
-        if former.is_some_and(|former| former.version > set.version) {
+        if former.is_some_and(|former| (self.locks.is_stale)(set.version, former.version)) {
             return;
         }
         if former.is_none_or(|former| former.calls_for_action(&set)) {

@@ -1,0 +1,72 @@
+//! Writes the status of a custom resource, and says what the answer proves. The only writes of statuses.
+
+use jiff::SignedDuration;
+use kube::Resource;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{ObjectKey, meta::Uid, requests};
+use crate::client::{Answer, Clients, in_full, read_one};
+
+/// How long to wait before a status is applied again to an object that was not as it was thought to be.
+pub const OUTDATED_RETRY: SignedDuration = SignedDuration::from_secs(1);
+
+/// What became of a status.
+#[derive(Debug)]
+pub enum Applied<W> {
+    /// It is stored; the object that carries it.
+    Written(Box<W>),
+    /// The object is no longer as it was thought to be: this is how it is; `None`: it is gone.
+    Outdated(Option<Box<W>>),
+    /// It was refused, or nobody can say; why.
+    Failed(String),
+    /// This process does not lead.
+    NotSent,
+}
+
+/// Applies the status of the object of this name and UID, if its resourceVersion is still `version`.
+pub async fn apply<K, W>(
+    clients: &Clients,
+    key: &ObjectKey,
+    uid: &Uid,
+    version: u64,
+    status: &impl Serialize,
+) -> Applied<W>
+where
+    K: Resource<DynamicType = ()>,
+    W: DeserializeOwned,
+{
+    let request = serde_json::to_value(status)
+        .map_err(|error| error.to_string())
+        .and_then(|status| {
+            requests::apply_status::<K>(key, uid, version, &status).map_err(|error| error.to_string())
+        });
+    let answer = match request {
+        Ok(request) => clients.write.send(request).await,
+        Err(error) => Answer::Unknown(error),
+    };
+    match answer {
+        Answer::Done(body) => match serde_json::from_slice(&body) {
+            Ok(object) => Applied::Written(object),
+            Err(error) => Applied::Failed(error.to_string()),
+        },
+        Answer::Refused(status) if matches!(status.code, 404 | 409) => read_again::<K, W>(clients, key).await,
+        Answer::Refused(status) => Applied::Failed(status.message.clone()),
+        Answer::Unknown(error) => Applied::Failed(error),
+        Answer::NotSent => Applied::NotSent,
+    }
+}
+
+async fn read_again<K, W>(clients: &Clients, key: &ObjectKey) -> Applied<W>
+where
+    K: Resource<DynamicType = ()>,
+    W: DeserializeOwned,
+{
+    let request = match requests::get::<K>(key) {
+        Ok(request) => request,
+        Err(error) => return Applied::Failed(error.to_string()),
+    };
+    match read_one::<W>(&clients.read, request).await {
+        Ok(found) => Applied::Outdated(found.map(Box::new)),
+        Err(error) => Applied::Failed(in_full(&error)),
+    }
+}

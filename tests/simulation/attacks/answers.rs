@@ -1,0 +1,143 @@
+//! A9, and what else the API server may say to a create: webhooks that change pods, refusals, quotas, namespaces that go.
+
+use podset_operator::controllers::podset::locks::Locks;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::apiserver::{PODS, Requests, Status};
+
+/// A9: a webhook takes the owner reference off every pod of the set.
+async fn a9(locks: Locks) -> (ApiServer, usize) {
+    let server = ApiServer::new(1);
+    server.set_webhook(|pod| {
+        pod["metadata"]["ownerReferences"] = json!([]);
+        Ok(())
+    });
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, locks);
+    let mut most = 0;
+    for _ in 0..50 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        most = most.max(server.all(&PODS, NS).len());
+    }
+    server.lift_webhook();
+    if most < 10 {
+        ready(&server, "web", 3).await;
+        at_rest(&server, "web", 3).await;
+        operator.end().await;
+    } else {
+        operator.kill();
+    }
+    server.check();
+    (server, most)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a9_pods_that_come_back_changed_are_deleted() {
+    let (server, most) = a9(Locks::default()).await;
+    assert_eq!(most, 1);
+    assert_eq!(server.all(&PODS, NS).len(), 3);
+    assert_eq!(server.events(NS, "FailedCreate").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a9_succeeds_if_what_comes_back_is_not_looked_at() {
+    assert!(a9(Locks { differs: |_, _, _| None, ..Locks::default() }).await.1 > 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_takes_the_label_away_makes_no_pods_without_end() {
+    let server = ApiServer::new(1);
+    server.set_webhook(|pod| {
+        pod["metadata"]["labels"] = json!({});
+        Ok(())
+    });
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, Locks::default());
+    sleep(60).await;
+    assert!(server.effects(&Requests::creates("pods")) < 10);
+    server.lift_webhook();
+    ready(&server, "web", 3).await;
+    at_rest(&server, "web", 3).await;
+    server.check();
+    operator.end().await;
+}
+
+fn condition(server: &ApiServer, kind: &str) -> (Value, Value) {
+    let set = server.podset(NS, "web");
+    let held = set["status"]["conditions"].as_array().into_iter().flatten().find(|held| held["type"] == kind);
+    held.map(|held| (held["status"].clone(), held["reason"].clone())).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_is_waited_for() {
+    let server = ApiServer::new(1);
+    server.set_quota(NS, "two", 2);
+    server.create_podset(NS, "web", 5);
+    let operator = leader(&server, Locks::default());
+    sleep(60).await;
+    assert_eq!(server.live_pods(NS, "web").len(), 2);
+    assert_eq!(condition(&server, "Ready"), (json!("False"), json!("PodsNotReady")));
+    assert_eq!(condition(&server, "Reconciling"), (json!("True"), json!("Retrying")));
+    assert_eq!(condition(&server, "ReplicaFailure"), (json!("True"), json!("FailedCreate")));
+    assert_eq!(server.events(NS, "FailedCreate").len(), 1);
+    assert_eq!(server.events(NS, "ScaledUp").len(), 1);
+    let refused = server.count(&Requests::creates("pods")) - 2;
+    assert!((5..=8).contains(&refused), "1 s, 2 s, 4 s, … 30 s: {refused}");
+
+    let patches = server.count(&Requests::status_patches("podsets"));
+    sleep(120).await;
+    assert_eq!(server.count(&Requests::status_patches("podsets")), patches, "nothing new, nothing written");
+    server.lift_quota(NS);
+    ready(&server, "web", 5).await;
+    at_rest(&server, "web", 5).await;
+    assert_eq!(condition(&server, "ReplicaFailure"), Default::default());
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_can_never_work_is_told_and_its_correction_tried_at_once() {
+    let server = ApiServer::new(1);
+    let spec = json!({ "replicas": 2, "template": { "spec": { "containers": [] } } });
+    server.create(&crate::apiserver::PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
+    let operator = leader(&server, Locks::default());
+    sleep(60).await;
+    assert_eq!(condition(&server, "Stalled"), (json!("True"), json!("InvalidTemplate")));
+    let cure = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "c", "image": "i" }] } } } });
+    server.patch(&crate::apiserver::PODSETS, NS, "web", cure);
+    assert!(becomes_ready(&server, "web", 2, 3).await);
+    at_rest(&server, "web", 2).await;
+    assert_eq!(condition(&server, "Stalled"), Default::default());
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_goes_is_left_in_peace() {
+    let server = ApiServer::new(1);
+    going_slowly(&server, 600);
+    server.create_podset("doomed", "web", 3);
+    let operator = leader(&server, Locks::default());
+    server.wait_until(|s| s.ready_pods("doomed", "web").len() == 3, seconds(60)).await;
+    sleep(10).await;
+    server.delete_namespace("doomed");
+    let creates = server.count(&Requests::creates("pods"));
+    sleep(300).await;
+    assert!(server.count(&Requests::creates("pods")) <= creates + 1, "nothing is tried again");
+    assert_eq!(server.events("doomed", "FailedCreate").len(), 0);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_comes_and_goes_costs_no_pod() {
+    let server = ApiServer::new(1);
+    server.set_webhook(|_| Err(Status::of_code(403)));
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, Locks::default());
+    sleep(20).await;
+    assert_eq!(server.all(&PODS, NS).len(), 0);
+    server.lift_webhook();
+    ready(&server, "web", 3).await;
+    at_rest(&server, "web", 3).await;
+    operator.end().await;
+}

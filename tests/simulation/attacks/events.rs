@@ -1,0 +1,93 @@
+//! A5, A6: events that come late, again, or before the answer to the write that caused them.
+
+use podset_operator::controllers::podset::locks::Locks;
+use serde_json::json;
+
+use super::*;
+use crate::apiserver::{Fault, PODSETS, Requests};
+
+/// A5: the watch of the sets lags; the answer to a status patch brings the new N before it; then the old N comes late.
+async fn a5(locks: Locks) -> ApiServer {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, locks);
+    ready(&server, "web", 3).await;
+    sleep(10).await;
+    server.watches().on("podsets").delay(seconds(10));
+    server.patch(&PODSETS, NS, "web", json!({ "metadata": { "labels": { "seen": "late" } } }));
+    sleep(1).await;
+    server.scale(NS, "web", 1);
+    server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(60).await;
+    operator.kill();
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn a5_an_old_n_never_comes_back() {
+    let server = a5(Locks::default()).await;
+    server.check();
+    assert_eq!(server.ready_pods(NS, "web").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a5_succeeds_if_what_is_old_is_believed() {
+    assert!(is_broken(&a5(Locks { is_stale: |_, _| false, ..Locks::default() }).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a5_whatever_becomes_of_the_watches_the_bound_holds() {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 5);
+    let operator = leader(&server, Locks::default());
+    ready(&server, "web", 5).await;
+    for round in 0..12 {
+        let watches = server.watches().of("a");
+        match round % 6 {
+            0 => watches.hold(),
+            1 => watches.delay(seconds(3)),
+            2 => watches.replay(10),
+            3 => watches.gone(),
+            4 => watches.cut(),
+            _ => watches.end(),
+        }
+        server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+        server.scale(NS, "web", 2 + round % 5);
+        sleep(3).await;
+        watches.replay(20);
+        watches.release();
+    }
+    server.heal();
+    server.scale(NS, "web", 5);
+    ready(&server, "web", 5).await;
+    at_rest(&server, "web", 5).await;
+    server.check();
+    operator.end().await;
+}
+
+/// A6: a pod is made and killed before its create is answered.
+async fn a6(locks: Locks) -> bool {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 1);
+    let answer = server.fault(Requests::creates("pods").first(1), Fault::HoldAnswer);
+    let operator = leader(&server, locks);
+    answer.met(1).await;
+    server.wait_until(|s| s.live_pods(NS, "web").len() == 1, seconds(5)).await;
+    server.kill_pod(NS, &only_pod(&server, "web"));
+    sleep(2).await;
+    answer.release();
+    let is_ready = becomes_ready(&server, "web", 1, 20).await;
+    operator.kill();
+    server.check();
+    is_ready
+}
+
+#[tokio::test(start_paused = true)]
+async fn a6_a_pod_that_ended_before_its_answer_is_no_ghost() {
+    assert!(a6(Locks::default()).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a6_succeeds_if_every_answer_is_believed() {
+    assert!(!a6(Locks { has_ended: |_, _| false, ..Locks::default() }).await);
+}

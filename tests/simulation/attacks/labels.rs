@@ -1,0 +1,85 @@
+//! A7: the label by which pods are watched is taken away.
+
+use podset_operator::controllers::podset::locks::Locks;
+
+use super::*;
+use crate::apiserver::object;
+
+const LABEL: &str = "app.kubernetes.io/managed-by";
+
+/// A7: the label is taken away while the operator watches, and then the set is scaled down.
+async fn a7_watched(locks: Locks) -> ApiServer {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, locks);
+    ready(&server, "web", 3).await;
+    for pod in &server.live_pods(NS, "web")[..2] {
+        server.strip_label(NS, pod, LABEL);
+    }
+    sleep(5).await;
+    server.scale(NS, "web", 1);
+    sleep(60).await;
+    operator.kill();
+    server
+}
+
+/// A7: the label is taken away while nobody watches, and another leads.
+async fn a7_unwatched(locks: Locks) -> ApiServer {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, Locks::default());
+    ready(&server, "web", 3).await;
+    for pod in server.live_pods(NS, "web") {
+        server.kill_pod(NS, &pod);
+    }
+    ready(&server, "web", 3).await;
+    operator.kill();
+    server.strip_label(NS, &server.live_pods(NS, "web")[0], LABEL);
+    let operator = Operator::leader(&server, "b", locks);
+    sleep(60).await;
+    operator.kill();
+    server
+}
+
+fn are_labelled(server: &ApiServer) -> bool {
+    server.live_pods(NS, "web").iter().all(|name| server.pod(NS, name)["metadata"]["labels"][LABEL] == "podset-operator")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
+    let server = a7_watched(Locks::default()).await;
+    server.check();
+    assert_eq!(server.ready_pods(NS, "web").len(), 1);
+    assert!(are_labelled(&server));
+
+    let server = a7_unwatched(Locks::default()).await;
+    server.check();
+    assert_eq!(server.ready_pods(NS, "web").len(), 3);
+    assert!(are_labelled(&server));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a7_succeeds_if_out_of_sight_is_gone() {
+    assert!(is_broken(&a7_watched(Locks { may_live: |_| false, ..Locks::default() }).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a7_succeeds_if_nothing_is_read_at_take_over() {
+    assert!(is_broken(&a7_unwatched(Locks { is_unread: |_, _| false, ..Locks::default() }).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_owner_reference_is_taken_away_is_nobodys() {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 2);
+    let operator = leader(&server, Locks::default());
+    ready(&server, "web", 2).await;
+    let freed = server.live_pods(NS, "web")[0].clone();
+    server.strip_owner(NS, &freed);
+    ready(&server, "web", 2).await;
+    server.delete_podset(NS, "web");
+    sleep(60).await;
+    assert!(object::is_live(&server.pod(NS, &freed)));
+    assert_eq!(server.all(&crate::apiserver::PODS, NS).len(), 1);
+    operator.end().await;
+}

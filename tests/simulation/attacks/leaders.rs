@@ -1,0 +1,138 @@
+//! A2, A3, A4: two instances, of which one leads and then the other.
+
+use jiff::SignedDuration;
+use podset_operator::{controllers::podset::locks::Locks, leader::Leadership};
+
+use super::*;
+use crate::apiserver::{Fault, Requests};
+
+/// A2: the old leader creates the next name because the former pod is still going; the new one sees it gone and takes its
+/// name.
+async fn a2(locks: Locks) -> ApiServer {
+    let server = server_that_executes_late();
+    going_slowly(&server, 3);
+    server.create_podset(NS, "web", 1);
+    let mut a = Operator::leader(&server, "a", locks);
+    let mut b = Operator::standby(&server, "b", locks);
+    ready(&server, "web", 1).await;
+    let late = server.fault(Requests::creates("pods").from("a"), Fault::ExecuteLate(seconds(10)));
+    server.delete_pod(NS, &only_pod(&server, "web"));
+    late.met(1).await;
+    a.resign();
+    sleep(5).await;
+    b.lead();
+    sleep(40).await;
+    a.kill();
+    b.kill();
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn a2_the_new_leader_chooses_the_same_name() {
+    let server = a2(Locks::default()).await;
+    server.check();
+    assert_eq!(server.ready_pods(NS, "web").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a2_succeeds_if_names_do_not_rest() {
+    assert!(is_broken(&a2(Locks { quarantine: SignedDuration::ZERO, ..Locks::default() }).await));
+}
+
+/// A3: a request is executed after its sender lost the lease, and the new leader knows nothing of why it was sent.
+async fn a3(writes: Option<Leadership>) -> ApiServer {
+    let server = ApiServer::new(1);
+    going_slowly(&server, 1);
+    server.create_podset(NS, "web", 1);
+    let mut a = match writes {
+        None => Operator::standby(&server, "a", Locks::default()),
+        Some(writes) => Operator::with_writes(&server, "a", Locks::default(), writes),
+    };
+    a.lead();
+    ready(&server, "web", 1).await;
+    a.lead_for(seconds(5));
+    let slow = server.fault(Requests::creates("pods").from("a"), Fault::Delay(seconds(8)));
+    server.delete_pod(NS, &only_pod(&server, "web"));
+    slow.met(1).await;
+    sleep(2).await;
+    let mut b = Operator::standby(&server, "b", Locks::default());
+    sleep(4).await;
+    b.lead();
+    sleep(30).await;
+    a.kill();
+    b.kill();
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn a3_a_write_ends_before_its_senders_term() {
+    let server = a3(None).await;
+    server.check();
+    assert_eq!(server.ready_pods(NS, "web").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a3_succeeds_if_writes_are_not_bounded_by_the_term() {
+    assert!(is_broken(&a3(Some(Leadership::always())).await));
+}
+
+/// A4: the watches of a standby stand still while others lead; then it leads.
+async fn a4(locks: Locks) -> ApiServer {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 3);
+    let mut a = Operator::leader(&server, "a", locks);
+    let mut b = Operator::standby(&server, "b", locks);
+    sleep(1).await;
+    ready(&server, "web", 3).await;
+    let watches = server.watches().of("b");
+    watches.clone().on("pods").stall();
+    watches.clone().on("podsets").stall();
+    // Not the first names any more.
+    for pod in server.live_pods(NS, "web") {
+        server.kill_pod(NS, &pod);
+    }
+    ready(&server, "web", 3).await;
+    server.scale(NS, "web", 1);
+    ready(&server, "web", 1).await;
+    at_rest(&server, "web", 1).await;
+    a.resign();
+    watches.on("pods").release();
+    b.lead();
+    // It gives up its silent watches: of the pods it hears again, of the sets it does not.
+    sleep(400).await;
+    a.kill();
+    b.kill();
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn a4_a_new_leader_reads_before_it_writes() {
+    let server = a4(Locks::default()).await;
+    server.check();
+    assert_eq!(server.ready_pods(NS, "web").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a4_succeeds_if_nothing_is_read_at_take_over() {
+    assert!(is_broken(&a4(Locks { is_unread: |_, _| false, ..Locks::default() }).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_in_the_middle_of_a_scale_up_converges() {
+    let server = ApiServer::new(1);
+    server.settings(|settings| {
+        settings.max_replicas = 300;
+        settings.request_latency = std::time::Duration::from_millis(50);
+    });
+    server.create_podset(NS, "web", 300);
+    let mut a = Operator::leader(&server, "a", Locks::default());
+    let mut b = Operator::standby(&server, "b", Locks::default());
+    server.wait_until(|s| s.live_pods(NS, "web").len() > 20, seconds(60)).await;
+    a.resign();
+    b.lead();
+    ready(&server, "web", 300).await;
+    at_rest(&server, "web", 300).await;
+    server.check();
+    b.end().await;
+    a.end().await;
+}

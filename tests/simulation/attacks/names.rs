@@ -1,0 +1,172 @@
+//! A1, A8, A10: same intent, same name; unknown counts as live; whose name is it; which incarnation is meant.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use jiff::SignedDuration;
+use podset_operator::controllers::podset::{locks::Locks, names::pod_name};
+use serde_json::json;
+
+use super::*;
+use crate::apiserver::{Fault, Requests, object};
+
+/// A1: a create is not answered, is repeated, its pod is deleted by a user and replaced; then the first create lands.
+async fn a1(locks: Locks) -> ApiServer {
+    let server = server_that_executes_late();
+    going_slowly(&server, 10);
+    let rule = server.fault(Requests::creates("pods").first(1), Fault::ExecuteLate(seconds(40)));
+    server.create_podset(NS, "web", 1);
+    let operator = leader(&server, locks);
+    rule.met(1).await;
+    if becomes_ready(&server, "web", 1, 5).await {
+        let pod = only_pod(&server, "web");
+        server.delete_pod(NS, &pod);
+    }
+    sleep(60).await;
+    operator.kill();
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn a1_a_late_create_makes_no_second_pod() {
+    a1(Locks::default()).await.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a1_succeeds_if_an_unknown_fate_is_forgotten() {
+    let locks = Locks { quarantine: SignedDuration::ZERO, ..Locks::default() };
+    assert!(is_broken(&a1(locks).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a1_succeeds_if_names_are_drawn_anew() {
+    static DRAWN: AtomicU32 = AtomicU32::new(0);
+    let name = |set: &str, uid: &str, _: u32| pod_name(set, uid, DRAWN.fetch_add(1, Ordering::Relaxed));
+    assert!(is_broken(&a1(Locks { name, quarantine: SignedDuration::ZERO, ..Locks::default() }).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a1_converges_whenever_the_answer_is_lost() {
+    for fault in [
+        Fault::ExecuteThenError(500),
+        Fault::ExecuteThenError(503),
+        Fault::ExecuteThenError(429),
+        Fault::ExecuteThenError(409),
+        Fault::ExecuteThenCut,
+        Fault::ExecuteThenGarble,
+        Fault::CutBefore,
+        Fault::ExecuteLate(seconds(20)),
+        Fault::ExecuteUnanswered(seconds(20)),
+        Fault::Delay(seconds(20)),
+    ] {
+        let server = server_that_executes_late();
+        server.fault(Requests::creates("pods").first(3), fault.clone());
+        server.fault(Requests::deletes("pods").first(3), fault);
+        server.create_podset(NS, "web", 4);
+        let operator = leader(&server, Locks::default());
+        ready(&server, "web", 4).await;
+        server.scale(NS, "web", 2);
+        ready(&server, "web", 2).await;
+        at_rest(&server, "web", 2).await;
+        server.check();
+        operator.end().await;
+    }
+}
+
+/// A8: the names that the set would take belong to a stranger's pod.
+async fn a8(locks: Locks) -> (ApiServer, bool) {
+    let server = ApiServer::new(1);
+    let uid = server.create_podset(NS, "web", 2);
+    let first = pod_name("web", &uid, 0);
+    server.create_pod(NS, &first, json!({ "app": "theirs" }));
+    let copy = pod_name("web", &uid, 2);
+    let labels = json!({ "app": "web", "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator" });
+    server.create_pod(NS, &copy, labels);
+    let strangers = [object::uid(&server.pod(NS, &first)).to_owned(), object::uid(&server.pod(NS, &copy)).to_owned()];
+
+    let operator = leader(&server, locks);
+    let is_ready = becomes_ready(&server, "web", 2, 20).await;
+    operator.kill();
+    let left = [object::uid(&server.pod(NS, &first)).to_owned(), object::uid(&server.pod(NS, &copy)).to_owned()];
+    assert_eq!(left, strangers, "the strangers' pods are as they were");
+    (server, is_ready)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a8_a_strangers_pod_is_stepped_over() {
+    let (server, is_ready) = a8(Locks::default()).await;
+    assert!(is_ready);
+    server.check();
+    assert_eq!(server.effects(&Requests::creates("pods")), 2);
+    assert_eq!(server.count(&Requests::all().verb(crate::apiserver::Verb::Get).of("podsets")), 1, "the set is read again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a8_succeeds_if_whoever_has_the_name_is_taken_for_ours() {
+    let (_, is_ready) = a8(Locks { is_ours: |_, _| true, ..Locks::default() }).await;
+    assert!(!is_ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a8_an_orphaned_set_that_is_made_anew_leaves_the_orphans_alone() {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, Locks::default());
+    ready(&server, "web", 3).await;
+    let orphans = server.live_pods(NS, "web");
+    server.orphan_podset(NS, "web");
+    server.wait_until(|s| s.podset(NS, "web").is_null(), seconds(60)).await;
+    server.create_podset(NS, "web", 2);
+    ready(&server, "web", 2).await;
+    at_rest(&server, "web", 2).await;
+    server.check();
+    assert!(orphans.iter().all(|name| object::is_live(&server.pod(NS, name))));
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a10_down_and_up_again_within_the_grace_period() {
+    let server = ApiServer::new(1);
+    going_slowly(&server, 30);
+    server.create_podset(NS, "web", 10);
+    let operator = leader(&server, Locks::default());
+    ready(&server, "web", 10).await;
+    for n in [5, 10, 5, 10, 1, 10] {
+        server.scale(NS, "web", n);
+        sleep(2).await;
+    }
+    ready(&server, "web", 10).await;
+    at_rest(&server, "web", 10).await;
+    server.check();
+    operator.end().await;
+}
+
+/// A10: a delete that comes late meets the successor of the pod that it was meant for.
+async fn a10(locks: Locks) -> bool {
+    let server = server_that_executes_late();
+    server.create_podset(NS, "web", 2);
+    // A short quarantine, so that the name is taken again before the late delete lands.
+    let operator = leader(&server, Locks { quarantine: SignedDuration::from_secs(5), ..locks });
+    ready(&server, "web", 2).await;
+    let rule = server.fault(Requests::deletes("pods").first(1), Fault::ExecuteLate(seconds(30)));
+    server.scale(NS, "web", 1);
+    rule.met(1).await;
+    ready(&server, "web", 1).await;
+    sleep(10).await;
+    server.scale(NS, "web", 2);
+    ready(&server, "web", 2).await;
+    let pods = server.live_pods(NS, "web");
+    sleep(30).await;
+    operator.kill();
+    server.check();
+    server.live_pods(NS, "web") == pods
+}
+
+#[tokio::test(start_paused = true)]
+async fn a10_a_late_delete_hits_nobody_else() {
+    assert!(a10(Locks::default()).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a10_succeeds_if_a_delete_names_no_incarnation() {
+    assert!(!a10(Locks { precondition: |_| None, ..Locks::default() }).await);
+}

@@ -1,0 +1,149 @@
+//! Instances of the operator on the API server of the simulation: the real controllers, with time, chance, clients,
+//! leadership and locks as a test hands them in.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use podset_operator::{
+    client::{Clients, Writer},
+    controllers::{
+        self, Controller,
+        mycustomresource::MyCustomResourceController,
+        podset::{Parts, PodSetController, locks::Locks},
+    },
+    env::{Clock, Env, Random},
+    leader::{Leadership, Office},
+};
+use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::apiserver::ApiServer;
+
+/// How many objects of a kind are reconciled at once.
+const AT_ONCE: usize = 64;
+
+/// An instance of the operator.
+pub struct Operator {
+    office: Office,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Operator {
+    /// An instance that does not lead; `name` is that of its client.
+    pub fn standby(server: &ApiServer, name: &str, locks: Locks) -> Self {
+        let (office, leadership) = Office::vacant();
+        Self::with(server, name, locks, leadership, office)
+    }
+
+    /// An instance that leads from the start and for ever.
+    pub fn leader(server: &ApiServer, name: &str, locks: Locks) -> Self {
+        let mut operator = Self::standby(server, name, locks);
+        operator.lead();
+        operator
+    }
+
+    /// An instance whose writes go by one leadership, and whose life by another: the lock of the write gate exchanged.
+    pub fn with_writes(server: &ApiServer, name: &str, locks: Locks, writes: Leadership) -> Self {
+        let (office, leadership) = Office::vacant();
+        Self::start(server, name, locks, (leadership, writes), office)
+    }
+
+    fn with(server: &ApiServer, name: &str, locks: Locks, leadership: Leadership, office: Office) -> Self {
+        Self::start(server, name, locks, (leadership.clone(), leadership), office)
+    }
+
+    fn start(
+        server: &ApiServer,
+        name: &str,
+        locks: Locks,
+        (leadership, writes): (Leadership, Leadership),
+        office: Office,
+    ) -> Self {
+        let env = Env { clock: Arc::new(VirtualClock::new(server)), random: Arc::new(NoJitter) };
+        let clients = Clients { read: server.client(name), write: Writer::new(server.client(name), writes) };
+        let parts = Parts {
+            env: env.clone(),
+            clients: clients.clone(),
+            locks,
+            scopes: vec![None],
+            default_image: "example.com/default".to_owned(),
+            instance: name.to_owned(),
+        };
+        let mut operator = Operator { office, stop: CancellationToken::new(), tasks: JoinSet::new() };
+        operator.run(PodSetController::new(parts), &env, &leadership);
+        operator.run(MyCustomResourceController::new(env.clone(), clients, vec![None]), &env, &leadership);
+        operator
+    }
+
+    fn run<C: Controller>(&mut self, controller: C, env: &Env, leadership: &Leadership) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(controllers::run(Arc::new(controller), env.clone(), leadership.clone(), AT_ONCE, stop));
+    }
+
+    /// Leads from now on.
+    pub fn lead(&mut self) {
+        self.office.lead_until(None);
+    }
+
+    /// Leads for so long.
+    pub fn lead_for(&mut self, term: Duration) {
+        self.office.lead_until(Some(Instant::now() + term));
+    }
+
+    /// Leads no longer.
+    pub fn resign(&mut self) {
+        self.office.resign();
+    }
+
+    /// Ends in the orderly way.
+    pub async fn end(mut self) {
+        self.stop.cancel();
+        while let Some(end) = self.tasks.join_next().await {
+            end.expect("no controller panics");
+        }
+    }
+
+    /// Ends as a process that is killed: nothing more is sent, nothing is remembered.
+    pub fn kill(mut self) {
+        self.tasks.abort_all();
+    }
+}
+
+/// The server's clock, as a process with a clock of its own has it.
+struct VirtualClock {
+    epoch: Timestamp,
+    origin: Instant,
+}
+
+impl VirtualClock {
+    fn new(server: &ApiServer) -> Self {
+        VirtualClock { epoch: server.with(|state| state.clock.now()), origin: Instant::now() }
+    }
+}
+
+impl fmt::Debug for VirtualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VirtualClock({})", self.now())
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        self.epoch + SignedDuration::try_from(self.origin.elapsed()).expect("a test is not that long")
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.now()
+    }
+}
+
+/// Waits are as long as they are said to be.
+#[derive(Debug)]
+struct NoJitter;
+
+impl Random for NoJitter {
+    fn unit(&self) -> f64 {
+        0.0
+    }
+}
