@@ -5,4 +5,5 @@
 mod apiserver;
 mod attacks;
 mod behaviour;
+mod life;
 mod operator;

@@ -1,0 +1,258 @@
+//! The ordinary life of sets and friends when nothing fails: what it costs, what is told, and the rest afterwards.
+
+use std::time::Duration;
+
+use podset_operator::controllers::podset::locks::Locks;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::{
+    apiserver::{ApiServer, MYCUSTOMRESOURCES, PODS, PODSETS, PodScript, Requests},
+    operator::Operator,
+};
+
+const NS: &str = "default";
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+async fn settled(server: &ApiServer, set: &str, n: usize) {
+    let is_told = |s: &ApiServer| {
+        let status = &s.podset(NS, set)["status"];
+        status["readyReplicas"] == n && status["availableReplicas"] == n && ready_reason(s, set) == "AllPodsReady"
+    };
+    server.wait_until(is_told, seconds(60)).await;
+}
+
+fn ready_reason(server: &ApiServer, set: &str) -> String {
+    condition(server, set, "Ready").map_or_else(String::new, |held| held["reason"].as_str().unwrap().to_owned())
+}
+
+fn condition(server: &ApiServer, set: &str, kind: &str) -> Option<Value> {
+    let set = server.podset(NS, set);
+    set["status"]["conditions"].as_array()?.iter().find(|held| held["type"] == kind).cloned()
+}
+
+async fn is_silent(server: &ApiServer, for_seconds: u64) {
+    let mark = server.mark();
+    sleep(seconds(for_seconds)).await;
+    let lines: Vec<_> = server.requests_since(mark).iter().map(|entry| entry.line()).collect();
+    assert_eq!(lines, Vec::<String>::new(), "at rest nothing is read or written");
+}
+
+/// Creates, deletes, status patches and events since the last count.
+struct Bill<'a> {
+    server: &'a ApiServer,
+    paid: [usize; 4],
+}
+
+impl<'a> Bill<'a> {
+    fn new(server: &'a ApiServer) -> Self {
+        Bill { server, paid: [0; 4] }
+    }
+
+    fn next(&mut self) -> [usize; 4] {
+        let kinds =
+            [Requests::creates("pods"), Requests::deletes("pods"), Requests::status_patches("podsets"), Requests::creates("events")];
+        let total = kinds.map(|kind| self.server.count(&kind));
+        let since = std::array::from_fn(|kind| total[kind] - self.paid[kind]);
+        self.paid = total;
+        since
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_costs_its_pods_two_patches_and_one_event() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    sleep(seconds(1)).await;
+    let mut bill = Bill::new(&server);
+    server.create_podset(NS, "web", 10);
+    settled(&server, "web", 10).await;
+    is_silent(&server, 60).await;
+    assert_eq!(bill.next(), [10, 0, 2, 1], "up to 10");
+    server.scale(NS, "web", 4);
+    settled(&server, "web", 4).await;
+    is_silent(&server, 60).await;
+    assert_eq!(bill.next(), [0, 6, 1, 1], "down to 4");
+    server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(seconds(2)).await;
+    settled(&server, "web", 4).await;
+    is_silent(&server, 600).await;
+    assert_eq!(bill.next(), [1, 0, 2, 1], "one is replaced");
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_become_ready_one_by_one_cost_a_patch_in_five_seconds() {
+    let server = ApiServer::new(1);
+    server.direct_pods(|pod| {
+        let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 40;
+        PodScript { ready_after: Some(seconds(place)), ..PodScript::default() }
+    });
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 10);
+    for second in 1..60_usize {
+        sleep(seconds(1)).await;
+        let patches = server.count(&Requests::status_patches("podsets"));
+        assert!(patches <= 2 + second / 5, "{patches} patches after {second} s");
+        let told = server.podset(NS, "web")["status"]["readyReplicas"].as_u64().unwrap_or(0);
+        let now = server.with(|state| state.clock.elapsed());
+        let is_quiet = server.changes_where(|change| *change.kind == PODS && change.at + seconds(6) > now).is_empty();
+        assert!(!is_quiet || told == server.ready_pods(NS, "web").len() as u64, "wrong for more than 5 s");
+    }
+    settled(&server, "web", 10).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
+    let server = ApiServer::new(1);
+    server.settings(|settings| settings.max_replicas = 5_000);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    sleep(seconds(1)).await;
+    let mut bill = Bill::new(&server);
+    server.create_podset(NS, "web", 1_000);
+    settled(&server, "web", 1_000).await;
+    is_silent(&server, 60).await;
+    let [creates, deletes, patches, events] = bill.next();
+    assert_eq!((creates, deletes), (1_000, 0));
+    assert!(patches <= 3 && events <= 2, "{patches} patches, {events} events");
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_writes_nothing_where_nothing_is_to_be_done() {
+    let server = ApiServer::new(1);
+    let first = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 3);
+    server.create_mycustomresource(NS, "one", "joe");
+    settled(&server, "web", 3).await;
+    first.end().await;
+    let second = Operator::leader(&server, "b", Locks::default());
+    sleep(seconds(30)).await;
+    assert_eq!(server.count(&Requests::mutating().from("b")), 0);
+    is_silent(&server, 1_500).await;
+    second.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_keep_finishing_are_replaced_later_each_time() {
+    let server = ApiServer::new(1);
+    server.pods_live(PodScript::fails_after(seconds(1)));
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 2);
+    sleep(seconds(300)).await;
+    let creates = server.count(&Requests::creates("pods"));
+    assert!((14..=22).contains(&creates), "two at a time after 0, 1, 2, 4, … s: {creates}");
+    assert_eq!(ready_reason(&server, "web"), "PodsFailing");
+    assert_eq!(condition(&server, "web", "Reconciling").unwrap()["reason"], "BackingOff");
+    assert_eq!(server.pods(NS, "web").len(), 3, "the newest three are kept");
+    let counts: Vec<_> =
+        server.pods(NS, "web").iter().map(|pod| pod["metadata"]["annotations"]["app.example.com/replacements"].clone()).collect();
+    assert!(counts.iter().all(|count| count.as_str().unwrap().parse::<u32>().unwrap() >= 5), "{counts:?}");
+    assert!(!server.events(NS, "PodsReplaced").is_empty());
+
+    // A new leader counts on; a spec that is the cure is tried at once.
+    operator.end().await;
+    let operator = Operator::leader(&server, "b", Locks::default());
+    sleep(seconds(5)).await;
+    assert_eq!(server.count(&Requests::creates("pods").from("b")), 0);
+    server.pods_live(PodScript::default());
+    server.patch(&PODSETS, NS, "web", json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } }));
+    sleep(seconds(2)).await;
+    assert_eq!(server.ready_pods(NS, "web").len(), 2);
+    settled(&server, "web", 2).await;
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_is_deleted_gets_no_new_pods() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 3);
+    settled(&server, "web", 3).await;
+    let creates = server.count(&Requests::creates("pods"));
+    server.delete_podset_in_foreground(NS, "web");
+    server.wait_until(|s| s.podset(NS, "web").is_null() && s.all(&PODS, NS).is_empty(), seconds(60)).await;
+    assert_eq!(server.count(&Requests::creates("pods")), creates);
+    is_silent(&server, 600).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_does_not_decode_stops_no_other() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    let odd = json!({ "metadata": { "name": "odd" }, "spec": { "replicas": 2, "template": { "metadata": "odd" } } });
+    server.create(&PODSETS, NS, odd);
+    server.create_podset(NS, "web", 2);
+    settled(&server, "web", 2).await;
+    assert_eq!(ready_reason(&server, "odd"), "InvalidTemplate");
+    assert_eq!(server.pods(NS, "odd").len(), 0);
+    is_silent(&server, 600).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_friend_is_told_of_at_once() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_mycustomresource(NS, "one", "joe");
+    let healthy = |s: &ApiServer| s.get(&MYCUSTOMRESOURCES, NS, "one")["status"]["Healthy"].clone();
+    server.wait_until(|s| healthy(s) == json!(false), seconds(5)).await;
+    server.create_pod("elsewhere", "joe", json!({}));
+    server.wait_until(|s| healthy(s) == json!(true), seconds(1)).await;
+    server.watches().of("a").replay(10);
+    server.watches().of("a").gone();
+    sleep(seconds(30)).await;
+    assert_eq!(healthy(&server), json!(true));
+    assert_eq!(server.count(&Requests::status_patches("mycustomresources")), 2);
+    server.kill_pod("elsewhere", "joe");
+    server.wait_until(|s| healthy(s) == json!(false), seconds(1)).await;
+    let status = &server.get(&MYCUSTOMRESOURCES, NS, "one")["status"];
+    assert_eq!(status["conditions"][0]["reason"], "FriendMissing");
+    is_silent(&server, 600).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_without_the_crds_is_waited_for() {
+    let server = ApiServer::new(1);
+    server.settings(|settings| {
+        settings.unserved.insert("podsets.app.example.com");
+    });
+    let operator = Operator::leader(&server, "a", Locks::default());
+    sleep(seconds(60)).await;
+    server.settings(|settings| settings.unserved.clear());
+    server.create_podset(NS, "web", 2);
+    settled(&server, "web", 2).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_not_written_to_a_set_that_was_made_anew() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 3);
+    settled(&server, "web", 3).await;
+    sleep(seconds(10)).await;
+    server.watches().on("podsets").hold();
+    server.orphan_podset(NS, "web");
+    server.wait_until(|s| s.podset(NS, "web").is_null(), seconds(60)).await;
+    server.pods_live(PodScript::never_ready());
+    server.create_podset(NS, "web", 1);
+    let orphan = server.all(&PODS, NS)[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    server.kill_pod(NS, &orphan);
+    sleep(seconds(20)).await;
+    assert!(server.podset(NS, "web")["status"]["readyReplicas"] != 3);
+    server.watches().on("podsets").release();
+    server.pods_live(PodScript::default());
+    settled(&server, "web", 1).await;
+    server.check();
+    operator.end().await;
+}
