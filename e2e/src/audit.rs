@@ -59,6 +59,13 @@ impl Request {
     }
 }
 
+impl std::fmt::Display for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let at = self.request_received_timestamp.0;
+        write!(f, "{at:.6} {} {} {} {}", self.code(), self.verb, self.uri, self.name())
+    }
+}
+
 /// Requests of operators in the order in which they were answered.
 pub struct Requests(pub Vec<Request>);
 
@@ -87,9 +94,7 @@ impl Requests {
     /// All that are no watches, as lines to show.
     pub fn but_watches(&self) -> Vec<String> {
         let others = self.0.iter().filter(|request| request.verb != "watch");
-        others
-            .map(|request| format!("{} {} {}", request.verb, request.uri, request.code()))
-            .collect()
+        others.map(Request::to_string).collect()
     }
 
     /// Those after the first `n`: what came since they were counted.
@@ -130,7 +135,7 @@ mod tests {
         .join("\n");
         let requests = Requests::parse(&log, "a");
         assert_eq!(requests.of("patch podsets/status").len(), 1);
-        assert_eq!(requests.but_watches(), ["patch /x 200"]);
+        assert_eq!(requests.but_watches(), ["2026-01-01T00:00:00.000000Z 200 patch /x "]);
         assert_eq!(Requests::parse(&log, "").len(), 3);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use futures::TryStreamExt;
@@ -30,6 +30,7 @@ pub struct Scene {
     folder: PathBuf,
     observer: Observer,
     logs: Mutex<Vec<PathBuf>>,
+    story: Mutex<String>,
 }
 
 impl Scene {
@@ -47,6 +48,7 @@ impl Scene {
             folder,
             observer,
             logs: Mutex::default(),
+            story: Mutex::default(),
         })
     }
 
@@ -91,6 +93,7 @@ impl Scene {
     pub fn operator_at(&self, kubeconfig: &Path, namespaces: &[&str]) -> Result<Operator> {
         let mut logs = self.logs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let log = self.folder.join(format!("operator-{}.log", logs.len() + 1));
+        self.tell("an operator starts");
         let operator = Operator::start(&self.binary, kubeconfig, namespaces, self.cluster.mark(), log.clone())?;
         logs.push(log);
         Ok(operator)
@@ -108,7 +111,17 @@ impl Scene {
 
     /// Waits so long at most.
     pub async fn within<T>(&self, limit: Duration, what: &str, look: impl FnMut(&View) -> Seen<T>) -> Result<T> {
-        self.observer.until(what, limit, look).await
+        let began = Instant::now();
+        let found = self.observer.until(what, limit, look).await?;
+        self.tell(&format!("{:.1} s until {what}", began.elapsed().as_secs_f32()));
+        Ok(found)
+    }
+
+    /// Adds a line to the scenario's story, which is printed when it fails; with the time, as the operator's log has it.
+    pub fn tell(&self, line: &str) {
+        let now = k8s_openapi::jiff::Timestamp::now();
+        let mut story = self.story.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        story.push_str(&format!("{now:.6} {line}\n"));
     }
 
     /// Looks once, now.
@@ -126,9 +139,9 @@ impl Scene {
         Requests::read(self.cluster.audit_log(), &self.namespace)
     }
 
-    /// The operators' logs, the events and the objects; whole in files, the end of each as text.
+    /// The story so far, the operators' logs, the events and the objects; whole in files, the end of each as text.
     pub async fn report(&self) -> String {
-        let mut report = String::new();
+        let mut report = format!("--- the story\n{}\n", tail(&self.write_story(), 40));
         let logs = self
             .logs
             .lock()
@@ -151,9 +164,31 @@ impl Scene {
             )
             .await;
         report.push_str(&format!("--- its events\n{}\n", tail(&events, 40)));
+        report.push_str(&format!(
+            "--- the operators' last requests but watches\n{}\n",
+            tail(&self.keep_requests(), 40)
+        ));
         self.keep("objects.yaml", &["get", kinds, "--output=yaml"]).await;
         report.push_str(&format!("--- all of it is in {}", self.folder.display()));
         report
+    }
+
+    /// Writes the story into a file of its own.
+    pub fn write_story(&self) -> PathBuf {
+        let file = self.file("story.txt");
+        let story = self.story.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // What cannot be written is missing from the report, where it shows.
+        let _ = std::fs::write(&file, story.as_str());
+        file
+    }
+
+    fn keep_requests(&self) -> PathBuf {
+        let lines = self
+            .requests()
+            .map_or_else(|error| error.to_string(), |all| all.but_watches().join("\n"));
+        let file = self.file("requests.txt");
+        let _ = std::fs::write(&file, lines);
+        file
     }
 
     async fn keep(&self, file: &str, arguments: &[&str]) -> PathBuf {

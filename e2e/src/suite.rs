@@ -82,7 +82,7 @@ fn trial(scenario: Scenario, suite: &Arc<Suite>, runtime: &Handle) -> Trial {
     Trial::test(name, move || {
         runtime
             .block_on(suite.play(scenario))
-            .map_err(|failure| Failed::from(format!("{failure:?}")))
+            .map_err(|failure| Failed::from(format!("{failure:#}")))
     })
 }
 
@@ -153,6 +153,7 @@ impl Suite {
             Ok(Err(_)) => Err(anyhow!("it took longer than {} s", LIMIT.as_secs())),
             Err(panic) => Err(anyhow!("it panicked: {}", panicked_with(panic))),
         };
+        scene.write_story();
         match end {
             Ok(()) => Ok(()),
             Err(failure) => Err(anyhow!("{failure:#}\n\n{}", scene.report().await)),

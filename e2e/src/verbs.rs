@@ -26,6 +26,7 @@ impl Scene {
 
     /// A PodSet with this spec.
     pub async fn create_set_from(&self, name: &str, spec: Value) -> Result<()> {
+        self.tell(&format!("create set {name}: {spec}"));
         let manifest = json!({
             "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": name}, "spec": spec
         });
@@ -41,6 +42,7 @@ impl Scene {
 
     /// Changes `spec.replicas`.
     pub async fn scale(&self, name: &str, replicas: i64) -> Result<()> {
+        self.tell(&format!("scale {name} to {replicas}"));
         self.patch_set(name, json!({"spec": {"replicas": replicas}})).await
     }
 
@@ -55,12 +57,14 @@ impl Scene {
 
     /// Deletes a PodSet, in the background, as kubectl does.
     pub async fn delete_set(&self, name: &str) -> Result<()> {
+        self.tell(&format!("delete set {name}"));
         let deleted = self.sets().delete(name, &DeleteParams::background()).await;
         deleted.with_context(|| format!("deleting PodSet {name}")).map(drop)
     }
 
     /// Deletes a pod by hand.
     pub async fn delete_pod(&self, name: &str) -> Result<()> {
+        self.tell(&format!("delete pod {name}"));
         self.pods()
             .delete(name, &DeleteParams::default())
             .await
@@ -70,6 +74,7 @@ impl Scene {
 
     /// Merges something into a pod's metadata or spec.
     pub async fn patch_pod(&self, name: &str, patch: Value) -> Result<()> {
+        self.tell(&format!("patch pod {name}: {patch}"));
         let patched = self
             .pods()
             .patch(name, &PatchParams::default(), &Patch::Merge(patch))
@@ -79,6 +84,7 @@ impl Scene {
 
     /// Merges something into a pod's status, as a kubelet does.
     pub async fn patch_pod_status(&self, name: &str, status: Value) -> Result<()> {
+        self.tell(&format!("patch the status of pod {name}: {status}"));
         let patch = Patch::Strategic(json!({"status": status}));
         let patched = self.pods().patch_status(name, &PatchParams::default(), &patch).await;
         patched

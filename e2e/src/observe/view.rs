@@ -65,7 +65,7 @@ impl View {
         }
     }
 
-    /// The set is at rest with `n` pods, all ready, none terminating, and its status says exactly what is. The names.
+    /// The set is at rest with `n` pods, all ready, and its status says exactly what is. The names.
     pub fn at_rest(&self, set: &str, n: usize) -> Seen<Vec<String>> {
         let live = self.has_live(set, n)?;
         let pods = self.pods_of(self.set(set)?);
@@ -150,7 +150,7 @@ impl View {
     /// as it was reported.
     pub fn events_about(&self, name: &str) -> Vec<String> {
         let mut events: Vec<&Event> = self.events.all().filter(|event| is_ours(event, name)).collect();
-        events.sort_by_key(|event| event.metadata.creation_timestamp.clone());
+        events.sort_by_key(|event| event.event_time.clone());
         events
             .into_iter()
             .flat_map(|event| {

@@ -8,9 +8,10 @@ use anyhow::{Result, ensure};
 use e2e::audit::Requests;
 use e2e::observe::view::View;
 use e2e::scene::Scene;
-use futures::future::try_join_all;
+use futures::future::{try_join, try_join_all};
 use kube::ResourceExt;
-use tokio::time::sleep;
+use serde_json::json;
+use tokio::time::{Instant, sleep, sleep_until};
 
 const SIZE: usize = 10;
 
@@ -38,6 +39,82 @@ pub async fn hundred_sets(t: Arc<Scene>) -> Result<()> {
     within_budget(&t, &sets)?;
     let judged = t.bound_held().await?;
     ensure!(judged >= 1_000, "the bound was checked after {judged} events only");
+    Ok(())
+}
+
+/// Pods die all the time: each replacement is a scale of its own, and the status keeps up with all of them.
+pub async fn under_churn(t: Arc<Scene>) -> Result<()> {
+    let _operator = t.operator()?;
+    t.create_set("web", SIZE as i64).await?;
+    t.until("10 pods", |seen| seen.at_rest("web", SIZE)).await?;
+    let before = t.requests()?.len();
+    let (began, mut deleted) = (Instant::now(), 0);
+    while began.elapsed() < Duration::from_secs(20) {
+        if let Ok(pods) = t.look(|seen| seen.has_live("web", SIZE)) {
+            deleted += 1;
+            t.delete_pod(&pods[deleted * 3 % SIZE]).await?;
+        }
+        status_keeps_up_for(&t, Duration::from_millis(700)).await?;
+    }
+    t.until("10 pods again", |seen| seen.at_rest("web", SIZE)).await?;
+    let requests = t.requests()?.since(before);
+    let (created, patched) = (
+        requests.of("create pods").len(),
+        requests.of("patch podsets/status").len(),
+    );
+    ensure!(
+        created == deleted,
+        "{deleted} pods were deleted and {created} creates sent"
+    );
+    ensure!(
+        patched <= 2 * deleted,
+        "{patched} status patches for {deleted} replacements"
+    );
+    Ok(())
+}
+
+/// Nothing is scaled, and the readiness of pods comes and goes: one status patch in five seconds is enough.
+pub async fn under_flapping(t: Arc<Scene>) -> Result<()> {
+    let _operator = t.operator()?;
+    t.create_set("web", 3).await?;
+    let pods = t.until("3 pods", |seen| seen.at_rest("web", 3)).await?;
+    let before = t.requests()?.len();
+    let began = Instant::now();
+    let flapping = async {
+        for flap in 0..40 {
+            let status = if flap % 2 == 0 { "False" } else { "True" };
+            t.patch_pod_status(
+                &pods[flap % 3],
+                json!({"conditions": [{"type": "Ready", "status": status}]}),
+            )
+            .await?;
+            sleep(Duration::from_millis(500)).await;
+        }
+        anyhow::Ok(())
+    };
+    try_join(flapping, status_keeps_up_for(&t, Duration::from_secs(20))).await?;
+    let (requests, seconds) = (t.requests()?.since(before), began.elapsed().as_secs() as usize);
+    let patched = requests.of("patch podsets/status").len();
+    ensure!(
+        patched <= seconds / 5 + 2,
+        "{patched} status patches in {seconds} s in which nothing was scaled"
+    );
+    let rest = requests.but_watches().len() - patched;
+    ensure!(rest == 0, "{rest} other requests: {:#?}", requests.but_watches());
+    Ok(())
+}
+
+/// For so long the status is never wrong for longer than five seconds; and a second and a half, for what lies between
+/// the cluster and these eyes.
+async fn status_keeps_up_for(t: &Scene, time: Duration) -> Result<()> {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        t.within(Duration::from_millis(6_500), "the status to be right", |seen| {
+            seen.status_is_right("web")
+        })
+        .await?;
+        sleep_until(end.min(Instant::now() + Duration::from_millis(200))).await;
+    }
     Ok(())
 }
 

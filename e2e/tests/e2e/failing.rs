@@ -19,9 +19,10 @@ pub async fn replaced_ever_more_slowly(t: Arc<Scene>) -> Result<()> {
     for (failed, seconds) in WAITS.into_iter().enumerate() {
         let (pod, began) = (known.last().expect("there is at least one").clone(), Instant::now());
         fail(&t, &pod, if failed == 1 { "Succeeded" } else { "Failed" }).await?;
-        if seconds >= 4 {
+        if seconds >= 8 {
+            // A status may be five seconds late.
             let waiting = [("Ready", "False/PodsFailing"), ("Reconciling", "True/BackingOff")];
-            let limit = Duration::from_secs(seconds);
+            let limit = Duration::from_secs(7);
             t.within(limit, "the conditions of a set that backs off", |seen| {
                 seen.conditions("web", &waiting)
             })

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use e2e::observe::view::View;
+use e2e::operator::Operator;
 use e2e::proxy::{Fault, Proxy};
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
@@ -14,86 +16,141 @@ use kube::ResourceExt;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 /// A create that was never answered holds its pod's replacement back for 60 s, and may land 20 s late.
 const CONVERGES: Duration = Duration::from_secs(120);
 
+const LABEL: &str = "app.kubernetes.io/managed-by";
+
 const SETS: [&str; 3] = ["red", "green", "blue"];
 
 pub fn scenarios() -> Vec<Scenario> {
     use Fault::*;
+    let seconds = Duration::from_secs;
     vec![
-        Scenario::new("fault_creates_late", |t| {
-            under(t, &[CreatesLate], Duration::from_secs(30))
+        Scenario::new("fault_after_fault", move |t| without_a_rest(t, seconds(6))),
+        Scenario::new("fault_creates_late", move |t| under(t, &[CreatesLate], seconds(30))),
+        Scenario::new("fault_creates_cut", move |t| under(t, &[CreatesCut], seconds(15))),
+        Scenario::new("fault_writes_done_but_failed", move |t| {
+            under(t, &[WritesDoneButFailed], seconds(15))
         }),
-        Scenario::new("fault_creates_cut", |t| {
-            under(t, &[CreatesCut], Duration::from_secs(15))
+        Scenario::new("fault_writes_done_but_refused", move |t| {
+            under(t, &[WritesDoneButRefused], seconds(15))
         }),
-        Scenario::new("fault_writes_done_but_failed", |t| {
-            under(t, &[WritesDoneButFailed], Duration::from_secs(15))
+        Scenario::new("fault_writes_refused", move |t| {
+            under(t, &[WritesRefused, Away], seconds(12))
         }),
-        Scenario::new("fault_writes_done_but_refused", |t| {
-            under(t, &[WritesDoneButRefused], Duration::from_secs(15))
+        Scenario::new("fault_watches_held_and_late", move |t| {
+            under(t, &[WatchesHeld, WatchesLate], seconds(15))
         }),
-        Scenario::new("fault_writes_refused", |t| {
-            under(t, &[WritesRefused], Duration::from_secs(15))
+        Scenario::new("fault_watches_replayed_and_ended", move |t| {
+            under(t, &[WatchesReplayed, WatchesEnded], seconds(15))
         }),
-        Scenario::new("fault_watches", |t| {
-            under(
-                t,
-                &[WatchesHeld, WatchesLate, WatchesReplayed, WatchesEnded],
-                Duration::from_secs(12),
-            )
-        }),
-        Scenario::new("fault_after_fault", |t| under(t, &Fault::ALL, Duration::from_secs(6))),
     ]
 }
 
-/// Each of the faults in turn, in an order that the seed decides, for so long.
+/// These faults, for so long each, and after each of them the operator has to bring everything into order.
 async fn under(t: Arc<Scene>, faults: &'static [Fault], each: Duration) -> Result<()> {
-    let seed = std::env::var("E2E_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or(1);
-    let mut dice = StdRng::seed_from_u64(seed);
-    let proxy = Proxy::start(t.cluster().config().await?, seed).await?;
-    let mut operator = t.operator_at(&proxy.write_kubeconfig(&t.file("proxy.yaml"))?, &[t.namespace()])?;
-    for set in SETS {
-        t.create_set(set, 3).await?;
-    }
-    converge(&t, "before any fault").await?;
-    let mut order = faults.to_vec();
-    order.shuffle(&mut dice);
-    for fault in order {
-        proxy.torment(fault);
-        stir(&t, &mut dice, each).await?;
-        proxy.relent();
-        let strikes = proxy.strikes();
-        operator.is_running()?;
-        ensure!(strikes > 0, "{fault:?} never struck: it proves nothing");
-        let what = format!("after {fault:?}, which struck {strikes} times (E2E_SEED={seed})");
-        converge(&t, &what).await.with_context(|| what)?;
-        t.bound_held().await?;
+    let mut torment = Torment::begin(&t).await?;
+    for fault in faults {
+        torment.by(*fault, each).await?;
+        torment.ends(&format!("after {fault:?}")).await?;
     }
     Ok(())
 }
 
-/// Scales the sets and deletes pods for so long.
+/// Every fault, for so long each, in an order that the seed decides, and one right after the other.
+async fn without_a_rest(t: Arc<Scene>, each: Duration) -> Result<()> {
+    let mut torment = Torment::begin(&t).await?;
+    let mut order = Fault::ALL;
+    order.shuffle(&mut torment.dice);
+    for fault in order {
+        torment.by(fault, each).await?;
+    }
+    torment.ends(&format!("after {order:?}")).await
+}
+
+/// An operator behind its proxy, some sets, and the dice that decide what happens to them.
+struct Torment<'t> {
+    t: &'t Scene,
+    proxy: Proxy,
+    operator: Operator,
+    dice: StdRng,
+    seed: u64,
+}
+
+impl<'t> Torment<'t> {
+    async fn begin(t: &'t Scene) -> Result<Self> {
+        let seed = std::env::var("E2E_SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok())
+            .unwrap_or(1);
+        let proxy = Proxy::start(t.cluster().config().await?, seed).await?;
+        let operator = t.operator_at(&proxy.write_kubeconfig(&t.file("proxy.yaml"))?, &[t.namespace()])?;
+        for set in SETS {
+            t.create_set(set, 3).await?;
+        }
+        let mut begun = Self {
+            t,
+            proxy,
+            operator,
+            dice: StdRng::seed_from_u64(seed),
+            seed,
+        };
+        begun.ends("before any fault").await?;
+        Ok(begun)
+    }
+
+    /// Lets the fault strike for so long, while people are at work.
+    async fn by(&mut self, fault: Fault, time: Duration) -> Result<()> {
+        self.t.tell(&format!("{fault:?} begins"));
+        self.proxy.torment(fault);
+        stir(self.t, &mut self.dice, time).await?;
+        let strikes = self.proxy.strikes();
+        self.t.tell(&format!("{fault:?} has struck {strikes} times"));
+        ensure!(strikes > 0, "{fault:?} never struck: it proves nothing");
+        self.operator.is_running()
+    }
+
+    /// No fault any more: every set comes to rest at what its spec wants, with a status that says so.
+    async fn ends(&mut self, when: &str) -> Result<()> {
+        self.proxy.relent();
+        let what = format!("all sets to come to rest {when} (E2E_SEED={})", self.seed);
+        let at_rest = |seen: &View| {
+            SETS.iter().try_for_each(|set| {
+                let wanted = seen.set(set)?.spec.replicas;
+                seen.at_rest(set, wanted as usize).map(drop)
+            })
+        };
+        self.t.within(CONVERGES, &what, at_rest).await?;
+        self.operator.is_running()?;
+        self.t.bound_held().await.map(drop)
+    }
+}
+
+/// Scales the sets, deletes pods, takes labels away and makes sets anew for so long.
 async fn stir(t: &Scene, dice: &mut StdRng, time: Duration) -> Result<()> {
     let end = Instant::now() + time;
     while Instant::now() < end {
         let set = SETS.choose(dice).expect("there are sets");
-        if dice.random_bool(0.5) {
-            t.scale(set, dice.random_range(1..=10)).await?;
-        } else {
-            let live = t.look(|seen| {
-                seen.live(set)
-                    .map(|pods| pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>())
-            });
-            if let Some(pod) = live.map_err(anyhow::Error::msg)?.choose(dice) {
-                // It may be gone by now.
-                let _ = t.delete_pod(pod).await;
+        match dice.random_range(0..100) {
+            0..45 => t.scale(set, dice.random_range(1..=10)).await?,
+            45..90 => {
+                for pod in some_pods(t, dice, set) {
+                    // It may be gone by now.
+                    let _ = t.delete_pod(&pod).await;
+                }
+            }
+            90..96 => {
+                for pod in some_pods(t, dice, set).iter().take(1) {
+                    let _ = t.patch_pod(pod, json!({"metadata": {"labels": {LABEL: null}}})).await;
+                }
+            }
+            _ => {
+                t.delete_set(set).await?;
+                t.create_set(set, dice.random_range(1..=10)).await?;
             }
         }
         sleep(Duration::from_millis(dice.random_range(100..900))).await;
@@ -101,13 +158,12 @@ async fn stir(t: &Scene, dice: &mut StdRng, time: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Every set comes to rest at what its spec wants, with a status that says so.
-async fn converge(t: &Scene, when: &str) -> Result<()> {
-    t.within(CONVERGES, &format!("all sets to come to rest {when}"), |seen| {
-        SETS.iter().try_for_each(|set| {
-            let wanted = seen.set(set)?.spec.replicas;
-            seen.at_rest(set, wanted as usize).map(drop)
-        })
-    })
-    .await
+/// The names of up to three live pods of the set.
+fn some_pods(t: &Scene, dice: &mut StdRng, set: &str) -> Vec<String> {
+    let live = t.look(|seen| {
+        seen.live(set)
+            .map(|pods| pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>())
+    });
+    let count = dice.random_range(1..=3);
+    live.unwrap_or_default().choose_multiple(dice, count).cloned().collect()
 }

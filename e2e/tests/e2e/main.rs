@@ -41,6 +41,8 @@ fn main() -> ExitCode {
         ),
         Scenario::new("friend_appears_and_vanishes", friend::appears_and_vanishes),
         Scenario::new("budget_of_one_set", budget::one_set),
+        Scenario::new("budget_under_churn", budget::under_churn),
+        Scenario::new("budget_under_flapping", budget::under_flapping),
         Scenario::new("template_is_for_new_pods", template::is_for_new_pods),
         Scenario::new("template_that_is_invalid_stalls", template::that_is_invalid_stalls),
         Scenario::new("template_under_pod_security", template::under_pod_security),
