@@ -69,21 +69,11 @@ pub struct RunArgs {
     pub default_image: String,
 
     /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the pod's own ServiceAccount]
-    #[arg(
-        long,
-        env = "PODSET_OPERATOR_KUBECONFIG",
-        value_name = "FILE",
-        help_heading = "Connection"
-    )]
+    #[arg(long, env = "PODSET_OPERATOR_KUBECONFIG", value_name = "FILE", help_heading = "Connection")]
     pub kubeconfig: Option<PathBuf>,
 
     /// Context of the kubeconfig [default: its current context]
-    #[arg(
-        long,
-        env = "PODSET_OPERATOR_CONTEXT",
-        value_name = "NAME",
-        help_heading = "Connection"
-    )]
+    #[arg(long, env = "PODSET_OPERATOR_CONTEXT", value_name = "NAME", help_heading = "Connection")]
     pub context: Option<String>,
 
     /// How to log.
@@ -95,12 +85,7 @@ pub struct RunArgs {
 #[derive(Args, Clone, Debug)]
 pub struct Logging {
     /// Format of the log [default: json in a cluster, text elsewhere]
-    #[arg(
-        long,
-        env = "PODSET_OPERATOR_LOG_FORMAT",
-        value_name = "FORMAT",
-        help_heading = "Logging"
-    )]
+    #[arg(long, env = "PODSET_OPERATOR_LOG_FORMAT", value_name = "FORMAT", help_heading = "Logging")]
     pub log_format: Option<LogFormat>,
 
     /// What to log: a level, or directives as in RUST_LOG
@@ -140,16 +125,9 @@ fn bind_address(text: &str) -> Result<BindAddress, String> {
     if text == "0" {
         return Ok(BindAddress::Off);
     }
-    let (host, port) = text
-        .rsplit_once(':')
-        .ok_or("give it as HOST:PORT or :PORT, or as 0 to turn it off")?;
-    let port = port
-        .parse()
-        .map_err(|_| format!("{port:?} is not a port: give a number from 0 to 65535"))?;
-    Ok(BindAddress::At {
-        host: host.trim_matches(['[', ']']).to_owned(),
-        port,
-    })
+    let (host, port) = text.rsplit_once(':').ok_or("give it as HOST:PORT or :PORT, or as 0 to turn it off")?;
+    let port = port.parse().map_err(|_| format!("{port:?} is not a port: give a number from 0 to 65535"))?;
+    Ok(BindAddress::At { host: host.trim_matches(['[', ']']).to_owned(), port })
 }
 
 fn namespace(text: &str) -> Result<String, String> {
@@ -163,14 +141,12 @@ fn namespace(text: &str) -> Result<String, String> {
 
 fn image(text: &str) -> Result<String, String> {
     let is_valid = !text.is_empty() && !text.contains(char::is_whitespace);
-    is_valid
-        .then(|| text.to_owned())
-        .ok_or_else(|| "an image is named without spaces, as registry/name:tag".to_owned())
+    is_valid.then(|| text.to_owned()).ok_or_else(|| "an image is named without spaces, as registry/name:tag".to_owned())
 }
 
 fn log_level(text: &str) -> Result<Directives, String> {
     // A bare word would be taken for a module: a misspelt level must not pass in silence.
-    let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+    let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
     let is_plausible = |part: &str| part.contains(['=', '[']) || is_level(part);
     match EnvFilter::try_new(text) {
         Ok(_) if text.split(',').all(is_plausible) => Ok(Directives(text.to_owned())),
@@ -229,19 +205,13 @@ mod tests {
             ("--log-level", "info,hyper=loud", "RUST_LOG"),
         ] {
             let error = parsed(&[&format!("{flag}={value}")]).unwrap_err();
-            assert!(
-                error.contains(flag) && error.contains(remedy),
-                "{flag}={value}: {error}"
-            );
+            assert!(error.contains(flag) && error.contains(remedy), "{flag}={value}: {error}");
         }
     }
 
     #[test]
     fn addresses_are_read_as_in_go() {
-        let at = |host: &str, port| BindAddress::At {
-            host: host.to_owned(),
-            port,
-        };
+        let at = |host: &str, port| BindAddress::At { host: host.to_owned(), port };
         assert_eq!(bind_address("0"), Ok(BindAddress::Off));
         assert_eq!(bind_address(":8081"), Ok(at("", 8081)));
         assert_eq!(bind_address("127.0.0.1:0"), Ok(at("127.0.0.1", 0)));

@@ -157,11 +157,7 @@ pub struct Writer {
 impl Writer {
     /// Writes through `client` while `leadership` lasts.
     pub fn new(client: Client, leadership: Leadership) -> Self {
-        Writer {
-            client,
-            leadership,
-            slots: Arc::new(Semaphore::new(WRITES_AT_ONCE)),
-        }
+        Writer { client, leadership, slots: Arc::new(Semaphore::new(WRITES_AT_ONCE)) }
     }
 
     /// Sends a write, once, and says what its answer proves. It ends, here and on the API server, before the term does.
@@ -169,7 +165,9 @@ impl Writer {
         let Ok(_slot) = self.slots.acquire().await else {
             return Answer::NotSent;
         };
-        let Some(budget) = self.leadership.write_budget() else {
+        // A time-out of 0 would be none at all for the API server.
+        let budget = self.leadership.write_budget().filter(|budget| budget.as_millis() > 0);
+        let Some(budget) = budget else {
             return Answer::NotSent;
         };
         let request = match bounded(request, budget) {
@@ -207,9 +205,7 @@ fn sort(code: http::StatusCode, body: &[u8]) -> Answer {
     if code.is_success() {
         return Answer::Done(body.to_vec());
     }
-    let status = serde_json::from_slice::<Status>(body)
-        .ok()
-        .filter(|status| status.code == code.as_u16());
+    let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code == code.as_u16());
     match status {
         Some(status) if code.is_client_error() && code != http::StatusCode::REQUEST_TIMEOUT => {
             Answer::Refused(Box::new(status))
@@ -249,10 +245,7 @@ impl Clients {
     ///
     /// As [`connect`].
     pub fn connect(config: &Config, leadership: Leadership) -> Result<Self, ConnectError> {
-        Ok(Clients {
-            read: connect(config, false)?,
-            write: Writer::new(connect(config, true)?, leadership),
-        })
+        Ok(Clients { read: connect(config, false)?, write: Writer::new(connect(config, true)?, leadership) })
     }
 }
 
@@ -288,12 +281,7 @@ mod tests {
             (502, b"<html>".to_vec(), "unknown"),
         ];
         for (code, body, expected) in cases {
-            assert_eq!(
-                sorted(code, &body),
-                expected,
-                "{code} {}",
-                String::from_utf8_lossy(&body)
-            );
+            assert_eq!(sorted(code, &body), expected, "{code} {}", String::from_utf8_lossy(&body));
         }
     }
 

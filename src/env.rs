@@ -35,10 +35,7 @@ pub struct Env {
 impl Env {
     /// The machine's own clock and randomness.
     pub fn system() -> Self {
-        Env {
-            clock: Arc::new(SystemClock::new()),
-            random: Arc::new(SystemRandom),
-        }
+        Env { clock: Arc::new(SystemClock::new()), random: Arc::new(SystemRandom) }
     }
 
     /// The steady time, see [`Clock::now`].
@@ -48,9 +45,7 @@ impl Env {
 
     /// `duration`, longer by a random part of up to `share` of it.
     pub fn jittered(&self, duration: SignedDuration, share: f64) -> SignedDuration {
-        duration.saturating_add(SignedDuration::from_secs_f64(
-            duration.as_secs_f64() * share * self.random.unit(),
-        ))
+        duration.saturating_add(SignedDuration::from_secs_f64(duration.as_secs_f64() * share * self.random.unit()))
     }
 
     /// Waits until the steady time is `when`.
@@ -69,10 +64,7 @@ struct SystemClock {
 
 impl SystemClock {
     fn new() -> Self {
-        SystemClock {
-            started: Timestamp::now(),
-            origin: Instant::now(),
-        }
+        SystemClock { started: Timestamp::now(), origin: Instant::now() }
     }
 }
 

@@ -38,10 +38,7 @@ enum StartError {
     #[error("--leader-elect=true is not available yet: run one replica with --leader-elect=false")]
     LeaderElection,
     #[error("--kubeconfig {file}: {source}")]
-    Kubeconfig {
-        file: String,
-        source: kube::config::KubeconfigError,
-    },
+    Kubeconfig { file: String, source: kube::config::KubeconfigError },
     #[error("no cluster to work on: give --kubeconfig, or run in a pod: {0}")]
     NoCluster(String),
     #[error(transparent)]
@@ -78,9 +75,7 @@ fn print_crds() -> ExitCode {
 
     let mut out = std::io::stdout().lock();
     for (_, crd) in api::crds() {
-        let written = api::yaml(&crd)
-            .map_err(std::io::Error::other)
-            .and_then(|yaml| write!(out, "---\n{yaml}"));
+        let written = api::yaml(&crd).map_err(std::io::Error::other).and_then(|yaml| write!(out, "---\n{yaml}"));
         match written {
             Ok(()) => {}
             // Whoever reads, as `head` does, has read enough.
@@ -120,11 +115,8 @@ async fn controllers(arguments: &RunArgs, stop: &CancellationToken) -> Result<Co
     let config = config(arguments).await?;
     let clients = Clients::connect(&config, leadership.clone())?;
     let namespaces = arguments.namespaces();
-    let scopes: Vec<Scope> = if namespaces.is_empty() {
-        vec![None]
-    } else {
-        namespaces.into_iter().map(|name| Some(name.into())).collect()
-    };
+    let scopes: Vec<Scope> =
+        if namespaces.is_empty() { vec![None] } else { namespaces.into_iter().map(|name| Some(name.into())).collect() };
     let parts = Parts {
         env: env.clone(),
         clients: clients.clone(),
@@ -156,13 +148,7 @@ struct Controllers {
 
 impl Controllers {
     fn start<C: Controller>(&mut self, controller: C) {
-        let Controllers {
-            env,
-            leadership,
-            at_once,
-            stop,
-            ..
-        } = self;
+        let Controllers { env, leadership, at_once, stop, .. } = self;
         let work = controllers::run(
             Arc::new(controller),
             env.clone(),
@@ -215,27 +201,17 @@ async fn next_signal() -> u8 {
 }
 
 async fn config(arguments: &RunArgs) -> Result<Config, StartError> {
-    let options = KubeConfigOptions {
-        context: arguments.context.clone(),
-        ..KubeConfigOptions::default()
-    };
+    let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
     match &arguments.kubeconfig {
         Some(file) => {
-            let named = |source| StartError::Kubeconfig {
-                file: file.display().to_string(),
-                source,
-            };
+            let named = |source| StartError::Kubeconfig { file: file.display().to_string(), source };
             let kubeconfig = Kubeconfig::read_from(file).map_err(named)?;
-            Config::from_custom_kubeconfig(kubeconfig, &options)
-                .await
-                .map_err(named)
+            Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(named)
         }
-        None if arguments.context.is_some() => Config::from_kubeconfig(&options)
-            .await
-            .map_err(|error| StartError::NoCluster(in_full(&error))),
-        None => Config::infer()
-            .await
-            .map_err(|error| StartError::NoCluster(in_full(&error))),
+        None if arguments.context.is_some() => {
+            Config::from_kubeconfig(&options).await.map_err(|error| StartError::NoCluster(in_full(&error)))
+        }
+        None => Config::infer().await.map_err(|error| StartError::NoCluster(in_full(&error))),
     }
 }
 
@@ -243,10 +219,6 @@ async fn config(arguments: &RunArgs) -> Result<Config, StartError> {
 fn instance() -> String {
     let from_env = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
     from_env
-        .or_else(|| {
-            std::fs::read_to_string("/proc/sys/kernel/hostname")
-                .ok()
-                .map(|name| name.trim().to_owned())
-        })
+        .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()))
         .unwrap_or_else(|| api::MANAGER.to_owned())
 }

@@ -60,10 +60,9 @@ impl<T> Change<T> {
     /// The same change of something else.
     pub fn map<U>(self, to: impl Fn(T) -> U) -> Change<U> {
         match self {
-            Change::Snapshot { items, version } => Change::Snapshot {
-                items: items.into_iter().map(to).collect(),
-                version,
-            },
+            Change::Snapshot { items, version } => {
+                Change::Snapshot { items: items.into_iter().map(to).collect(), version }
+            }
             Change::Applied(object) => Change::Applied(to(object)),
             Change::Deleted(object) => Change::Deleted(to(object)),
             Change::Progress(version) => Change::Progress(version),
@@ -127,18 +126,11 @@ pub async fn list<T: DeserializeOwned, R>(
     keep: impl Fn(T) -> Option<R>,
 ) -> Result<(Vec<R>, u64), ReadError> {
     let request = Request::new(source.path.as_str());
-    let mut params = ListParams {
-        limit: Some(PAGE),
-        ..ListParams::default()
-    };
+    let mut params = ListParams { limit: Some(PAGE), ..ListParams::default() };
     params.label_selector = source.labels.map(str::to_owned);
     let mut all = Vec::new();
     loop {
-        let page = if source.metadata_only {
-            request.list_metadata(&params)
-        } else {
-            request.list(&params)
-        };
+        let page = if source.metadata_only { request.list_metadata(&params) } else { request.list(&params) };
         let page: List<T> = client::read(client, page.map_err(kube::Error::BuildRequest)?).await?;
         all.extend(page.items.into_iter().flatten().filter_map(&keep));
         if page.metadata.next.is_empty() {
@@ -168,8 +160,12 @@ where
         };
         loop {
             let before = version;
-            match watch(&client, &source, &mut version, &mut sink).await {
-                End::Closed if version > before => trouble.over(),
+            let end = watch(&client, &source, &mut version, &mut sink).await;
+            if version > before {
+                trouble.over();
+            }
+            match end {
+                End::Closed if version > before => {}
                 End::Closed => trouble.pause().await,
                 End::Gone => {
                     trouble.pause().await;
@@ -187,17 +183,11 @@ where
     T: DeserializeOwned + Clone + Versioned,
 {
     let request = Request::new(source.path.as_str());
-    let mut params = WatchParams {
-        timeout: Some(WATCH_SECONDS),
-        ..WatchParams::default()
-    };
+    let mut params = WatchParams { timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
     params.label_selector = source.labels.map(str::to_owned);
     let from = version.to_string();
-    let request = if source.metadata_only {
-        request.watch_metadata(&params, &from)
-    } else {
-        request.watch(&params, &from)
-    };
+    let request =
+        if source.metadata_only { request.watch_metadata(&params, &from) } else { request.watch(&params, &from) };
     let request = match request {
         Ok(request) => request,
         Err(error) => return End::Failed(kube::Error::BuildRequest(error).into()),
@@ -269,12 +259,7 @@ struct Trouble<'a> {
 
 impl<'a> Trouble<'a> {
     fn new(source: &Source, env: &'a Env) -> Self {
-        Trouble {
-            what: source.what,
-            env,
-            wait: BACKOFF.0,
-            said: None,
-        }
+        Trouble { what: source.what, env, wait: BACKOFF.0, said: None }
     }
 
     /// All is well again.
@@ -312,10 +297,7 @@ fn explain(what: &str, error: &ReadError) -> String {
             "the API server does not know {what}: install the CRDs with `kubectl apply -k config/crd`; waiting for them"
         ),
         ReadError::Api(kube::Error::Api(status)) if status.code == 403 || status.code == 401 => {
-            format!(
-                "the API server forbids to watch {what}: {}; check the operator's role and token",
-                status.message
-            )
+            format!("the API server forbids to watch {what}: {}; check the operator's role and token", status.message)
         }
         error => format!("cannot watch {what}, trying again: {}", client::in_full(error)),
     }
@@ -334,10 +316,7 @@ mod tests {
         let missing = explain("podsets.app.example.com", &refused(404, "not found"));
         assert!(missing.contains("kubectl apply -k config/crd"), "{missing}");
         let forbidden = explain("pods", &refused(403, "pods is forbidden"));
-        assert!(
-            forbidden.contains("pods is forbidden") && forbidden.contains("role"),
-            "{forbidden}"
-        );
+        assert!(forbidden.contains("pods is forbidden") && forbidden.contains("role"), "{forbidden}");
     }
 
     #[test]

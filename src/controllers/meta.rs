@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::{ObjectKey, listwatch};
 
@@ -29,11 +29,11 @@ pub struct Meta {
     #[serde(default)]
     pub generation: i64,
     /// When it was created.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "time")]
     pub creation_timestamp: Option<Timestamp>,
-    /// When its deletion was asked for.
+    /// When its deletion was asked for; only whether it was is ever read.
     #[serde(default)]
-    pub deletion_timestamp: Option<Timestamp>,
+    pub deletion_timestamp: Option<String>,
     /// Labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -58,6 +58,17 @@ pub struct Owner {
     /// Whether the owner is the controller of the object.
     #[serde(default)]
     pub controller: bool,
+}
+
+/// Reads a time. One that cannot be read, as that of a far future, counts as none: it must not stop the object, and with
+/// it the watch of all others.
+///
+/// # Errors
+///
+/// When there is neither a text nor nothing.
+pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    Ok(text.and_then(|text| text.parse().ok()))
 }
 
 impl Meta {

@@ -50,10 +50,7 @@ pub struct ObjectKey {
 impl ObjectKey {
     /// The key of an object.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        ObjectKey {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        ObjectKey { namespace: namespace.into(), name: name.into() }
     }
 }
 
@@ -112,13 +109,7 @@ pub async fn run<C: Controller>(
     stop: CancellationToken,
 ) {
     let mut watches: JoinSet<()> = controller.clone().watches().into_iter().collect();
-    let worker = Worker {
-        controller,
-        env,
-        leadership,
-        at_once,
-        stop,
-    };
+    let worker = Worker { controller, env, leadership, at_once, stop };
     tokio::select! {
         () = worker.run() => {}
         () = first_panic(&mut watches) => {}
@@ -159,11 +150,7 @@ impl<C: Controller> Worker<C> {
         if !is_synced {
             return;
         }
-        info!(
-            controller = name,
-            objects = self.controller.keys().len(),
-            "the caches are synced"
-        );
+        info!(controller = name, objects = self.controller.keys().len(), "the caches are synced");
         loop {
             let mut leadership = self.leadership.clone();
             tokio::select! {
@@ -182,22 +169,23 @@ impl<C: Controller> Worker<C> {
             () = leadership.ended(term.number) => {}
             () = self.stop.cancelled() => {}
         }
-        if tokio::time::timeout(DRAIN, drain(&mut running)).await.is_err() {
-            warn!(
-                controller = self.controller.name(),
-                left = running.len(),
-                "gave up waiting for reconciles to end"
-            );
+        // What is under way when a term ends without the process goes on to its end: every write of it is refused, and what
+        // it learnt is kept.
+        let overtime = async {
+            self.stop.cancelled().await;
+            tokio::time::sleep(DRAIN).await;
+        };
+        tokio::select! {
+            () = drain(&mut running) => return,
+            () = overtime => {}
         }
+        warn!(controller = self.controller.name(), left = running.len(), "gave up waiting for reconciles to end");
     }
 
     async fn take_office(&self, term: Term) {
         while let Err(error) = self.controller.begin_term(term).await {
             let error = crate::client::in_full(&error);
-            warn!(
-                controller = self.controller.name(),
-                error, "cannot begin the term, trying again"
-            );
+            warn!(controller = self.controller.name(), error, "cannot begin the term, trying again");
             tokio::time::sleep(TERM_RETRY).await;
         }
         for key in self.controller.keys() {

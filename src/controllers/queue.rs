@@ -40,11 +40,7 @@ struct State {
 impl Queue {
     /// An empty queue.
     pub fn new(env: Env) -> Self {
-        Queue {
-            env,
-            state: Mutex::default(),
-            changed: Notify::new(),
-        }
+        Queue { env, state: Mutex::default(), changed: Notify::new() }
     }
 
     /// Queues a key, unless it waits already. A key that is being reconciled is reconciled once more afterwards.

@@ -19,9 +19,7 @@ fn object<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> String {
 }
 
 fn with_body(request: http::request::Builder, content_type: &str, body: &Value) -> Built {
-    request
-        .header(CONTENT_TYPE, content_type)
-        .body(body.to_string().into_bytes())
+    request.header(CONTENT_TYPE, content_type).body(body.to_string().into_bytes())
 }
 
 /// Reads an object: a consistent read.
@@ -91,12 +89,7 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
 
     fn line(request: &Request<Vec<u8>>) -> String {
-        format!(
-            "{} {} {}",
-            request.method(),
-            request.uri(),
-            String::from_utf8_lossy(request.body())
-        )
+        format!("{} {} {}", request.method(), request.uri(), String::from_utf8_lossy(request.body()))
     }
 
     #[test]

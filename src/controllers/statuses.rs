@@ -37,9 +37,7 @@ where
 {
     let request = serde_json::to_value(status)
         .map_err(|error| error.to_string())
-        .and_then(|status| {
-            requests::apply_status::<K>(key, uid, version, &status).map_err(|error| error.to_string())
-        });
+        .and_then(|status| requests::apply_status::<K>(key, uid, version, &status).map_err(|error| error.to_string()));
     let answer = match request {
         Ok(request) => clients.write.send(request).await,
         Err(error) => Answer::Unknown(error),

@@ -20,11 +20,7 @@ pub struct Synced {
 impl Synced {
     /// Nothing is listed yet of so many watches.
     pub fn new(watches: usize) -> Self {
-        Synced {
-            watches,
-            listed: Mutex::default(),
-            synced: watch::channel(false).0,
-        }
+        Synced { watches, listed: Mutex::default(), synced: watch::channel(false).0 }
     }
 
     /// The watch of `what` in `scope` brought a list.

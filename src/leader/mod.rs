@@ -41,9 +41,7 @@ impl Leadership {
     /// How long a write that begins now may take; `None`: it must not begin.
     pub fn write_budget(&self) -> Option<Duration> {
         let term = self.term()?;
-        let left = term
-            .ends
-            .map_or(WRITE_TIMEOUT, |ends| ends.saturating_duration_since(Instant::now()));
+        let left = term.ends.map_or(WRITE_TIMEOUT, |ends| ends.saturating_duration_since(Instant::now()));
         Some(left.min(WRITE_TIMEOUT))
     }
 
@@ -140,11 +138,7 @@ mod tests {
         office.resign();
         tokio_test::assert_ready!(ending.poll());
         office.lead_until(None);
-        assert_eq!(
-            leadership.term().map(|term| term.number),
-            Some(2),
-            "a new term has a new number"
-        );
+        assert_eq!(leadership.term().map(|term| term.number), Some(2), "a new term has a new number");
     }
 
     #[test]

@@ -27,11 +27,7 @@ pub fn start(logging: &Logging) -> Result<(), LoggingError> {
     let layer = if is_json {
         fmt::layer().json().flatten_event(true).with_writer(stderr).boxed()
     } else {
-        fmt::layer()
-            .with_ansi(stderr().is_terminal())
-            .with_target(false)
-            .with_writer(stderr)
-            .boxed()
+        fmt::layer().with_ansi(stderr().is_terminal()).with_target(false).with_writer(stderr).boxed()
     };
     tracing_subscriber::registry()
         .with(EnvFilter::new(format!("{QUIET},{}", logging.log_level.0)))

@@ -83,12 +83,7 @@ impl Index {
                 let is_gone = |resource: &&Resource| {
                     in_scope(scope, &resource.key) && resource.version <= version && !listed.contains(&resource.key)
                 };
-                let gone: Vec<_> = self
-                    .resources
-                    .values()
-                    .filter(is_gone)
-                    .map(|gone| gone.key.clone())
-                    .collect();
+                let gone: Vec<_> = self.resources.values().filter(is_gone).map(|gone| gone.key.clone()).collect();
                 for key in gone {
                     self.remove(&key);
                 }
@@ -96,11 +91,7 @@ impl Index {
             }
             Change::Applied(resource) => self.upsert(resource).into_iter().collect(),
             Change::Deleted(resource) => {
-                if self
-                    .resources
-                    .get(&resource.key)
-                    .is_some_and(|known| known.uid == resource.uid)
-                {
+                if self.resources.get(&resource.key).is_some_and(|known| known.uid == resource.uid) {
                     self.remove(&resource.key);
                 }
                 Vec::new()
@@ -170,12 +161,7 @@ impl Index {
             Change::Deleted(key) => self.vanished(&key, &mut changed),
             Change::Progress(_) => {}
         }
-        changed
-            .iter()
-            .filter_map(|name| self.seekers.get(name))
-            .flatten()
-            .cloned()
-            .collect()
+        changed.iter().filter_map(|name| self.seekers.get(name)).flatten().cloned().collect()
     }
 
     fn appeared(&mut self, pod: ObjectKey, changed: &mut BTreeSet<Arc<str>>) {
@@ -200,9 +186,7 @@ impl Index {
 
     fn pods_in(&self, scope: &Scope) -> Vec<ObjectKey> {
         let all = self.pods.iter().flat_map(|(name, namespaces)| {
-            namespaces
-                .iter()
-                .map(|namespace| ObjectKey::new(namespace.clone(), name.clone()))
+            namespaces.iter().map(|namespace| ObjectKey::new(namespace.clone(), name.clone()))
         });
         all.filter(|key| in_scope(scope, key)).collect()
     }
@@ -210,10 +194,7 @@ impl Index {
     /// The resource of this name, and whether its friend exists.
     pub fn view(&self, key: &ObjectKey) -> Option<(Resource, bool)> {
         let resource = self.resources.get(key)?.clone();
-        let is_found = resource
-            .friend
-            .as_ref()
-            .is_some_and(|friend| self.pods.contains_key(friend));
+        let is_found = resource.friend.as_ref().is_some_and(|friend| self.pods.contains_key(friend));
         Some((resource, is_found))
     }
 
@@ -255,23 +236,11 @@ mod tests {
             std::slice::from_ref(&one)
         );
         assert!(index.apply_pods(&None, Change::Applied(pod("a", "jim"))).is_empty());
-        assert_eq!(
-            index.apply_pods(&None, Change::Applied(pod("a", "joe"))),
-            BTreeSet::from([one.clone()])
-        );
-        assert!(
-            index.apply_pods(&None, Change::Applied(pod("b", "joe"))).is_empty(),
-            "nothing new"
-        );
-        assert!(
-            index.apply_pods(&None, Change::Deleted(pod("a", "joe"))).is_empty(),
-            "one is left"
-        );
+        assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))), BTreeSet::from([one.clone()]));
+        assert!(index.apply_pods(&None, Change::Applied(pod("b", "joe"))).is_empty(), "nothing new");
+        assert!(index.apply_pods(&None, Change::Deleted(pod("a", "joe"))).is_empty(), "one is left");
         assert!(index.view(&one).unwrap().1);
-        assert_eq!(
-            index.apply_pods(&None, Change::Deleted(pod("b", "joe"))),
-            BTreeSet::from([one.clone()])
-        );
+        assert_eq!(index.apply_pods(&None, Change::Deleted(pod("b", "joe"))), BTreeSet::from([one.clone()]));
         assert!(!index.view(&one).unwrap().1);
     }
 
@@ -282,11 +251,7 @@ mod tests {
         index.apply_resources(&None, Change::Applied(resource("one", "jim", 2)));
         assert!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))).is_empty());
         assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "jim"))).len(), 1);
-        assert_eq!(
-            index.apply_resources(&None, Change::Applied(resource("one", "joe", 1))),
-            [],
-            "an old state"
-        );
+        assert_eq!(index.apply_resources(&None, Change::Applied(resource("one", "joe", 1))), [], "an old state");
     }
 
     #[test]
@@ -296,13 +261,7 @@ mod tests {
         let scope = Some("a".into());
         index.apply_pods(&scope, Change::Applied(pod("a", "joe")));
         index.apply_pods(&Some("b".into()), Change::Applied(pod("b", "jim")));
-        let woken = index.apply_pods(
-            &scope,
-            Change::Snapshot {
-                items: vec![pod("a", "jane")],
-                version: 9,
-            },
-        );
+        let woken = index.apply_pods(&scope, Change::Snapshot { items: vec![pod("a", "jane")], version: 9 });
         assert_eq!(woken.len(), 1, "joe is gone");
         assert!(index.pods.contains_key("jim"), "another namespace is untouched");
     }
@@ -310,9 +269,6 @@ mod tests {
     #[test]
     fn a_resource_that_does_not_decode_has_no_friend() {
         let wire = serde_json::json!({ "metadata": { "name": "x", "namespace": "d" }, "spec": { "name": 7 } });
-        assert_eq!(
-            Resource::from(serde_json::from_value::<ResourceWire>(wire).unwrap()).friend,
-            None
-        );
+        assert_eq!(Resource::from(serde_json::from_value::<ResourceWire>(wire).unwrap()).friend, None);
     }
 }

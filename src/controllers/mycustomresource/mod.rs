@@ -61,14 +61,7 @@ impl MyCustomResourceController {
     /// A controller that has seen nothing yet.
     pub fn new(env: Env, clients: Clients, scopes: Vec<Scope>) -> Self {
         let (queue, synced) = (Queue::new(env.clone()), Synced::new(scopes.len() * 2));
-        MyCustomResourceController {
-            env,
-            clients,
-            scopes,
-            index: Mutex::default(),
-            queue,
-            synced,
-        }
+        MyCustomResourceController { env, clients, scopes, index: Mutex::default(), queue, synced }
     }
 
     fn resource_changed(&self, scope: &Scope, change: Change<ResourceWire>) {
@@ -130,25 +123,13 @@ impl Controller for MyCustomResourceController {
         for scope in &self.scopes {
             let path = requests::collection::<MyCustomResource>(scope);
             let what = "mycustomresources.poc.test.domain";
-            let resources = Source {
-                what,
-                path,
-                labels: None,
-                metadata_only: false,
-                is_stale,
-            };
+            let resources = Source { what, path, labels: None, metadata_only: false, is_stale };
             let (controller, of) = (self.clone(), scope.clone());
             let sink = move |change| controller.resource_changed(&of, change);
             watches.push(listwatch::run(self.clients.read.clone(), resources, self.env.clone(), sink).boxed());
 
             let path = requests::collection::<Pod>(scope);
-            let pods = Source {
-                what: "names of pods",
-                path,
-                labels: None,
-                metadata_only: true,
-                is_stale,
-            };
+            let pods = Source { what: "names of pods", path, labels: None, metadata_only: true, is_stale };
             let (controller, of) = (self.clone(), scope.clone());
             let sink = move |change| controller.pod_changed(&of, change);
             watches.push(listwatch::run(self.clients.read.clone(), pods, self.env.clone(), sink).boxed());
@@ -181,10 +162,6 @@ impl Controller for MyCustomResourceController {
             return Next::Resync;
         }
         let new = status::status(&resource, is_found, self.env.clock.wall());
-        if new == resource.status {
-            Next::Resync
-        } else {
-            self.write(&resource, &new).await
-        }
+        if new == resource.status { Next::Resync } else { self.write(&resource, &new).await }
     }
 }

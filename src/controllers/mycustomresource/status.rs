@@ -14,14 +14,8 @@ pub fn status(resource: &Resource, is_found: bool, wall: Timestamp) -> MyCustomR
     } else {
         ("FriendMissing", format!("no pod named {friend} exists"))
     };
-    let stored = resource
-        .status
-        .conditions
-        .iter()
-        .find(|stored| stored.type_ == condition::READY);
-    let since = stored
-        .filter(|stored| stored.status == "True")
-        .map(|stored| stored.last_transition_time.clone());
+    let stored = resource.status.conditions.iter().find(|stored| stored.type_ == condition::READY);
+    let since = stored.filter(|stored| stored.status == "True").map(|stored| stored.last_transition_time.clone());
     let ready = Condition {
         last_transition_time: since.unwrap_or_else(|| Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall))),
         message,
@@ -57,19 +51,13 @@ mod tests {
         assert!(!missing.healthy);
         assert_eq!(missing.observed_generation, Some(4));
         let ready = &missing.conditions[0];
-        assert_eq!(
-            (ready.status.as_str(), ready.reason.as_str()),
-            ("True", "FriendMissing")
-        );
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("True", "FriendMissing"));
         assert_eq!(ready.last_transition_time.0.to_string(), "2026-01-01T12:00:00Z");
 
         resource.status = missing;
         let found = status(&resource, true, "2026-01-01T13:00:00Z".parse().unwrap());
         assert!(found.healthy);
         assert_eq!(found.conditions[0].reason, "FriendFound");
-        assert_eq!(
-            found.conditions[0].last_transition_time.0.to_string(),
-            "2026-01-01T12:00:00Z"
-        );
+        assert_eq!(found.conditions[0].last_transition_time.0.to_string(), "2026-01-01T12:00:00Z");
     }
 }

@@ -43,8 +43,10 @@ pub struct Done {
     pub deleted: Vec<String>,
     /// Why pods were refused, if one was.
     pub refusal: Option<Refusal>,
-    /// Whether anything was sent but to take back what came back changed.
-    pub has_tried: bool,
+    /// Whether pods were to be created or deleted, whatever came of it.
+    pub is_scaling: bool,
+    /// Whether pods were to be created.
+    pub is_creating: bool,
     /// Whether something failed, so that the next try must wait.
     pub has_failed: bool,
     /// Whether a name was taken by a stranger.
@@ -81,12 +83,13 @@ enum Deleted {
 
 /// Carries out a plan.
 pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory) -> Done {
-    let has_tried = plan.has_writes() || !plan.look.is_empty();
-    let is_cleaning = plan.create.is_empty() && plan.delete.iter().any(|deletion| deletion.why == Why::Stray);
-    let mut done = Done { has_tried: has_tried && !is_cleaning, ..Done::default() };
-    look(context, &plan.look, &mut done).await;
-    relabel(context, &plan.relabel, &mut done).await;
-    delete(context, plan.delete, memory, &mut done).await;
+    let is_creating = !plan.create.is_empty();
+    let is_scaling = is_creating || plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
+    let mut done = Done { is_scaling, is_creating, ..Done::default() };
+    look(context, &view.set, &plan.look, &mut done).await;
+    probe(context, &view.set, plan.probe, memory, &mut done).await;
+    relabel(context, &view.set, &plan.relabel, &mut done).await;
+    delete(context, &view.set, plan.delete, memory, &mut done).await;
     create(context, &view.set, plan.create, memory, &mut done).await;
     if done.met_stranger {
         read_set(context, &view.set, &mut done).await;
@@ -120,15 +123,12 @@ async fn slow_start<T, R, F: Future<Output = R>>(
     }
 }
 
-async fn look(context: &Context, pods: &[Seen], done: &mut Done) {
+async fn look(context: &Context, set: &Set, pods: &[Seen], done: &mut Done) {
     let read = |seen: Seen| async move { (read_pod(context, &seen.pod.key).await, seen) };
     let settle = |(found, seen): (Result<Option<Pod>, String>, Seen)| match found {
         Ok(found) => {
-            context
-                .observed
-                .lock()
-                .pods
-                .looked_up(&seen.pod.key, Some(&seen.pod.uid), found, context.env.now());
+            let now = context.env.now();
+            context.pods(set, |pods| pods.looked_up(&seen.pod.key, Some(&seen.pod.uid), found, now));
             true
         }
         Err(error) => {
@@ -138,6 +138,26 @@ async fn look(context: &Context, pods: &[Seen], done: &mut Done) {
         }
     };
     slow_start(context, pods.to_vec(), read, settle).await;
+}
+
+/// Looks whether creates of unknown fate have taken effect, now that they can do so no more.
+async fn probe(context: &Context, set: &Set, names: Vec<String>, memory: &mut Memory, done: &mut Done) {
+    let key = |name: &str| ObjectKey::new(set.key.namespace.clone(), name);
+    let read = |name: String| async move { (read_pod(context, &key(&name)).await, name) };
+    let settle = |(found, name): (Result<Option<Pod>, String>, String)| match found {
+        Ok(found) => {
+            let now = context.env.now();
+            context.pods(set, |pods| pods.looked_up(&key(&name), None, found, now));
+            memory.creates.remove(&name);
+            true
+        }
+        Err(error) => {
+            warn!(set = %set.key, pod = name, error, "cannot look whether a pod was created after all");
+            done.has_failed = true;
+            false
+        }
+    };
+    slow_start(context, names, read, settle).await;
 }
 
 async fn read_pod(context: &Context, key: &ObjectKey) -> Result<Option<Pod>, String> {
@@ -152,7 +172,7 @@ fn decoded(body: &[u8]) -> Result<Pod, serde_json::Error> {
 }
 
 /// Gives the watched label back to pods that lost it.
-async fn relabel(context: &Context, pods: &[Seen], done: &mut Done) {
+async fn relabel(context: &Context, set: &Set, pods: &[Seen], done: &mut Done) {
     let patch = |seen: Seen| async move {
         let metadata = json!({
             "uid": seen.pod.uid,
@@ -164,19 +184,19 @@ async fn relabel(context: &Context, pods: &[Seen], done: &mut Done) {
     };
     let settle = |(answer, seen): (Answer, Seen)| {
         let patched = match answer {
-            Answer::Done(body) => decoded(&body).ok(),
+            Answer::Done(body) => decoded(&body).ok().filter(|pod| pod.is_labelled),
             Answer::NotSent => return false,
             answer => {
                 debug!(pod = %seen.pod.key, ?answer, "cannot give the label back");
                 None
             }
         };
-        let mut caches = context.observed.lock();
+        let now = context.env.now();
         match patched {
-            Some(pod) => caches.pods.patched(pod, context.env.now()),
+            Some(pod) => context.pods(set, |pods| pods.patched(pod, now)),
             None => {
                 done.has_failed = true;
-                caches.pods.doubt(&seen.pod.uid);
+                context.pods(set, |pods| pods.doubt(&seen.pod.uid));
             }
         }
         !done.has_failed
@@ -184,18 +204,14 @@ async fn relabel(context: &Context, pods: &[Seen], done: &mut Done) {
     slow_start(context, pods.to_vec(), patch, settle).await;
 }
 
-async fn delete(context: &Context, deletions: Vec<Deletion>, memory: &mut Memory, done: &mut Done) {
+async fn delete(context: &Context, set: &Set, deletions: Vec<Deletion>, memory: &mut Memory, done: &mut Done) {
     let send = |deletion: Deletion| async move { (delete_one(context, &deletion).await, deletion) };
     let settle = |(result, deletion): (Deleted, Deletion)| {
         let now = context.env.now();
         let Deletion { key, uid, why } = deletion;
         match result {
             Deleted::Accepted(last) => {
-                context
-                    .observed
-                    .lock()
-                    .pods
-                    .delete_answered(&uid, last.map(|pod| *pod), now);
+                context.pods(set, |pods| pods.delete_answered(&uid, last.map(|pod| *pod), now));
                 match why {
                     Why::Surplus => done.deleted.push(key.name.to_string()),
                     Why::Finished => {}
@@ -206,7 +222,7 @@ async fn delete(context: &Context, deletions: Vec<Deletion>, memory: &mut Memory
                     }
                 }
             }
-            Deleted::Gone => context.observed.lock().pods.looked_up(&key, Some(&uid), None, now),
+            Deleted::Gone => context.pods(set, |pods| pods.looked_up(&key, Some(&uid), None, now)),
             Deleted::Unknown(error) => {
                 warn!(pod = %key, error, "the delete of a pod was not answered: its fate is unknown");
                 memory.deletes.insert(uid, now);
@@ -254,13 +270,7 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
     let Ok(wanted) = &set.wanted else {
         return Created::NotSent;
     };
-    let manifest = pod::manifest(
-        set,
-        wanted,
-        &context.default_image,
-        &creation.name,
-        creation.replacements,
-    );
+    let manifest = pod::manifest(set, wanted, &context.default_image, &creation.name, creation.replacements);
     match send(context, requests::create::<PodResource>(&set.key.namespace, &manifest)).await {
         Answer::Done(body) => match decoded(&body) {
             Ok(pod) => Created::Made(Box::new(pod)),
@@ -274,7 +284,9 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
                 Err(error) => Created::Unknown(error),
             }
         }
-        Answer::Refused(status) => Created::Refused(refusal(&status, &creation.name, &names::prefix(&set.key.name))),
+        Answer::Refused(status) => {
+            Created::Refused(refusal(&status, &creation.name, &names::prefix(&set.key.name), set.generation))
+        }
         Answer::Unknown(error) => Created::Unknown(error),
         Answer::NotSent => Created::NotSent,
     }
@@ -290,11 +302,7 @@ fn settle_create(
     done: &mut Done,
 ) -> bool {
     let now = context.env.now();
-    let Creation {
-        index,
-        name,
-        replacements,
-    } = creation;
+    let Creation { index, name, replacements } = creation;
     match created {
         Created::Made(made) => return settle_made(context, set, *made, name, replacements, memory, done),
         Created::Taken(found) => {
@@ -333,18 +341,15 @@ fn settle_made(
 ) -> bool {
     memory.create_settled(&name);
     let difference = (context.locks.differs)(&pod, &name, &set.uid);
-    let uid = pod.uid.clone();
+    let (uid, made) = (pod.uid.clone(), pod.key.name.to_string());
     if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
-        context.observed.lock().pods.created(pod, context.env.now());
+        context.pods(set, |pods| pods.created(pod, context.env.now()));
     }
     if let Some(difference) = difference {
         let message = format!("pods come back changed, {difference}: an admission webhook or policy changes them");
-        warn!(set = %set.key, pod = name, "{message}");
-        memory.strays.insert(uid, name);
-        done.refusal = Some(Refusal {
-            message,
-            kind: RefusalKind::Forbidden,
-        });
+        warn!(set = %set.key, pod = made, "{message}");
+        memory.strays.insert(uid, made);
+        done.refusal = Some(Refusal { message, kind: RefusalKind::Forbidden, generation: set.generation });
         done.has_failed = true;
         return false;
     }
@@ -356,7 +361,6 @@ fn settle_made(
 /// A name was taken: by our own pod of an earlier create, or by a stranger, or it is free again.
 fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<Box<Pod>>, now: Timestamp, done: &mut Done) {
     let key = ObjectKey::new(set.key.namespace.clone(), name);
-    let mut caches = context.observed.lock();
     match found {
         Some(pod) => {
             let is_ours = (context.locks.is_ours)(&pod, &set.uid);
@@ -365,11 +369,11 @@ fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<Box<Pod>
             }
             done.met_stranger |= !is_ours;
             if !is_ours || pod.owner.as_ref() == Some(&set.uid) {
-                caches.pods.looked_up(&key, None, Some(*pod), now);
+                context.pods(set, |pods| pods.looked_up(&key, None, Some(*pod), now));
             }
         }
         None => {
-            caches.pods.may_be_reused(&key);
+            context.pods(set, |pods| pods.may_be_reused(&key));
             done.has_failed = true;
         }
     }

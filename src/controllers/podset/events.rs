@@ -22,45 +22,20 @@ pub struct Event {
     action: &'static str,
 }
 
-/// What a burst of work amounts to: one event for each plan that was carried out, not one for each pod.
-pub fn of_burst(burst: &Burst) -> Vec<Event> {
-    let mut events = Vec::new();
-    let Burst {
-        from,
-        created,
-        replaced,
-        deleted,
-        ..
-    } = *burst;
-    let normal = |reason, action, note| Event {
-        reason,
-        note,
-        is_warning: false,
-        action,
-    };
-    if created > 0 && replaced == created {
-        events.push(normal(
-            "PodsReplaced",
-            "Create",
-            format!("Created {created} in place of pods that finished"),
-        ));
-    } else if created > 0 {
-        events.push(normal(
-            "ScaledUp",
-            "Create",
-            format!("Scaled up from {from} to {} pods", from + created),
-        ));
+/// What a scaling amounts to, now that so many pods are live: one event for each plan that was carried out, not one for
+/// each pod.
+pub fn of_burst(burst: &Burst, to: usize) -> Option<Event> {
+    let Burst { from, replaced } = *burst;
+    let normal = |reason, action, note| Some(Event { reason, note, is_warning: false, action });
+    if replaced > 0 {
+        normal("PodsReplaced", "Create", format!("Created {replaced} in place of pods that finished"))
+    } else if to > from {
+        normal("ScaledUp", "Create", format!("Scaled up from {from} to {to} pods"))
+    } else if to < from {
+        normal("ScaledDown", "Delete", format!("Scaled down from {from} to {to} pods"))
+    } else {
+        None
     }
-    if deleted > 0 {
-        let from = from + created;
-        let to = from.saturating_sub(deleted);
-        events.push(normal(
-            "ScaledDown",
-            "Delete",
-            format!("Scaled down from {from} to {to} pods"),
-        ));
-    }
-    events
 }
 
 /// Pods are refused: told once for each new reason. Of a namespace that is being deleted nothing is told.
@@ -105,53 +80,25 @@ mod tests {
     use super::*;
     use crate::controllers::podset::testing;
 
-    fn told(burst: Burst) -> Vec<(&'static str, String)> {
-        of_burst(&burst)
-            .into_iter()
-            .map(|event| (event.reason, event.note))
-            .collect()
+    fn told(from: usize, replaced: usize, to: usize) -> Option<String> {
+        of_burst(&Burst { from, replaced }, to).map(|event| format!("{}: {}", event.reason, event.note))
     }
 
     #[test]
     fn each_event_says_what_happened() {
-        let burst = Burst {
-            from: 3,
-            created: 2,
-            ..Burst::default()
-        };
-        assert_eq!(told(burst), [("ScaledUp", "Scaled up from 3 to 5 pods".to_owned())]);
-        let burst = Burst {
-            from: 5,
-            deleted: 4,
-            ..Burst::default()
-        };
-        assert_eq!(told(burst), [("ScaledDown", "Scaled down from 5 to 1 pods".to_owned())]);
-        let burst = Burst {
-            from: 2,
-            created: 1,
-            replaced: 1,
-            ..Burst::default()
-        };
-        assert_eq!(
-            told(burst),
-            [("PodsReplaced", "Created 1 in place of pods that finished".to_owned())]
-        );
-        assert_eq!(told(Burst::default()), []);
+        assert_eq!(told(3, 0, 5).unwrap(), "ScaledUp: Scaled up from 3 to 5 pods");
+        assert_eq!(told(5, 0, 1).unwrap(), "ScaledDown: Scaled down from 5 to 1 pods");
+        assert_eq!(told(2, 1, 3).unwrap(), "PodsReplaced: Created 1 in place of pods that finished");
+        assert_eq!(told(3, 0, 3), None);
     }
 
     #[test]
     fn a_refusal_is_told_once() {
-        let refusal = Refusal {
-            message: "no".to_owned(),
-            kind: RefusalKind::Forbidden,
-        };
+        let refusal = Refusal { message: "no".to_owned(), kind: RefusalKind::Forbidden, generation: 1 };
         assert_eq!(of_refusal(&refusal, None).unwrap().note, "Pods are refused: no");
         assert_eq!(of_refusal(&refusal, Some("no")), None);
         assert!(of_refusal(&refusal, Some("another reason")).is_some());
-        let terminating = Refusal {
-            kind: RefusalKind::NamespaceTerminating,
-            ..refusal
-        };
+        let terminating = Refusal { kind: RefusalKind::NamespaceTerminating, ..refusal };
         assert_eq!(of_refusal(&terminating, None), None);
     }
 
@@ -159,17 +106,8 @@ mod tests {
     fn long_names_and_notes_are_cut() {
         let mut set = testing::set(1);
         set.key.name = "n".repeat(253).into();
-        let refusal = Refusal {
-            message: "x".repeat(5000),
-            kind: RefusalKind::Forbidden,
-        };
-        let event = manifest(
-            &of_refusal(&refusal, None).unwrap(),
-            &set,
-            testing::now(),
-            1,
-            &"i".repeat(300),
-        );
+        let refusal = Refusal { message: "x".repeat(5000), kind: RefusalKind::Forbidden, generation: 1 };
+        let event = manifest(&of_refusal(&refusal, None).unwrap(), &set, testing::now(), 1, &"i".repeat(300));
         assert!(event["metadata"]["name"].as_str().unwrap().len() <= 253);
         assert_eq!(event["note"].as_str().unwrap().len(), 1024);
         assert_eq!(event["reportingInstance"].as_str().unwrap().len(), 128);

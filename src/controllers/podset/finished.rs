@@ -14,6 +14,9 @@ const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 /// A pod that ran for so long did not fail at once; a set that was quiet for so long does not keep failing.
 const STEADY: SignedDuration = SignedDuration::from_mins(10);
 
+/// How far the clocks of nodes and API server are thought to be apart at most.
+const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(30);
+
 /// How many finished pods are kept to look at.
 pub const KEPT: usize = 3;
 
@@ -26,29 +29,30 @@ pub struct Replacement {
     pub count: u32,
 }
 
-/// The next replacement; `None` for a set in which no pod finished lately.
-pub fn replacement<'a>(finished: impl Iterator<Item = &'a Seen>, now: Timestamp) -> Option<Replacement> {
-    let newest = finished
+/// The next replacement; `None` for a set in which no pod finished lately that was not replaced.
+pub fn replacement(pods: &[Seen], now: Timestamp) -> Option<Replacement> {
+    let newest = pods
+        .iter()
+        .filter(|seen| seen.pod.is_finished() && !is_replaced(&seen.pod, pods))
         .filter_map(|seen| Some((seen.finished_since?, failures_in_a_row(&seen.pod))))
         .max()
         .filter(|(at, _)| now.duration_since(*at) < STEADY)?;
     let (at, failures) = newest;
-    Some(Replacement {
-        due: at + wait(failures),
-        count: failures.saturating_add(1),
-    })
+    Some(Replacement { due: at + wait(failures), count: failures.saturating_add(1) })
+}
+
+/// Whether a pod was made in place of this one: one that counts a replacement more, and was made after its end, as far
+/// as the clocks of nodes and API server agree.
+fn is_replaced(finished: &Pod, pods: &[Seen]) -> bool {
+    let count = failures_in_a_row(finished).saturating_add(1);
+    let end = finished.finished.unwrap_or(finished.created) - CLOCKS_APART;
+    pods.iter().any(|seen| seen.pod.replacements == count && seen.pod.created >= end)
 }
 
 /// How many replacements in a row the pod counts for: none if it ran well for long.
 fn failures_in_a_row(pod: &Pod) -> u32 {
-    let ran = pod
-        .finished
-        .map(|finished| finished.duration_since(pod.started.unwrap_or(pod.created)));
-    if ran.is_some_and(|ran| ran >= STEADY) {
-        0
-    } else {
-        pod.replacements
-    }
+    let ran = pod.finished.map(|finished| finished.duration_since(pod.started.unwrap_or(pod.created)));
+    if ran.is_some_and(|ran| ran >= STEADY) { 0 } else { pod.replacements }
 }
 
 fn wait(failures: u32) -> SignedDuration {
@@ -74,7 +78,7 @@ mod tests {
     fn due_after(pods: &[PodBuilder]) -> Option<(i64, u32)> {
         let now = testing::now();
         let pods: Vec<Seen> = pods.iter().cloned().map(PodBuilder::seen).collect();
-        replacement(pods.iter(), now).map(|next| (next.due.duration_since(now).as_secs(), next.count))
+        replacement(&pods, now).map(|next| (next.due.duration_since(now).as_secs(), next.count))
     }
 
     #[test]
@@ -82,48 +86,37 @@ mod tests {
         let waits: Vec<_> = [0, 1, 2, 3, 9, 10, 400]
             .map(|count| due_after(&[testing::pod("a").failed(0).replacements(count)]).unwrap())
             .into();
-        assert_eq!(
-            waits,
-            [(0, 1), (1, 2), (2, 3), (4, 4), (256, 10), (300, 11), (300, 401)]
-        );
+        assert_eq!(waits, [(0, 1), (1, 2), (2, 3), (4, 4), (256, 10), (300, 11), (300, 401)]);
     }
 
     #[test]
     fn a_pod_that_ran_for_ten_minutes_begins_anew() {
-        assert_eq!(
-            due_after(&[testing::pod("a").failed(0).ran(600).replacements(8)]),
-            Some((0, 1))
-        );
-        assert_eq!(
-            due_after(&[testing::pod("a").failed(0).ran(599).replacements(8)]),
-            Some((128, 9))
-        );
+        assert_eq!(due_after(&[testing::pod("a").failed(0).ran(600).replacements(8)]), Some((0, 1)));
+        assert_eq!(due_after(&[testing::pod("a").failed(0).ran(599).replacements(8)]), Some((128, 9)));
     }
 
     #[test]
     fn the_newest_finish_counts() {
         let old = testing::pod("old").failed(100).replacements(9);
-        assert_eq!(
-            due_after(&[old.clone(), testing::pod("new").failed(3).replacements(4)]),
-            Some((8 - 3, 5))
-        );
-        assert_eq!(
-            due_after(&[testing::pod("a").failed(600).replacements(9)]),
-            None,
-            "long ago"
-        );
+        assert_eq!(due_after(&[old.clone(), testing::pod("new").failed(3).replacements(4)]), Some((8 - 3, 5)));
+        assert_eq!(due_after(&[testing::pod("a").failed(600).replacements(9)]), None, "long ago");
         assert_eq!(due_after(&[]), None);
     }
 
     #[test]
+    fn what_was_replaced_holds_up_nothing() {
+        let failed = || testing::pod("failed").failed(3).replacements(4);
+        let made = |age: i64, count: u32| testing::pod("made").age(age).replacements(count);
+        assert_eq!(due_after(&[failed(), made(1, 5)]), None);
+        assert_eq!(due_after(&[failed(), made(1, 4)]), Some((5, 5)), "a pod of another chain");
+        assert_eq!(due_after(&[failed(), made(600, 5)]), Some((5, 5)), "a pod from before");
+    }
+
+    #[test]
     fn the_three_newest_are_kept() {
-        let pods: Vec<Seen> = [5, 1, 9, 3, 7]
-            .map(|ago| testing::pod(&format!("ago-{ago}")).failed(ago).seen())
-            .into();
-        let names: Vec<_> = superfluous(&pods.iter().collect::<Vec<_>>())
-            .iter()
-            .map(|seen| seen.pod.key.name.to_string())
-            .collect();
+        let pods: Vec<Seen> = [5, 1, 9, 3, 7].map(|ago| testing::pod(&format!("ago-{ago}")).failed(ago).seen()).into();
+        let names: Vec<_> =
+            superfluous(&pods.iter().collect::<Vec<_>>()).iter().map(|seen| seen.pod.key.name.to_string()).collect();
         assert_eq!(names, ["ago-9", "ago-7"]);
     }
 }

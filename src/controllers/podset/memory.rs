@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::plan::Count;
+use super::plan::{Hold, Plan};
 use crate::controllers::meta::Uid;
 
 /// The first and the longest wait after a refused or unanswered write.
@@ -17,7 +17,7 @@ pub const BACKOFF: (SignedDuration, SignedDuration) = (SignedDuration::from_secs
 /// What is remembered of a set.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// Creates that did not succeed within the last quarantine, by name.
+    /// Creates that did not succeed, by name.
     pub creates: BTreeMap<String, Create>,
     /// Deletes without an answer: when the last one was given up.
     pub deletes: BTreeMap<Uid, Timestamp>,
@@ -30,7 +30,9 @@ pub struct Memory {
     /// The refusal of which users were told.
     pub refusal_told: Option<String>,
     /// The scaling that is under way and not yet told.
-    pub burst: Burst,
+    pub burst: Option<Burst>,
+    /// The generation for which pods were last created, or tried to be.
+    pub tried_generation: Option<i64>,
     /// When the status was last written.
     pub status_written: Option<Timestamp>,
     /// Whether something was done since the status was last written, so that its outcome may be told at once.
@@ -67,6 +69,8 @@ pub struct Refusal {
     pub message: String,
     /// What kind of refusal it is.
     pub kind: RefusalKind,
+    /// The generation of the spec that was refused.
+    pub generation: i64,
 }
 
 /// What kind of refusal it is.
@@ -80,40 +84,29 @@ pub enum RefusalKind {
     NamespaceTerminating,
 }
 
-/// What was done since it was last told.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+/// A scaling that is not yet told.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Burst {
     /// Pods that were live when it began.
     pub from: usize,
-    /// Pods created.
-    pub created: usize,
-    /// Of those, the ones that replace finished pods.
+    /// Pods created in place of finished ones.
     pub replaced: usize,
-    /// Live pods deleted.
-    pub deleted: usize,
-}
-
-impl Burst {
-    /// Whether anything was done.
-    pub fn is_empty(&self) -> bool {
-        self.created == 0 && self.deleted == 0
-    }
 }
 
 impl Memory {
-    /// Nothing is missing any more: no pod is refused.
-    pub fn settle(&mut self, count: &Count) {
-        if count.missing() == 0 && self.strays.is_empty() {
+    /// Takes note of how the set stands after a pass: what is cured is forgotten.
+    pub fn settle(&mut self, after: &Plan) {
+        if after.count.missing() == 0 && self.strays.is_empty() {
             self.refusal = None;
+        }
+        if after.hold == Hold::Nothing && !after.has_work() {
+            self.backoff = None;
         }
     }
 
     /// The names of the creates that may still take effect.
     pub fn unknown(&self) -> impl Iterator<Item = &str> {
-        self.creates
-            .iter()
-            .filter(|(_, create)| create.is_unknown)
-            .map(|(name, _)| name.as_str())
+        self.creates.iter().filter(|(_, create)| create.is_unknown).map(|(name, _)| name.as_str())
     }
 
     /// Whether a delete of the pod of this UID may still take effect.
@@ -121,45 +114,33 @@ impl Memory {
         self.deletes.contains_key(uid)
     }
 
-    /// Forgets the fates that time has settled. Only time settles an unknown fate.
+    /// Forgets what is too old to matter. A create of unknown fate is not forgotten: after the quarantine it is looked up.
     pub fn expire(&mut self, now: Timestamp, quarantine: SignedDuration) {
         let is_open = |at: Timestamp| now.duration_since(at) < quarantine;
-        self.creates.retain(|_, create| is_open(create.at));
+        self.creates.retain(|_, create| create.is_unknown || is_open(create.at));
         self.deletes.retain(|_, at| is_open(*at));
     }
 
-    /// When the next fate is settled by time.
-    pub fn next_settled(&self, quarantine: SignedDuration) -> Option<Timestamp> {
-        let creates = self
-            .creates
-            .values()
-            .filter(|create| create.is_unknown)
-            .map(|create| create.at);
-        creates
-            .chain(self.deletes.values().copied())
-            .min()
-            .map(|at| at + quarantine)
+    /// The creates of unknown fate that can take effect no more: a read tells whether they did.
+    pub fn overdue(&self, now: Timestamp, quarantine: SignedDuration) -> impl Iterator<Item = &str> {
+        let is_overdue = move |create: &Create| create.is_unknown && now.duration_since(create.at) >= quarantine;
+        self.creates.iter().filter(move |(_, create)| is_overdue(create)).map(|(name, _)| name.as_str())
+    }
+
+    /// When the next fate can be settled.
+    pub fn next_settled(&self, now: Timestamp, quarantine: SignedDuration) -> Option<Timestamp> {
+        let creates = self.creates.values().filter(|create| create.is_unknown).map(|create| create.at);
+        creates.chain(self.deletes.values().copied()).map(|at| at + quarantine).filter(|at| *at > now).min()
     }
 
     /// A create was not answered.
     pub fn create_unanswered(&mut self, name: &str, index: u32, at: Timestamp) {
-        self.creates.insert(
-            name.to_owned(),
-            Create {
-                index,
-                at,
-                is_unknown: true,
-            },
-        );
+        self.creates.insert(name.to_owned(), Create { index, at, is_unknown: true });
     }
 
     /// A create was refused. An earlier one of the same name may still take effect.
     pub fn create_refused(&mut self, name: &str, index: u32, at: Timestamp) {
-        let refused = Create {
-            index,
-            at,
-            is_unknown: false,
-        };
+        let refused = Create { index, at, is_unknown: false };
         self.creates
             .entry(name.to_owned())
             .and_modify(|create| *create = if create.is_unknown { *create } else { refused })
@@ -178,11 +159,7 @@ impl Memory {
         let (first, longest) = BACKOFF;
         let former = self.backoff.filter(|backoff| backoff.generation == generation);
         let wait = former.map_or(first, |backoff| backoff.wait.saturating_mul(2).min(longest));
-        self.backoff = Some(Backoff {
-            wait,
-            until: now + jittered(wait),
-            generation,
-        });
+        self.backoff = Some(Backoff { wait, until: now + jittered(wait), generation });
     }
 
     /// Until when nothing is tried that failed, for this generation of the spec.
@@ -214,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn only_time_settles_an_unknown_fate() {
+    fn only_a_read_after_the_quarantine_settles_an_unknown_fate() {
         let mut memory = Memory::default();
         let start = testing::now();
         memory.create_unanswered("a", 0, start);
@@ -222,9 +199,12 @@ mod tests {
         memory.create_refused("a", 0, start + SignedDuration::from_secs(9));
         memory.expire(start + SignedDuration::from_secs(59), QUARANTINE);
         assert_eq!(memory.unknown().collect::<Vec<_>>(), ["a"]);
-        assert_eq!(memory.next_settled(QUARANTINE), Some(start + QUARANTINE));
-        memory.expire(start + QUARANTINE, QUARANTINE);
-        assert_eq!(memory.unknown().count(), 0);
+        assert_eq!(memory.next_settled(start, QUARANTINE), Some(start + QUARANTINE));
+        let end = start + QUARANTINE;
+        memory.expire(end, QUARANTINE);
+        assert_eq!(memory.unknown().collect::<Vec<_>>(), ["a"], "until it was looked up");
+        assert_eq!(memory.overdue(end - SignedDuration::from_secs(1), QUARANTINE).count(), 0);
+        assert_eq!(memory.overdue(end, QUARANTINE).collect::<Vec<_>>(), ["a"]);
     }
 
     #[test]

@@ -49,9 +49,9 @@ use crate::{
 };
 use locks::Locks;
 use memory::Memory;
-use observe::{Caches, Effects, Observed, Pod, PodWire, Set, SetWire, View};
+use observe::{Effects, Observed, Pod, PodWire, Pods, Set, SetWire, Sets, View};
 use plan::{NamesIn, Plan, soonest};
-use takeover::TakeOver;
+use takeover::{ReadFirst, TakeOver};
 
 /// How long to wait after a read failed that must come before a write.
 const READ_RETRY: SignedDuration = SignedDuration::from_secs(1);
@@ -86,26 +86,44 @@ pub struct Context {
 }
 
 impl Context {
+    /// Changes the cache of pods while working on `set`, and wakes every other set that this concerns.
+    fn pods<R>(&self, set: &Set, change: impl FnOnce(&mut Pods) -> R) -> R {
+        let (result, touched) = {
+            let mut caches = self.observed.lock();
+            (change(&mut caches.pods), caches.take_touched())
+        };
+        for key in touched.into_iter().filter(|key| *key != set.key) {
+            self.queue.add(key, "pod");
+        }
+        result
+    }
+
     /// Takes in a consistent list of the sets of `scope` that no watch brought.
     fn sets_listed(&self, scope: &Scope, sets: Vec<Set>, version: u64) {
-        let mut effects = Effects::default();
-        let mut caches = self.observed.lock();
-        caches.sets.snapshot(scope, sets, version, &mut effects);
-        self.settle(&mut caches, effects);
+        self.sets(|cache, effects| cache.refresh(scope, sets, version, effects));
     }
 
-    /// Takes in what a request for the set of this name and UID was answered with; `None`: it is gone.
-    fn set_answered(&self, set: &Set, found: Option<Set>) {
-        let mut effects = Effects::default();
-        let mut caches = self.observed.lock();
-        match found.filter(|found| found.uid == set.uid) {
-            Some(found) => caches.sets.upsert(found, &mut effects),
-            None => caches.sets.remove(&set.key, &set.uid, &mut effects),
+    /// Takes in a consistent list of all pods of `scope` that no watch brought.
+    fn pods_listed(&self, scope: &Scope, pods: Vec<Pod>, version: u64) {
+        let touched = {
+            let mut caches = self.observed.lock();
+            caches.pods.verify(scope, pods, version, self.env.now());
+            caches.take_touched()
+        };
+        for key in touched {
+            self.queue.add(key, "pod");
         }
-        self.settle(&mut caches, effects);
     }
 
-    fn settle(&self, caches: &mut Caches, effects: Effects) {
+    /// Takes in what a request for this set was answered with; `None`: it is gone.
+    fn set_answered(&self, set: &Set, found: Option<Set>) {
+        self.sets(|cache, effects| cache.answered(&set.key, &set.uid, found, effects));
+    }
+
+    fn sets(&self, change: impl FnOnce(&mut Sets, &mut Effects)) {
+        let mut effects = Effects::default();
+        let mut caches = self.observed.lock();
+        change(&mut caches.sets, &mut effects);
         caches.settle(&effects, self.env.now());
         for key in effects.wake {
             self.queue.add(key, "spec");
@@ -125,42 +143,17 @@ pub struct PodSetController {
 impl PodSetController {
     /// A controller that has seen nothing yet.
     pub fn new(parts: Parts) -> Self {
-        let Parts {
-            env,
-            clients,
-            locks,
-            scopes,
-            default_image,
-            instance,
-        } = parts;
+        let Parts { env, clients, locks, scopes, default_image, instance } = parts;
         let synced = Synced::new(scopes.len() * 2);
         let (observed, queue) = (Observed::new(locks), Queue::new(env.clone()));
-        let context = Context {
-            env,
-            clients,
-            locks,
-            scopes,
-            default_image,
-            instance,
-            observed,
-            queue,
-        };
-        PodSetController {
-            context,
-            synced,
-            take_over: TakeOver::default(),
-            memories: Mutex::default(),
-        }
+        let context = Context { env, clients, locks, scopes, default_image, instance, observed, queue };
+        PodSetController { context, synced, take_over: TakeOver::default(), memories: Mutex::default() }
     }
 
     fn set_changed(&self, scope: &Scope, change: Change<SetWire>) {
         let is_first = matches!(change, Change::Snapshot { .. });
         let change = change.map(Set::from);
-        let effects = self
-            .context
-            .observed
-            .lock()
-            .apply_sets(scope, change, self.context.env.now());
+        let effects = self.context.observed.lock().apply_sets(scope, change, self.context.env.now());
         for uid in &effects.gone {
             self.memories().remove(uid);
         }
@@ -175,11 +168,11 @@ impl PodSetController {
     fn pod_changed(&self, scope: &Scope, change: Change<PodWire>) {
         let is_first = matches!(change, Change::Snapshot { .. });
         let change = change.map(Pod::from);
-        let touched = self
-            .context
-            .observed
-            .lock()
-            .apply_pods(scope, change, self.context.env.now());
+        let touched = {
+            let mut caches = self.context.observed.lock();
+            caches.apply_pods(scope, change, self.context.env.now());
+            caches.take_touched()
+        };
         for key in touched {
             self.context.queue.add(key, "pod");
         }
@@ -188,24 +181,15 @@ impl PodSetController {
         }
     }
 
-    /// The set and the plan for it, both of one moment.
-    fn plan(&self, key: &ObjectKey, memory: &mut Memory) -> Option<(View, Plan)> {
-        let Context {
-            env, locks, observed, ..
-        } = &self.context;
+    /// The set of this name and UID and the plan for it, both of one moment; `None`: it is gone.
+    fn plan(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Option<(View, Plan)> {
+        let Context { env, locks, observed, .. } = &self.context;
         let now = env.now();
         memory.expire(now, locks.quarantine);
         let caches = observed.lock();
-        let set = caches.sets.get(key)?;
-        let view = View {
-            pods: caches.pods.of(&set.uid),
-            set,
-        };
-        let names = NamesIn {
-            pods: &caches.pods,
-            set: key,
-            now,
-        };
+        let set = caches.sets.get(key).filter(|set| set.uid == *uid)?;
+        let view = View { pods: caches.pods.of(uid), set };
+        let names = NamesIn { pods: &caches.pods, set: key, now };
         let plan = plan::plan(&view, memory, &names, locks, now);
         Some((view, plan))
     }
@@ -217,31 +201,35 @@ impl PodSetController {
     }
 
     /// One pass of the pipeline: observe, plan, act, and report from what was done.
-    async fn pass(&self, key: &ObjectKey, memory: &mut Memory) -> Next {
+    async fn pass(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Next {
         let context = &self.context;
-        let Some((mut view, mut plan)) = self.plan(key, memory) else {
+        let Some((view, plan)) = self.plan(key, uid, memory) else {
             return Next::Never;
         };
+        let now = context.env.now();
         if self.take_over.is_unread(context, &view.set) && self.needs_a_write(&view, &plan, memory) {
-            if let Err(error) = self.take_over.read(context, &view.set).await {
-                warn!(set = %key, error = in_full(&error), "cannot read the pods of a set before its first write");
-                return Next::At(context.env.now() + READ_RETRY);
-            }
-            match self.plan(key, memory) {
-                Some(newer) => (view, plan) = newer,
-                None => return Next::Never,
-            }
+            return match self.take_over.read(context, &view.set).await {
+                Ok(ReadFirst::Done) => Next::At(now),
+                Ok(ReadFirst::UnderWay) => Next::At(now + READ_RETRY),
+                Err(error) => {
+                    warn!(set = %key, error = in_full(&error), "cannot read what must be known before the first write");
+                    Next::At(now + READ_RETRY)
+                }
+            };
         }
         let from = plan.count.live;
         let done = act::act(context, &view, plan, memory).await;
         report::learn(context, &view, done, from, memory);
 
-        let Some((view, after)) = self.plan(key, memory) else {
+        let Some((view, after)) = self.plan(key, uid, memory) else {
             return Next::Never;
         };
-        memory.settle(&after.count);
+        memory.settle(&after);
+        if self.take_over.is_unread(context, &view.set) && self.needs_a_write(&view, &after, memory) {
+            return Next::At(context.env.now());
+        }
         let report_again = report::report(context, &view, &after, memory).await;
-        let act_again = (after.has_writes() || !after.look.is_empty()).then(|| context.env.now());
+        let act_again = after.has_work().then(|| context.env.now());
         soonest(soonest(act_again, report_again), after.wake).map_or(Next::Resync, Next::At)
     }
 
@@ -262,24 +250,12 @@ impl Controller for PodSetController {
             let (controller, of) = (self.clone(), scope.clone());
             let sink = move |change| controller.set_changed(&of, change);
             watches.push(
-                listwatch::run(
-                    client.clone(),
-                    set_source(scope, &self.context.locks),
-                    env.clone(),
-                    sink,
-                )
-                .boxed(),
+                listwatch::run(client.clone(), set_source(scope, &self.context.locks), env.clone(), sink).boxed(),
             );
             let (controller, of) = (self.clone(), scope.clone());
             let sink = move |change| controller.pod_changed(&of, change);
             watches.push(
-                listwatch::run(
-                    client.clone(),
-                    pod_source(scope, &self.context.locks),
-                    env.clone(),
-                    sink,
-                )
-                .boxed(),
+                listwatch::run(client.clone(), pod_source(scope, &self.context.locks), env.clone(), sink).boxed(),
             );
         }
         watches
@@ -307,7 +283,7 @@ impl Controller for PodSetController {
         };
         let uid = view.set.uid.clone();
         let mut memory = self.memories().remove(&uid).unwrap_or_default();
-        let next = self.pass(key, &mut memory).await;
+        let next = self.pass(key, &uid, &mut memory).await;
         if self.context.observed.lock().sets.contains(&uid) {
             self.memories().insert(uid, memory);
         }
@@ -319,31 +295,12 @@ impl Controller for PodSetController {
 fn set_source(scope: &Scope, locks: &Locks) -> Source {
     let path = requests::collection::<PodSet>(scope);
     let what = "podsets.app.example.com";
-    Source {
-        what,
-        path,
-        labels: None,
-        metadata_only: false,
-        is_stale: locks.is_stale,
-    }
+    Source { what, path, labels: None, metadata_only: false, is_stale: locks.is_stale }
 }
 
 /// The watch of the operator's own pods.
 fn pod_source(scope: &Scope, locks: &Locks) -> Source {
     let path = requests::collection::<PodResource>(scope);
     let labels = Some(api::WATCHED_PODS);
-    Source {
-        what: "pods",
-        path,
-        labels,
-        metadata_only: false,
-        is_stale: locks.is_stale,
-    }
-}
-
-impl Plan {
-    /// Whether it asks for a write.
-    pub fn has_writes(&self) -> bool {
-        !(self.create.is_empty() && self.delete.is_empty() && self.relabel.is_empty())
-    }
+    Source { what: "pods", path, labels, metadata_only: false, is_stale: locks.is_stale }
 }

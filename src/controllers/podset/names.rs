@@ -40,9 +40,7 @@ pub fn pod_name(set: &str, uid: &str, index: u32) -> String {
 
 /// FNV-1a, 64 bits: tiny, and the same everywhere and for ever, which the standard library's hashers do not promise.
 fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -55,21 +53,9 @@ mod tests {
     #[test]
     fn names_are_fixed_for_ever() {
         let golden: Vec<_> = (0..5).map(|index| pod_name("web", UID, index)).collect();
-        assert_eq!(
-            golden,
-            [
-                "web-podqw4ht",
-                "web-poddpm7g",
-                "web-podzg7t4",
-                "web-podm8pkp",
-                "web-pod9x98b"
-            ]
-        );
+        assert_eq!(golden, ["web-podqw4ht", "web-poddpm7g", "web-podzg7t4", "web-podm8pkp", "web-pod9x98b"]);
         assert_eq!(pod_name("web", UID, 9_999), "web-podfrpzk");
-        assert_eq!(
-            pod_name("podset-sample", "00000000-0000-0000-0000-000000000000", 0),
-            "podset-sample-pod786xx"
-        );
+        assert_eq!(pod_name("podset-sample", "00000000-0000-0000-0000-000000000000", 0), "podset-sample-pod786xx");
     }
 
     #[test]

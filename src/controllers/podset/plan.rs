@@ -62,6 +62,8 @@ pub struct Plan {
     pub delete: Vec<Deletion>,
     /// Pods of which only a read can tell whether they exist.
     pub look: Vec<Seen>,
+    /// Names whose create can take effect no more: a read tells whether it did.
+    pub probe: Vec<String>,
     /// Pods to which the watched label is given back.
     pub relabel: Vec<Seen>,
     /// Why what is missing is not created, or what is surplus not deleted, now.
@@ -142,72 +144,68 @@ impl Count {
     }
 }
 
+impl Plan {
+    /// Whether it asks for a write.
+    pub fn has_writes(&self) -> bool {
+        !(self.create.is_empty() && self.delete.is_empty() && self.relabel.is_empty())
+    }
+
+    /// Whether it asks for anything.
+    pub fn has_work(&self) -> bool {
+        self.has_writes() || !(self.look.is_empty() && self.probe.is_empty())
+    }
+}
+
 /// Plans one step.
 pub fn plan(view: &View, memory: &Memory, names: &dyn Names, locks: &Locks, now: Timestamp) -> Plan {
+    let plan = wished(view, memory, names, locks, now);
+    match memory.waits_until(view.set.generation, now) {
+        Some(until) if plan.has_work() => {
+            let wake = soonest(plan.wake, Some(until));
+            Plan { count: plan.count, hold: Hold::Failure, wake, ..Plan::default() }
+        }
+        _ => plan,
+    }
+}
+
+/// What would be done if nothing had failed lately.
+fn wished(view: &View, memory: &Memory, names: &dyn Names, locks: &Locks, now: Timestamp) -> Plan {
     let View { set, pods } = view;
-    let look: Vec<Seen> = pods
-        .iter()
-        .filter(|seen| seen.look_at().is_some_and(|at| at <= now))
-        .cloned()
-        .collect();
-    let mut plan = Plan {
+    let plan = Plan {
         count: count(view, memory),
-        look,
+        look: pods.iter().filter(|seen| seen.look_at().is_some_and(|at| at <= now)).cloned().collect(),
+        probe: memory.overdue(now, locks.quarantine).map(str::to_owned).collect(),
+        delete: strays(view, memory),
+        wake: wake(view, memory, locks, now),
         ..Plan::default()
     };
-    plan.delete = strays(view, memory);
-    plan.wake = wake(view, memory, locks, now);
-
     let wanted = match &set.wanted {
         Ok(wanted) if !set.is_deleting => wanted,
         _ => {
-            return Plan {
-                hold: Hold::Forever,
-                ..plan
-            };
+            return Plan { hold: Hold::Forever, ..plan };
         }
     };
-    if let Some(until) = memory.waits_until(set.generation, now) {
-        let hold = if plan.count.occupied == wanted.replicas {
-            Hold::Nothing
-        } else {
-            Hold::Failure
-        };
-        let wake = soonest(plan.wake, Some(until));
-        return Plan {
-            count: plan.count,
-            hold,
-            wake,
-            ..Plan::default()
-        };
-    }
-    plan.relabel = pods
-        .iter()
-        .filter(|seen| seen.is_live() && !seen.is_missing && !seen.pod.is_labelled)
-        .cloned()
-        .collect();
+    let mut plan = Plan { relabel: unlabelled(view, memory), ..plan };
     plan.delete.extend(surplus(view, memory, plan.count));
     plan.delete.extend(superfluous(pods));
     plan_creates(plan, view, wanted, memory, names, locks, now)
 }
 
+fn unlabelled(view: &View, memory: &Memory) -> Vec<Seen> {
+    let is_stray = |seen: &Seen| memory.strays.contains_key(&seen.pod.uid);
+    let lacks_label =
+        |seen: &&Seen| !seen.pod.is_labelled && !seen.is_terminating() && !seen.is_missing && !is_stray(seen);
+    view.pods.iter().filter(lacks_label).cloned().collect()
+}
+
 fn count(view: &View, memory: &Memory) -> Count {
-    let live: BTreeSet<&str> = view
-        .pods
-        .iter()
-        .filter(|seen| seen.is_live())
-        .map(|seen| &*seen.pod.key.name)
-        .collect();
+    let live: BTreeSet<&str> = view.pods.iter().filter(|seen| seen.is_live()).map(|seen| &*seen.pod.key.name).collect();
     let unseen = memory.unknown().filter(|name| !live.contains(name)).count();
     Count {
         wanted: view.set.wanted.as_ref().map_or(0, |wanted| wanted.replicas),
         live: live.len(),
         occupied: live.len() + unseen,
-        certain: view
-            .pods
-            .iter()
-            .filter(|seen| seen.is_live() && !seen.is_missing)
-            .count(),
+        certain: view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing).count(),
     }
 }
 
@@ -221,36 +219,22 @@ fn plan_creates(
     locks: &Locks,
     now: Timestamp,
 ) -> Plan {
-    if memory
-        .refusal
-        .as_ref()
-        .is_some_and(|refusal| refusal.kind == RefusalKind::NamespaceTerminating)
-    {
-        return Plan {
-            hold: Hold::Forever,
-            ..plan
-        };
+    if memory.refusal.as_ref().is_some_and(|refusal| refusal.kind == RefusalKind::NamespaceTerminating) {
+        return Plan { hold: Hold::Forever, ..plan };
     }
     // A pod that was changed on its way would be changed again: first it must be gone.
     if plan.count.occupied > wanted.replicas || !memory.strays.is_empty() {
         return plan;
     }
-    let replacement = finished::replacement(view.pods.iter().filter(|seen| seen.pod.is_finished()), now);
-    let create = creations(
-        view,
-        &plan,
-        memory,
-        names,
-        locks,
-        replacement.map_or(0, |next| next.count),
-    );
-    match replacement.filter(|next| next.due > now) {
-        // A new spec may be the cure: it is tried at once.
-        Some(next) if !create.is_empty() && view.set.status.observed_generation == Some(view.set.generation) => Plan {
-            hold: Hold::Finishing,
-            wake: soonest(plan.wake, Some(next.due)),
-            ..plan
-        },
+    let replacement = finished::replacement(&view.pods, now);
+    let create = creations(view, &plan, memory, names, locks, replacement.map_or(0, |next| next.count));
+    // A new spec may be the cure: it is tried at once, and once.
+    let generation = Some(view.set.generation);
+    let is_tried = view.set.status.observed_generation == generation || memory.tried_generation == generation;
+    match replacement.filter(|next| next.due > now && is_tried) {
+        Some(next) if !create.is_empty() => {
+            Plan { hold: Hold::Finishing, wake: soonest(plan.wake, Some(next.due)), ..plan }
+        }
         _ => Plan { create, ..plan },
     }
 }
@@ -271,11 +255,7 @@ fn creations(
     for (name, create) in &memory.creates {
         let is_absent = !names.is_known(name) && (create.is_unknown || !names.is_resting(name));
         if is_absent && (create.is_unknown || left > 0) {
-            creations.push(Creation {
-                index: create.index,
-                name: name.clone(),
-                replacements,
-            });
+            creations.push(Creation { index: create.index, name: name.clone(), replacements });
             left -= usize::from(!create.is_unknown);
         }
     }
@@ -286,11 +266,7 @@ fn creations(
         let name = (locks.name)(&set.key.name, &set.uid, index);
         let is_free = !names.is_known(&name) && !names.is_resting(&name) && !memory.creates.contains_key(&name);
         if is_free {
-            creations.push(Creation {
-                index,
-                name,
-                replacements,
-            });
+            creations.push(Creation { index, name, replacements });
             left -= 1;
         }
     }
@@ -322,10 +298,7 @@ fn surplus(view: &View, memory: &Memory, count: Count) -> Vec<Deletion> {
 }
 
 fn superfluous(pods: &[Seen]) -> impl Iterator<Item = Deletion> {
-    let finished: Vec<&Seen> = pods
-        .iter()
-        .filter(|seen| seen.pod.is_finished() && !seen.is_terminating())
-        .collect();
+    let finished: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
     finished::superfluous(&finished)
         .into_iter()
         .map(|seen| deletion(seen, Why::Finished))
@@ -334,17 +307,13 @@ fn superfluous(pods: &[Seen]) -> impl Iterator<Item = Deletion> {
 }
 
 fn deletion(seen: &Seen, why: Why) -> Deletion {
-    Deletion {
-        key: seen.pod.key.clone(),
-        uid: seen.pod.uid.clone(),
-        why,
-    }
+    Deletion { key: seen.pod.key.clone(), uid: seen.pod.uid.clone(), why }
 }
 
 /// When time alone will change the picture.
 fn wake(view: &View, memory: &Memory, locks: &Locks, now: Timestamp) -> Option<Timestamp> {
     let look = view.pods.iter().filter_map(Seen::look_at).filter(|at| *at > now).min();
-    soonest(look, memory.next_settled(locks.quarantine))
+    soonest(look, memory.next_settled(now, locks.quarantine))
 }
 
 /// The earlier of two times.

@@ -18,9 +18,7 @@ use crate::{
 /// that replaces none.
 pub fn manifest(set: &Set, wanted: &Wanted, default_image: &str, name: &str, replacements: u32) -> Value {
     let template = wanted.template.as_deref();
-    let metadata = template
-        .and_then(|template| template.metadata.clone())
-        .unwrap_or_default();
+    let metadata = template.and_then(|template| template.metadata.clone()).unwrap_or_default();
     let mut labels = metadata.labels.unwrap_or_default();
     labels.extend(own_labels(&set.key.name));
     let mut annotations = metadata.annotations.unwrap_or_default();
@@ -28,9 +26,7 @@ pub fn manifest(set: &Set, wanted: &Wanted, default_image: &str, name: &str, rep
     if replacements > 0 {
         annotations.insert(api::ANNOTATION_REPLACEMENTS.to_owned(), replacements.to_string());
     }
-    let spec = template
-        .and_then(|template| template.spec.clone())
-        .unwrap_or_else(|| default_spec(default_image));
+    let spec = template.and_then(|template| template.spec.clone()).unwrap_or_else(|| default_spec(default_image));
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -55,22 +51,14 @@ pub fn manifest(set: &Set, wanted: &Wanted, default_image: &str, name: &str, rep
 
 /// The labels that make a pod recognisable as one of the set's.
 fn own_labels(set: &str) -> BTreeMap<String, String> {
-    [
-        (api::LABEL_APP, set),
-        (api::LABEL_VERSION, api::VERSION),
-        (api::LABEL_MANAGED_BY, api::MANAGER),
-    ]
-    .map(|(label, value)| (label.to_owned(), value.to_owned()))
-    .into()
+    [(api::LABEL_APP, set), (api::LABEL_VERSION, api::VERSION), (api::LABEL_MANAGED_BY, api::MANAGER)]
+        .map(|(label, value)| (label.to_owned(), value.to_owned()))
+        .into()
 }
 
 /// The set's labels as a selector, for the scale subresource.
 pub fn selector(set: &str) -> String {
-    let labels = [
-        (api::LABEL_APP, set),
-        (api::LABEL_VERSION, api::VERSION),
-        (api::LABEL_MANAGED_BY, api::MANAGER),
-    ];
+    let labels = [(api::LABEL_APP, set), (api::LABEL_VERSION, api::VERSION), (api::LABEL_MANAGED_BY, api::MANAGER)];
     labels.map(|(label, value)| format!("{label}={value}")).join(",")
 }
 
@@ -118,13 +106,7 @@ mod tests {
     #[test]
     fn the_default_pod_is_as_documented() {
         let set = testing::set(3);
-        let pod = manifest(
-            &set,
-            set.wanted.as_ref().unwrap(),
-            "registry.example/image",
-            "web-podabcde",
-            0,
-        );
+        let pod = manifest(&set, set.wanted.as_ref().unwrap(), "registry.example/image", "web-podabcde", 0);
         assert_eq!(
             pod["metadata"],
             json!({
@@ -158,10 +140,7 @@ mod tests {
         let pod = manifest(&set, set.wanted.as_ref().unwrap(), "unused", "web-podabcde", 2);
         assert_eq!(pod["metadata"]["labels"]["tier"], "front");
         assert_eq!(pod["metadata"]["labels"]["app"], "web");
-        assert_eq!(
-            pod["metadata"]["annotations"],
-            json!({ "note": "x", "app.example.com/replacements": "2" })
-        );
+        assert_eq!(pod["metadata"]["annotations"], json!({ "note": "x", "app.example.com/replacements": "2" }));
         assert_eq!(pod["spec"], json!({ "containers": [{ "name": "c", "image": "i" }] }));
     }
 
@@ -176,20 +155,8 @@ mod tests {
             difference(&made.into(), "web-podabcde", &set.uid)
         };
         assert_eq!(told(|_| {}), None);
-        assert!(
-            told(|pod| pod["metadata"]["ownerReferences"] = json!([]))
-                .unwrap()
-                .contains("owner reference")
-        );
-        assert!(
-            told(|pod| pod["metadata"]["labels"] = json!({}))
-                .unwrap()
-                .contains("label")
-        );
-        assert!(
-            told(|pod| pod["metadata"]["name"] = json!("other"))
-                .unwrap()
-                .contains("other")
-        );
+        assert!(told(|pod| pod["metadata"]["ownerReferences"] = json!([])).unwrap().contains("owner reference"));
+        assert!(told(|pod| pod["metadata"]["labels"] = json!({})).unwrap().contains("label"));
+        assert!(told(|pod| pod["metadata"]["name"] = json!("other")).unwrap().contains("other"));
     }
 }

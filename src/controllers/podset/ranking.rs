@@ -74,10 +74,7 @@ mod tests {
 
         let mut shuffled: Vec<&Seen> = pods.iter().rev().collect();
         shuffled.rotate_left(5);
-        let ranked: Vec<&str> = victims_first(&shuffled, &memory)
-            .iter()
-            .map(|seen| &*seen.pod.key.name)
-            .collect();
+        let ranked: Vec<&str> = victims_first(&shuffled, &memory).iter().map(|seen| &*seen.pod.key.name).collect();
         let expected: Vec<&str> = pods.iter().map(|seen| &*seen.pod.key.name).collect();
         assert_eq!(ranked, expected);
     }

@@ -7,14 +7,11 @@ use super::memory::{Refusal, RefusalKind};
 /// The longest message that a condition carries: longer ones help nobody.
 const LONGEST: usize = 1024;
 
-/// Reads the API server's refusal of the pod of this name.
-pub fn refusal(status: &Status, pod: &str, prefix: &str) -> Refusal {
+/// Reads the API server's refusal of the pod of this name, for this generation of the spec.
+pub fn refusal(status: &Status, pod: &str, prefix: &str, generation: i64) -> Refusal {
     // Pod names change with each try, the reason does not.
     let message = status.message.replace(pod, prefix);
-    Refusal {
-        kind: kind(status),
-        message: cut(&message, LONGEST),
-    }
+    Refusal { kind: kind(status), message: cut(&message, LONGEST), generation }
 }
 
 fn kind(status: &Status) -> RefusalKind {
@@ -26,11 +23,7 @@ fn kind(status: &Status) -> RefusalKind {
     let is_invalid = status.reason == "Invalid" && causes.clone().any(|cause| !cause.field.is_empty());
     // Unknown fields and wrong types; webhooks that refuse use the same code.
     let is_unreadable = status.code == 400 && !status.message.starts_with("admission webhook");
-    if is_invalid || is_unreadable {
-        RefusalKind::InvalidTemplate
-    } else {
-        RefusalKind::Forbidden
-    }
+    if is_invalid || is_unreadable { RefusalKind::InvalidTemplate } else { RefusalKind::Forbidden }
 }
 
 /// The beginning of a text, in at most `bytes` bytes.
@@ -44,7 +37,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn read(status: Value) -> Refusal {
-        refusal(&serde_json::from_value(status).unwrap(), "web-podabcde", "web-pod")
+        refusal(&serde_json::from_value(status).unwrap(), "web-podabcde", "web-pod", 1)
     }
 
     #[test]

@@ -11,9 +11,9 @@ use super::{
     Context,
     act::Done,
     events::{self, Event},
-    memory::{Memory, RefusalKind},
+    memory::{Burst, Memory, RefusalKind},
     observe::{Set, SetWire, View},
-    plan::Plan,
+    plan::{Hold, Plan},
     status,
 };
 use crate::{
@@ -33,30 +33,31 @@ const NAMES_SHOWN: usize = 10;
 
 /// Takes what was done into the memory, and says it in one line of the log. `from` is the number of live pods before.
 pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &mut Memory) {
+    let set = &view.set;
     let (created, deleted) = (done.created.len(), done.deleted.len());
-    let now = context.env.now();
+    if done.is_scaling {
+        let is_asked_for = set.status.observed_generation != Some(set.generation);
+        let burst = memory.burst.get_or_insert(Burst { from, replaced: 0 });
+        burst.replaced += if is_asked_for { 0 } else { done.replaced };
+    }
+    if done.is_creating {
+        memory.tried_generation = Some(set.generation);
+    }
     if created + deleted > 0 {
-        let set = &view.set;
         let to = (from + created).saturating_sub(deleted);
         let pods = shown(done.created.iter().chain(&done.deleted));
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "scaled");
-        if memory.burst.is_empty() {
-            memory.burst.from = from;
-        }
-        let is_asked_for = set.status.observed_generation != Some(set.generation);
-        memory.burst.created += created;
-        memory.burst.replaced += if is_asked_for { 0 } else { done.replaced };
-        memory.burst.deleted += deleted;
         memory.has_news = true;
     }
     if done.has_failed {
-        memory.back_off(now, view.set.generation, |wait| context.env.jittered(wait, 0.1));
-    } else if done.has_tried {
+        memory.back_off(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
+    } else if created > 0 {
         memory.backoff = None;
     }
     if let Some(refusal) = done.refusal {
-        if memory.refusal.as_ref() != Some(&refusal) && refusal.kind != RefusalKind::NamespaceTerminating {
-            warn!(set = %view.set.key, reason = refusal.message, "pods are refused");
+        let is_news = memory.refusal.as_ref().is_none_or(|former| former.message != refusal.message);
+        if is_news && refusal.kind != RefusalKind::NamespaceTerminating {
+            warn!(set = %set.key, reason = refusal.message, "pods are refused");
         }
         memory.refusal = Some(refusal);
     } else if created > 0 {
@@ -66,11 +67,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
 
 fn shown<'a>(names: impl Iterator<Item = &'a String> + Clone) -> String {
     let more = names.clone().count().saturating_sub(NAMES_SHOWN);
-    let mut text = names
-        .take(NAMES_SHOWN)
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(",");
+    let mut text = names.take(NAMES_SHOWN).map(String::as_str).collect::<Vec<_>>().join(",");
     if more > 0 {
         text = format!("{text} and {more} more");
     }
@@ -81,11 +78,7 @@ fn shown<'a>(names: impl Iterator<Item = &'a String> + Clone) -> String {
 pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Memory) -> Option<Timestamp> {
     let set = &view.set;
     let is_settled = plan.create.is_empty() && plan.delete.is_empty();
-    let events = if is_settled {
-        due_events(set, memory)
-    } else {
-        Vec::new()
-    };
+    let events = if is_settled { due_events(set, plan, memory) } else { Vec::new() };
     let new = status::status(view, plan, memory, context.env.clock.wall());
     if status::is_same(&set.status, &new) {
         tell(context, set, &events).await;
@@ -101,18 +94,14 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Me
 }
 
 /// The events that are due now; they are not due again.
-fn due_events(set: &Set, memory: &mut Memory) -> Vec<Event> {
-    let mut due = events::of_burst(&std::mem::take(&mut memory.burst));
-    let told = set
-        .status
-        .conditions
-        .iter()
-        .find(|stored| stored.type_ == condition::REPLICA_FAILURE);
+fn due_events(set: &Set, plan: &Plan, memory: &mut Memory) -> Vec<Event> {
+    // A try that failed and changed nothing yet may still turn out to have changed something.
+    let burst = memory.burst.take_if(|burst| plan.hold != Hold::Failure || burst.from != plan.count.live);
+    let mut due: Vec<Event> = burst.and_then(|burst| events::of_burst(&burst, plan.count.live)).into_iter().collect();
+    let mut conditions = set.status.conditions.iter();
+    let stored = conditions.find(|stored| stored.type_ == condition::REPLICA_FAILURE);
     if let Some(refusal) = &memory.refusal {
-        let told = memory
-            .refusal_told
-            .as_deref()
-            .or(told.map(|stored| stored.message.as_str()));
+        let told = memory.refusal_told.as_deref().or(stored.map(|stored| stored.message.as_str()));
         due.extend(events::of_refusal(refusal, told));
     }
     memory.refusal_told = memory.refusal.as_ref().map(|refusal| refusal.message.clone());
@@ -121,10 +110,7 @@ fn due_events(set: &Set, memory: &mut Memory) -> Vec<Event> {
 
 /// Whether the status says that nothing is left to do.
 fn is_at_its_end(status: &PodSetStatus) -> bool {
-    status
-        .conditions
-        .iter()
-        .any(|stored| stored.type_ == condition::READY && stored.status == "True")
+    status.conditions.iter().any(|stored| stored.type_ == condition::READY && stored.status == "True")
 }
 
 /// A status is written at most once in five seconds, and once more as soon as what was done has come to its end.

@@ -33,11 +33,7 @@ pub fn status(view: &View, plan: &Plan, memory: &Memory, wall: Timestamp) -> Pod
 /// there may be.
 fn observed_generation(view: &View, plan: &Plan) -> Option<i64> {
     let is_answered = view.set.wanted.is_ok() && plan.count.occupied <= plan.count.wanted;
-    if is_answered {
-        Some(view.set.generation)
-    } else {
-        view.set.status.observed_generation
-    }
+    if is_answered { Some(view.set.generation) } else { view.set.status.observed_generation }
 }
 
 /// In which of its states a set is.
@@ -66,11 +62,9 @@ impl State {
         if let Err(error) = &view.set.wanted {
             return State::Invalid(error.clone());
         }
-        match memory
-            .refusal
-            .as_ref()
-            .map(|refusal| (refusal.kind, refusal.message.clone()))
-        {
+        // The refusal of a former spec says nothing of this one.
+        let refusal = memory.refusal.as_ref().filter(|refusal| refusal.generation == view.set.generation);
+        match refusal.map(|refusal| (refusal.kind, refusal.message.clone())) {
             Some((RefusalKind::InvalidTemplate, message)) => return State::Invalid(message),
             Some((RefusalKind::Forbidden, message)) => return State::Refused(message),
             Some((RefusalKind::NamespaceTerminating, _)) | None => {}
@@ -103,25 +97,13 @@ fn conditions(state: &State, stored: &[Condition], wanted: usize, ready: usize, 
     let mut holds = |type_, reason, message: &str| conditions.push((type_, true, reason, message.to_owned()));
     match state {
         State::AllReady => {}
-        State::Progressing => holds(
-            condition::RECONCILING,
-            "Progressing",
-            "creating, deleting or waiting for pods",
-        ),
+        State::Progressing => holds(condition::RECONCILING, "Progressing", "creating, deleting or waiting for pods"),
         State::Refused(message) => {
-            holds(
-                condition::RECONCILING,
-                "Retrying",
-                "pods are refused; trying again, later each time",
-            );
+            holds(condition::RECONCILING, "Retrying", "pods are refused; trying again, later each time");
             holds(condition::REPLICA_FAILURE, "FailedCreate", message);
         }
         State::Failing => {
-            holds(
-                condition::RECONCILING,
-                "BackingOff",
-                "pods keep finishing; replacing them, later each time",
-            );
+            holds(condition::RECONCILING, "BackingOff", "pods keep finishing; replacing them, later each time");
         }
         State::Invalid(message) => {
             holds(condition::STALLED, "InvalidTemplate", message);
@@ -133,9 +115,7 @@ fn conditions(state: &State, stored: &[Condition], wanted: usize, ready: usize, 
         .into_iter()
         .map(|(type_, holds, reason, message)| {
             let status = if holds { "True" } else { "False" };
-            let former = stored
-                .iter()
-                .find(|former| former.type_ == type_ && former.status == status);
+            let former = stored.iter().find(|former| former.type_ == type_ && former.status == status);
             Condition {
                 last_transition_time: former
                     .map_or_else(|| seconds(wall), |former| former.last_transition_time.clone()),
@@ -154,14 +134,17 @@ fn seconds(wall: Timestamp) -> Time {
     Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall))
 }
 
-/// Whether the stored status says the same, in whatever order the API server keeps its conditions.
+/// Whether the stored status says the same, in whatever order the API server keeps its conditions, and whatever
+/// conditions others have added to it.
 pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
-    let sorted = |status: &PodSetStatus| {
+    const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
+    let own = |status: &PodSetStatus| {
         let mut status = status.clone();
+        status.conditions.retain(|held| OWN.contains(&held.type_.as_str()));
         status.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
         status
     };
-    sorted(stored) == sorted(new)
+    own(stored) == own(new)
 }
 
 #[cfg(test)]
@@ -176,10 +159,7 @@ mod tests {
     };
 
     fn view(pods: Vec<PodBuilder>) -> View {
-        View {
-            set: Arc::new(testing::set(2)),
-            pods: sorted(pods),
-        }
+        View { set: Arc::new(testing::set(2)), pods: sorted(pods) }
     }
 
     /// Pods come sorted by name out of the cache.
@@ -195,16 +175,7 @@ mod tests {
 
     fn planned(view: &View, hold: Hold) -> Plan {
         let live = view.pods.iter().filter(|seen| seen.is_live()).count();
-        Plan {
-            count: Count {
-                wanted: 2,
-                live,
-                occupied: live,
-                certain: live,
-            },
-            hold,
-            ..Plan::default()
-        }
+        Plan { count: Count { wanted: 2, live, occupied: live, certain: live }, hold, ..Plan::default() }
     }
 
     /// Each condition as `Type=Status/Reason`.
@@ -215,13 +186,7 @@ mod tests {
     }
 
     fn refused(kind: RefusalKind) -> Memory {
-        Memory {
-            refusal: Some(Refusal {
-                message: "no".to_owned(),
-                kind,
-            }),
-            ..Memory::default()
-        }
+        Memory { refusal: Some(Refusal { message: "no".to_owned(), kind, generation: 1 }), ..Memory::default() }
     }
 
     #[test]
@@ -232,37 +197,19 @@ mod tests {
         let none = Memory::default();
         let cases: [(View, Hold, Memory, &[&str]); 7] = [
             (two_ready(), Hold::Nothing, none.clone(), &["Ready=True/AllPodsReady"]),
-            (
-                one(),
-                Hold::Nothing,
-                none.clone(),
-                &["Ready=False/PodsNotReady", "Reconciling=True/Progressing"],
-            ),
+            (one(), Hold::Nothing, none.clone(), &["Ready=False/PodsNotReady", "Reconciling=True/Progressing"]),
             (
                 one(),
                 Hold::Failure,
                 refused(RefusalKind::Forbidden),
-                &[
-                    "Ready=False/PodsNotReady",
-                    "Reconciling=True/Retrying",
-                    "ReplicaFailure=True/FailedCreate",
-                ],
+                &["Ready=False/PodsNotReady", "Reconciling=True/Retrying", "ReplicaFailure=True/FailedCreate"],
             ),
-            (
-                one(),
-                Hold::Finishing,
-                none.clone(),
-                &["Ready=False/PodsFailing", "Reconciling=True/BackingOff"],
-            ),
+            (one(), Hold::Finishing, none.clone(), &["Ready=False/PodsFailing", "Reconciling=True/BackingOff"]),
             (
                 one(),
                 Hold::Failure,
                 refused(RefusalKind::InvalidTemplate),
-                &[
-                    "Ready=False/InvalidTemplate",
-                    "Stalled=True/InvalidTemplate",
-                    "ReplicaFailure=True/FailedCreate",
-                ],
+                &["Ready=False/InvalidTemplate", "Stalled=True/InvalidTemplate", "ReplicaFailure=True/FailedCreate"],
             ),
             (
                 one(),
@@ -270,12 +217,7 @@ mod tests {
                 refused(RefusalKind::NamespaceTerminating),
                 &["Ready=False/PodsNotReady", "Reconciling=True/Progressing"],
             ),
-            (
-                deleting,
-                Hold::Forever,
-                none,
-                &["Ready=False/Deleting", "Reconciling=True/Deleting"],
-            ),
+            (deleting, Hold::Forever, none, &["Ready=False/Deleting", "Reconciling=True/Deleting"]),
         ];
         for (view, hold, memory, expected) in cases {
             assert_eq!(told(&view, hold, &memory), expected);
@@ -292,19 +234,11 @@ mod tests {
             testing::pod("e").phase(crate::controllers::podset::observe::Phase::Unknown),
         ];
         let view = view(pods);
-        let status = status(
-            &view,
-            &planned(&view, Hold::Nothing),
-            &Memory::default(),
-            testing::now(),
-        );
+        let status = status(&view, &planned(&view, Hold::Nothing), &Memory::default(), testing::now());
         assert_eq!(status.pod_names, ["a", "b"]);
         assert_eq!((status.available_replicas, status.ready_replicas), (2, 1));
         assert_eq!(status.conditions[0].message, "1 of 2 pods are ready");
-        assert_eq!(
-            status.selector.unwrap(),
-            "app=web,version=v0.1,app.kubernetes.io/managed-by=podset-operator"
-        );
+        assert_eq!(status.selector.unwrap(), "app=web,version=v0.1,app.kubernetes.io/managed-by=podset-operator");
     }
 
     #[test]
@@ -327,24 +261,17 @@ mod tests {
     fn a_transition_time_changes_with_the_status_alone() {
         let mut view = view(vec![testing::pod("a").ready(9)]);
         let later = testing::now() + jiff::SignedDuration::from_secs(100);
-        let first = status(
-            &view,
-            &planned(&view, Hold::Nothing),
-            &Memory::default(),
-            testing::now(),
-        );
+        let first = status(&view, &planned(&view, Hold::Nothing), &Memory::default(), testing::now());
         Arc::make_mut(&mut view.set).status = first.clone();
         let failing = status(&view, &planned(&view, Hold::Finishing), &Memory::default(), later);
         assert_eq!(failing.conditions[0].reason, "PodsFailing");
-        assert_eq!(
-            failing.conditions[0].last_transition_time,
-            first.conditions[0].last_transition_time
-        );
+        assert_eq!(failing.conditions[0].last_transition_time, first.conditions[0].last_transition_time);
         assert!(!is_same(&first, &failing));
 
         let mut turned = first.clone();
         turned.conditions.reverse();
-        assert!(is_same(&first, &turned), "in whatever order");
+        turned.conditions.push(Condition { type_: "Foreign".to_owned(), ..first.conditions[0].clone() });
+        assert!(is_same(&first, &turned), "in whatever order, whatever others add");
         view = two_ready();
         Arc::make_mut(&mut view.set).status = first;
         let ready = status(&view, &planned(&view, Hold::Nothing), &Memory::default(), later);

@@ -6,11 +6,8 @@
 //! event, and needs neither. It only reads.
 
 use std::{
-    collections::BTreeMap,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use super::{
@@ -26,20 +23,33 @@ use crate::{
     },
 };
 
-/// When more sets than this wait for their reads, one list of everything serves them all.
+/// When more sets than this wait for their reads, everything is read at once.
 const MANY: usize = 8;
+
+/// What came of the wish to read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReadFirst {
+    /// The set was read.
+    Done,
+    /// Another read is under way: it may bring what is wanted, and wakes those who wait when it ends.
+    UnderWay,
+}
 
 /// Which sets still need a read in this term.
 #[derive(Debug, Default)]
 pub struct TakeOver {
-    elders: Mutex<Elders>,
-    /// One read at a time: the next in line may find that it was read with the former.
+    state: Mutex<State>,
+    /// One read at a time.
     lane: tokio::sync::Mutex<()>,
-    waiting: AtomicUsize,
 }
 
-/// The sets that are older than the term and were not read in it.
-type Elders = BTreeMap<Uid, ObjectKey>;
+#[derive(Debug, Default)]
+struct State {
+    /// The sets that are older than the term and were not read in it.
+    elders: BTreeMap<Uid, ObjectKey>,
+    /// The sets that wait for a read.
+    waiting: BTreeSet<ObjectKey>,
+}
 
 impl TakeOver {
     /// Begins a term: every set that exists now needs a read before its first write.
@@ -48,45 +58,50 @@ impl TakeOver {
     ///
     /// When the sets cannot be listed.
     pub async fn begin(&self, context: &Context) -> Result<(), ReadError> {
-        let mut elders = Elders::default();
+        let mut elders = BTreeMap::new();
         for scope in &context.scopes {
             let source = super::set_source(scope, &context.locks);
-            let identity = |set: SetWire| Some((Uid::from(set.metadata.uid.as_str()), set.metadata.key()));
-            let (sets, _) = listwatch::list(&context.clients.read, &source, identity).await?;
-            elders.extend(sets);
+            let (sets, version) =
+                listwatch::list(&context.clients.read, &source, |set: SetWire| Some(Set::from(set))).await?;
+            elders.extend(sets.iter().map(|set| (set.uid.clone(), set.key.clone())));
+            context.sets_listed(scope, sets, version);
         }
-        *self.lock() = elders;
+        *self.lock() = State { elders, waiting: BTreeSet::new() };
         Ok(())
     }
 
     /// Whether the set must be read before anything is written for it.
     pub fn is_unread(&self, context: &Context, set: &Set) -> bool {
-        (context.locks.is_unread)(&self.lock(), &set.uid)
+        (context.locks.is_unread)(&self.lock().elders, &set.uid)
     }
 
-    /// Reads all pods of the set's namespace, or, where many sets wait, of all.
+    /// Reads the PodSets and all pods of the set's namespace, or, where many sets wait, of all.
     ///
     /// # Errors
     ///
-    /// When the pods cannot be listed: nothing must be written for the set.
-    pub async fn read(&self, context: &Context, set: &Set) -> Result<(), ReadError> {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let result = async {
-            let _turn = self.lane.lock().await;
-            if !self.is_unread(context, set) {
-                return Ok(());
-            }
-            if self.waiting.load(Ordering::Relaxed) <= MANY {
-                return self.read_scope(context, &Some(set.key.namespace.clone())).await;
-            }
-            for scope in &context.scopes {
-                self.read_scope(context, scope).await?;
-            }
-            Ok(())
+    /// When they cannot be listed: nothing must be written for the set.
+    pub async fn read(&self, context: &Context, set: &Set) -> Result<ReadFirst, ReadError> {
+        self.lock().waiting.insert(set.key.clone());
+        let Ok(_turn) = self.lane.try_lock() else {
+            return Ok(ReadFirst::UnderWay);
+        };
+        let read = if self.lock().waiting.len() <= MANY {
+            self.read_scope(context, &Some(set.key.namespace.clone())).await
+        } else {
+            self.read_all(context).await
+        };
+        let waiting = std::mem::take(&mut self.lock().waiting);
+        for key in waiting.into_iter().filter(|key| *key != set.key) {
+            context.queue.add(key, "read");
         }
-        .await;
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        result
+        read.map(|()| ReadFirst::Done)
+    }
+
+    async fn read_all(&self, context: &Context) -> Result<(), ReadError> {
+        for scope in &context.scopes {
+            self.read_scope(context, scope).await?;
+        }
+        Ok(())
     }
 
     async fn read_scope(&self, context: &Context, scope: &Scope) -> Result<(), ReadError> {
@@ -98,12 +113,13 @@ impl TakeOver {
         let source = Source { labels: None, ..super::pod_source(scope, &context.locks) };
         let ours = |pod: PodWire| Some(Pod::from(pod)).filter(|pod| pod.owner.is_some() || pod.is_labelled);
         let (pods, version) = listwatch::list(client, &source, ours).await?;
-        context.observed.lock().pods.verify(scope, pods, version, context.env.now());
-        self.lock().retain(|_, key| scope.as_ref().is_some_and(|namespace| *namespace != key.namespace));
+        context.pods_listed(scope, pods, version);
+        let is_elsewhere = |key: &ObjectKey| scope.as_ref().is_some_and(|namespace| *namespace != key.namespace);
+        self.lock().elders.retain(|_, key| is_elsewhere(key));
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Elders> {
-        self.elders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

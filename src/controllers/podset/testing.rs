@@ -20,14 +20,8 @@ pub fn set(replicas: usize) -> Set {
         version: 10,
         generation: 1,
         is_deleting: false,
-        wanted: Ok(Wanted {
-            replicas,
-            template: None,
-        }),
-        status: PodSetStatus {
-            observed_generation: Some(1),
-            ..PodSetStatus::default()
-        },
+        wanted: Ok(Wanted { replicas, template: None }),
+        status: PodSetStatus { observed_generation: Some(1), ..PodSetStatus::default() },
     }
 }
 
@@ -129,11 +123,7 @@ impl PodBuilder {
 
     /// Of a finished pod: it ran for so many seconds.
     pub fn ran(self, seconds: i64) -> Self {
-        self.with(|pod| {
-            pod.started = pod
-                .finished
-                .map(|finished| finished - SignedDuration::from_secs(seconds))
-        })
+        self.with(|pod| pod.started = pod.finished.map(|finished| finished - SignedDuration::from_secs(seconds)))
     }
 
     pub fn seen(self) -> Seen {

@@ -7,10 +7,7 @@ mod pods;
 mod set;
 mod sets;
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
@@ -23,7 +20,6 @@ use super::locks::Locks;
 use crate::controllers::{
     ObjectKey,
     listwatch::{Change, Scope},
-    meta::Uid,
 };
 
 /// Everything that is known.
@@ -53,12 +49,7 @@ pub struct View {
 impl Observed {
     /// Nothing is known yet.
     pub fn new(locks: Locks) -> Self {
-        Observed {
-            caches: Mutex::new(Caches {
-                sets: Sets::new(locks),
-                pods: Pods::new(locks),
-            }),
-        }
+        Observed { caches: Mutex::new(Caches { sets: Sets::new(locks), pods: Pods::new(locks) }) }
     }
 
     /// The caches. The lock is held for moments only, never across an await.
@@ -83,12 +74,17 @@ impl Caches {
         effects
     }
 
-    /// Takes in what the watch of pods says. Returns the sets to reconcile.
-    pub fn apply_pods(&mut self, scope: &Scope, change: Change<Pod>, now: Timestamp) -> Vec<ObjectKey> {
+    /// Takes in what the watch of pods says.
+    pub fn apply_pods(&mut self, scope: &Scope, change: Change<Pod>, now: Timestamp) {
         let Caches { sets, pods } = self;
-        let touched: BTreeSet<Uid> = pods.apply(scope, change, &|uid| sets.contains(uid), now);
+        pods.apply(scope, change, &|uid| sets.contains(uid), now);
         pods.expire(now);
-        touched.iter().filter_map(|uid| sets.key_of(uid).cloned()).collect()
+    }
+
+    /// The sets whose pods changed in a way that matters, since this was last asked.
+    pub fn take_touched(&mut self) -> Vec<ObjectKey> {
+        let touched = self.pods.take_touched();
+        touched.iter().filter_map(|uid| self.sets.key_of(uid).cloned()).collect()
     }
 
     /// Forgets what belonged to sets that are gone.

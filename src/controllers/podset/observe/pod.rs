@@ -10,7 +10,7 @@ use crate::{
     controllers::{
         ObjectKey,
         listwatch::Versioned,
-        meta::{Meta, Uid},
+        meta::{self, Meta, Uid},
     },
 };
 
@@ -38,6 +38,7 @@ struct SpecWire {
 #[serde(rename_all = "camelCase", default)]
 struct StatusWire {
     phase: Phase,
+    #[serde(deserialize_with = "meta::time")]
     start_time: Option<Timestamp>,
     conditions: Vec<ConditionWire>,
     container_statuses: Vec<ContainerWire>,
@@ -49,6 +50,7 @@ struct ConditionWire {
     #[serde(rename = "type")]
     type_: String,
     status: String,
+    #[serde(deserialize_with = "meta::time")]
     last_transition_time: Option<Timestamp>,
 }
 
@@ -68,6 +70,7 @@ struct ContainerStateWire {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct TerminatedWire {
+    #[serde(deserialize_with = "meta::time")]
     finished_at: Option<Timestamp>,
 }
 
@@ -138,14 +141,8 @@ impl From<PodWire> for Pod {
             .filter(|condition| condition.status == "True")
             .map(|condition| condition.last_transition_time.unwrap_or_default());
         let is_finished = matches!(status.phase, Phase::Failed | Phase::Succeeded);
-        let ends = status
-            .container_statuses
-            .iter()
-            .filter_map(|status| status.state.terminated.as_ref()?.finished_at);
-        let finished = ends
-            .max()
-            .or_else(|| ready?.last_transition_time)
-            .filter(|_| is_finished);
+        let ends = status.container_statuses.iter().filter_map(|status| status.state.terminated.as_ref()?.finished_at);
+        let finished = ends.max().or_else(|| ready?.last_transition_time).filter(|_| is_finished);
         Pod {
             key: metadata.key(),
             version: metadata.version(),
@@ -153,11 +150,7 @@ impl From<PodWire> for Pod {
             phase: status.phase,
             ready_since,
             node: spec.node_name.filter(|node| !node.is_empty()).map(Into::into),
-            restarts: status
-                .container_statuses
-                .iter()
-                .map(|status| status.restart_count)
-                .sum(),
+            restarts: status.container_statuses.iter().map(|status| status.restart_count).sum(),
             created: metadata.creation_timestamp.unwrap_or_default(),
             started: status.start_time,
             finished,
@@ -167,10 +160,7 @@ impl From<PodWire> for Pod {
             replacements: annotation(api::ANNOTATION_REPLACEMENTS)
                 .and_then(|count| count.parse().ok())
                 .unwrap_or_default(),
-            is_labelled: metadata
-                .labels
-                .get(api::LABEL_MANAGED_BY)
-                .is_some_and(|value| value == api::MANAGER),
+            is_labelled: metadata.labels.get(api::LABEL_MANAGED_BY).is_some_and(|value| value == api::MANAGER),
             is_terminating: metadata.deletion_timestamp.is_some(),
             uid: metadata.uid.into(),
         }
@@ -217,13 +207,7 @@ impl Seen {
     /// A pod of which nothing is known but what the API server says.
     pub fn new(pod: Arc<Pod>, now: Timestamp) -> Self {
         let finished_since = pod.is_finished().then(|| pod.finished.unwrap_or(now).min(now));
-        Seen {
-            pod,
-            unconfirmed_since: None,
-            delete_answered: None,
-            is_missing: false,
-            finished_since,
-        }
+        Seen { pod, unconfirmed_since: None, delete_answered: None, is_missing: false, finished_since }
     }
 
     /// Takes in a newer state of the same pod.

@@ -34,6 +34,8 @@ pub struct Pods {
     strangers: HashMap<ObjectKey, Timestamp>,
     /// How far each watch has come.
     high_water: HashMap<Scope, u64>,
+    /// Owners for which something changed that matters, since they were last taken.
+    touched: BTreeSet<Uid>,
 }
 
 impl Pods {
@@ -48,39 +50,35 @@ impl Pods {
             ends: VecDeque::new(),
             strangers: HashMap::new(),
             high_water: HashMap::new(),
+            touched: BTreeSet::new(),
         }
     }
 
-    /// Takes in what the watch of `scope` says. Returns the owners for which something changed that matters.
-    /// `is_set` says whether a UID is that of a known PodSet.
-    pub fn apply(
-        &mut self,
-        scope: &Scope,
-        change: Change<Pod>,
-        is_set: &dyn Fn(&Uid) -> bool,
-        now: Timestamp,
-    ) -> BTreeSet<Uid> {
-        let reached = self.high_water.get(scope).copied().unwrap_or_default();
-        let mut touched = BTreeSet::new();
+    /// Takes in what the watch of `scope` says. `is_set` says whether a UID is that of a known PodSet.
+    pub fn apply(&mut self, scope: &Scope, change: Change<Pod>, is_set: &dyn Fn(&Uid) -> bool, now: Timestamp) {
         let version = match change {
             Change::Snapshot { items, version } => {
-                self.snapshot(scope, items, version, is_set, now, &mut touched);
+                self.snapshot(scope, items, version, is_set, now);
                 version
             }
             Change::Applied(pod) => {
                 let version = pod.version;
-                touched.extend(self.upsert(pod, true, now));
+                self.upsert(pod, true, now);
                 version
             }
             Change::Deleted(pod) => {
-                let version = pod.version;
-                touched.extend(self.lose(&pod, is_set, now));
-                version
+                self.lose(&pod, is_set, now);
+                pod.version
             }
             Change::Progress(version) => version,
         };
-        self.high_water.insert(scope.clone(), version.max(reached));
-        touched
+        let reached = self.high_water.entry(scope.clone()).or_default();
+        *reached = version.max(*reached);
+    }
+
+    /// The owners for which something changed that matters, since this was last asked.
+    pub fn take_touched(&mut self) -> BTreeSet<Uid> {
+        std::mem::take(&mut self.touched)
     }
 
     fn snapshot(
@@ -90,31 +88,31 @@ impl Pods {
         version: u64,
         is_set: &dyn Fn(&Uid) -> bool,
         now: Timestamp,
-        touched: &mut BTreeSet<Uid>,
     ) {
-        let listed: HashSet<Uid> = items.iter().map(|pod| pod.uid.clone()).collect();
-        let absent: Vec<Arc<Pod>> = self
-            .by_uid
-            .values()
-            .map(|seen| &seen.pod)
-            .filter(|pod| in_scope(scope, &pod.key) && pod.version <= version && !listed.contains(&pod.uid))
-            .cloned()
-            .collect();
-        for pod in absent {
-            touched.extend(self.lose(&pod, is_set, now));
+        for pod in self.absent(scope, &items, version) {
+            self.lose(&pod, is_set, now);
         }
         for pod in items {
-            touched.extend(self.upsert(pod, true, now));
+            self.upsert(pod, true, now);
         }
     }
 
-    /// Takes in a state of a pod, unless a newer one is known. Returns the owner if that matters to it.
-    fn upsert(&mut self, pod: Pod, is_from_watch: bool, now: Timestamp) -> Option<Uid> {
+    /// The known pods that a consistent list of this version should show and does not.
+    fn absent(&self, scope: &Scope, items: &[Pod], version: u64) -> Vec<Arc<Pod>> {
+        let listed: HashSet<&Uid> = items.iter().map(|pod| &pod.uid).collect();
+        let known = self.by_uid.values().map(|seen| &seen.pod);
+        known
+            .filter(|pod| in_scope(scope, &pod.key) && pod.version <= version && !listed.contains(&pod.uid))
+            .cloned()
+            .collect()
+    }
+
+    /// Takes in a state of a pod, unless a newer one is known, or its end was seen already.
+    fn upsert(&mut self, pod: Pod, is_from_watch: bool, now: Timestamp) {
         let pod = Arc::new(pod);
-        let owner = pod.owner.clone();
         if let Some(seen) = self.by_uid.get_mut(&pod.uid) {
             if (self.locks.is_stale)(pod.version, seen.pod.version) {
-                return None;
+                return;
             }
             let former = seen.pod.clone();
             let is_same = former.is_same(&pod) && !seen.is_missing;
@@ -122,17 +120,26 @@ impl Pods {
             if is_from_watch {
                 seen.unconfirmed_since = None;
             }
-            if former.owner != owner {
+            if former.owner != pod.owner {
                 self.disown(&former);
                 self.own(&pod);
-                return owner.or_else(|| former.owner.clone());
+                self.touched.extend(former.owner.clone());
             }
-            return owner.filter(|_| !is_same);
+            if !is_same {
+                self.touched.extend(pod.owner.clone());
+            }
+            return;
+        }
+        // The watch has come past this state and shows no such pod: it has come and gone.
+        let is_watched = !is_from_watch && pod.is_labelled;
+        if is_watched && (self.locks.has_ended)(pod.version, self.reached(&pod.key)) {
+            self.rest(pod.key.clone(), now);
+            return;
         }
         if let Some(former) = self.by_name.get(&pod.key).and_then(|uid| self.by_uid.get(uid)) {
             // One name, one pod at a time: the one of the higher version came later.
             if (self.locks.is_stale)(pod.version, former.pod.version) {
-                return None;
+                return;
             }
             let former = former.pod.uid.clone();
             self.remove(&former, now);
@@ -140,8 +147,8 @@ impl Pods {
         self.strangers.remove(&pod.key);
         self.by_name.insert(pod.key.clone(), pod.uid.clone());
         self.own(&pod);
+        self.touched.extend(pod.owner.clone());
         self.by_uid.insert(pod.uid.clone(), Seen::new(pod, now));
-        owner
     }
 
     fn own(&mut self, pod: &Pod) {
@@ -161,23 +168,24 @@ impl Pods {
     }
 
     /// The watch no longer shows a pod: it is gone, or it may only have lost the label by which it is watched.
-    fn lose(&mut self, pod: &Pod, is_set: &dyn Fn(&Uid) -> bool, now: Timestamp) -> Option<Uid> {
-        let seen = self.by_uid.get_mut(&pod.uid)?;
-        let owner = seen.pod.owner.clone();
+    fn lose(&mut self, pod: &Pod, is_set: &dyn Fn(&Uid) -> bool, now: Timestamp) {
+        let Some(seen) = self.by_uid.get_mut(&pod.uid) else {
+            return;
+        };
         let may_live = (self.locks.may_live)(&seen.pod) && (self.locks.may_live)(pod) && seen.delete_answered.is_none();
-        if may_live && owner.as_ref().is_some_and(is_set) {
+        if may_live && seen.pod.owner.as_ref().is_some_and(is_set) {
             seen.is_missing = true;
+            self.touched.extend(seen.pod.owner.clone());
         } else {
-            let uid = pod.uid.clone();
-            self.remove(&uid, now);
+            self.remove(&pod.uid, now);
         }
-        owner
     }
 
     /// A pod is gone for certain: its name rests.
     fn remove(&mut self, uid: &Uid, now: Timestamp) {
         let Some(seen) = self.by_uid.remove(uid) else { return };
         self.disown(&seen.pod);
+        self.touched.extend(seen.pod.owner.clone());
         if self.by_name.get(&seen.pod.key) == Some(uid) {
             self.by_name.remove(&seen.pod.key);
         }
@@ -192,10 +200,6 @@ impl Pods {
     /// A create of ours was answered with this pod.
     pub fn created(&mut self, pod: Pod, now: Timestamp) {
         let is_known = self.by_uid.contains_key(&pod.uid);
-        if !is_known && (self.locks.has_ended)(pod.version, self.reached(&pod.key)) {
-            self.rest(pod.key, now);
-            return;
-        }
         let uid = pod.uid.clone();
         self.upsert(pod, false, now);
         if !is_known && let Some(seen) = self.by_uid.get_mut(&uid) {
@@ -259,16 +263,8 @@ impl Pods {
     /// Takes in a consistent list of all pods of `scope`, made without a label selector: it shows pods of our sets that
     /// no watch shows.
     pub fn verify(&mut self, scope: &Scope, items: Vec<Pod>, version: u64, now: Timestamp) {
-        let listed: HashSet<Uid> = items.iter().map(|pod| pod.uid.clone()).collect();
-        let absent: Vec<Uid> = self
-            .by_uid
-            .values()
-            .map(|seen| &seen.pod)
-            .filter(|pod| in_scope(scope, &pod.key) && pod.version <= version && !listed.contains(&pod.uid))
-            .map(|pod| pod.uid.clone())
-            .collect();
-        for uid in absent {
-            self.remove(&uid, now);
+        for pod in self.absent(scope, &items, version) {
+            self.remove(&pod.uid, now);
         }
         for pod in items {
             let is_watched = pod.is_labelled && pod.version <= self.reached(&pod.key);
@@ -296,19 +292,14 @@ impl Pods {
 
     /// Whether a pod of this name ended so lately that the name must rest.
     pub fn is_resting(&self, key: &ObjectKey, now: Timestamp) -> bool {
-        self.ended
-            .get(key)
-            .is_some_and(|ended| now.duration_since(*ended) < self.locks.quarantine)
+        self.ended.get(key).is_some_and(|ended| now.duration_since(*ended) < self.locks.quarantine)
     }
 
     /// The set of this UID is gone: what only it could look up is forgotten.
     pub fn forget_set(&mut self, owner: &Uid, now: Timestamp) {
         let uids: Vec<Uid> = self.by_owner.get(owner).into_iter().flatten().cloned().collect();
         for uid in uids {
-            let is_unwatched = self
-                .by_uid
-                .get(&uid)
-                .is_some_and(|seen| seen.is_missing || !seen.pod.is_labelled);
+            let is_unwatched = self.by_uid.get(&uid).is_some_and(|seen| seen.is_missing || !seen.pod.is_labelled);
             if is_unwatched {
                 self.remove(&uid, now);
             }

@@ -48,8 +48,7 @@ impl Sets {
         effects
     }
 
-    /// Takes in a consistent list of the sets of `scope`.
-    pub fn snapshot(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
+    fn snapshot(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
         let listed: HashSet<Uid> = items.iter().map(|set| set.uid.clone()).collect();
         let in_scope = |key: &ObjectKey| scope.as_ref().is_none_or(|namespace| *namespace == key.namespace);
         let absent: Vec<Arc<Set>> = self
@@ -66,8 +65,25 @@ impl Sets {
         }
     }
 
-    /// Takes in a state of a set, unless a newer one is known: from the watch, from a read, or from the answer to a write.
-    pub fn upsert(&mut self, set: Set, effects: &mut Effects) {
+    /// Takes in a consistent list of the sets of `scope` that no watch brought. A set that is not known is left to its
+    /// watch: it may have come and gone already.
+    pub fn refresh(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
+        let mut items = items;
+        items.retain(|set| self.contains(&set.uid));
+        self.snapshot(scope, items, version, effects);
+    }
+
+    /// A request for the set of this name and UID was answered with this state of it; `None`: it is gone. A set that is
+    /// not known any more stays so.
+    pub fn answered(&mut self, key: &ObjectKey, uid: &Uid, found: Option<Set>, effects: &mut Effects) {
+        match found.filter(|found| found.uid == *uid) {
+            Some(found) if self.contains(uid) => self.upsert(found, effects),
+            Some(_) => {}
+            None => self.remove(key, uid, effects),
+        }
+    }
+
+    fn upsert(&mut self, set: Set, effects: &mut Effects) {
         let former = self.by_key.get(&set.key);
         if former.is_some_and(|former| (self.locks.is_stale)(set.version, former.version)) {
             return;
@@ -83,8 +99,7 @@ impl Sets {
         self.by_key.insert(set.key.clone(), Arc::new(set));
     }
 
-    /// A set of this name and UID is gone.
-    pub fn remove(&mut self, key: &ObjectKey, uid: &Uid, effects: &mut Effects) {
+    fn remove(&mut self, key: &ObjectKey, uid: &Uid, effects: &mut Effects) {
         if self.by_key.get(key).is_some_and(|set| set.uid == *uid) {
             self.by_key.remove(key);
             effects.wake.push(key.clone());

@@ -14,9 +14,8 @@ fn cache(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
 }
 
 fn hear(cache: &mut Pods, change: Change<Pod>) -> usize {
-    cache
-        .apply(&None, change, &|uid| **uid == *"set-uid", testing::now())
-        .len()
+    cache.apply(&None, change, &|uid| **uid == *"set-uid", testing::now());
+    cache.take_touched().len()
 }
 
 fn set() -> Uid {
@@ -28,33 +27,18 @@ fn key(name: &str) -> ObjectKey {
 }
 
 fn live(cache: &Pods) -> Vec<String> {
-    cache
-        .of(&set())
-        .iter()
-        .filter(|seen| seen.is_live())
-        .map(|seen| seen.pod.key.name.to_string())
-        .collect()
+    cache.of(&set()).iter().filter(|seen| seen.is_live()).map(|seen| seen.pod.key.name.to_string()).collect()
 }
 
 #[test]
 fn only_what_matters_wakes_the_set() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
-    assert_eq!(
-        hear(&mut cache, Change::Applied(testing::pod("a").version(11).0)),
-        0,
-        "only the version changed"
-    );
-    assert_eq!(
-        hear(&mut cache, Change::Applied(testing::pod("a").version(12).ready(1).0)),
-        1
-    );
+    assert_eq!(hear(&mut cache, Change::Applied(testing::pod("a").version(11).0)), 0, "only the version changed");
+    assert_eq!(hear(&mut cache, Change::Applied(testing::pod("a").version(12).ready(1).0)), 1);
     let mut stranger = testing::pod("stranger").version(13).0;
     stranger.owner = None;
     assert_eq!(hear(&mut cache, Change::Applied(stranger)), 0);
-    assert!(
-        cache.is_known(&key("stranger"), testing::now()),
-        "its name is taken all the same"
-    );
+    assert!(cache.is_known(&key("stranger"), testing::now()), "its name is taken all the same");
     assert_eq!(live(&cache), ["a"]);
 }
 
@@ -62,21 +46,9 @@ fn only_what_matters_wakes_the_set() {
 fn an_answer_survives_a_list_that_began_before_it() {
     let mut cache = cache([], 10);
     cache.created(testing::pod("a").version(20).0, testing::now());
-    hear(
-        &mut cache,
-        Change::Snapshot {
-            items: vec![],
-            version: 15,
-        },
-    );
+    hear(&mut cache, Change::Snapshot { items: vec![], version: 15 });
     assert_eq!(live(&cache), ["a"]);
-    hear(
-        &mut cache,
-        Change::Snapshot {
-            items: vec![],
-            version: 25,
-        },
-    );
+    hear(&mut cache, Change::Snapshot { items: vec![], version: 25 });
     assert!(cache.of(&set())[0].is_missing, "a list made after it does not show it");
     assert_eq!(live(&cache), ["a"], "out of sight is not gone");
 }
@@ -86,16 +58,12 @@ fn an_answer_survives_a_list_that_began_before_it() {
 fn an_end_that_was_seen_before_the_answer_leaves_no_ghost() {
     let mut cache = cache([], 10);
     hear(&mut cache, Change::Applied(testing::pod("a").version(20).0));
-    hear(
-        &mut cache,
-        Change::Applied(testing::pod("a").version(21).terminating().0),
-    );
-    hear(
-        &mut cache,
-        Change::Deleted(testing::pod("a").version(22).terminating().0),
-    );
+    hear(&mut cache, Change::Applied(testing::pod("a").version(21).terminating().0));
+    hear(&mut cache, Change::Deleted(testing::pod("a").version(22).terminating().0));
     cache.created(testing::pod("a").version(20).0, testing::now());
-    assert_eq!(live(&cache).len(), 0);
+    cache.looked_up(&key("a"), None, Some(testing::pod("a").version(21).0), testing::now());
+    cache.patched(testing::pod("a").version(21).0, testing::now());
+    assert_eq!(live(&cache).len(), 0, "whatever answer comes late");
     assert!(cache.is_resting(&key("a"), testing::now()));
 }
 
@@ -103,21 +71,10 @@ fn an_end_that_was_seen_before_the_answer_leaves_no_ghost() {
 fn an_old_state_changes_nothing() {
     let mut cache = cache([testing::pod("a").uid("second").version(30)], 40);
     cache.created(testing::pod("a").uid("first").version(20).0, testing::now());
-    cache.looked_up(
-        &key("a"),
-        None,
-        Some(testing::pod("a").uid("first").version(20).0),
-        testing::now(),
-    );
-    hear(
-        &mut cache,
-        Change::Deleted(testing::pod("a").uid("first").version(41).terminating().0),
-    );
+    cache.looked_up(&key("a"), None, Some(testing::pod("a").uid("first").version(20).0), testing::now());
+    hear(&mut cache, Change::Deleted(testing::pod("a").uid("first").version(41).terminating().0));
     assert_eq!(&*cache.of(&set())[0].pod.uid, "second");
-    cache.patched(
-        testing::pod("a").uid("second").version(29).terminating().0,
-        testing::now(),
-    );
+    cache.patched(testing::pod("a").uid("second").version(29).terminating().0, testing::now());
     assert_eq!(live(&cache), ["a"]);
 }
 
@@ -126,15 +83,8 @@ fn our_delete_marks_and_is_never_taken_back() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     cache.delete_answered(&"uid-of-a".into(), None, testing::now());
     hear(&mut cache, Change::Applied(testing::pod("a").version(12).ready(1).0));
-    assert_eq!(
-        live(&cache).len(),
-        0,
-        "an event from before the delete does not revive it"
-    );
-    assert!(
-        cache.is_known(&key("a"), testing::now()),
-        "its name is taken until it is gone"
-    );
+    assert_eq!(live(&cache).len(), 0, "an event from before the delete does not revive it");
+    assert!(cache.is_known(&key("a"), testing::now()), "its name is taken until it is gone");
     hear(&mut cache, Change::Deleted(testing::pod("a").version(13).0));
     assert!(!cache.is_known(&key("a"), testing::now()));
 }
@@ -142,23 +92,14 @@ fn our_delete_marks_and_is_never_taken_back() {
 #[test]
 fn a_name_rests_for_the_quarantine() {
     let mut cache = cache([testing::pod("a").version(5).terminating()], 10);
-    hear(
-        &mut cache,
-        Change::Deleted(testing::pod("a").version(11).terminating().0),
-    );
+    hear(&mut cache, Change::Deleted(testing::pod("a").version(11).terminating().0));
     let after = |seconds| testing::now() + SignedDuration::from_secs(seconds);
     assert!(cache.is_resting(&key("a"), after(59)));
     assert!(!cache.is_resting(&key("a"), after(60)));
     cache.expire(after(60));
     assert_eq!((cache.ended.len(), cache.ends.len()), (0, 0), "nothing is left behind");
-    hear(
-        &mut cache,
-        Change::Applied(testing::pod("b").version(12).terminating().0),
-    );
-    hear(
-        &mut cache,
-        Change::Deleted(testing::pod("b").version(13).terminating().0),
-    );
+    hear(&mut cache, Change::Applied(testing::pod("b").version(12).terminating().0));
+    hear(&mut cache, Change::Deleted(testing::pod("b").version(13).terminating().0));
     cache.may_be_reused(&key("b"));
     assert!(!cache.is_resting(&key("b"), after(1)));
 }
@@ -190,19 +131,10 @@ fn what_the_watch_does_not_confirm_is_looked_up_after_a_minute() {
     cache.created(testing::pod("a").version(20).0, testing::now());
     cache.delete_answered(&"uid-of-b".into(), None, testing::now());
     let in_a_minute = Some(testing::now() + SignedDuration::from_secs(60));
-    assert_eq!(
-        cache.of(&set()).iter().map(Seen::look_at).collect::<Vec<_>>(),
-        [in_a_minute, in_a_minute]
-    );
+    assert_eq!(cache.of(&set()).iter().map(Seen::look_at).collect::<Vec<_>>(), [in_a_minute, in_a_minute]);
     hear(&mut cache, Change::Applied(testing::pod("a").version(20).0));
-    hear(
-        &mut cache,
-        Change::Applied(testing::pod("b").version(21).terminating().0),
-    );
-    assert_eq!(
-        cache.of(&set()).iter().map(Seen::look_at).collect::<Vec<_>>(),
-        [None, None]
-    );
+    hear(&mut cache, Change::Applied(testing::pod("b").version(21).terminating().0));
+    assert_eq!(cache.of(&set()).iter().map(Seen::look_at).collect::<Vec<_>>(), [None, None]);
 }
 
 #[test]
@@ -216,11 +148,11 @@ fn a_read_that_agrees_with_the_watch_needs_no_other() {
 fn a_list_of_everything_shows_pods_that_no_watch_shows() {
     let mut cache = cache([testing::pod("gone").version(5), testing::pod("b").version(6)], 10);
     cache.created(testing::pod("new").version(30).0, testing::now());
-    let items = vec![
-        testing::pod("b").version(6).0,
-        testing::pod("hidden").version(7).unlabelled().0,
-    ];
+    let ended = testing::pod("ended").version(8).0;
+    let items = vec![testing::pod("b").version(6).0, testing::pod("hidden").version(7).unlabelled().0, ended];
+    cache.take_touched();
     cache.verify(&None, items, 20, testing::now());
+    assert_eq!(cache.take_touched().len(), 1, "its set is told");
     assert_eq!(live(&cache), ["b", "hidden", "new"]);
     assert!(cache.is_resting(&key("gone"), testing::now()));
 }
@@ -229,15 +161,7 @@ fn a_list_of_everything_shows_pods_that_no_watch_shows() {
 fn a_list_of_one_namespace_says_nothing_of_another() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     let scope = Some("elsewhere".into());
-    cache.apply(
-        &scope,
-        Change::Snapshot {
-            items: vec![],
-            version: 20,
-        },
-        &|_| true,
-        testing::now(),
-    );
+    cache.apply(&scope, Change::Snapshot { items: vec![], version: 20 }, &|_| true, testing::now());
     cache.verify(&scope, vec![], 20, testing::now());
     assert_eq!(live(&cache), ["a"]);
 }
@@ -268,22 +192,13 @@ fn a_set_that_is_gone_leaves_nothing_that_only_it_could_look_up() {
     cache.doubt(&"uid-of-a".into());
     cache.forget_set(&set(), testing::now());
     assert_eq!(live(&cache), ["b"]);
-    hear(
-        &mut cache,
-        Change::Deleted(testing::pod("b").version(11).terminating().0),
-    );
-    assert_eq!(
-        (cache.by_uid.len(), cache.by_owner.len(), cache.by_name.len()),
-        (0, 0, 0)
-    );
+    hear(&mut cache, Change::Deleted(testing::pod("b").version(11).terminating().0));
+    assert_eq!((cache.by_uid.len(), cache.by_owner.len(), cache.by_name.len()), (0, 0, 0));
 }
 
 #[test]
 fn a_finish_before_our_eyes_is_timed_by_our_own_clock() {
-    let mut cache = cache(
-        [testing::pod("a").version(5), testing::pod("b").version(6).failed(50)],
-        10,
-    );
+    let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6).failed(50)], 10);
     hear(&mut cache, Change::Applied(testing::pod("a").version(11).failed(300).0));
     let since: Vec<_> = cache.of(&set()).iter().map(|seen| seen.finished_since).collect();
     let ago = |seconds| Some(testing::now() - SignedDuration::from_secs(seconds));
