@@ -3,8 +3,7 @@
 //! Start reading at [`manager`], the life of the process, or at [`controllers::podset`], the pipeline. Why there are never
 //! more than N stands in [`controllers::podset::locks`].
 
-#![forbid(unsafe_code)]
-#![warn(missing_docs)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod api;
 pub mod cli;

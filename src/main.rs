@@ -1,7 +1,5 @@
 //! Arguments → manager → exit code; nothing else.
 
-#![forbid(unsafe_code)]
-
 use std::process::ExitCode;
 
 use clap::Parser;

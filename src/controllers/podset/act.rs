@@ -3,25 +3,24 @@
 //! In: a plan. Out: [`Done`], what came of it. Every answer goes into the cache or into the memory at once, so that the
 //! next plan counts it. It decides nothing: not what is created, only what an answer proves.
 
-use std::{future::Future, sync::Arc};
+mod create;
+
+use std::future::Future;
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod as PodResource;
 use serde_json::json;
 use tracing::{debug, warn};
 
 use super::{
     Context,
-    memory::{Memory, Refusal, RefusalKind},
-    names,
-    observe::{Pod, PodWire, Seen, Set, SetWire, View},
-    plan::{Creation, Deletion, Plan, Why},
-    pod,
-    refusal::refusal,
+    memory::{Memory, Refusal},
+    observe::{Pod, PodWire, Seen, Set, View},
+    plan::{Deletion, Plan, Why},
 };
 use crate::{
-    api::{self, PodSet},
+    api,
     client::{Answer, in_full, read_one},
     controllers::{ObjectKey, requests},
 };
@@ -53,20 +52,6 @@ pub struct Done {
     met_stranger: bool,
 }
 
-/// What the answer to a create proves.
-enum Created {
-    /// The pod is there, by this request.
-    Made(Box<Pod>),
-    /// Its name was taken: by this pod, or by one that is gone again.
-    Taken(Option<Box<Pod>>),
-    /// It was refused.
-    Refused(Refusal),
-    /// Nobody can say.
-    Unknown(String),
-    /// This process does not lead.
-    NotSent,
-}
-
 /// What the answer to a delete proves.
 enum Deleted {
     /// Its deletion was accepted; perhaps with its last state.
@@ -90,10 +75,7 @@ pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory
     probe(context, &view.set, plan.probe, memory, &mut done).await;
     relabel(context, &view.set, &plan.relabel, &mut done).await;
     delete(context, &view.set, plan.delete, memory, &mut done).await;
-    create(context, &view.set, plan.create, memory, &mut done).await;
-    if done.met_stranger {
-        read_set(context, &view.set, &mut done).await;
-    }
+    create::create(context, &view.set, plan.create, memory, &mut done).await;
     done
 }
 
@@ -256,140 +238,6 @@ async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
         Answer::Refused(status) => Deleted::Refused(status.message.clone()),
         Answer::Unknown(error) => Deleted::Unknown(error),
         Answer::NotSent => Deleted::NotSent,
-    }
-}
-
-async fn create(context: &Context, set: &Arc<Set>, creations: Vec<Creation>, memory: &mut Memory, done: &mut Done) {
-    let send = |creation: Creation| async move { (create_one(context, set, &creation).await, creation) };
-    let settle =
-        |(created, creation): (Created, Creation)| settle_create(context, set, created, creation, memory, done);
-    slow_start(context, creations, send, settle).await;
-}
-
-async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Created {
-    let Ok(wanted) = &set.wanted else {
-        return Created::NotSent;
-    };
-    let manifest = pod::manifest(set, wanted, &context.default_image, &creation.name, creation.replacements);
-    match send(context, requests::create::<PodResource>(&set.key.namespace, &manifest)).await {
-        Answer::Done(body) => match decoded(&body) {
-            Ok(pod) => Created::Made(Box::new(pod)),
-            Err(error) => Created::Unknown(format!("the answer cannot be read: {error}")),
-        },
-        // A quota that is being changed answers 409 too: only the reason tells.
-        Answer::Refused(status) if status.reason == "AlreadyExists" => {
-            let key = ObjectKey::new(set.key.namespace.clone(), creation.name.as_str());
-            match read_pod(context, &key).await {
-                Ok(found) => Created::Taken(found.map(Box::new)),
-                Err(error) => Created::Unknown(error),
-            }
-        }
-        Answer::Refused(status) => {
-            Created::Refused(refusal(&status, &creation.name, &names::prefix(&set.key.name), set.generation))
-        }
-        Answer::Unknown(error) => Created::Unknown(error),
-        Answer::NotSent => Created::NotSent,
-    }
-}
-
-/// Takes in what became of a create. Returns whether the next one may be sent.
-fn settle_create(
-    context: &Context,
-    set: &Set,
-    created: Created,
-    creation: Creation,
-    memory: &mut Memory,
-    done: &mut Done,
-) -> bool {
-    let now = context.env.now();
-    let Creation { index, name, replacements } = creation;
-    match created {
-        Created::Made(made) => return settle_made(context, set, *made, name, replacements, memory, done),
-        Created::Taken(found) => {
-            memory.create_settled(&name);
-            settle_taken(context, set, &name, found, now, done);
-        }
-        Created::Refused(refusal) => {
-            if refusal.kind != RefusalKind::NamespaceTerminating {
-                debug!(set = %set.key, pod = name, reason = refusal.message, "a pod was refused");
-            }
-            memory.create_refused(&name, index, now);
-            done.refusal = Some(refusal);
-            done.has_failed = true;
-            return false;
-        }
-        Created::Unknown(error) => {
-            warn!(set = %set.key, pod = name, error, "the create of a pod was not answered: its fate is unknown");
-            memory.create_unanswered(&name, index, now);
-            done.has_failed = true;
-            return false;
-        }
-        Created::NotSent => return false,
-    }
-    !done.has_failed
-}
-
-/// A pod was made: as ordered, or it must go again.
-fn settle_made(
-    context: &Context,
-    set: &Set,
-    pod: Pod,
-    name: String,
-    replacements: u32,
-    memory: &mut Memory,
-    done: &mut Done,
-) -> bool {
-    memory.create_settled(&name);
-    let difference = (context.locks.differs)(&pod, &name, &set.uid);
-    let (uid, made) = (pod.uid.clone(), pod.key.name.to_string());
-    if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
-        context.pods(set, |pods| pods.created(pod, context.env.now()));
-    }
-    if let Some(difference) = difference {
-        let message = format!("pods come back changed, {difference}: an admission webhook or policy changes them");
-        warn!(set = %set.key, pod = made, "{message}");
-        memory.strays.insert(uid, made);
-        done.refusal = Some(Refusal { message, kind: RefusalKind::Forbidden, generation: set.generation });
-        done.has_failed = true;
-        return false;
-    }
-    done.replaced += usize::from(replacements > 0);
-    done.created.push(name);
-    true
-}
-
-/// A name was taken: by our own pod of an earlier create, or by a stranger, or it is free again.
-fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<Box<Pod>>, now: Timestamp, done: &mut Done) {
-    let key = ObjectKey::new(set.key.namespace.clone(), name);
-    match found {
-        Some(pod) => {
-            let is_ours = (context.locks.is_ours)(&pod, &set.uid);
-            if is_ours && !pod.is_terminating && !pod.is_finished() {
-                done.created.push(name.to_owned());
-            }
-            done.met_stranger |= !is_ours;
-            if !is_ours || pod.owner.as_ref() == Some(&set.uid) {
-                context.pods(set, |pods| pods.looked_up(&key, None, Some(*pod), now));
-            }
-        }
-        None => {
-            context.pods(set, |pods| pods.may_be_reused(&key));
-            done.has_failed = true;
-        }
-    }
-}
-
-/// Reads a PodSet again: whose pods take its names may belong to one that is no more.
-async fn read_set(context: &Context, set: &Set, done: &mut Done) {
-    let Ok(request) = requests::get::<PodSet>(&set.key) else {
-        return;
-    };
-    match read_one::<SetWire>(&context.clients.read, request).await {
-        Ok(found) => context.set_answered(set, found.map(Set::from)),
-        Err(error) => {
-            warn!(set = %set.key, error = in_full(&error), "cannot read a PodSet whose pod names are taken");
-            done.has_failed = true;
-        }
     }
 }
 

@@ -69,6 +69,45 @@ async fn a_webhook_that_takes_the_label_away_makes_no_pods_without_end() {
     operator.end().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_renames_pods_makes_no_pods_without_end() {
+    let server = ApiServer::new(1);
+    let drawn = std::sync::atomic::AtomicU32::new(0);
+    server.set_webhook(move |pod| {
+        let number = drawn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        pod["metadata"]["name"] = json!(format!("renamed-{number}"));
+        Ok(())
+    });
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, Locks::default());
+    for _ in 0..600 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(server.all(&PODS, NS).len() <= 1);
+    }
+    server.lift_webhook();
+    ready(&server, "web", 3).await;
+    at_rest(&server, "web", 3).await;
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stray_of_a_set_that_is_deleted_is_deleted_without_haste() {
+    let server = ApiServer::new(1);
+    going_slowly(&server, 30);
+    server.set_webhook(|pod| {
+        pod["metadata"]["ownerReferences"] = json!([]);
+        Ok(())
+    });
+    server.create_podset(NS, "web", 1);
+    let operator = leader(&server, Locks::default());
+    server.wait_until(|s| s.all(&PODS, NS).len() == 1, seconds(5)).await;
+    server.delete_podset(NS, "web");
+    sleep(60).await;
+    assert!(server.count(&Requests::deletes("pods")) < 8);
+    operator.end().await;
+}
+
 fn condition(server: &ApiServer, kind: &str) -> (Value, Value) {
     let set = server.podset(NS, "web");
     let held = set["status"]["conditions"].as_array().into_iter().flatten().find(|held| held["type"] == kind);

@@ -91,3 +91,43 @@ async fn a6_a_pod_that_ended_before_its_answer_is_no_ghost() {
 async fn a6_succeeds_if_every_answer_is_believed() {
     assert!(!a6(Locks { has_ended: |_, _| false, ..Locks::default() }).await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a6_a_set_that_ended_before_its_answer_gets_no_pods() {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 2);
+    let operator = leader(&server, Locks::default());
+    ready(&server, "web", 2).await;
+    sleep(10).await;
+    let answer = server.fault(Requests::status_patches("podsets").first(1), Fault::HoldAnswer);
+    server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+    answer.met(1).await;
+    server.delete_podset(NS, "web");
+    server.wait_until(|s| s.podset(NS, "web").is_null(), seconds(5)).await;
+    sleep(1).await;
+    let creates = server.count(&Requests::creates("pods"));
+    answer.release();
+    sleep(60).await;
+    assert_eq!(server.count(&Requests::creates("pods")), creates);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a1_a_create_that_lands_at_the_last_moment_is_not_forgotten_before_it_is_seen() {
+    let server = super::server_that_executes_late();
+    server.create_podset(NS, "web", 1);
+    let operator = leader(&server, Locks::default());
+    ready(&server, "web", 1).await;
+    let late = server.fault(Requests::creates("pods").first(1), Fault::ExecuteLate(Duration::from_millis(59_900)));
+    server.scale(NS, "web", 2);
+    late.met(1).await;
+    server.scale(NS, "web", 1);
+    sleep(5).await;
+    server.watches().on("pods").hold();
+    sleep(60).await;
+    server.watches().on("pods").release();
+    ready(&server, "web", 1).await;
+    at_rest(&server, "web", 1).await;
+    server.check();
+    operator.end().await;
+}

@@ -181,8 +181,8 @@ fn nothing_is_created_for_what_is_being_deleted_or_cannot_be_read() {
         let plan = planned(&view, &Memory::default());
         assert_eq!((plan.create.len(), plan.delete.len(), plan.hold), (0, 0, Hold::Forever));
     }
-    let mut memory = Memory::default();
-    memory.refusal = Some(Refusal { message: String::new(), kind: RefusalKind::NamespaceTerminating, generation: 1 });
+    let refusal = Refusal { message: String::new(), kind: RefusalKind::NamespaceTerminating, generation: 1 };
+    let memory = Memory { refusal: Some(refusal), ..Memory::default() };
     assert_eq!(planned(&view(3, vec![]), &memory).create.len(), 0);
 }
 
