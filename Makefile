@@ -50,7 +50,7 @@ lint: ## Format, clippy; dependencies and scripts if cargo-deny and shellcheck a
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	@if cargo deny --version >/dev/null 2>&1; then \
-	  echo 'cargo deny check bans licenses sources'; cargo deny check bans licenses sources; \
+	  echo 'cargo deny --workspace check bans licenses sources'; cargo deny --workspace check bans licenses sources; \
 	else echo 'lint: dependencies are not checked: cargo install --locked cargo-deny'; fi
 	@if command -v shellcheck >/dev/null; then \
 	  echo 'shellcheck hack/demo hack/cluster/cluster .ci/run'; shellcheck hack/demo hack/cluster/cluster .ci/run; \
