@@ -43,12 +43,12 @@ pub struct RunArgs {
         num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Leader election")]
     pub leader_elect: bool,
 
-    /// Address of the health probes; port 0 takes a free one, `0` alone turns them off
+    /// Address of the health probes (accepted, not served yet); port 0 takes a free one, `0` alone turns them off
     #[arg(long, env = "PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081", value_parser = bind_address,
         value_name = "HOST:PORT", help_heading = "Serving")]
     pub health_probe_bind_address: BindAddress,
 
-    /// Address of the metrics; port 0 takes a free one, `0` alone turns them off
+    /// Address of the metrics (accepted, not served yet); port 0 takes a free one, `0` alone turns them off
     #[arg(long, env = "PODSET_OPERATOR_METRICS_BIND_ADDRESS", default_value = ":8443", value_parser = bind_address,
         value_name = "HOST:PORT", help_heading = "Serving")]
     pub metrics_bind_address: BindAddress,

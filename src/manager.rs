@@ -2,13 +2,16 @@
 //!
 //! Start: flags, logs, kubeconfig, clients, caches, then the controllers. Stop: no new work, what is under way ends, exit.
 
-use std::{process::ExitCode, sync::Arc};
+use std::{collections::HashMap, process::ExitCode, sync::Arc};
 
 use kube::{
     Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use tokio::{signal::unix::SignalKind, task::JoinSet};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    task::{self, JoinSet},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -90,6 +93,14 @@ fn print_crds() -> ExitCode {
 }
 
 async fn run(arguments: &RunArgs) -> ExitCode {
+    // Before anything else: whoever asks this process to end must not be missed.
+    let mut signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => {
+            error!(%error, "cannot listen for signals");
+            return ExitCode::from(FATAL);
+        }
+    };
     let stop = CancellationToken::new();
     let controllers = match controllers(arguments, &stop).await {
         Ok(controllers) => controllers,
@@ -100,8 +111,8 @@ async fn run(arguments: &RunArgs) -> ExitCode {
     };
     info!(version = env!("CARGO_PKG_VERSION"), "podset-operator begins");
     tokio::select! {
-        code = until_ended(controllers) => code,
-        code = on_signals(&stop) => code,
+        code = controllers.ended() => code,
+        code = signals.obeyed(&stop) => code,
     }
 }
 
@@ -127,6 +138,7 @@ async fn controllers(arguments: &RunArgs, stop: &CancellationToken) -> Result<Co
     };
     let mut controllers = Controllers {
         running: JoinSet::new(),
+        names: HashMap::new(),
         env: env.clone(),
         leadership,
         at_once: arguments.max_concurrent_reconciles,
@@ -140,6 +152,7 @@ async fn controllers(arguments: &RunArgs, stop: &CancellationToken) -> Result<Co
 /// The controllers that run.
 struct Controllers {
     running: JoinSet<()>,
+    names: HashMap<task::Id, &'static str>,
     env: Env,
     leadership: Leadership,
     at_once: u16,
@@ -149,54 +162,51 @@ struct Controllers {
 impl Controllers {
     fn start<C: Controller>(&mut self, controller: C) {
         let Controllers { env, leadership, at_once, stop, .. } = self;
-        let work = controllers::run(
-            Arc::new(controller),
-            env.clone(),
-            leadership.clone(),
-            usize::from(*at_once),
-            stop.clone(),
-        );
-        self.running.spawn(work);
+        let (name, at_once) = (controller.name(), usize::from(*at_once));
+        let work = controllers::run(Arc::new(controller), env.clone(), leadership.clone(), at_once, stop.clone());
+        self.names.insert(self.running.spawn(work).id(), name);
+    }
+
+    /// Waits until every controller has ended; one that panics ends them all.
+    async fn ended(mut self) -> ExitCode {
+        while let Some(end) = self.running.join_next_with_id().await {
+            if let Err(error) = end {
+                let controller = self.names.get(&error.id()).copied().unwrap_or("unknown");
+                error!(controller, %error, "a controller panicked: ending the process");
+                return ExitCode::from(FATAL);
+            }
+        }
+        info!("podset-operator ends");
+        ExitCode::SUCCESS
     }
 }
 
-/// Waits until every controller has ended; one that panics ends them all.
-async fn until_ended(mut controllers: Controllers) -> ExitCode {
-    while let Some(end) = controllers.running.join_next().await {
-        if let Err(error) = end {
-            error!(%error, "a controller panicked: ending the process");
-            return ExitCode::from(FATAL);
+/// The signals that ask the process to end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.terminate.recv() => 15,
+            _ = self.interrupt.recv() => 2,
         }
     }
-    info!("podset-operator ends");
-    ExitCode::SUCCESS
-}
 
-/// The first signal asks everything to end; a second one ends it at once.
-async fn on_signals(stop: &CancellationToken) -> ExitCode {
-    let signal = next_signal().await;
-    info!(signal, "ending: no new work is begun");
-    stop.cancel();
-    let signal = next_signal().await;
-    warn!(signal, "a second signal: ending at once");
-    ExitCode::from(128 + signal)
-}
-
-async fn next_signal() -> u8 {
-    let wait = |kind: SignalKind| async move {
-        match tokio::signal::unix::signal(kind) {
-            Ok(mut signals) => {
-                signals.recv().await;
-            }
-            Err(error) => {
-                error!(%error, "cannot listen for signals");
-                std::future::pending::<()>().await;
-            }
-        }
-    };
-    tokio::select! {
-        () = wait(SignalKind::terminate()) => 15,
-        () = wait(SignalKind::interrupt()) => 2,
+    /// The first signal asks everything to end; a second one ends it at once.
+    async fn obeyed(&mut self, stop: &CancellationToken) -> ExitCode {
+        let signal = self.next().await;
+        info!(signal, "ending: no new work is begun");
+        stop.cancel();
+        let signal = self.next().await;
+        warn!(signal, "a second signal: ending at once");
+        ExitCode::from(128 + signal)
     }
 }
 
