@@ -6,7 +6,7 @@
 
 use std::{error::Error as StdError, sync::Arc, time::Duration};
 
-use http::{HeaderValue, Request, Response, header::USER_AGENT};
+use http::{HeaderValue, Request, Response, StatusCode, header::USER_AGENT};
 use http_body_util::BodyExt;
 use hyper_util::{
     client::legacy::{self, connect::HttpConnector, connect::proxy::Tunnel},
@@ -200,16 +200,17 @@ fn bounded(request: Request<Vec<u8>>, budget: Duration) -> Result<Request<Vec<u8
     Ok(Request::from_parts(head, body))
 }
 
-/// Only a Status that the API server made is a certain refusal. 408 is a time-out by another name.
-fn sort(code: http::StatusCode, body: &[u8]) -> Answer {
+/// Only a Status that speaks of the request itself is a certain refusal. 408 is a time-out by another name, and 429 may
+/// be the word of whatever stands before the API server: neither proves that the request was not carried out.
+fn sort(code: StatusCode, body: &[u8]) -> Answer {
     if code.is_success() {
         return Answer::Done(body.to_vec());
     }
     let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code == code.as_u16());
+    let is_certain =
+        code.is_client_error() && !matches!(code, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
     match status {
-        Some(status) if code.is_client_error() && code != http::StatusCode::REQUEST_TIMEOUT => {
-            Answer::Refused(Box::new(status))
-        }
+        Some(status) if is_certain => Answer::Refused(Box::new(status)),
         Some(status) => Answer::Unknown(format!("{code}: {}", status.message)),
         None => Answer::Unknown(format!("{code} without a reason")),
     }
@@ -259,7 +260,7 @@ mod tests {
     }
 
     fn sorted(code: u16, body: &[u8]) -> &'static str {
-        match sort(http::StatusCode::from_u16(code).unwrap(), body) {
+        match sort(StatusCode::from_u16(code).unwrap(), body) {
             Answer::Done(_) => "done",
             Answer::Refused(_) => "refused",
             Answer::Unknown(_) => "unknown",
@@ -273,7 +274,7 @@ mod tests {
             (201, b"{}".to_vec(), "done"),
             (409, status(409, "AlreadyExists"), "refused"),
             (403, status(403, "Forbidden"), "refused"),
-            (429, status(429, "TooManyRequests"), "refused"),
+            (429, status(429, "TooManyRequests"), "unknown"),
             (429, b"Too many requests, please try again later.\n".to_vec(), "unknown"),
             (403, status(500, "InternalError"), "unknown"),
             (408, status(408, "Timeout"), "unknown"),

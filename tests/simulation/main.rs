@@ -5,5 +5,6 @@
 mod apiserver;
 mod attacks;
 mod behaviour;
+mod chaos;
 mod life;
 mod operator;

@@ -232,6 +232,7 @@ async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
         // Not found, or another incarnation: whether that is so, a read tells.
         Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_pod(context, &deletion.key).await {
             Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
+            Ok(Some(pod)) if pod.is_terminating => Deleted::Accepted(Some(Box::new(pod))),
             Ok(_) => Deleted::Refused(status.message.clone()),
             Err(error) => Deleted::Unknown(error),
         },

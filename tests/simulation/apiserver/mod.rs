@@ -52,6 +52,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use tokio::sync::watch::{Receiver, Sender};
 
 pub use self::{
+    control::FaultRule,
     faults::Fault,
     kinds::{MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
     kubelet::PodScript,

@@ -4,6 +4,7 @@
 //! goes into the memory, where it counts as live.
 
 use jiff::Timestamp;
+use kube::core::Status;
 use tracing::{debug, warn};
 
 use super::{Context, Done, PodResource, decoded, read_pod, send, slow_start};
@@ -53,23 +54,23 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
     let Ok(wanted) = &set.wanted else {
         return Created::NotSent;
     };
+    let refused = |status: &Status| refusal(status, &creation.name, &names::prefix(&set.key.name), set.generation);
     let manifest = pod::manifest(set, wanted, &context.default_image, &creation.name, creation.replacements);
     match send(context, requests::create::<PodResource>(&set.key.namespace, &manifest)).await {
         Answer::Done(body) => match decoded(&body) {
             Ok(pod) => Created::Made(Box::new(pod)),
             Err(error) => Created::Unknown(format!("the answer cannot be read: {error}")),
         },
-        // A quota that is being changed answers 409 too: only the reason tells.
-        Answer::Refused(status) if status.reason == "AlreadyExists" => {
+        // The name is taken, or a quota is being changed: the reason tells, and a read whether it is true.
+        Answer::Refused(status) if status.code == 409 => {
             let key = ObjectKey::new(set.key.namespace.clone(), creation.name.as_str());
             match read_pod(context, &key).await {
+                Ok(None) if status.reason != "AlreadyExists" => Created::Refused(refused(&status)),
                 Ok(found) => Created::Taken(found.map(Box::new)),
                 Err(error) => Created::Unknown(error),
             }
         }
-        Answer::Refused(status) => {
-            Created::Refused(refusal(&status, &creation.name, &names::prefix(&set.key.name), set.generation))
-        }
+        Answer::Refused(status) => Created::Refused(refused(&status)),
         Answer::Unknown(error) => Created::Unknown(error),
         Answer::NotSent => Created::NotSent,
     }
