@@ -41,9 +41,7 @@ struct Response {
 impl Request {
     /// `create pods`, `patch podsets/status`, …
     pub fn kind(&self) -> String {
-        let Object {
-            resource, subresource, ..
-        } = &self.object_ref;
+        let Object { resource, subresource, .. } = &self.object_ref;
         let separator = if subresource.is_empty() { "" } else { "/" };
         format!("{} {resource}{separator}{subresource}", self.verb)
     }
@@ -77,9 +75,7 @@ impl Requests {
     }
 
     fn parse(log: &str, namespace: &str) -> Self {
-        let ours = log
-            .lines()
-            .filter(|line| line.contains(r#""userAgent":"podset-operator/"#));
+        let ours = log.lines().filter(|line| line.contains(r#""userAgent":"podset-operator/"#));
         // The last line may be half written.
         let requests = ours.filter_map(|line| serde_json::from_str::<Request>(line).ok());
         let here = |request: &Request| namespace.is_empty() || request.object_ref.namespace == namespace;

@@ -37,27 +37,14 @@ impl Kubectl {
         let mut command = Command::new(&self.program);
         // Beside the kubeconfig the cache goes with the cluster: the next one at the same port has other kinds.
         let cache = self.kubeconfig.with_file_name("kubectl-cache");
-        command
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
-            .arg("--cache-dir")
-            .arg(cache);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(cache);
         if !self.namespace.is_empty() {
             command.args(["--namespace", &self.namespace]);
         }
         // No settings of the caller's: no other kubeconfig, no preferences.
-        command
-            .env_remove("KUBECONFIG")
-            .env("KUBECTL_KUBERC", "false")
-            .args(arguments);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
-        let mut child = command
-            .spawn()
-            .with_context(|| format!("running {}", self.program.display()))?;
+        command.env_remove("KUBECONFIG").env("KUBECTL_KUBERC", "false").args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().with_context(|| format!("running {}", self.program.display()))?;
         if let Some(mut stdin) = child.stdin.take() {
             // It may end before it has read everything: its exit code tells.
             let _ = stdin.write_all(manifest.as_bytes()).await;

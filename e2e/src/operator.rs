@@ -20,9 +20,7 @@ pub async fn build() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--package", "podset-operator", "--bin", "podset-operator"]);
-    command
-        .args(["--message-format", "json-render-diagnostics"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.args(["--message-format", "json-render-diagnostics"]).current_dir(env!("CARGO_MANIFEST_DIR"));
     // What cargo says of this package to its tests would make build scripts of others run again, each time.
     for (variable, _) in std::env::vars_os() {
         let name = variable.to_string_lossy();
@@ -39,10 +37,7 @@ fn executable(messages: &str) -> Option<PathBuf> {
     struct Message {
         executable: Option<PathBuf>,
     }
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Message>(line).ok()?.executable)
-        .next_back()
+    messages.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok()?.executable).next_back()
 }
 
 /// A running operator; killed when it is dropped.
@@ -61,12 +56,7 @@ impl Operator {
         log: PathBuf,
     ) -> Result<Self> {
         let mut command = Command::new(binary);
-        command.args([
-            "run",
-            "--leader-elect=false",
-            "--health-probe-bind-address=0",
-            "--metrics-bind-address=0",
-        ]);
+        command.args(["run", "--leader-elect=false", "--health-probe-bind-address=0", "--metrics-bind-address=0"]);
         command.arg("--kubeconfig").arg(kubeconfig);
         for namespace in namespaces {
             command.args(["--watch-namespace", namespace]);
@@ -78,20 +68,10 @@ impl Operator {
                 command.env_remove(&variable);
             }
         }
-        command
-            .env_remove("KUBECONFIG")
-            .env_remove("RUST_LOG")
-            .env("NO_COLOR", "1")
-            .env(mark.0, mark.1);
+        command.env_remove("KUBECONFIG").env_remove("RUST_LOG").env("NO_COLOR", "1").env(mark.0, mark.1);
         let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
-        command
-            .stdin(Stdio::null())
-            .stdout(file.try_clone()?)
-            .stderr(file)
-            .kill_on_drop(true);
-        let process = command
-            .spawn()
-            .with_context(|| format!("starting {}", binary.display()))?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).kill_on_drop(true);
+        let process = command.spawn().with_context(|| format!("starting {}", binary.display()))?;
         Ok(Self { process, log })
     }
 
@@ -117,18 +97,11 @@ impl Operator {
     pub async fn terminate(mut self, limit: Duration) -> Result<ExitStatus> {
         self.is_running()?;
         let pid = self.process.id().context("the operator has ended already")?;
-        let kill = Command::new("bash")
-            .args(["-c", "kill -TERM \"$0\"", &pid.to_string()])
-            .status()
-            .await?;
+        let kill = Command::new("bash").args(["-c", "kill -TERM \"$0\"", &pid.to_string()]).status().await?;
         ensure!(kill.success(), "kill -TERM {pid} failed");
         match tokio::time::timeout(limit, self.process.wait()).await {
             Ok(status) => Ok(status?),
-            Err(_) => bail!(
-                "the operator still runs {} s after SIGTERM: {}",
-                limit.as_secs(),
-                tail(&self.log, 5)
-            ),
+            Err(_) => bail!("the operator still runs {} s after SIGTERM: {}", limit.as_secs(), tail(&self.log, 5)),
         }
     }
 }

@@ -36,9 +36,7 @@ pub struct Scene {
 impl Scene {
     /// Makes the namespace and begins to watch it.
     pub async fn start(namespace: &str, cluster: Arc<Cluster>, binary: &Path, folder: PathBuf) -> Result<Self> {
-        make_namespace(cluster.client(), namespace)
-            .await
-            .with_context(|| format!("making namespace {namespace}"))?;
+        make_namespace(cluster.client(), namespace).await.with_context(|| format!("making namespace {namespace}"))?;
         let observer = Observer::start(cluster.client(), namespace);
         let binary = binary.to_owned();
         Ok(Self {
@@ -142,32 +140,17 @@ impl Scene {
     /// The story so far, the operators' logs, the events and the objects; whole in files, the end of each as text.
     pub async fn report(&self) -> String {
         let mut report = format!("--- the story\n{}\n", tail(&self.write_story(), 40));
-        let logs = self
-            .logs
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .clone();
+        let logs = self.logs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         for log in logs {
             report.push_str(&format!("--- the end of {}\n{}\n", log.display(), tail(&log, 60)));
         }
         let kinds = "podsets,mycustomresources,pods,resourcequotas";
         let objects = self.keep("objects.txt", &["get", kinds, "--output=wide"]).await;
-        report.push_str(&format!(
-            "--- the objects of namespace {}\n{}\n",
-            self.namespace,
-            tail(&objects, 60)
-        ));
-        let events = self
-            .keep(
-                "events.txt",
-                &["get", "events", "--sort-by=.metadata.creationTimestamp"],
-            )
-            .await;
+        report.push_str(&format!("--- the objects of namespace {}\n{}\n", self.namespace, tail(&objects, 60)));
+        let events = self.keep("events.txt", &["get", "events", "--sort-by=.metadata.creationTimestamp"]).await;
         report.push_str(&format!("--- its events\n{}\n", tail(&events, 40)));
-        report.push_str(&format!(
-            "--- the operators' last requests but watches\n{}\n",
-            tail(&self.keep_requests(), 40)
-        ));
+        report
+            .push_str(&format!("--- the operators' last requests but watches\n{}\n", tail(&self.keep_requests(), 40)));
         self.keep("objects.yaml", &["get", kinds, "--output=yaml"]).await;
         report.push_str(&format!("--- all of it is in {}", self.folder.display()));
         report
@@ -183,20 +166,14 @@ impl Scene {
     }
 
     fn keep_requests(&self) -> PathBuf {
-        let lines = self
-            .requests()
-            .map_or_else(|error| error.to_string(), |all| all.but_watches().join("\n"));
+        let lines = self.requests().map_or_else(|error| error.to_string(), |all| all.but_watches().join("\n"));
         let file = self.file("requests.txt");
         let _ = std::fs::write(&file, lines);
         file
     }
 
     async fn keep(&self, file: &str, arguments: &[&str]) -> PathBuf {
-        let output = self
-            .kubectl()
-            .run(arguments)
-            .await
-            .unwrap_or_else(|error| error.to_string());
+        let output = self.kubectl().run(arguments).await.unwrap_or_else(|error| error.to_string());
         let file = self.file(file);
         // What cannot be written is missing from the report, where it shows.
         let _ = std::fs::write(&file, output);
@@ -207,16 +184,10 @@ impl Scene {
 /// A namespace in which pods can be made: before it has its ServiceAccount they are refused.
 async fn make_namespace(client: &Client, name: &str) -> Result<()> {
     let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-    Api::all(client.clone())
-        .create(&PostParams::default(), &namespace)
-        .await?;
+    Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
     let there = async {
-        let mut events = Box::pin(
-            accounts
-                .watch(&WatchParams::default().fields("metadata.name=default"), "0")
-                .await?,
-        );
+        let mut events = Box::pin(accounts.watch(&WatchParams::default().fields("metadata.name=default"), "0").await?);
         while let Some(event) = events.try_next().await? {
             if matches!(event, WatchEvent::Added(_)) {
                 break;
@@ -224,7 +195,5 @@ async fn make_namespace(client: &Client, name: &str) -> Result<()> {
         }
         Ok(())
     };
-    tokio::time::timeout(PATIENCE, there)
-        .await
-        .context("it got no ServiceAccount")?
+    tokio::time::timeout(PATIENCE, there).await.context("it got no ServiceAccount")?
 }

@@ -39,11 +39,7 @@ impl Scenario {
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
-        Self {
-            name,
-            own_cluster: None,
-            run: Box::new(|scene| Box::pin(run(scene))),
-        }
+        Self { name, own_cluster: None, run: Box::new(|scene| Box::pin(run(scene))) }
     }
 
     /// Gives it a cluster of its own besides.
@@ -67,10 +63,7 @@ pub fn run(folder: PathBuf, scenarios: Vec<Scenario>) -> ExitCode {
     };
     let suite = Arc::new(Suite::new(folder));
     runtime.spawn(end_on_signals(suite.clone()));
-    let trials = scenarios
-        .into_iter()
-        .map(|scenario| trial(scenario, &suite, runtime.handle()))
-        .collect();
+    let trials = scenarios.into_iter().map(|scenario| trial(scenario, &suite, runtime.handle())).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     suite.end();
     conclusion.exit_code()
@@ -80,9 +73,7 @@ fn trial(scenario: Scenario, suite: &Arc<Suite>, runtime: &Handle) -> Trial {
     let (suite, runtime) = (suite.clone(), runtime.clone());
     let name = scenario.name;
     Trial::test(name, move || {
-        runtime
-            .block_on(suite.play(scenario))
-            .map_err(|failure| Failed::from(format!("{failure:#}")))
+        runtime.block_on(suite.play(scenario)).map_err(|failure| Failed::from(format!("{failure:#}")))
     })
 }
 
@@ -117,20 +108,13 @@ pub struct Suite {
 
 impl Suite {
     fn new(folder: PathBuf) -> Self {
-        Self {
-            folder,
-            binary: OnceCell::new(),
-            shared: OnceCell::new(),
-            started: Mutex::default(),
-        }
+        Self { folder, binary: OnceCell::new(), shared: OnceCell::new(), started: Mutex::default() }
     }
 
     /// The operator's binary, built when first asked for.
     pub async fn binary(&self) -> Result<&Path> {
-        let built = self
-            .binary
-            .get_or_init(async || operator::build().await.map_err(|error| format!("{error:#}")))
-            .await;
+        let built =
+            self.binary.get_or_init(async || operator::build().await.map_err(|error| format!("{error:#}"))).await;
         built.as_deref().map_err(|error| anyhow!("{error}"))
     }
 
@@ -138,8 +122,7 @@ impl Suite {
         let cluster = match &scenario.own_cluster {
             None => self.shared_cluster().await?,
             Some(wanted) => {
-                self.cluster(&format!("e2e-{}-{}", std::process::id(), dashed(scenario.name)), wanted)
-                    .await?
+                self.cluster(&format!("e2e-{}-{}", std::process::id(), dashed(scenario.name)), wanted).await?
             }
         };
         let folder = self.folder.join(scenario.name);
@@ -162,55 +145,27 @@ impl Suite {
 
     async fn shared_cluster(&self) -> Result<Arc<Cluster>> {
         let name = format!("e2e-{}", std::process::id());
-        let start = async || {
-            self.cluster(&name, &Wanted::default())
-                .await
-                .map_err(|error| format!("{error:#}"))
-        };
-        self.shared
-            .get_or_init(start)
-            .await
-            .clone()
-            .map_err(|error| anyhow!("{error}"))
+        let start = async || self.cluster(&name, &Wanted::default()).await.map_err(|error| format!("{error:#}"));
+        self.shared.get_or_init(start).await.clone().map_err(|error| anyhow!("{error}"))
     }
 
     /// A new cluster with the custom resources in it.
     async fn cluster(&self, name: &str, wanted: &Wanted) -> Result<Arc<Cluster>> {
         let binary = self.binary().await?;
-        let cluster = Arc::new(
-            Cluster::start(name, wanted)
-                .await
-                .with_context(|| format!("no cluster {name}"))?,
-        );
-        self.started
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .push(Arc::downgrade(&cluster));
+        let cluster = Arc::new(Cluster::start(name, wanted).await.with_context(|| format!("no cluster {name}"))?);
+        self.started.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Arc::downgrade(&cluster));
         // At once: the garbage collector looks for new kinds every 30 s only, and scenarios wait for it.
         let crds = Command::new(binary).arg("crd").output().await?;
         let kubectl = Kubectl::new(&cluster, "");
-        kubectl
-            .run_with(&["apply", "-f", "-"], &String::from_utf8(crds.stdout)?)
-            .await?;
+        kubectl.run_with(&["apply", "-f", "-"], &String::from_utf8(crds.stdout)?).await?;
         let names = ["crd/podsets.app.example.com", "crd/mycustomresources.poc.test.domain"];
-        kubectl
-            .run(&[
-                "wait",
-                "--for=condition=Established",
-                "--timeout=60s",
-                names[0],
-                names[1],
-            ])
-            .await?;
+        kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", names[0], names[1]]).await?;
         Ok(cluster)
     }
 
     fn end(&self) {
         let started = std::mem::take(&mut *self.started.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        started
-            .iter()
-            .filter_map(Weak::upgrade)
-            .for_each(|cluster| cluster.end());
+        started.iter().filter_map(Weak::upgrade).for_each(|cluster| cluster.end());
     }
 }
 

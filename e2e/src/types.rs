@@ -136,10 +136,7 @@ impl Pod {
 
     /// When it became ready, if it is.
     pub fn ready_since(&self) -> Option<&Time> {
-        self.condition("Ready")
-            .filter(|ready| ready.status == "True")?
-            .last_transition_time
-            .as_ref()
+        self.condition("Ready").filter(|ready| ready.status == "True")?.last_transition_time.as_ref()
     }
 
     /// Its phase; a pod without one was created just now and is Pending.
@@ -166,28 +163,18 @@ impl PodSet {
 
 /// The conditions as `Type=Status/Reason`, by which a scenario compares and reports them.
 pub fn in_short(conditions: &[Condition]) -> BTreeMap<String, String> {
-    conditions
-        .iter()
-        .map(|c| (c.type_.clone(), format!("{}/{}", c.status, c.reason)))
-        .collect()
+    conditions.iter().map(|c| (c.type_.clone(), format!("{}/{}", c.status, c.reason))).collect()
 }
 
 /// The resourceVersion as the number that it is from Kubernetes 1.35 on; 0 where there is none.
 pub fn version(metadata: &ObjectMeta) -> u64 {
-    metadata
-        .resource_version
-        .as_deref()
-        .and_then(|version| version.parse().ok())
-        .unwrap_or(0)
+    metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 /// The UID in the controller owner reference.
 pub fn controller(metadata: &ObjectMeta) -> Option<&str> {
     let owners = metadata.owner_references.as_deref().unwrap_or_default();
-    owners
-        .iter()
-        .find(|owner| owner.controller == Some(true))
-        .map(|owner| owner.uid.as_str())
+    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }
 
 /// The UID, which every object that was read from a cluster has.

@@ -13,10 +13,7 @@ impl Scene {
     /// `kubectl apply -f config/samples/FILE`.
     pub async fn apply_sample(&self, file: &str) -> Result<()> {
         let path = crate::root().join("config/samples").join(file);
-        self.kubectl()
-            .run(&["apply", "-f", &path.to_string_lossy()])
-            .await
-            .map(drop)
+        self.kubectl().run(&["apply", "-f", &path.to_string_lossy()]).await.map(drop)
     }
 
     /// A PodSet of default pods.
@@ -33,10 +30,7 @@ impl Scene {
         // As dynamic as it came: a typed object would drop what these types do not name.
         let uri = format!("/apis/app.example.com/v1alpha1/namespaces/{}/podsets", self.namespace());
         let request = http::Request::post(uri).header("content-type", "application/json");
-        let created: Result<Value, _> = self
-            .client()
-            .request(request.body(serde_json::to_vec(&manifest)?)?)
-            .await;
+        let created: Result<Value, _> = self.client().request(request.body(serde_json::to_vec(&manifest)?)?).await;
         created.with_context(|| format!("creating PodSet {name}")).map(drop)
     }
 
@@ -48,10 +42,7 @@ impl Scene {
 
     /// Merges something into a PodSet.
     pub async fn patch_set(&self, name: &str, patch: Value) -> Result<()> {
-        let patched = self
-            .sets()
-            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await;
+        let patched = self.sets().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         patched.with_context(|| format!("patching PodSet {name}")).map(drop)
     }
 
@@ -75,10 +66,7 @@ impl Scene {
     /// Merges something into a pod's metadata or spec.
     pub async fn patch_pod(&self, name: &str, patch: Value) -> Result<()> {
         self.tell(&format!("patch pod {name}: {patch}"));
-        let patched = self
-            .pods()
-            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await;
+        let patched = self.pods().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         patched.with_context(|| format!("patching pod {name}")).map(drop)
     }
 
@@ -87,9 +75,7 @@ impl Scene {
         self.tell(&format!("patch the status of pod {name}: {status}"));
         let patch = Patch::Strategic(json!({"status": status}));
         let patched = self.pods().patch_status(name, &PatchParams::default(), &patch).await;
-        patched
-            .with_context(|| format!("patching the status of pod {name}"))
-            .map(drop)
+        patched.with_context(|| format!("patching the status of pod {name}")).map(drop)
     }
 
     /// A pod of nobody's; its UID.
@@ -100,10 +86,7 @@ impl Scene {
         }))?;
         let pods: Api<v1::Pod> = Api::namespaced(self.client(), namespace);
         let created = pods.create(&PostParams::default(), &pod).await;
-        created
-            .with_context(|| format!("creating pod {name}"))?
-            .uid()
-            .context("a pod without a UID")
+        created.with_context(|| format!("creating pod {name}"))?.uid().context("a pod without a UID")
     }
 
     /// The whole pod, as it is stored.

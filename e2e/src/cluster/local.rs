@@ -40,16 +40,11 @@ impl Local {
         let guard = Mutex::new(guard(&script, name)?);
         let mut up = tokio::process::Command::new(&script);
         up.args(["up", name, "--", "--kube-audit-policy"]).arg(audit_policy());
-        up.env("NODES", wanted.nodes.to_string())
-            .env("NODE_PODS", wanted.pods_a_node.to_string());
+        up.env("NODES", wanted.nodes.to_string()).env("NODE_PODS", wanted.pods_a_node.to_string());
         // Marked, so that the guard ends it too: after the guard it would start what nobody ends.
         up.env(MARK, name);
         let kubeconfig = printed(up).await;
-        let mut local = Self {
-            kubeconfig: PathBuf::new(),
-            kubectl: Path::new(&binaries).join("kubectl"),
-            guard,
-        };
+        let mut local = Self { kubeconfig: PathBuf::new(), kubectl: Path::new(&binaries).join("kubectl"), guard };
         local.kubeconfig = kubeconfig?.into();
         Ok(local)
     }
@@ -59,10 +54,7 @@ impl Local {
         let mut guard = self.guard.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         drop(guard.stdin.take());
         if !guard.wait().is_ok_and(|status| status.success()) {
-            eprintln!(
-                "e2e: the cluster did not end in an orderly way: see '{} status'",
-                script().display()
-            );
+            eprintln!("e2e: the cluster did not end in an orderly way: see '{} status'", script().display());
         }
     }
 

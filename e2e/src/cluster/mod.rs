@@ -22,10 +22,7 @@ pub struct Wanted {
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self {
-            nodes: 3,
-            pods_a_node: 1_000,
-        }
+        Self { nodes: 3, pods_a_node: 1_000 }
     }
 }
 
@@ -46,14 +43,7 @@ impl Cluster {
         let kubeconfig = provider.kubeconfig().to_owned();
         let client = Client::try_from(config(&kubeconfig).await?)?;
         let (audit_log, kubectl) = (provider.audit_log(), provider.kubectl());
-        Ok(Self {
-            name: name.to_owned(),
-            kubeconfig,
-            audit_log,
-            kubectl,
-            client,
-            provider,
-        })
+        Ok(Self { name: name.to_owned(), kubeconfig, audit_log, kubectl, client, provider })
     }
 
     /// Ends it, and every process that carries its [`mark`](Self::mark).

@@ -40,22 +40,9 @@ struct Set {
 }
 
 enum Event {
-    Set {
-        uid: String,
-        name: String,
-        observed: i64,
-        generation: i64,
-        replicas: i64,
-    },
-    SetGone {
-        uid: String,
-    },
-    Pod {
-        uid: String,
-        name: String,
-        owner: Option<String>,
-        live: bool,
-    },
+    Set { uid: String, name: String, observed: i64, generation: i64, replicas: i64 },
+    SetGone { uid: String },
+    Pod { uid: String, name: String, owner: Option<String>, live: bool },
 }
 
 impl Bound {
@@ -122,9 +109,7 @@ impl Bound {
     }
 
     fn oldest_stream(&self) -> Option<usize> {
-        (0..2)
-            .filter(|&s| !self.waiting[s].is_empty())
-            .min_by_key(|&s| self.waiting[s][0].0)
+        (0..2).filter(|&s| !self.waiting[s].is_empty()).min_by_key(|&s| self.waiting[s][0].0)
     }
 
     fn happened(&mut self, at: u64, event: Event) {
@@ -133,13 +118,7 @@ impl Bound {
                 self.sets.remove(&uid);
                 return;
             }
-            Event::Set {
-                uid,
-                name,
-                observed,
-                generation,
-                replicas,
-            } => {
+            Event::Set { uid, name, observed, generation, replicas } => {
                 let set = self.sets.entry(uid.clone()).or_insert_with(|| Set {
                     name,
                     observed,
@@ -189,10 +168,7 @@ impl Set {
         if known < self.generation - first + 1 {
             return None;
         }
-        self.replicas
-            .range(first..=self.generation)
-            .map(|(_, replicas)| *replicas)
-            .max()
+        self.replicas.range(first..=self.generation).map(|(_, replicas)| *replicas).max()
     }
 }
 
@@ -229,17 +205,10 @@ mod tests {
         for (version, name) in [(2, "a"), (3, "b"), (4, "c")] {
             bound.pod(&pod(version, name, "Pending"), false);
         }
-        assert!(
-            bound.violations().is_empty(),
-            "nothing is judged before the other stream has come as far"
-        );
+        assert!(bound.violations().is_empty(), "nothing is judged before the other stream has come as far");
         bound.progress(Stream::Sets, 4);
         assert_eq!(bound.violations().len(), 1);
-        assert!(
-            bound.violations()[0].contains("3 live pods at resourceVersion 4 where 2"),
-            "{:?}",
-            bound.violations()
-        );
+        assert!(bound.violations()[0].contains("3 live pods at resourceVersion 4 where 2"), "{:?}", bound.violations());
     }
 
     #[test]

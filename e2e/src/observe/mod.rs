@@ -48,24 +48,11 @@ impl Observer {
     pub fn start(client: &Client, namespace: &str) -> Self {
         let state = Arc::new(State::default());
         let mut watches = JoinSet::new();
-        watches.spawn(watch_kind::<PodSet>(
-            client.clone(),
-            namespace.to_owned(),
-            state.clone(),
-        ));
+        watches.spawn(watch_kind::<PodSet>(client.clone(), namespace.to_owned(), state.clone()));
         watches.spawn(watch_kind::<Pod>(client.clone(), namespace.to_owned(), state.clone()));
-        watches.spawn(watch_kind::<MyCustomResource>(
-            client.clone(),
-            namespace.to_owned(),
-            state.clone(),
-        ));
+        watches.spawn(watch_kind::<MyCustomResource>(client.clone(), namespace.to_owned(), state.clone()));
         watches.spawn(watch_kind::<Event>(client.clone(), namespace.to_owned(), state.clone()));
-        Self {
-            client: client.clone(),
-            namespace: namespace.to_owned(),
-            state,
-            _watches: watches,
-        }
+        Self { client: client.clone(), namespace: namespace.to_owned(), state, _watches: watches }
     }
 
     /// Waits until `look` is satisfied, and fails with what it saw last after `limit`, or as soon as a set has too many
@@ -132,10 +119,7 @@ async fn watch_kind<K: Kind>(client: Client, namespace: String, state: Arc<State
 fn fail_if_over(bound: &Bound) -> Result<()> {
     let violations = bound.violations();
     if let Some(first) = violations.first() {
-        bail!(
-            "TOO MANY PODS: {first} (and after {} later events)",
-            violations.len() - 1
-        );
+        bail!("TOO MANY PODS: {first} (and after {} later events)", violations.len() - 1);
     }
     Ok(())
 }

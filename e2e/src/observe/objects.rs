@@ -22,11 +22,7 @@ pub struct Objects<K> {
 
 impl<K> Default for Objects<K> {
     fn default() -> Self {
-        Self {
-            by_uid: BTreeMap::new(),
-            by_owner: BTreeMap::new(),
-            gone: HashSet::new(),
-        }
+        Self { by_uid: BTreeMap::new(), by_owner: BTreeMap::new(), gone: HashSet::new() }
     }
 }
 
@@ -43,11 +39,7 @@ impl<K: Resource> Objects<K> {
 
     /// Those whose controller owner reference carries this UID.
     pub fn owned_by(&self, owner: &str) -> impl Iterator<Item = &K> {
-        self.by_owner
-            .get(owner)
-            .into_iter()
-            .flatten()
-            .filter_map(|uid| self.by_uid.get(uid))
+        self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.by_uid.get(uid))
     }
 
     fn apply(&mut self, object: K) {
@@ -75,10 +67,7 @@ impl<K: Resource> Objects<K> {
     pub fn caught_up(&self, listed: &[K], version_of_list: u64) -> Seen {
         for object in listed {
             let uid = uid(object.meta());
-            let current = self
-                .by_uid
-                .get(&uid)
-                .is_some_and(|known| version(known.meta()) >= version(object.meta()));
+            let current = self.by_uid.get(&uid).is_some_and(|known| version(known.meta()) >= version(object.meta()));
             if !current && !self.gone.contains(&uid) {
                 return Err(format!("{:?} is newer than the watch", object.meta().name));
             }
@@ -86,10 +75,7 @@ impl<K: Resource> Objects<K> {
         let listed: HashSet<_> = listed.iter().map(|object| uid(object.meta())).collect();
         let ghost = |known: &&K| version(known.meta()) <= version_of_list && !listed.contains(&uid(known.meta()));
         match self.all().find(ghost) {
-            Some(known) => Err(format!(
-                "{:?} is gone, which the watch has not told yet",
-                known.meta().name
-            )),
+            Some(known) => Err(format!("{:?} is gone, which the watch has not told yet", known.meta().name)),
             None => Ok(()),
         }
     }
@@ -158,12 +144,7 @@ pub fn take_in<K: Kind>(view: &mut View, bound: &mut Bound, told: Told<K>) {
         Told::Listed(mut objects, version_of_list) => {
             // First what went while nobody watched: counted for longer, it would look like too many.
             let listed: HashSet<_> = objects.iter().map(|object| uid(object.meta())).collect();
-            let went: Vec<_> = K::of(view)
-                .by_uid
-                .keys()
-                .filter(|known| !listed.contains(*known))
-                .cloned()
-                .collect();
+            let went: Vec<_> = K::of(view).by_uid.keys().filter(|known| !listed.contains(*known)).cloned().collect();
             for object in went.iter().filter_map(|uid| K::of(view).remove(uid)) {
                 object.judge(bound, true);
             }

@@ -32,9 +32,7 @@ impl View {
 
     /// The MyCustomResource of that name.
     pub fn seeker(&self, name: &str) -> Seen<&MyCustomResource> {
-        self.seekers
-            .named(name)
-            .ok_or_else(|| format!("no MyCustomResource {name}"))
+        self.seekers.named(name).ok_or_else(|| format!("no MyCustomResource {name}"))
     }
 
     /// The pod of that name.
@@ -58,24 +56,14 @@ impl View {
     /// The set has exactly `n` live pods; their names.
     pub fn has_live(&self, set: &str, n: usize) -> Seen<Vec<String>> {
         let live = names(&self.live(set)?);
-        if live.len() == n {
-            Ok(live)
-        } else {
-            Err(format!("{set} has {} live pods: {live:?}", live.len()))
-        }
+        if live.len() == n { Ok(live) } else { Err(format!("{set} has {} live pods: {live:?}", live.len())) }
     }
 
     /// The set is at rest with `n` pods, all ready, and its status says exactly what is. The names.
     pub fn at_rest(&self, set: &str, n: usize) -> Seen<Vec<String>> {
         let live = self.has_live(set, n)?;
         let pods = self.pods_of(self.set(set)?);
-        let unready = names(
-            &pods
-                .iter()
-                .copied()
-                .filter(|pod| pod.is_live() && !pod.is_ready())
-                .collect::<Vec<_>>(),
-        );
+        let unready = names(&pods.iter().copied().filter(|pod| pod.is_live() && !pod.is_ready()).collect::<Vec<_>>());
         if !unready.is_empty() {
             return Err(format!("{set} has pods that are not ready: {unready:?}"));
         }
@@ -94,25 +82,13 @@ impl View {
         let wrong =
             |field: &str, is: String, should: String| Err(format!("status.{field} of {set} is {is}, not {should}"));
         if status.observed_generation != generation {
-            return wrong(
-                "observedGeneration",
-                format!("{:?}", status.observed_generation),
-                format!("{generation:?}"),
-            );
+            return wrong("observedGeneration", format!("{:?}", status.observed_generation), format!("{generation:?}"));
         }
         if status.pod_names != names(&available) {
-            return wrong(
-                "podNames",
-                format!("{:?}", status.pod_names),
-                format!("{:?}", names(&available)),
-            );
+            return wrong("podNames", format!("{:?}", status.pod_names), format!("{:?}", names(&available)));
         }
         if status.available_replicas != available.len() as i64 {
-            return wrong(
-                "availableReplicas",
-                status.available_replicas.to_string(),
-                available.len().to_string(),
-            );
+            return wrong("availableReplicas", status.available_replicas.to_string(), available.len().to_string());
         }
         if status.ready_replicas != ready {
             return wrong("readyReplicas", status.ready_replicas.to_string(), ready.to_string());
@@ -126,24 +102,15 @@ impl View {
     /// The set has exactly these conditions, as (type, `Status/Reason`).
     pub fn conditions(&self, set: &str, expected: &[(&str, &str)]) -> Seen {
         let is = in_short(&self.set(set)?.state().conditions);
-        let should = expected
-            .iter()
-            .map(|(type_, state)| (type_.to_string(), state.to_string()))
-            .collect();
-        if is == should {
-            Ok(())
-        } else {
-            Err(format!("{set} has the conditions {is:?}, not {should:?}"))
-        }
+        let should = expected.iter().map(|(type_, state)| (type_.to_string(), state.to_string())).collect();
+        if is == should { Ok(()) } else { Err(format!("{set} has the conditions {is:?}, not {should:?}")) }
     }
 
     /// The text of one condition of the set.
     pub fn message(&self, set: &str, condition: &str) -> Seen<String> {
         let status = self.set(set)?.state();
         let found = status.conditions.into_iter().find(|c| c.type_ == condition);
-        found
-            .map(|c| c.message)
-            .ok_or_else(|| format!("{set} has no condition {condition}"))
+        found.map(|c| c.message).ok_or_else(|| format!("{set} has no condition {condition}"))
     }
 
     /// The events that the operator reported about an object, oldest first, as `Reason: note`; a series counts as often

@@ -1,5 +1,6 @@
 //! The faults, and which of them is in force.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -30,13 +31,15 @@ pub enum Fault {
     CreatesCut,
     /// Half of the creates reach the API server up to 20 s late, long after the operator gave up waiting.
     CreatesLate,
+    /// The first create of each name reaches the API server 14 to 20 s late, a second one of that name at once.
+    FirstCreatesLate,
     /// Every connection is cut at the first request: there is no API server.
     Away,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 10] = [
+    pub const ALL: [Fault; 11] = [
         Fault::WatchesHeld,
         Fault::WatchesLate,
         Fault::WatchesReplayed,
@@ -46,6 +49,7 @@ impl Fault {
         Fault::WritesDoneButRefused,
         Fault::CreatesCut,
         Fault::CreatesLate,
+        Fault::FirstCreatesLate,
         Fault::Away,
     ];
 }
@@ -54,17 +58,15 @@ impl Fault {
 pub struct Faults {
     now: watch::Sender<Option<Fault>>,
     strikes: AtomicUsize,
+    names: Mutex<HashSet<String>>,
     dice: Mutex<StdRng>,
 }
 
 impl Faults {
     pub fn new(seed: u64) -> Self {
         let dice = Mutex::new(StdRng::seed_from_u64(seed));
-        Self {
-            now: watch::Sender::new(None),
-            strikes: AtomicUsize::new(0),
-            dice,
-        }
+        let names = Mutex::default();
+        Self { now: watch::Sender::new(None), strikes: AtomicUsize::new(0), names, dice }
     }
 
     pub fn set(&self, fault: Option<Fault>) {
@@ -95,6 +97,11 @@ impl Faults {
 
     pub fn strikes(&self) -> usize {
         self.strikes.load(Ordering::Relaxed)
+    }
+
+    /// Whether this name was never asked about before.
+    pub fn is_first(&self, name: String) -> bool {
+        self.names.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(name)
     }
 
     /// True so many times in a hundred.

@@ -55,22 +55,12 @@ impl Proxy {
         // The operator decides what is repeated, and nobody else.
         config.default_retry = false;
         let upstream = Client::try_from(config)?;
-        let state = Arc::new(State {
-            upstream,
-            faults: Faults::new(seed),
-            histories: watch::Histories::default(),
-        });
-        let listener = TcpListener::bind(("127.0.0.1", 0))
-            .await
-            .context("binding the proxy's port")?;
+        let state = Arc::new(State { upstream, faults: Faults::new(seed), histories: watch::Histories::default() });
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("binding the proxy's port")?;
         let address = listener.local_addr()?;
         let mut server = JoinSet::new();
         server.spawn(accept(listener, state.clone()));
-        Ok(Self {
-            address,
-            state,
-            _server: server,
-        })
+        Ok(Self { address, state, _server: server })
     }
 
     /// From now on this fault, and no other.
@@ -119,22 +109,14 @@ async fn serve(stream: TcpStream, state: Arc<State>) {
         async move { handle(request, &state).await }
     });
     // It fails where the operator hung up, or where a fault cut the connection: both are what was wanted.
-    let _ = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    let _ = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 
 /// Answers one request; an error cuts the connection without an answer.
 async fn handle(request: Request<Incoming>, state: &Arc<State>) -> io::Result<Answer> {
     let (mut parts, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-    for name in [
-        header::HOST,
-        header::CONNECTION,
-        header::CONTENT_LENGTH,
-        header::TRANSFER_ENCODING,
-    ] {
+    for name in [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {
         parts.headers.remove(name);
     }
     let request = Request::from_parts(parts, body);
@@ -149,9 +131,7 @@ async fn handle(request: Request<Incoming>, state: &Arc<State>) -> io::Result<An
 
 fn is_watch(request: &Request<Bytes>) -> bool {
     let query = request.uri().query().unwrap_or_default();
-    query
-        .split('&')
-        .any(|parameter| matches!(parameter, "watch=true" | "watch=1" | "watch"))
+    query.split('&').any(|parameter| matches!(parameter, "watch=true" | "watch=1" | "watch"))
 }
 
 /// Passes a request on and answers what the API server answered, whole.
@@ -191,10 +171,7 @@ fn refusal(code: u16, reason: &str) -> Answer {
         "message": format!("the proxy of the test says {reason}")
     });
     let mut headers = HeaderMap::new();
-    headers.insert(
-        header::CONTENT_TYPE,
-        header::HeaderValue::from_static("application/json"),
-    );
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     if code == 429 {
         headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
     }

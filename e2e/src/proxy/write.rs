@@ -13,20 +13,20 @@ use super::{Answer, Fault, State, pass as pass_on, refusal};
 /// How many writes of a hundred a fault strikes.
 const CHANCE: u32 = 50;
 
-const REFUSALS: [(u16, &str); 4] = [
-    (409, "Conflict"),
-    (429, "TooManyRequests"),
-    (500, "InternalError"),
-    (503, "ServiceUnavailable"),
-];
+const REFUSALS: [(u16, &str); 4] =
+    [(409, "Conflict"), (429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")];
 
 /// Passes a write on.
 pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Answer> {
     let faults = &state.faults;
     let create = request.method() == Method::POST && request.uri().path().ends_with("/pods");
-    let fault = faults
-        .now()
-        .filter(|fault| strikes(*fault, create) && (*fault == Fault::Away || faults.chance(CHANCE)));
+    let fault = faults.now().filter(|fault| match fault {
+        Fault::Away => true,
+        Fault::FirstCreatesLate => create && faults.is_first(pod_name(request.body())),
+        Fault::CreatesCut | Fault::CreatesLate => create && faults.chance(CHANCE),
+        Fault::WritesRefused | Fault::WritesDoneButFailed | Fault::WritesDoneButRefused => faults.chance(CHANCE),
+        Fault::WatchesHeld | Fault::WatchesLate | Fault::WatchesReplayed | Fault::WatchesEnded => false,
+    });
     if fault.is_some() {
         faults.struck();
     }
@@ -41,18 +41,22 @@ pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Ans
             pass_on(request, &state.upstream).await?;
             Err(io::ErrorKind::ConnectionAborted.into())
         }
-        Some(Fault::CreatesLate) => late(request, state).await,
+        Some(Fault::CreatesLate) => {
+            let delay = Duration::from_secs(1) + faults.up_to_ms(19_000);
+            late(request, delay, state).await
+        }
+        Some(Fault::FirstCreatesLate) => {
+            let delay = Duration::from_secs(14) + faults.up_to_ms(6_000);
+            late(request, delay, state).await
+        }
         Some(Fault::Away) => Err(io::ErrorKind::ConnectionAborted.into()),
         _ => pass_on(request, &state.upstream).await,
     }
 }
 
-fn strikes(fault: Fault, create: bool) -> bool {
-    match fault {
-        Fault::CreatesCut | Fault::CreatesLate => create,
-        Fault::WritesRefused | Fault::WritesDoneButFailed | Fault::WritesDoneButRefused | Fault::Away => true,
-        _ => false,
-    }
+fn pod_name(body: &Bytes) -> String {
+    let pod: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
 async fn done_but(request: Request<Bytes>, state: &State, refusals: &[(u16, &str)]) -> io::Result<Answer> {
@@ -62,8 +66,7 @@ async fn done_but(request: Request<Bytes>, state: &State, refusals: &[(u16, &str
 }
 
 /// In a task of its own: the operator may hang up, and the request is on its way all the same.
-async fn late(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Answer> {
-    let delay = Duration::from_secs(1) + state.faults.up_to_ms(19_000);
+async fn late(request: Request<Bytes>, delay: Duration, state: &State) -> io::Result<Answer> {
     let upstream = state.upstream.clone();
     let task = tokio::spawn(async move {
         sleep(delay).await;

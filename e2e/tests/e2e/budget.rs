@@ -58,18 +58,9 @@ pub async fn under_churn(t: Arc<Scene>) -> Result<()> {
     }
     t.until("10 pods again", |seen| seen.at_rest("web", SIZE)).await?;
     let requests = t.requests()?.since(before);
-    let (created, patched) = (
-        requests.of("create pods").len(),
-        requests.of("patch podsets/status").len(),
-    );
-    ensure!(
-        created == deleted,
-        "{deleted} pods were deleted and {created} creates sent"
-    );
-    ensure!(
-        patched <= 2 * deleted,
-        "{patched} status patches for {deleted} replacements"
-    );
+    let (created, patched) = (requests.of("create pods").len(), requests.of("patch podsets/status").len());
+    ensure!(created == deleted, "{deleted} pods were deleted and {created} creates sent");
+    ensure!(patched <= 2 * deleted, "{patched} status patches for {deleted} replacements");
     Ok(())
 }
 
@@ -83,11 +74,7 @@ pub async fn under_flapping(t: Arc<Scene>) -> Result<()> {
     let flapping = async {
         for flap in 0..40 {
             let status = if flap % 2 == 0 { "False" } else { "True" };
-            t.patch_pod_status(
-                &pods[flap % 3],
-                json!({"conditions": [{"type": "Ready", "status": status}]}),
-            )
-            .await?;
+            t.patch_pod_status(&pods[flap % 3], json!({"conditions": [{"type": "Ready", "status": status}]})).await?;
             sleep(Duration::from_millis(500)).await;
         }
         anyhow::Ok(())
@@ -95,10 +82,7 @@ pub async fn under_flapping(t: Arc<Scene>) -> Result<()> {
     try_join(flapping, status_keeps_up_for(&t, Duration::from_secs(20))).await?;
     let (requests, seconds) = (t.requests()?.since(before), began.elapsed().as_secs() as usize);
     let patched = requests.of("patch podsets/status").len();
-    ensure!(
-        patched <= seconds / 5 + 2,
-        "{patched} status patches in {seconds} s in which nothing was scaled"
-    );
+    ensure!(patched <= seconds / 5 + 2, "{patched} status patches in {seconds} s in which nothing was scaled");
     let rest = requests.but_watches().len() - patched;
     ensure!(rest == 0, "{rest} other requests: {:#?}", requests.but_watches());
     Ok(())
@@ -109,10 +93,7 @@ pub async fn under_flapping(t: Arc<Scene>) -> Result<()> {
 async fn status_keeps_up_for(t: &Scene, time: Duration) -> Result<()> {
     let end = Instant::now() + time;
     while Instant::now() < end {
-        t.within(Duration::from_millis(6_500), "the status to be right", |seen| {
-            seen.status_is_right("web")
-        })
-        .await?;
+        t.within(Duration::from_millis(6_500), "the status to be right", |seen| seen.status_is_right("web")).await?;
         sleep_until(end.min(Instant::now() + Duration::from_millis(200))).await;
     }
     Ok(())
@@ -124,52 +105,27 @@ async fn is_quiet_for(t: &Scene, rest: Duration) -> Result<()> {
     let before = t.requests()?.len();
     sleep(rest).await;
     let asked = t.requests()?.since(before).but_watches();
-    ensure!(
-        asked.is_empty(),
-        "{} requests in {} s at rest: {asked:#?}",
-        asked.len(),
-        rest.as_secs()
-    );
+    ensure!(asked.is_empty(), "{} requests in {} s at rest: {asked:#?}", asked.len(), rest.as_secs());
     Ok(())
 }
 
 fn within_budget(t: &Scene, sets: &[String]) -> Result<()> {
     let requests = t.requests()?;
-    let creates = count(&requests, "create pods", |pod| {
-        pod.rsplit_once("-pod").map_or(pod, |(set, _)| set)
-    });
+    let creates = count(&requests, "create pods", |pod| pod.rsplit_once("-pod").map_or(pod, |(set, _)| set));
     let patches = count(&requests, "patch podsets/status", |set| set);
     for set in sets {
         let created = creates.get(set).copied().unwrap_or(0);
         ensure!(created == SIZE, "{set} cost {created} creates of pods");
         let allowed = t.look(|seen| allowed_patches(seen, set));
         let patched = patches.get(set).copied().unwrap_or(0);
-        ensure!(
-            patched <= allowed,
-            "{set} cost {patched} status patches, {allowed} are allowed"
-        );
+        ensure!(patched <= allowed, "{set} cost {patched} status patches, {allowed} are allowed");
         let events = t.look(|seen| seen.events_about(set));
-        ensure!(
-            events.len() == 1 && events[0].starts_with("ScaledUp"),
-            "{set} has the events {events:?}"
-        );
+        ensure!(events.len() == 1 && events[0].starts_with("ScaledUp"), "{set} has the events {events:?}");
     }
-    let events = requests
-        .0
-        .iter()
-        .filter(|request| request.kind().ends_with(" events"))
-        .count();
-    ensure!(
-        events == sets.len(),
-        "{events} requests for the events of {} sets",
-        sets.len()
-    );
-    let rest: Vec<_> = requests
-        .0
-        .iter()
-        .map(|request| request.kind())
-        .filter(|kind| !EXPECTED.contains(&kind.as_str()))
-        .collect();
+    let events = requests.0.iter().filter(|request| request.kind().ends_with(" events")).count();
+    ensure!(events == sets.len(), "{events} requests for the events of {} sets", sets.len());
+    let rest: Vec<_> =
+        requests.0.iter().map(|request| request.kind()).filter(|kind| !EXPECTED.contains(&kind.as_str())).collect();
     ensure!(rest.is_empty(), "requests that a scale up does not need: {rest:?}");
     Ok(())
 }
@@ -178,11 +134,7 @@ fn within_budget(t: &Scene, sets: &[String]) -> Result<()> {
 fn allowed_patches(seen: &View, set: &str) -> usize {
     let Ok(object) = seen.set(set) else { return 0 };
     let began = object.creation_timestamp();
-    let ready = seen
-        .pods_of(object)
-        .into_iter()
-        .filter_map(|pod| pod.ready_since().cloned())
-        .max();
+    let ready = seen.pods_of(object).into_iter().filter_map(|pod| pod.ready_since().cloned()).max();
     let seconds = match (began, ready) {
         (Some(began), Some(ready)) => (ready.0.as_second() - began.0.as_second()).max(0) as usize,
         _ => 0,

@@ -23,55 +23,25 @@ pub async fn replaced_ever_more_slowly(t: Arc<Scene>) -> Result<()> {
             // A status may be five seconds late.
             let waiting = [("Ready", "False/PodsFailing"), ("Reconciling", "True/BackingOff")];
             let limit = Duration::from_secs(7);
-            t.within(limit, "the conditions of a set that backs off", |seen| {
-                seen.conditions("web", &waiting)
-            })
-            .await?;
+            t.within(limit, "the conditions of a set that backs off", |seen| seen.conditions("web", &waiting)).await?;
         }
         let next = next_pod(&t, &known).await?;
         let waited = began.elapsed();
         // The time of the finish, from which it is counted, has whole seconds.
-        let (least, most) = (
-            Duration::from_secs(seconds.saturating_sub(1)),
-            Duration::from_secs(seconds + 4),
-        );
-        ensure!(
-            waited >= least && waited <= most,
-            "replacement {} came after {waited:?}, not {seconds} s",
-            failed + 1
-        );
-        let count = t
-            .stored_pod(&next)
-            .await?
-            .annotations()
-            .get("app.example.com/replacements")
-            .cloned();
-        ensure!(
-            count == Some((failed + 1).to_string()),
-            "replacement {} is marked as {count:?}",
-            failed + 1
-        );
+        let (least, most) = (Duration::from_secs(seconds.saturating_sub(1)), Duration::from_secs(seconds + 4));
+        ensure!(waited >= least && waited <= most, "replacement {} came after {waited:?}, not {seconds} s", failed + 1);
+        let count = t.stored_pod(&next).await?.annotations().get("app.example.com/replacements").cloned();
+        ensure!(count == Some((failed + 1).to_string()), "replacement {} is marked as {count:?}", failed + 1);
         known.push(next);
     }
     let newest = &known[known.len() - 4..known.len() - 1];
     t.until("the newest 3 finished pods to be kept and no older one", |seen| {
-        let mut kept: Vec<_> = seen
-            .pods
-            .all()
-            .filter(|pod| pod.is_finished())
-            .map(|pod| pod.name_any())
-            .collect();
+        let mut kept: Vec<_> = seen.pods.all().filter(|pod| pod.is_finished()).map(|pod| pod.name_any()).collect();
         kept.sort_by_key(|name| known.iter().position(|other| other == name));
-        if kept == newest {
-            Ok(())
-        } else {
-            Err(format!("{kept:?} are kept of {known:?}"))
-        }
+        if kept == newest { Ok(()) } else { Err(format!("{kept:?} are kept of {known:?}")) }
     })
     .await?;
-    t.until("a set that is well again", |seen| seen.at_rest("web", 1))
-        .await
-        .map(drop)
+    t.until("a set that is well again", |seen| seen.at_rest("web", 1)).await.map(drop)
 }
 
 /// The name of the set's one live and ready pod, which is none of these.
@@ -79,11 +49,7 @@ async fn next_pod(t: &Scene, known: &[String]) -> Result<String> {
     t.until("a pod in place of the one that failed", |seen| {
         let mut live = seen.has_live("web", 1)?;
         let ready = seen.pod(&live[0])?.is_ready();
-        if known.contains(&live[0]) || !ready {
-            Err(format!("{live:?}, ready: {ready}"))
-        } else {
-            Ok(live.remove(0))
-        }
+        if known.contains(&live[0]) || !ready { Err(format!("{live:?}, ready: {ready}")) } else { Ok(live.remove(0)) }
     })
     .await
 }
@@ -91,9 +57,7 @@ async fn next_pod(t: &Scene, known: &[String]) -> Result<String> {
 /// What a kubelet writes when the container has ended.
 async fn fail(t: &Scene, pod: &str, phase: &str) -> Result<()> {
     let now = k8s_openapi::jiff::Timestamp::now();
-    let began = t
-        .look(|seen| seen.pod(pod).map(|pod| pod.creation_timestamp()))
-        .map_err(anyhow::Error::msg)?;
+    let began = t.look(|seen| seen.pod(pod).map(|pod| pod.creation_timestamp())).map_err(anyhow::Error::msg)?;
     let exit_code = if phase == "Failed" { 1 } else { 0 };
     let terminated = json!({"exitCode": exit_code, "reason": "Ended", "startedAt": began, "finishedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
     let status = json!({

@@ -30,21 +30,14 @@ pub fn scenarios() -> Vec<Scenario> {
     use Fault::*;
     let seconds = Duration::from_secs;
     vec![
-        Scenario::new("fault_after_fault", move |t| without_a_rest(t, seconds(6))),
+        Scenario::new("fault_after_fault", move |t| without_a_rest(t, seconds(5))),
         Scenario::new("fault_creates_late", move |t| under(t, &[CreatesLate], seconds(30))),
+        Scenario::new("fault_create_lands_after_its_pod_died", lands_after_its_pod_died),
         Scenario::new("fault_creates_cut", move |t| under(t, &[CreatesCut], seconds(15))),
-        Scenario::new("fault_writes_done_but_failed", move |t| {
-            under(t, &[WritesDoneButFailed], seconds(15))
-        }),
-        Scenario::new("fault_writes_done_but_refused", move |t| {
-            under(t, &[WritesDoneButRefused], seconds(15))
-        }),
-        Scenario::new("fault_writes_refused", move |t| {
-            under(t, &[WritesRefused, Away], seconds(12))
-        }),
-        Scenario::new("fault_watches_held_and_late", move |t| {
-            under(t, &[WatchesHeld, WatchesLate], seconds(15))
-        }),
+        Scenario::new("fault_writes_done_but_failed", move |t| under(t, &[WritesDoneButFailed], seconds(15))),
+        Scenario::new("fault_writes_done_but_refused", move |t| under(t, &[WritesDoneButRefused], seconds(15))),
+        Scenario::new("fault_writes_refused", move |t| under(t, &[WritesRefused, Away], seconds(12))),
+        Scenario::new("fault_watches_held_and_late", move |t| under(t, &[WatchesHeld, WatchesLate], seconds(15))),
         Scenario::new("fault_watches_replayed_and_ended", move |t| {
             under(t, &[WatchesReplayed, WatchesEnded], seconds(15))
         }),
@@ -72,6 +65,30 @@ async fn without_a_rest(t: Arc<Scene>, each: Duration) -> Result<()> {
     torment.ends(&format!("after {order:?}")).await
 }
 
+/// The first create of a pod is on its way for long; a second one of the same name makes the pod, which dies; and when
+/// it has been replaced, the first create lands.
+async fn lands_after_its_pod_died(t: Arc<Scene>) -> Result<()> {
+    let proxy = Proxy::start(t.cluster().config().await?, 1).await?;
+    let kubeconfig = proxy.write_kubeconfig(&t.file("proxy.yaml"))?;
+    proxy.torment(Fault::FirstCreatesLate);
+    let mut operator = t.operator_at(&kubeconfig, &[t.namespace()])?;
+    let sets: Vec<String> = (0..8).map(|n| format!("set-{n}")).collect();
+    for set in &sets {
+        t.create_set(set, 1).await?;
+    }
+    for set in &sets {
+        let pods = t.until("the pod that was asked for twice", |seen| seen.has_live(set, 1)).await?;
+        t.delete_pod(&pods[0]).await?;
+    }
+    ensure!(proxy.strikes() >= sets.len(), "{} creates were late, too few", proxy.strikes());
+    let both_are_there = Duration::from_secs(45);
+    sleep(both_are_there).await;
+    proxy.relent();
+    operator.is_running()?;
+    t.within(CONVERGES, "1 pod in each set", |seen| sets.iter().try_for_each(|set| seen.at_rest(set, 1).map(drop)))
+        .await
+}
+
 /// An operator behind its proxy, some sets, and the dice that decide what happens to them.
 struct Torment<'t> {
     t: &'t Scene,
@@ -83,22 +100,13 @@ struct Torment<'t> {
 
 impl<'t> Torment<'t> {
     async fn begin(t: &'t Scene) -> Result<Self> {
-        let seed = std::env::var("E2E_SEED")
-            .ok()
-            .and_then(|seed| seed.parse().ok())
-            .unwrap_or(1);
+        let seed = std::env::var("E2E_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
         let proxy = Proxy::start(t.cluster().config().await?, seed).await?;
         let operator = t.operator_at(&proxy.write_kubeconfig(&t.file("proxy.yaml"))?, &[t.namespace()])?;
         for set in SETS {
             t.create_set(set, 3).await?;
         }
-        let mut begun = Self {
-            t,
-            proxy,
-            operator,
-            dice: StdRng::seed_from_u64(seed),
-            seed,
-        };
+        let mut begun = Self { t, proxy, operator, dice: StdRng::seed_from_u64(seed), seed };
         begun.ends("before any fault").await?;
         Ok(begun)
     }
@@ -160,10 +168,7 @@ async fn stir(t: &Scene, dice: &mut StdRng, time: Duration) -> Result<()> {
 
 /// The names of up to three live pods of the set.
 fn some_pods(t: &Scene, dice: &mut StdRng, set: &str) -> Vec<String> {
-    let live = t.look(|seen| {
-        seen.live(set)
-            .map(|pods| pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>())
-    });
+    let live = t.look(|seen| seen.live(set).map(|pods| pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>()));
     let count = dice.random_range(1..=3);
     live.unwrap_or_default().choose_multiple(dice, count).cloned().collect()
 }

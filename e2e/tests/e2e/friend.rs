@@ -14,36 +14,20 @@ pub async fn appears_and_vanishes(t: Arc<Scene>) -> Result<()> {
     let elsewhere = t.other_namespace("elsewhere").await?;
     let _operator = t.operator_for(&[t.namespace(), &elsewhere])?;
     t.apply_sample("poc_v1_mycustomresource.yaml").await?;
-    t.until("Healthy false, written, without the friend", |seen| {
-        is(seen, false, "FriendMissing")
-    })
-    .await?;
+    t.until("Healthy false, written, without the friend", |seen| is(seen, false, "FriendMissing")).await?;
 
     t.create_pod(&elsewhere, "funny-joe", json!({})).await?;
-    t.until("Healthy true once the friend is there", |seen| {
-        is(seen, true, "FriendFound")
-    })
-    .await?;
+    t.until("Healthy true once the friend is there", |seen| is(seen, true, "FriendFound")).await?;
 
     let pods: Api<Pod> = Api::namespaced(t.client(), &elsewhere);
     pods.delete("funny-joe", &DeleteParams::default()).await?;
-    t.until("Healthy false once the friend is gone", |seen| {
-        is(seen, false, "FriendMissing")
-    })
-    .await?;
+    t.until("Healthy false once the friend is gone", |seen| is(seen, false, "FriendMissing")).await?;
 
     t.create_pod(t.namespace(), "silly-jane", json!({})).await?;
     t.kubectl()
-        .run(&[
-            "patch",
-            "mycustomresource",
-            SEEKER,
-            "--type=merge",
-            r#"--patch={"spec":{"name":"silly-jane"}}"#,
-        ])
+        .run(&["patch", "mycustomresource", SEEKER, "--type=merge", r#"--patch={"spec":{"name":"silly-jane"}}"#])
         .await?;
-    t.until("Healthy true for another friend", |seen| is(seen, true, "FriendFound"))
-        .await
+    t.until("Healthy true for another friend", |seen| is(seen, true, "FriendFound")).await
 }
 
 const SEEKER: &str = "my-custom-resource-01";
@@ -58,9 +42,5 @@ fn is(seen: &View, healthy: bool, reason: &str) -> Seen {
     if status.healthy == Some(healthy) && ready && current {
         return Ok(());
     }
-    Err(format!(
-        "generation {:?} has the status {}",
-        seeker.metadata.generation,
-        json!(seeker.status)
-    ))
+    Err(format!("generation {:?} has the status {}", seeker.metadata.generation, json!(seeker.status)))
 }

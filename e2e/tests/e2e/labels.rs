@@ -32,17 +32,12 @@ pub async fn taken_away_unseen(t: Arc<Scene>) -> Result<()> {
     t.create_set("web", 3).await?;
     let pods = t.until("3 pods", |seen| seen.at_rest("web", 3)).await?;
     operator.kill().await?;
-    t.patch_pod(&pods[0], json!({"metadata": {"labels": {LABEL: null}}}))
-        .await?;
+    t.patch_pod(&pods[0], json!({"metadata": {"labels": {LABEL: null}}})).await?;
     let _operator = t.operator()?;
     t.scale("web", 4).await?;
     let four = t.until("one pod more", |seen| seen.at_rest("web", 4)).await?;
-    ensure!(
-        pods.iter().all(|pod| four.contains(pod)),
-        "of {pods:?} there are now {four:?}"
-    );
-    t.until("the label to come back", |seen| is_labelled(seen, &pods[0]))
-        .await
+    ensure!(pods.iter().all(|pod| four.contains(pod)), "of {pods:?} there are now {four:?}");
+    t.until("the label to come back", |seen| is_labelled(seen, &pods[0])).await
 }
 
 fn is_labelled(seen: &View, pod: &str) -> Seen {

@@ -23,22 +23,17 @@ use e2e::cluster::Wanted;
 use e2e::suite::{Scenario, run};
 
 fn main() -> ExitCode {
-    let large = Wanted {
-        nodes: 5,
-        pods_a_node: 100_000,
-    };
+    let large = Wanted { nodes: 5, pods_a_node: 100_000 };
     // The longest first, so that none of them is still at it when all others are done.
     let mut scenarios = vec![Scenario::new("budget_of_100_sets", budget::hundred_sets).in_own_cluster(large)];
     scenarios.extend(faults::scenarios());
     scenarios.extend([
         Scenario::new("sample_scales_and_heals", sample::scales_and_heals),
+        Scenario::new("restart_while_creates_are_late", restart::while_creates_are_late),
         Scenario::new("restart_in_the_middle", restart::in_the_middle),
         Scenario::new("restart_in_an_orderly_way", restart::in_an_orderly_way),
         Scenario::new("quota_refuses_and_grows", quota::refuses_and_grows),
-        Scenario::new(
-            "failing_pods_are_replaced_ever_more_slowly",
-            failing::replaced_ever_more_slowly,
-        ),
+        Scenario::new("failing_pods_are_replaced_ever_more_slowly", failing::replaced_ever_more_slowly),
         Scenario::new("friend_appears_and_vanishes", friend::appears_and_vanishes),
         Scenario::new("budget_of_one_set", budget::one_set),
         Scenario::new("budget_under_churn", budget::under_churn),

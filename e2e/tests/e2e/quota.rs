@@ -16,9 +16,7 @@ pub async fn refuses_and_grows(t: Arc<Scene>) -> Result<()> {
     let two: ResourceQuota =
         serde_json::from_value(json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}))?;
     quotas.create(&PostParams::default(), &two).await?;
-    tokio::time::timeout(Duration::from_secs(60), is_known(&quotas))
-        .await
-        .context("the quota is never counted")??;
+    tokio::time::timeout(Duration::from_secs(60), is_known(&quotas)).await.context("the quota is never counted")??;
 
     let _operator = t.operator()?;
     t.create_set("web", 5).await?;
@@ -33,31 +31,21 @@ pub async fn refuses_and_grows(t: Arc<Scene>) -> Result<()> {
         seen.status_is_right("web")
     })
     .await?;
-    let message = t
-        .look(|seen| seen.message("web", "ReplicaFailure"))
-        .map_err(anyhow::Error::msg)?;
+    let message = t.look(|seen| seen.message("web", "ReplicaFailure")).map_err(anyhow::Error::msg)?;
     ensure!(
         message.contains("exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2"),
         "it says: {message}"
     );
     // The stem of the names is the same each time; the five characters after it are not.
-    let changing = message
-        .split("web-pod")
-        .skip(1)
-        .any(|rest| rest.starts_with(|c: char| c.is_ascii_alphanumeric()));
+    let changing = message.split("web-pod").skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_alphanumeric()));
     ensure!(!changing, "the message changes with each pod's name: {message}");
 
     backs_off(&t).await?;
     one_failure_is_told(&t)?;
 
     let five = json!({"spec": {"hard": {"pods": "5"}}});
-    quotas
-        .patch("few", &PatchParams::default(), &Patch::Merge(five))
-        .await?;
-    t.until("5 pods by themselves once the quota allows them", |seen| {
-        seen.at_rest("web", 5)
-    })
-    .await?;
+    quotas.patch("few", &PatchParams::default(), &Patch::Merge(five)).await?;
+    t.until("5 pods by themselves once the quota allows them", |seen| seen.at_rest("web", 5)).await?;
     one_failure_is_told(&t)
 }
 
@@ -87,13 +75,9 @@ async fn backs_off(t: &Scene) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(60);
     let rounds = loop {
         let requests = t.requests()?;
-        let refused = requests
-            .of("create pods")
-            .into_iter()
-            .filter(|create| create.code() == 403);
-        let mut rounds: Vec<f64> = refused
-            .map(|r| r.request_received_timestamp.0.as_microsecond() as f64 / 1e6)
-            .collect();
+        let refused = requests.of("create pods").into_iter().filter(|create| create.code() == 403);
+        let mut rounds: Vec<f64> =
+            refused.map(|r| r.request_received_timestamp.0.as_microsecond() as f64 / 1e6).collect();
         rounds.sort_by(f64::total_cmp);
         let sent = rounds.len();
         rounds.dedup_by(|later, earlier| *later - *earlier < 0.5);
@@ -105,19 +89,13 @@ async fn backs_off(t: &Scene) -> Result<()> {
         if rounds.len() >= 5 {
             break rounds;
         }
-        ensure!(
-            Instant::now() < end,
-            "waited 60 s for 5 rounds of refused creates, last seen: at {rounds:?}"
-        );
+        ensure!(Instant::now() < end, "waited 60 s for 5 rounds of refused creates, last seen: at {rounds:?}");
         // The audit log is a file: it cannot be watched.
         sleep(Duration::from_millis(500)).await;
     };
     let waits: Vec<f64> = rounds.windows(2).map(|pair| pair[1] - pair[0]).collect();
     for (wait, least) in waits.iter().zip([0.85, 1.7, 3.4, 6.8]) {
-        ensure!(
-            *wait >= least && *wait <= least * 1.5 + 2.0,
-            "refused creates come after {waits:?} seconds"
-        );
+        ensure!(*wait >= least && *wait <= least * 1.5 + 2.0, "refused creates come after {waits:?} seconds");
     }
     Ok(())
 }

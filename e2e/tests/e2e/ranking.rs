@@ -14,8 +14,7 @@ pub async fn of_victims(t: Arc<Scene>) -> Result<()> {
 
     // No node has this label: the two pods that are added are never scheduled.
     let nowhere = json!({"nodeSelector": {"example.com/nowhere": "true"}, "containers": [{"name": "main", "image": "example.com/app"}]});
-    t.patch_set("web", json!({"spec": {"replicas": 6, "template": {"spec": nowhere}}}))
-        .await?;
+    t.patch_set("web", json!({"spec": {"replicas": 6, "template": {"spec": nowhere}}})).await?;
     let six = t.until("2 pods more", |seen| {
         let six = seen.has_live("web", 6)?;
         seen.status_is_right("web").map(|()| six)
@@ -23,18 +22,13 @@ pub async fn of_victims(t: Arc<Scene>) -> Result<()> {
     let pending: BTreeSet<_> = six.await?.into_iter().filter(|name| !good.contains(name)).collect();
     t.scale("web", 5).await?;
     let five = t.until("5 pods", |seen| seen.has_live("web", 5)).await?;
-    ensure!(
-        good.iter().all(|name| five.contains(name)),
-        "of {good:?} and pending {pending:?}, {five:?} were kept"
-    );
+    ensure!(good.iter().all(|name| five.contains(name)), "of {good:?} and pending {pending:?}, {five:?} were kept");
     t.scale("web", 4).await?;
     let four = t.until("4 pods", |seen| seen.has_live("web", 4)).await?;
     ensure!(four == good, "of {good:?} and pending {pending:?}, {four:?} were kept");
 
-    t.patch_pod_status(&good[1], json!({"conditions": [{"type": "Ready", "status": "False"}]}))
-        .await?;
-    t.until("the unready pod in the status", |seen| seen.status_is_right("web"))
-        .await?;
+    t.patch_pod_status(&good[1], json!({"conditions": [{"type": "Ready", "status": "False"}]})).await?;
+    t.until("the unready pod in the status", |seen| seen.status_is_right("web")).await?;
     goes_first(&t, &good[1], 3).await?;
 
     let cost = |cost: &str| json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": cost}}});
@@ -45,14 +39,9 @@ pub async fn of_victims(t: Arc<Scene>) -> Result<()> {
 }
 
 async fn goes_first(t: &Scene, victim: &String, left: usize) -> Result<()> {
-    let before = t
-        .look(|seen| seen.has_live("web", left + 1))
-        .map_err(anyhow::Error::msg)?;
+    let before = t.look(|seen| seen.has_live("web", left + 1)).map_err(anyhow::Error::msg)?;
     t.scale("web", left as i64).await?;
     let after = t.until("one pod less", |seen| seen.at_rest("web", left)).await?;
-    ensure!(
-        !after.contains(victim),
-        "of {before:?}, {after:?} were kept and not {victim} deleted"
-    );
+    ensure!(!after.contains(victim), "of {before:?}, {after:?} were kept and not {victim} deleted");
     Ok(())
 }

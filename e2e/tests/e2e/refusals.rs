@@ -14,62 +14,28 @@ pub async fn of_a_podset(t: Arc<Scene>) -> Result<()> {
     ] {
         refused(&t, &podset("web", json!({"replicas": replicas})), words).await?;
     }
-    refused(
-        &t,
-        &podset(&"a".repeat(64), json!({})),
-        "may have at most 63 characters",
-    )
-    .await?;
+    refused(&t, &podset(&"a".repeat(64), json!({})), "may have at most 63 characters").await?;
     accepted(&t, &podset(&"a".repeat(63), json!({}))).await?;
-    for (label, value) in [
-        ("app", "other"),
-        ("version", "v2"),
-        ("app.kubernetes.io/managed-by", "Helm"),
-    ] {
+    for (label, value) in [("app", "other"), ("version", "v2"), ("app.kubernetes.io/managed-by", "Helm")] {
         let contradiction = json!({"template": {"metadata": {"labels": {label: value}}}});
-        refused(
-            &t,
-            &podset("web", contradiction),
-            &format!("the label {label} belongs to the set"),
-        )
-        .await?;
+        refused(&t, &podset("web", contradiction), &format!("the label {label} belongs to the set")).await?;
     }
     let repeats =
         json!({"app": "web", "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator", "tier": "x"});
-    accepted(
-        &t,
-        &podset("web", json!({"template": {"metadata": {"labels": repeats}}})),
-    )
-    .await?;
+    accepted(&t, &podset("web", json!({"template": {"metadata": {"labels": repeats}}}))).await?;
 
-    t.kubectl()
-        .run_with(&["apply", "-f", "-"], &podset("default", json!({})))
-        .await?;
+    t.kubectl().run_with(&["apply", "-f", "-"], &podset("default", json!({}))).await?;
     let default = t.sets().get("default").await?;
-    ensure!(
-        default.spec.replicas == 1,
-        "without spec.replicas it is {}",
-        default.spec.replicas
-    );
+    ensure!(default.spec.replicas == 1, "without spec.replicas it is {}", default.spec.replicas);
     Ok(())
 }
 
 pub async fn of_a_mycustomresource(t: Arc<Scene>) -> Result<()> {
     refused(&t, &seeker(json!({})), "spec.name: Required value").await?;
     for name in ["", "Funny-Joe", "funny_joe", "-joe", "joe-", "funny..joe", "funny joe"] {
-        refused(
-            &t,
-            &seeker(json!({"name": name})),
-            "the friend's name must be the name of a pod",
-        )
-        .await?;
+        refused(&t, &seeker(json!({"name": name})), "the friend's name must be the name of a pod").await?;
     }
-    refused(
-        &t,
-        &seeker(json!({"name": "a".repeat(254)})),
-        "may not be more than 253",
-    )
-    .await?;
+    refused(&t, &seeker(json!({"name": "a".repeat(254)})), "may not be more than 253").await?;
     for name in ["j", "funny-joe", "funny.joe", "0", &"a".repeat(253)] {
         accepted(&t, &seeker(json!({"name": name}))).await?;
     }
@@ -87,20 +53,11 @@ fn seeker(spec: Value) -> String {
 }
 
 async fn refused(t: &Scene, manifest: &str, words: &str) -> Result<()> {
-    let refusal = t
-        .kubectl()
-        .refused(&["create", "--dry-run=server", "-f", "-"], manifest)
-        .await?;
-    ensure!(
-        refusal.contains(words),
-        "{manifest} is refused with other words than '{words}': {refusal}"
-    );
+    let refusal = t.kubectl().refused(&["create", "--dry-run=server", "-f", "-"], manifest).await?;
+    ensure!(refusal.contains(words), "{manifest} is refused with other words than '{words}': {refusal}");
     Ok(())
 }
 
 async fn accepted(t: &Scene, manifest: &str) -> Result<()> {
-    t.kubectl()
-        .run_with(&["create", "--dry-run=server", "-f", "-"], manifest)
-        .await
-        .map(drop)
+    t.kubectl().run_with(&["create", "--dry-run=server", "-f", "-"], manifest).await.map(drop)
 }

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use e2e::observe::view::View;
+use e2e::proxy::{Fault, Proxy};
 use e2e::scene::Scene;
 use futures::future::try_join_all;
+use tokio::time::sleep;
 
 const SETS: usize = 10;
 
@@ -19,10 +21,7 @@ pub async fn in_the_middle(t: Arc<Scene>) -> Result<()> {
         operator.kill().await?;
         operator = t.operator()?;
     }
-    t.until("10 pods in each set", |seen| {
-        sets.iter().try_for_each(|set| seen.at_rest(set, 10).map(drop))
-    })
-    .await?;
+    t.until("10 pods in each set", |seen| all_at_rest(seen, 10)).await?;
 
     try_join_all(sets.iter().map(|set| t.scale(set, 2))).await?;
     t.until("the first pods to go", |seen| at_most(seen, 90)).await?;
@@ -31,11 +30,36 @@ pub async fn in_the_middle(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator()?;
     t.until("7 pods in half of the sets, 2 in the others", |seen| {
         let wanted = sets.iter().enumerate().map(|(n, set)| (set, if n < 5 { 7 } else { 2 }));
-        wanted
-            .into_iter()
-            .try_for_each(|(set, n)| seen.at_rest(set, n).map(drop))
+        wanted.into_iter().try_for_each(|(set, n)| seen.at_rest(set, n).map(drop))
     })
     .await
+}
+
+/// Creates of a killed operator land long after its successor has begun: both ask for the same names.
+pub async fn while_creates_are_late(t: Arc<Scene>) -> Result<()> {
+    let proxy = Proxy::start(t.cluster().config().await?, 1).await?;
+    let kubeconfig = proxy.write_kubeconfig(&t.file("proxy.yaml"))?;
+    let mut operator = t.operator_at(&kubeconfig, &[t.namespace()])?;
+    for set in names() {
+        t.create_set(&set, 1).await?;
+    }
+    t.until("1 pod in each set", |seen| all_at_rest(seen, 1)).await?;
+    proxy.torment(Fault::CreatesLate);
+    for (round, wanted) in [4, 7, 10].into_iter().enumerate() {
+        for set in names() {
+            t.scale(&set, wanted).await?;
+        }
+        t.until("creates to be on their way", |seen| at_least(seen, SETS + (round + 1) * 5)).await?;
+        t.tell(&format!("{} creates are late", proxy.strikes()));
+        ensure!(proxy.strikes() > 0, "no create is late: it proves nothing");
+        operator.kill().await?;
+        operator = t.operator_at(&kubeconfig, &[t.namespace()])?;
+    }
+    proxy.relent();
+    t.until("10 pods in each set", |seen| all_at_rest(seen, 10)).await?;
+    // The last of the late ones lands within 20 s.
+    sleep(Duration::from_secs(20)).await;
+    t.until("still 10 pods in each set", |seen| all_at_rest(seen, 10)).await
 }
 
 pub async fn in_an_orderly_way(t: Arc<Scene>) -> Result<()> {
@@ -47,18 +71,11 @@ pub async fn in_an_orderly_way(t: Arc<Scene>) -> Result<()> {
     ensure!(end.code() == Some(0), "at work, SIGTERM ended it with {end}");
 
     let operator = t.operator()?;
-    t.until("10 pods in each set", |seen| {
-        sets.iter().try_for_each(|set| seen.at_rest(set, 10).map(drop))
-    })
-    .await?;
+    t.until("10 pods in each set", |seen| all_at_rest(seen, 10)).await?;
     let began = Instant::now();
     let end = operator.terminate(Duration::from_secs(20)).await?;
     ensure!(end.code() == Some(0), "at rest, SIGTERM ended it with {end}");
-    ensure!(
-        began.elapsed() < Duration::from_secs(3),
-        "at rest, it took {:?} to end",
-        began.elapsed()
-    );
+    ensure!(began.elapsed() < Duration::from_secs(3), "at rest, it took {:?} to end", began.elapsed());
     Ok(())
 }
 
@@ -66,22 +83,18 @@ fn names() -> Vec<String> {
     (0..SETS).map(|n| format!("set-{n}")).collect()
 }
 
+fn all_at_rest(seen: &View, pods: usize) -> Result<(), String> {
+    names().iter().try_for_each(|set| seen.at_rest(set, pods).map(drop))
+}
+
 fn at_least(seen: &View, pods: usize) -> Result<(), String> {
     let there = live(seen);
-    if there >= pods {
-        Ok(())
-    } else {
-        Err(format!("{there} live pods"))
-    }
+    if there >= pods { Ok(()) } else { Err(format!("{there} live pods")) }
 }
 
 fn at_most(seen: &View, pods: usize) -> Result<(), String> {
     let there = live(seen);
-    if there <= pods {
-        Ok(())
-    } else {
-        Err(format!("{there} live pods"))
-    }
+    if there <= pods { Ok(()) } else { Err(format!("{there} live pods")) }
 }
 
 fn live(seen: &View) -> usize {

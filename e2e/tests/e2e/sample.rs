@@ -24,69 +24,36 @@ pub async fn scales_and_heals(t: Arc<Scene>) -> Result<()> {
 
     t.scale(SET, 5).await?;
     let five = t.until("5 pods after scaling up", |seen| seen.at_rest(SET, 5)).await?;
-    ensure!(
-        three.iter().all(|pod| five.contains(pod)),
-        "scaling {three:?} up made {five:?}: pods were replaced"
-    );
+    ensure!(three.iter().all(|pod| five.contains(pod)), "scaling {three:?} up made {five:?}: pods were replaced");
 
     t.scale(SET, 1).await?;
     let one = t.until("1 pod after scaling down", |seen| seen.at_rest(SET, 1)).await?;
-    ensure!(
-        five.contains(&one[0]),
-        "scaling {five:?} down left {one:?}: a pod was replaced"
-    );
+    ensure!(five.contains(&one[0]), "scaling {five:?} down left {one:?}: a pod was replaced");
 
     let victim = t.stored_pod(&one[0]).await?.uid();
     t.delete_pod(&one[0]).await?;
     let successor = t.until("a new pod in place of the deleted one", |seen| {
         let names = seen.at_rest(SET, 1)?;
         let pod = seen.pod(&names[0])?;
-        if pod.uid() == victim {
-            Err(format!("{names:?}, the old one"))
-        } else {
-            Ok(names)
-        }
+        if pod.uid() == victim { Err(format!("{names:?}, the old one")) } else { Ok(names) }
     });
     successor.await?;
 
     let told = t.look(|seen| seen.events_about(SET));
-    let reasons: Vec<_> = told
-        .iter()
-        .filter_map(|event| event.split(':').next())
-        .take(3)
-        .collect();
-    ensure!(
-        reasons == ["ScaledUp", "ScaledUp", "ScaledDown"],
-        "the events of 3, 5 and 1 pods are {told:?}"
-    );
+    let reasons: Vec<_> = told.iter().filter_map(|event| event.split(':').next()).take(3).collect();
+    ensure!(reasons == ["ScaledUp", "ScaledUp", "ScaledDown"], "the events of 3, 5 and 1 pods are {told:?}");
 
-    let owner = t
-        .look(|seen| seen.set(SET).map(|set| uid(&set.metadata)))
-        .map_err(anyhow::Error::msg)?;
+    let owner = t.look(|seen| seen.set(SET).map(|set| uid(&set.metadata))).map_err(anyhow::Error::msg)?;
     t.delete_set(SET).await?;
     t.until("the garbage collector to delete the set's pods", |seen| {
         let left: Vec<_> = seen.pods.owned_by(&owner).map(|pod| pod.name_any()).collect();
-        if left.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("{left:?} are still there"))
-        }
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?} are still there")) }
     })
     .await?;
     let left = t.stored_pod("stranger").await?;
-    ensure!(
-        left.uid().as_ref() == Some(&stranger),
-        "the stranger's pod was replaced"
-    );
-    ensure!(
-        left.metadata.deletion_timestamp.is_none(),
-        "the stranger's pod is being deleted"
-    );
-    ensure!(
-        left.owner_references().is_empty(),
-        "the stranger's pod was adopted: {:?}",
-        left.owner_references()
-    );
+    ensure!(left.uid().as_ref() == Some(&stranger), "the stranger's pod was replaced");
+    ensure!(left.metadata.deletion_timestamp.is_none(), "the stranger's pod is being deleted");
+    ensure!(left.owner_references().is_empty(), "the stranger's pod was adopted: {:?}", left.owner_references());
     Ok(())
 }
 
@@ -95,20 +62,10 @@ fn is_a_pod_of_the_set(pod: &Pod) -> Result<()> {
     let name = pod.name_any();
     let suffix = name.strip_prefix("podset-sample-pod").unwrap_or_default();
     let alphabet = "bcdfghjklmnpqrstvwxz2456789";
-    ensure!(
-        suffix.len() == 5 && suffix.chars().all(|c| alphabet.contains(c)),
-        "a pod is called {name}"
-    );
-    ensure!(
-        pod.metadata.generate_name.as_deref() == Some("podset-sample-pod"),
-        "{name} has another generateName"
-    );
+    ensure!(suffix.len() == 5 && suffix.chars().all(|c| alphabet.contains(c)), "a pod is called {name}");
+    ensure!(pod.metadata.generate_name.as_deref() == Some("podset-sample-pod"), "{name} has another generateName");
     let labels = json!({"app": SET, "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator"});
-    ensure!(
-        json!(pod.labels()) == labels,
-        "{name} has the labels {:?}",
-        pod.labels()
-    );
+    ensure!(json!(pod.labels()) == labels, "{name} has the labels {:?}", pod.labels());
     let owner = json!(pod.owner_references());
     let expected = json!({"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "name": SET, "controller": true,
         "blockOwnerDeletion": true, "uid": owner[0]["uid"]});
@@ -120,9 +77,6 @@ fn is_a_pod_of_the_set(pod: &Pod) -> Result<()> {
         container["name"] == "fancy-alpine" && container["image"] == "quay.io/amacdona/strauss",
         "{name} runs {container}"
     );
-    ensure!(
-        container["command"] == json!(["sleep", "3600"]),
-        "{name} runs {container}"
-    );
+    ensure!(container["command"] == json!(["sleep", "3600"]), "{name} runs {container}");
     Ok(())
 }

@@ -13,45 +13,22 @@ use serde_json::{Value, json};
 
 pub async fn is_for_new_pods(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator()?;
-    t.create_set_from(
-        "web",
-        json!({"replicas": 1, "template": template("one", "example.com/app:1")}),
-    )
-    .await?;
-    let old = t
-        .until("a pod of the first template", |seen| seen.at_rest("web", 1))
-        .await?;
+    t.create_set_from("web", json!({"replicas": 1, "template": template("one", "example.com/app:1")})).await?;
+    let old = t.until("a pod of the first template", |seen| seen.at_rest("web", 1)).await?;
     looks_like(&t, &old[0], "one", "example.com/app:1").await?;
     let first = t.stored_pod(&old[0]).await?;
 
-    t.patch_set(
-        "web",
-        json!({"spec": {"template": template("two", "example.com/app:2")}}),
-    )
-    .await?;
-    t.until("the new generation to be observed", |seen| seen.at_rest("web", 1))
-        .await?;
+    t.patch_set("web", json!({"spec": {"template": template("two", "example.com/app:2")}})).await?;
+    t.until("the new generation to be observed", |seen| seen.at_rest("web", 1)).await?;
     t.scale("web", 2).await?;
     let both = t.until("a second pod", |seen| seen.at_rest("web", 2)).await?;
-    let new = both
-        .iter()
-        .find(|name| **name != old[0])
-        .expect("one of two names differs");
+    let new = both.iter().find(|name| **name != old[0]).expect("one of two names differs");
     looks_like(&t, new, "two", "example.com/app:2").await?;
     let still = t.stored_pod(&old[0]).await?;
-    ensure!(
-        still.uid() == first.uid() && still.labels() == first.labels(),
-        "the running pod was touched"
-    );
+    ensure!(still.uid() == first.uid() && still.labels() == first.labels(), "the running pod was touched");
 
-    t.create_set_from(
-        "plain",
-        json!({"replicas": 1, "template": {"metadata": {"labels": {"tier": "three"}}}}),
-    )
-    .await?;
-    let plain = t
-        .until("a pod of a template without a spec", |seen| seen.at_rest("plain", 1))
-        .await?;
+    t.create_set_from("plain", json!({"replicas": 1, "template": {"metadata": {"labels": {"tier": "three"}}}})).await?;
+    let plain = t.until("a pod of a template without a spec", |seen| seen.at_rest("plain", 1)).await?;
     looks_like(&t, &plain[0], "three", "quay.io/amacdona/strauss").await
 }
 
@@ -65,50 +42,28 @@ fn template(tier: &str, image: &str) -> Value {
 async fn looks_like(t: &Scene, name: &str, tier: &str, image: &str) -> Result<()> {
     let pod = t.stored_pod(name).await?;
     let labels = json!(pod.labels());
-    ensure!(
-        labels["tier"] == tier && labels["version"] == "v0.1",
-        "{name} has the labels {labels}"
-    );
+    ensure!(labels["tier"] == tier && labels["version"] == "v0.1", "{name} has the labels {labels}");
     let spec = json!(pod.spec);
-    ensure!(
-        spec["containers"][0]["image"] == image,
-        "{name} runs {}",
-        spec["containers"]
-    );
+    ensure!(spec["containers"][0]["image"] == image, "{name} runs {}", spec["containers"]);
     Ok(())
 }
 
 pub async fn that_is_invalid_stalls(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator()?;
     let broken = [
-        (
-            "value",
-            json!({"restartPolicy": "Sometimes", "containers": [{"name": "main", "image": "example.com/app"}]}),
-        ),
+        ("value", json!({"restartPolicy": "Sometimes", "containers": [{"name": "main", "image": "example.com/app"}]})),
         ("type", json!({"containers": "none"})),
-        (
-            "field",
-            json!({"kontainers": [], "containers": [{"name": "main", "image": "example.com/app"}]}),
-        ),
+        ("field", json!({"kontainers": [], "containers": [{"name": "main", "image": "example.com/app"}]})),
         ("containers", json!({"containers": []})),
     ];
     for (set, spec) in &broken {
-        t.create_set_from(set, json!({"replicas": 2, "template": {"spec": spec}}))
-            .await?;
+        t.create_set_from(set, json!({"replicas": 2, "template": {"spec": spec}})).await?;
     }
     for (set, _) in &broken {
-        t.until(&format!("the set with a wrong {set} to stall"), |seen| {
-            is_stalled(seen, set)
-        })
-        .await?;
+        t.until(&format!("the set with a wrong {set} to stall"), |seen| is_stalled(seen, set)).await?;
     }
-    let words = t
-        .look(|seen| seen.message("value", "Stalled"))
-        .map_err(anyhow::Error::msg)?;
-    ensure!(
-        words.contains("Sometimes"),
-        "the condition Stalled does not say what is wrong: {words}"
-    );
+    let words = t.look(|seen| seen.message("value", "Stalled")).map_err(anyhow::Error::msg)?;
+    ensure!(words.contains("Sometimes"), "the condition Stalled does not say what is wrong: {words}");
     for (set, _) in &broken {
         let told = t.look(|seen| seen.events_about(set));
         ensure!(
@@ -117,10 +72,7 @@ pub async fn that_is_invalid_stalls(t: Arc<Scene>) -> Result<()> {
         );
         t.patch_set(set, json!({"spec": {"template": null}})).await?;
         let at_once = Duration::from_secs(15);
-        t.within(at_once, "the corrected set to recover at once", |seen| {
-            seen.at_rest(set, 2)
-        })
-        .await?;
+        t.within(at_once, "the corrected set to recover at once", |seen| seen.at_rest(set, 2)).await?;
     }
     Ok(())
 }
@@ -139,15 +91,10 @@ fn is_stalled(seen: &View, set: &str) -> Seen {
 pub async fn under_pod_security(t: Arc<Scene>) -> Result<()> {
     let restricted = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
     let namespaces: Api<Namespace> = Api::all(t.client());
-    namespaces
-        .patch(t.namespace(), &PatchParams::default(), &Patch::Merge(restricted))
-        .await?;
+    namespaces.patch(t.namespace(), &PatchParams::default(), &Patch::Merge(restricted)).await?;
     let _operator = t.operator()?;
     t.create_set("default", 2).await?;
-    t.until("default pods in a restricted namespace", |seen| {
-        seen.at_rest("default", 2)
-    })
-    .await?;
+    t.until("default pods in a restricted namespace", |seen| seen.at_rest("default", 2)).await?;
 
     let root = json!({"replicas": 2, "template": {"spec": {"containers": [
         {"name": "main", "image": "example.com/app", "securityContext": {"privileged": true}}]}}});
@@ -162,12 +109,7 @@ pub async fn under_pod_security(t: Arc<Scene>) -> Result<()> {
         seen.conditions("root", &retried)
     })
     .await?;
-    let words = t
-        .look(|seen| seen.message("root", "ReplicaFailure"))
-        .map_err(anyhow::Error::msg)?;
-    ensure!(
-        words.contains("violates PodSecurity") && words.contains("privileged"),
-        "the condition says: {words}"
-    );
+    let words = t.look(|seen| seen.message("root", "ReplicaFailure")).map_err(anyhow::Error::msg)?;
+    ensure!(words.contains("violates PodSecurity") && words.contains("privileged"), "the condition says: {words}");
     Ok(())
 }
