@@ -14,21 +14,13 @@ fn committed_crds_are_current() {
     for (file, crd) in api::crds() {
         let path = bases.join(file);
         let current = api::yaml(&crd).expect("a CRD can be written as YAML");
-        assert!(
-            current.len() < LARGEST,
-            "{file} has {} bytes: too many for kubectl apply",
-            current.len()
-        );
+        assert!(current.len() < LARGEST, "{file} has {} bytes: too many for kubectl apply", current.len());
         if std::env::var_os("UPDATE_MANIFESTS").is_some() {
             fs::create_dir_all(&bases).expect("config/crd/bases can be made");
             fs::write(&path, current).expect("the CRD can be written");
             continue;
         }
         let committed = fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            committed == current,
-            "{} is not what the types say: run `make manifests`",
-            path.display()
-        );
+        assert!(committed == current, "{} is not what the types say: run `make manifests`", path.display());
     }
 }

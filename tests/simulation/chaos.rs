@@ -100,7 +100,9 @@ impl Run {
             (7, Some(pod), _) => server.strip_label(NS, pod, "app.kubernetes.io/managed-by"),
             (8, _, Some(pod)) => server.fail_pod(NS, pod),
             (9, _, Some(pod)) => server.set_ready(NS, pod, false),
-            (10, ..) => server.patch(&PODSETS, NS, set, json!({ "metadata": { "labels": { "n": dice.below(9).to_string() } } })),
+            (10, ..) => {
+                server.patch(&PODSETS, NS, set, json!({ "metadata": { "labels": { "n": dice.below(9).to_string() } } }))
+            }
             (11, ..) if dice.below(3) == 0 && !object::is_terminating(&server.podset(NS, set)) => {
                 server.delete_podset(NS, set);
             }
@@ -244,7 +246,8 @@ async fn run(seed: u64) {
 
 fn seeds() -> Range<u64> {
     let chosen = std::env::var("CHAOS_SEEDS").ok();
-    let bounds = chosen.as_deref().and_then(|range| range.split_once("..")).map(|(from, to)| (from.parse(), to.parse()));
+    let bounds =
+        chosen.as_deref().and_then(|range| range.split_once("..")).map(|(from, to)| (from.parse(), to.parse()));
     match bounds {
         Some((Ok(from), Ok(to))) => from..to,
         _ => SEEDS,

@@ -53,8 +53,12 @@ impl<'a> Bill<'a> {
     }
 
     fn next(&mut self) -> [usize; 4] {
-        let kinds =
-            [Requests::creates("pods"), Requests::deletes("pods"), Requests::status_patches("podsets"), Requests::creates("events")];
+        let kinds = [
+            Requests::creates("pods"),
+            Requests::deletes("pods"),
+            Requests::status_patches("podsets"),
+            Requests::creates("events"),
+        ];
         let total = kinds.map(|kind| self.server.count(&kind));
         let since = std::array::from_fn(|kind| total[kind] - self.paid[kind]);
         self.paid = total;
@@ -151,8 +155,11 @@ async fn pods_that_keep_finishing_are_replaced_later_each_time() {
     assert_eq!(ready_reason(&server, "web"), "PodsFailing");
     assert_eq!(condition(&server, "web", "Reconciling").unwrap()["reason"], "BackingOff");
     assert_eq!(server.pods(NS, "web").len(), 3, "the newest three are kept");
-    let counts: Vec<_> =
-        server.pods(NS, "web").iter().map(|pod| pod["metadata"]["annotations"]["app.example.com/replacements"].clone()).collect();
+    let counts: Vec<_> = server
+        .pods(NS, "web")
+        .iter()
+        .map(|pod| pod["metadata"]["annotations"]["app.example.com/replacements"].clone())
+        .collect();
     assert!(counts.iter().all(|count| count.as_str().unwrap().parse::<u32>().unwrap() >= 5), "{counts:?}");
     assert!(!server.events(NS, "PodsReplaced").is_empty());
 
@@ -162,7 +169,12 @@ async fn pods_that_keep_finishing_are_replaced_later_each_time() {
     sleep(seconds(5)).await;
     assert_eq!(server.count(&Requests::creates("pods").from("b")), 0);
     server.pods_live(PodScript::default());
-    server.patch(&PODSETS, NS, "web", json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } }));
+    server.patch(
+        &PODSETS,
+        NS,
+        "web",
+        json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } }),
+    );
     sleep(seconds(2)).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 2);
     settled(&server, "web", 2).await;

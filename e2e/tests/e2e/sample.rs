@@ -39,9 +39,12 @@ pub async fn scales_and_heals(t: Arc<Scene>) -> Result<()> {
     });
     successor.await?;
 
-    let told = t.look(|seen| seen.events_about(SET));
-    let reasons: Vec<_> = told.iter().filter_map(|event| event.split(':').next()).take(3).collect();
-    ensure!(reasons == ["ScaledUp", "ScaledUp", "ScaledDown"], "the events of 3, 5 and 1 pods are {told:?}");
+    t.until("the events of 3, 5 and 1 pods", |seen| {
+        let told = seen.events_about(SET);
+        let reasons: Vec<_> = told.iter().filter_map(|event| event.split(':').next()).take(3).collect();
+        if reasons == ["ScaledUp", "ScaledUp", "ScaledDown"] { Ok(()) } else { Err(format!("{told:?}")) }
+    })
+    .await?;
 
     let owner = t.look(|seen| seen.set(SET).map(|set| uid(&set.metadata))).map_err(anyhow::Error::msg)?;
     t.delete_set(SET).await?;

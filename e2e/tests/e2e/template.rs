@@ -65,11 +65,11 @@ pub async fn that_is_invalid_stalls(t: Arc<Scene>) -> Result<()> {
     let words = t.look(|seen| seen.message("value", "Stalled")).map_err(anyhow::Error::msg)?;
     ensure!(words.contains("Sometimes"), "the condition Stalled does not say what is wrong: {words}");
     for (set, _) in &broken {
-        let told = t.look(|seen| seen.events_about(set));
-        ensure!(
-            told.len() == 1 && told[0].starts_with("FailedCreate"),
-            "the set with a wrong {set} has the events {told:?}"
-        );
+        t.until(&format!("one event about the set with a wrong {set}"), |seen| {
+            let told = seen.events_about(set);
+            if told.len() == 1 && told[0].starts_with("FailedCreate") { Ok(()) } else { Err(format!("{told:?}")) }
+        })
+        .await?;
         t.patch_set(set, json!({"spec": {"template": null}})).await?;
         let at_once = Duration::from_secs(15);
         t.within(at_once, "the corrected set to recover at once", |seen| seen.at_rest(set, 2)).await?;

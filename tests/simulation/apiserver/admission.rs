@@ -66,12 +66,10 @@ impl State {
         if *kind == PODSETS {
             let replicas = &object["spec"]["replicas"];
             let why = match replicas.as_i64() {
-                None => Some(format!(
-                    "Invalid value: {replicas}: spec.replicas in body must be of type integer"
-                )),
-                Some(n) if n < 1 => Some(format!(
-                    "Invalid value: {n}: spec.replicas in body should be greater than or equal to 1"
-                )),
+                None => Some(format!("Invalid value: {replicas}: spec.replicas in body must be of type integer")),
+                Some(n) if n < 1 => {
+                    Some(format!("Invalid value: {n}: spec.replicas in body should be greater than or equal to 1"))
+                }
                 Some(n) if n > self.settings.max_replicas => Some(format!(
                     "Invalid value: {n}: spec.replicas in body should be less than or equal to {}",
                     self.settings.max_replicas
@@ -84,13 +82,7 @@ impl State {
         }
         if *kind == PODS && object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
             let why = "Required value";
-            return Err(Status::invalid(
-                kind,
-                name,
-                "spec.containers",
-                "FieldValueRequired",
-                why,
-            ));
+            return Err(Status::invalid(kind, name, "spec.containers", "FieldValueRequired", why));
         }
         Ok(())
     }
@@ -99,10 +91,7 @@ impl State {
         let Some(quota) = self.admission.quotas.get(namespace).filter(|_| *kind == PODS) else {
             return Ok(());
         };
-        let used = self
-            .of_kind(&PODS, namespace)
-            .filter(|pod| !object::is_finished(pod))
-            .count();
+        let used = self.of_kind(&PODS, namespace).filter(|pod| !object::is_finished(pod)).count();
         if used < quota.pods {
             return Ok(());
         }

@@ -101,11 +101,7 @@ impl State {
         leaves(&applied_part(&request.body, ""), &mut Vec::new(), &mut paths);
         let created = self.create(request)?;
         let manager = (request.query("fieldManager").to_owned(), String::new());
-        let managers = self
-            .ownership
-            .managers
-            .entry(object::uid(&created).to_owned())
-            .or_default();
+        let managers = self.ownership.managers.entry(object::uid(&created).to_owned()).or_default();
         managers.insert(manager, paths);
         Ok(created)
     }
@@ -130,11 +126,7 @@ impl State {
                 }
             }
         }
-        if causes.is_empty() {
-            Ok(())
-        } else {
-            Err(Status::apply_conflict(&causes))
-        }
+        if causes.is_empty() { Ok(()) } else { Err(Status::apply_conflict(&causes)) }
     }
 
     /// The stored object with the applied fields set, and without the fields that this manager
@@ -147,11 +139,7 @@ impl State {
             write(&mut new, path, read(applied, path).cloned().unwrap_or(Value::Null));
         }
         let uid = object::uid(stored);
-        let shared: BTreeSet<Path> = self
-            .ownership
-            .others(uid, manager)
-            .flat_map(|(_, owned)| owned.clone())
-            .collect();
+        let shared: BTreeSet<Path> = self.ownership.others(uid, manager).flat_map(|(_, owned)| owned.clone()).collect();
         let managers = self.ownership.managers.entry(uid.to_owned()).or_default();
         let former = managers.insert(manager.clone(), paths.clone()).unwrap_or_default();
         for path in former.difference(&paths).filter(|path| !shared.contains(*path)) {

@@ -98,16 +98,9 @@ pub async fn accept(shared: &Arc<Shared>, request: Arc<ApiRequest>) -> Result<Re
     let (id, hit) = shared.with(|state| {
         let hit = state.faults.meet(&request);
         let fault = hit.as_ref().map(|hit| hit.fault.name());
-        (
-            state.log.arrive(state.clock.elapsed(), Arc::clone(&request), fault),
-            hit,
-        )
+        (state.log.arrive(state.clock.elapsed(), Arc::clone(&request), fault), hit)
     });
-    let carrier = Carrier {
-        server: Arc::downgrade(shared),
-        request,
-        id,
-    };
+    let carrier = Carrier { server: Arc::downgrade(shared), request, id };
     tokio::spawn(carrier.carry_out(hit, sender));
     match receiver.await {
         Ok(answer) => answer,

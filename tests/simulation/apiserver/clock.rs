@@ -86,8 +86,6 @@ impl Chance {
     /// The five characters that `generateName` appends.
     pub fn name_suffix(&mut self) -> String {
         let alphabet = NAME_ALPHABET.len() as u64;
-        (0..5)
-            .map(|_| char::from(NAME_ALPHABET[(self.bits() % alphabet) as usize]))
-            .collect()
+        (0..5).map(|_| char::from(NAME_ALPHABET[(self.bits() % alphabet) as usize])).collect()
     }
 }

@@ -35,9 +35,7 @@ impl FaultRule {
 
     /// Waits until it has met `count` requests.
     pub async fn met(&self, count: usize) {
-        self.server
-            .wait_until(|_| self.hits() >= count, Duration::from_secs(600))
-            .await;
+        self.server.wait_until(|_| self.hits() >= count, Duration::from_secs(600)).await;
     }
 
     /// Lets the longest-held request go on.
@@ -159,19 +157,12 @@ impl ApiServer {
     /// Puts a fault in force for these requests.
     pub fn fault(&self, requests: Requests, fault: Fault) -> FaultRule {
         let (id, gate) = self.with(|state| state.faults.add(requests, fault));
-        FaultRule {
-            server: self.clone(),
-            id,
-            gate,
-        }
+        FaultRule { server: self.clone(), id, gate }
     }
 
     /// The watches of all clients on all resources.
     pub fn watches(&self) -> WatchControl {
-        WatchControl {
-            server: self.clone(),
-            scope: WatchScope::default(),
-        }
+        WatchControl { server: self.clone(), scope: WatchScope::default() }
     }
 
     /// Cuts a client off: no request arrives, and its watches fall silent without an end.
@@ -221,10 +212,7 @@ impl ApiServer {
     /// send. A mark is an earlier [`ApiServer::mark`].
     pub fn requests_since(&self, mark: usize) -> Vec<LoggedRequest> {
         let all = self.requests(&Requests::all());
-        all.into_iter()
-            .skip(mark)
-            .filter(|entry| entry.request.verb != Verb::Watch)
-            .collect()
+        all.into_iter().skip(mark).filter(|entry| entry.request.verb != Verb::Watch).collect()
     }
 
     /// The present end of the log.

@@ -40,9 +40,7 @@ impl DeleteOptions {
         let options = Self {
             uid: text(&body["preconditions"]["uid"]),
             resource_version: text(&body["preconditions"]["resourceVersion"]),
-            grace_period: body["gracePeriodSeconds"]
-                .as_i64()
-                .or_else(|| query("gracePeriodSeconds")?.parse().ok()),
+            grace_period: body["gracePeriodSeconds"].as_i64().or_else(|| query("gracePeriodSeconds")?.parse().ok()),
             propagation: text(&body["propagationPolicy"]).or_else(|| query("propagationPolicy")),
         };
         match options.propagation.as_deref() {
@@ -60,10 +58,7 @@ impl DeleteOptions {
 
     /// A delete that hits this incarnation of the object or nothing.
     pub fn of_uid(uid: &str) -> Self {
-        Self {
-            uid: Some(uid.to_owned()),
-            ..Self::default()
-        }
+        Self { uid: Some(uid.to_owned()), ..Self::default() }
     }
 
     fn check(&self, kind: &'static Kind, stored: &Value) -> Result<(), Status> {
@@ -192,8 +187,7 @@ impl State {
         object::meta_mut(&mut marked).insert("deletionTimestamp".to_owned(), now.into());
         marked["status"]["phase"] = "Terminating".into();
         let delay = self.settings.collect_after;
-        self.jobs
-            .push(delay, Job::DrainNamespace(object::name(stored).to_owned()));
+        self.jobs.push(delay, Job::DrainNamespace(object::name(stored).to_owned()));
         self.put(&NAMESPACES, marked, by)
     }
 }

@@ -80,14 +80,7 @@ impl Faults {
     pub fn add(&mut self, requests: Requests, fault: Fault) -> (u64, Arc<Semaphore>) {
         self.added += 1;
         let gate = Arc::new(Semaphore::new(0));
-        self.rules.push(Rule {
-            id: self.added,
-            requests,
-            fault,
-            matched: 0,
-            hits: 0,
-            gate: Arc::clone(&gate),
-        });
+        self.rules.push(Rule { id: self.added, requests, fault, matched: 0, hits: 0, gate: Arc::clone(&gate) });
         (self.added, gate)
     }
 
@@ -118,10 +111,7 @@ impl Faults {
             let nth = rule.matched - 1;
             if rule.requests.chooses(nth) {
                 rule.hits += 1;
-                return Some(Hit {
-                    fault: rule.fault.clone(),
-                    gate: Arc::clone(&rule.gate),
-                });
+                return Some(Hit { fault: rule.fault.clone(), gate: Arc::clone(&rule.gate) });
             }
         }
         None

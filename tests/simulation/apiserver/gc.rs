@@ -41,10 +41,7 @@ impl Dependents {
         }
         if change.change != ChangeKind::Deleted {
             for owner in object::owners(&change.object) {
-                self.by_owner
-                    .entry(owner_uid(owner))
-                    .or_default()
-                    .insert(uid.to_owned());
+                self.by_owner.entry(owner_uid(owner)).or_default().insert(uid.to_owned());
             }
         }
     }
@@ -112,9 +109,8 @@ impl State {
         } else if finalizers.contains(&FOREGROUND) {
             let mut blocked = false;
             for dependent in dependents {
-                blocked |= object::owners(&dependent)
-                    .iter()
-                    .any(|r| r["uid"] == uid && r["blockOwnerDeletion"] == true);
+                blocked |=
+                    object::owners(&dependent).iter().any(|r| r["uid"] == uid && r["blockOwnerDeletion"] == true);
                 if !object::is_terminating(&dependent) {
                     self.delete_as(COLLECTOR, &dependent);
                 }
@@ -127,11 +123,7 @@ impl State {
 
     fn orphan(&mut self, owner: &str, dependent: &Value) {
         let mut orphan = dependent.clone();
-        let left: Vec<Value> = object::owners(dependent)
-            .iter()
-            .filter(|r| r["uid"] != owner)
-            .cloned()
-            .collect();
+        let left: Vec<Value> = object::owners(dependent).iter().filter(|r| r["uid"] != owner).cloned().collect();
         let meta = object::meta_mut(&mut orphan);
         if left.is_empty() {
             meta.remove("ownerReferences");
@@ -145,11 +137,8 @@ impl State {
         let Some(stored) = self.by_uid(uid).cloned() else {
             return;
         };
-        let left: Vec<String> = object::finalizers(&stored)
-            .into_iter()
-            .filter(|f| *f != finalizer)
-            .map(str::to_owned)
-            .collect();
+        let left: Vec<String> =
+            object::finalizers(&stored).into_iter().filter(|f| *f != finalizer).map(str::to_owned).collect();
         let mut new = (*stored).clone();
         object::set_finalizers(&mut new, &left);
         if left.is_empty() {
@@ -162,12 +151,8 @@ impl State {
     /// Deletes all that a terminating namespace holds, again and again until it is empty, and then
     /// the namespace.
     pub fn drain_namespace(&mut self, name: &str) {
-        let inside: Vec<Arc<Value>> = self
-            .objects
-            .iter()
-            .filter(|(key, _)| key.1 == name)
-            .map(|(_, o)| Arc::clone(o))
-            .collect();
+        let inside: Vec<Arc<Value>> =
+            self.objects.iter().filter(|(key, _)| key.1 == name).map(|(_, o)| Arc::clone(o)).collect();
         if inside.is_empty() {
             if let Some(namespace) = self.get(&NAMESPACES, "", name).cloned() {
                 self.remove(&NAMESPACES, &namespace, NAMESPACE_CONTROLLER);

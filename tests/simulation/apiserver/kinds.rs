@@ -29,11 +29,8 @@ pub static NAMESPACES: Kind = core("Namespace", "namespaces", false, true);
 /// Events of the core group.
 pub static CORE_EVENTS: Kind = core("Event", "events", true, false);
 /// Events of `events.k8s.io`.
-pub static EVENTS: Kind = Kind {
-    group: "events.k8s.io",
-    qualified: "events.events.k8s.io",
-    ..core("Event", "events", true, false)
-};
+pub static EVENTS: Kind =
+    Kind { group: "events.k8s.io", qualified: "events.events.k8s.io", ..core("Event", "events", true, false) };
 /// Leases.
 pub static LEASES: Kind = Kind {
     group: "coordination.k8s.io",
@@ -56,36 +53,16 @@ pub static MYCUSTOMRESOURCES: Kind = Kind {
     ..core("MyCustomResource", "mycustomresources", true, true)
 };
 
-static SERVED: [&Kind; 7] = [
-    &PODS,
-    &NAMESPACES,
-    &CORE_EVENTS,
-    &EVENTS,
-    &LEASES,
-    &PODSETS,
-    &MYCUSTOMRESOURCES,
-];
+static SERVED: [&Kind; 7] = [&PODS, &NAMESPACES, &CORE_EVENTS, &EVENTS, &LEASES, &PODSETS, &MYCUSTOMRESOURCES];
 
 const fn core(kind: &'static str, plural: &'static str, namespaced: bool, status: bool) -> Kind {
-    Kind {
-        group: "",
-        version: "v1",
-        kind,
-        plural,
-        qualified: plural,
-        namespaced,
-        status,
-        custom: false,
-    }
+    Kind { group: "", version: "v1", kind, plural, qualified: plural, namespaced, status, custom: false }
 }
 
 impl Kind {
     /// The kind that a path names, if it is served.
     pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Self> {
-        SERVED
-            .iter()
-            .copied()
-            .find(|k| k.group == group && k.version == version && k.plural == plural)
+        SERVED.iter().copied().find(|k| k.group == group && k.version == version && k.plural == plural)
     }
 
     /// The kind of a stored object, by what the object says of itself.
@@ -104,11 +81,7 @@ impl Kind {
 
     /// `group/version`, as `apiVersion` holds it.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.to_owned()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// Whether an update must carry a resourceVersion.
@@ -118,10 +91,6 @@ impl Kind {
 
     /// `Kind.group`, as texts of validation name it.
     pub fn qualified_kind(&self) -> String {
-        if self.group.is_empty() {
-            self.kind.to_owned()
-        } else {
-            format!("{}.{}", self.kind, self.group)
-        }
+        if self.group.is_empty() { self.kind.to_owned() } else { format!("{}.{}", self.kind, self.group) }
     }
 }

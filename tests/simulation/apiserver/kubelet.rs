@@ -47,50 +47,32 @@ impl Default for PodScript {
 impl PodScript {
     /// Stays Pending for ever, without a node.
     pub fn unschedulable() -> Self {
-        Self {
-            bound_after: None,
-            ..Self::default()
-        }
+        Self { bound_after: None, ..Self::default() }
     }
 
     /// Runs, and is never ready.
     pub fn never_ready() -> Self {
-        Self {
-            ready_after: None,
-            ..Self::default()
-        }
+        Self { ready_after: None, ..Self::default() }
     }
 
     /// Runs for this long, then fails.
     pub fn fails_after(running: Duration) -> Self {
-        Self {
-            ends_after: Some((running, false)),
-            ..Self::default()
-        }
+        Self { ends_after: Some((running, false)), ..Self::default() }
     }
 
     /// Runs for this long, then succeeds.
     pub fn succeeds_after(running: Duration) -> Self {
-        Self {
-            ends_after: Some((running, true)),
-            ..Self::default()
-        }
+        Self { ends_after: Some((running, true)), ..Self::default() }
     }
 
     /// Takes this long to go once it is deleted.
     pub fn gone_after(self, terminating: Duration) -> Self {
-        Self {
-            gone_after: Some(terminating),
-            ..self
-        }
+        Self { gone_after: Some(terminating), ..self }
     }
 
     /// Never goes once it is deleted.
     pub fn hangs_in_termination(self) -> Self {
-        Self {
-            gone_after: None,
-            ..self
-        }
+        Self { gone_after: None, ..self }
     }
 }
 
@@ -108,11 +90,7 @@ pub struct Kubelet {
 
 impl Default for Kubelet {
     fn default() -> Self {
-        Self {
-            director: Arc::new(|_| PodScript::default()),
-            nodes: 3,
-            bound: 0,
-        }
+        Self { director: Arc::new(|_| PodScript::default()), nodes: 3, bound: 0 }
     }
 }
 
@@ -202,11 +180,7 @@ impl State {
     /// The container ends, and with it the pod.
     pub fn finish_pod(&mut self, uid: &str, success: bool) {
         let now = self.clock.rfc3339();
-        let (phase, exit_code, reason) = if success {
-            ("Succeeded", 0, "Completed")
-        } else {
-            ("Failed", 1, "Error")
-        };
+        let (phase, exit_code, reason) = if success { ("Succeeded", 0, "Completed") } else { ("Failed", 1, "Error") };
         self.change_pod(uid, KUBELET, |pod| {
             let started = pod["status"]["startTime"].clone();
             let state = json!({ "terminated": {
@@ -223,10 +197,7 @@ impl State {
         let Some(pod) = self.by_uid(uid).cloned().filter(|pod| object::is_terminating(pod)) else {
             return;
         };
-        let options = DeleteOptions {
-            grace_period: Some(0),
-            ..DeleteOptions::of_uid(uid)
-        };
+        let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::of_uid(uid) };
         let deleted = self.delete_object(&PODS, &pod, &options, KUBELET);
         debug_assert!(deleted.is_ok(), "a delete of the stored UID is never refused");
     }

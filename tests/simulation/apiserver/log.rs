@@ -56,15 +56,7 @@ impl RequestLog {
     /// Notes the arrival of a request.
     pub fn arrive(&mut self, at: Duration, request: Arc<ApiRequest>, fault: Option<&'static str>) -> usize {
         let id = self.entries.len();
-        self.entries.push(LoggedRequest {
-            id,
-            at,
-            request,
-            fault,
-            executed_at: None,
-            outcome: None,
-            answered: None,
-        });
+        self.entries.push(LoggedRequest { id, at, request, fault, executed_at: None, outcome: None, answered: None });
         id
     }
 

@@ -99,10 +99,7 @@ impl ApiServer {
     /// A cluster with the namespaces `default` and `kube-system` and no pods. All chance in it
     /// follows from `seed`. Needs a tokio runtime; time is that runtime's.
     pub fn new(seed: u64) -> Self {
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State::new(seed)),
-            changes: Sender::new(0),
-        });
+        let shared = Arc::new(Shared { state: Mutex::new(State::new(seed)), changes: Sender::new(0) });
         let wake = shared.with(|state| state.jobs.wake());
         tokio::spawn(jobs::drive(Arc::downgrade(&shared), wake));
         Self { shared }

@@ -54,10 +54,7 @@ pub fn is_ready(object: &Value) -> bool {
 
 /// The status condition of this type.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    object["status"]["conditions"]
-        .as_array()?
-        .iter()
-        .find(|c| c["type"] == kind)
+    object["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == kind)
 }
 
 /// UID of the controller among the owner references.
@@ -67,16 +64,12 @@ pub fn controller_uid(object: &Value) -> Option<&str> {
 
 /// Owner references, none if absent.
 pub fn owners(object: &Value) -> &[Value] {
-    object["metadata"]["ownerReferences"]
-        .as_array()
-        .map_or(&[], Vec::as_slice)
+    object["metadata"]["ownerReferences"].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// Finalizers, none if absent.
 pub fn finalizers(object: &Value) -> Vec<&str> {
-    let list = object["metadata"]["finalizers"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+    let list = object["metadata"]["finalizers"].as_array().map_or(&[][..], Vec::as_slice);
     list.iter().filter_map(Value::as_str).collect()
 }
 
@@ -102,9 +95,7 @@ pub fn set_condition(object: &mut Value, condition: Value) {
     if !object["status"]["conditions"].is_array() {
         object["status"]["conditions"] = json!([]);
     }
-    let list = object["status"]["conditions"]
-        .as_array_mut()
-        .expect("made an array just above");
+    let list = object["status"]["conditions"].as_array_mut().expect("made an array just above");
     match list.iter_mut().find(|c| c["type"] == condition["type"]) {
         Some(old) => *old = condition,
         None => list.push(condition),

@@ -77,9 +77,7 @@ impl Promise {
             return;
         };
         let watched = self.sets.entry(uid.clone()).or_default();
-        watched
-            .history
-            .push_back(format!("{change}: {} live", watched.live.len()));
+        watched.history.push_back(format!("{change}: {} live", watched.live.len()));
         if watched.history.len() > HISTORY {
             watched.history.pop_front();
         }
@@ -105,9 +103,7 @@ impl Promise {
         watched.generation = object::generation(set);
         watched.observed = set["status"]["observedGeneration"].as_i64();
         let replicas = set["spec"]["replicas"].as_u64().unwrap_or(1);
-        watched
-            .replicas
-            .insert(watched.generation, usize::try_from(replicas).unwrap_or(usize::MAX));
+        watched.replicas.insert(watched.generation, usize::try_from(replicas).unwrap_or(usize::MAX));
     }
 
     fn observe_pod(&mut self, change: &Change) {

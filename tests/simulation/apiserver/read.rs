@@ -47,9 +47,7 @@ impl State {
         let selector = Selector::parse(request.query("labelSelector")).map_err(Status::bad_request)?;
         let fields = FieldSelector::parse(request.query("fieldSelector"))?;
         let page = self.page(request)?;
-        let version = page
-            .as_ref()
-            .map_or(self.list_version(request)?, |p| p.resource_version);
+        let version = page.as_ref().map_or(self.list_version(request)?, |p| p.resource_version);
         let mut objects = self.snapshot(request.kind, version);
         objects.retain(|key, object| {
             (request.namespace.is_empty() || key.0 == request.namespace)
@@ -66,11 +64,7 @@ impl State {
             metadata["continue"] = encode(version, last).into();
             metadata["remainingItemCount"] = (objects.len() - taken).into();
         }
-        let items: Vec<Value> = objects
-            .values()
-            .take(taken)
-            .map(|o| presented(o, request.metadata_only()))
-            .collect();
+        let items: Vec<Value> = objects.values().take(taken).map(|o| presented(o, request.metadata_only())).collect();
         Ok(list_of(request, metadata, items))
     }
 
@@ -116,9 +110,7 @@ impl State {
             return Ok(None);
         }
         let Some(page) = decode(token) else {
-            return Err(Status::bad_request(
-                "invalid continue token: continue key is not valid: not made here",
-            ));
+            return Err(Status::bad_request("invalid continue token: continue key is not valid: not made here"));
         };
         if page.resource_version < self.compacted {
             return Err(Status::expired(CONTINUE_EXPIRED));
@@ -154,9 +146,7 @@ impl FieldSelector {
 
     /// Whether an object meets every requirement.
     pub fn matches(&self, object: &Value) -> bool {
-        self.requirements
-            .iter()
-            .all(|(field, value)| object::meta(object, field) == value)
+        self.requirements.iter().all(|(field, value)| object::meta(object, field) == value)
     }
 }
 
@@ -188,10 +178,8 @@ fn encode(version: u64, last: &(String, String)) -> String {
 }
 
 fn decode(token: &str) -> Option<Page> {
-    let bytes: Option<Vec<u8>> = (0..token.len())
-        .step_by(2)
-        .map(|i| u8::from_str_radix(token.get(i..i + 2)?, 16).ok())
-        .collect();
+    let bytes: Option<Vec<u8>> =
+        (0..token.len()).step_by(2).map(|i| u8::from_str_radix(token.get(i..i + 2)?, 16).ok()).collect();
     let text = String::from_utf8(bytes?).ok()?;
     let mut parts = text.splitn(3, '/');
     Some(Page {

@@ -72,11 +72,7 @@ impl ApiRequest {
     /// Reads a request of the client called `instance`.
     pub async fn read(instance: &str, request: Request<Body>) -> Result<Self, Unreadable> {
         let (parts, body) = request.into_parts();
-        let bytes = body
-            .collect()
-            .await
-            .map_err(|e| refuse(Status::bad_request(e.to_string())))?
-            .to_bytes();
+        let bytes = body.collect().await.map_err(|e| refuse(Status::bad_request(e.to_string())))?.to_bytes();
         let body: Value = if bytes.is_empty() {
             Value::Null
         } else {
@@ -114,8 +110,7 @@ impl ApiRequest {
 
     /// Whether the client wants metadata alone.
     pub fn metadata_only(&self) -> bool {
-        self.header(header::ACCEPT.as_str())
-            .contains("as=PartialObjectMetadata")
+        self.header(header::ACCEPT.as_str()).contains("as=PartialObjectMetadata")
     }
 
     /// A header, empty if absent or not text.
@@ -195,8 +190,7 @@ impl Target {
 
 /// Tells `/namespaces/x/pods` from `/namespaces/x/status`.
 fn named(group: &str, version: &str, rest: &[&str]) -> bool {
-    rest.first()
-        .is_some_and(|plural| Kind::find(group, version, plural).is_some())
+    rest.first().is_some_and(|plural| Kind::find(group, version, plural).is_some())
 }
 
 fn parse_query(query: &str) -> BTreeMap<String, String> {

@@ -50,91 +50,57 @@ impl Requests {
 
     /// Patches of the status of a resource.
     pub fn status_patches(plural: &str) -> Self {
-        Self {
-            subresource: Some("status".to_owned()),
-            ..Self::all().verb(Verb::Patch).of(plural)
-        }
+        Self { subresource: Some("status".to_owned()), ..Self::all().verb(Verb::Patch).of(plural) }
     }
 
     /// Requests that can change the store.
     pub fn mutating() -> Self {
-        Self {
-            mutating: true,
-            ..Self::default()
-        }
+        Self { mutating: true, ..Self::default() }
     }
 
     /// Only this verb.
     pub fn verb(self, verb: Verb) -> Self {
-        Self {
-            verb: Some(verb),
-            ..self
-        }
+        Self { verb: Some(verb), ..self }
     }
 
     /// Only this resource, by its plural name.
     pub fn of(self, plural: &str) -> Self {
-        Self {
-            plural: Some(plural.to_owned()),
-            ..self
-        }
+        Self { plural: Some(plural.to_owned()), ..self }
     }
 
     /// Only in this namespace.
     pub fn in_namespace(self, namespace: &str) -> Self {
-        Self {
-            namespace: Some(namespace.to_owned()),
-            ..self
-        }
+        Self { namespace: Some(namespace.to_owned()), ..self }
     }
 
     /// Only objects whose name begins like this.
     pub fn named(self, prefix: &str) -> Self {
-        Self {
-            name_prefix: Some(prefix.to_owned()),
-            ..self
-        }
+        Self { name_prefix: Some(prefix.to_owned()), ..self }
     }
 
     /// Only from the client of this name.
     pub fn from(self, instance: &str) -> Self {
-        Self {
-            instance: Some(instance.to_owned()),
-            ..self
-        }
+        Self { instance: Some(instance.to_owned()), ..self }
     }
 
     /// Only from a user agent that begins like this.
     pub fn user_agent(self, prefix: &str) -> Self {
-        Self {
-            user_agent_prefix: Some(prefix.to_owned()),
-            ..self
-        }
+        Self { user_agent_prefix: Some(prefix.to_owned()), ..self }
     }
 
     /// Only where this holds.
     pub fn when(self, predicate: impl Fn(&ApiRequest) -> bool + Send + Sync + 'static) -> Self {
-        Self {
-            predicate: Some(Arc::new(predicate)),
-            ..self
-        }
+        Self { predicate: Some(Arc::new(predicate)), ..self }
     }
 
     /// Only the first `count` that match all else.
     pub fn first(self, count: usize) -> Self {
-        Self {
-            limit: Some(count),
-            ..self
-        }
+        Self { limit: Some(count), ..self }
     }
 
     /// Only the `n`-th (from 1) that matches all else.
     pub fn nth(self, n: usize) -> Self {
-        Self {
-            skip: n.saturating_sub(1),
-            limit: Some(1),
-            ..self
-        }
+        Self { skip: n.saturating_sub(1), limit: Some(1), ..self }
     }
 
     /// Whether the request that is `nth` (from 0) to match is meant.

@@ -65,10 +65,7 @@ pub struct Connection {
 impl Connection {
     /// The connection of the client called `instance`.
     pub fn new(server: ApiServer, instance: &str) -> Self {
-        Self {
-            server,
-            instance: instance.into(),
-        }
+        Self { server, instance: instance.into() }
     }
 }
 

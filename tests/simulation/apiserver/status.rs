@@ -27,22 +27,10 @@ impl Status {
             403 => ("Forbidden", "forbidden: refused by the test"),
             404 => ("NotFound", "the server could not find the requested resource"),
             409 => ("Conflict", "the server reported a conflict"),
-            422 => (
-                "Invalid",
-                "the server rejected our request due to an error in our request",
-            ),
-            429 => (
-                "TooManyRequests",
-                "the server has received too many requests and has asked us to try again later",
-            ),
-            503 => (
-                "ServiceUnavailable",
-                "the server is currently unable to handle the request",
-            ),
-            504 => (
-                "Timeout",
-                "Timeout: request did not complete within the allotted timeout",
-            ),
+            422 => ("Invalid", "the server rejected our request due to an error in our request"),
+            429 => ("TooManyRequests", "the server has received too many requests and has asked us to try again later"),
+            503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
+            504 => ("Timeout", "Timeout: request did not complete within the allotted timeout"),
             _ => ("InternalError", "Internal error occurred: injected by the test"),
         };
         let details = if code == 404 { json!({}) } else { Value::Null };
@@ -50,12 +38,7 @@ impl Status {
     }
 
     fn new(code: u16, reason: &'static str, message: String, details: Value) -> Self {
-        Self {
-            code,
-            reason,
-            message,
-            details,
-        }
+        Self { code, reason, message, details }
     }
 
     fn about(kind: &Kind, name: &str) -> Value {
@@ -118,10 +101,8 @@ impl Status {
 
     /// 409: server-side apply without force met fields that others own.
     pub fn apply_conflict(causes: &[(String, String)]) -> Self {
-        let lines: Vec<String> = causes
-            .iter()
-            .map(|(manager, field)| format!("conflict with \"{manager}\": {field}"))
-            .collect();
+        let lines: Vec<String> =
+            causes.iter().map(|(manager, field)| format!("conflict with \"{manager}\": {field}")).collect();
         let count = causes.len();
         let noun = if count == 1 { "conflict" } else { "conflicts" };
         let message = format!("Apply failed with {count} {noun}: {}", lines.join("\n"));
@@ -160,10 +141,7 @@ impl Status {
     pub fn unversioned(kind: &Kind, name: &str) -> Self {
         let why = "Invalid value: 0: must be specified for an update";
         let mut status = Self::invalid(kind, name, "metadata.resourceVersion", "FieldValueInvalid", why);
-        status.message = format!(
-            "{} \"{name}\" is invalid: metadata.resourceVersion: {why}",
-            kind.qualified
-        );
+        status.message = format!("{} \"{name}\" is invalid: metadata.resourceVersion: {why}", kind.qualified);
         status.details["kind"] = kind.plural.into();
         status
     }

@@ -70,11 +70,7 @@ impl fmt::Display for Change {
             write!(f, " (generation {generation}, replicas {replicas}, observed ")?;
             write!(f, "{})", object["status"]["observedGeneration"])?;
         } else if *self.kind == PODS {
-            let terminating = if object::is_terminating(object) {
-                ", terminating"
-            } else {
-                ""
-            };
+            let terminating = if object::is_terminating(object) { ", terminating" } else { "" };
             write!(f, " ({}{terminating})", object::phase(object))?;
         }
         Ok(())
@@ -192,11 +188,7 @@ impl State {
         let object = self.version(object);
         self.keys_by_uid.insert(object::uid(&object).to_owned(), key.clone());
         self.objects.insert(key, Arc::clone(&object));
-        let change = if before.is_some() {
-            ChangeKind::Modified
-        } else {
-            ChangeKind::Added
-        };
+        let change = if before.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         self.record(kind, change, Arc::clone(&object), before, by);
         object
     }

@@ -45,10 +45,7 @@ impl ApiServer {
 
     /// Allows at most this many pods in a namespace.
     pub fn set_quota(&self, namespace: &str, name: &str, pods: usize) {
-        let quota = Quota {
-            name: name.to_owned(),
-            pods,
-        };
+        let quota = Quota { name: name.to_owned(), pods };
         self.with(|state| state.admission.quotas.insert(namespace.to_owned(), quota));
     }
 

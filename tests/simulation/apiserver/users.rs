@@ -103,39 +103,23 @@ impl ApiServer {
 
     /// Deletes a pod without grace: it is gone at once.
     pub fn kill_pod(&self, namespace: &str, name: &str) {
-        let options = DeleteOptions {
-            grace_period: Some(0),
-            ..DeleteOptions::default()
-        };
+        let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::default() };
         self.delete_with(&PODS, namespace, name, &options);
     }
 
     /// Takes a label off a pod.
     pub fn strip_label(&self, namespace: &str, pod: &str, label: &str) {
-        self.patch(
-            &PODS,
-            namespace,
-            pod,
-            json!({ "metadata": { "labels": { label: null } } }),
-        );
+        self.patch(&PODS, namespace, pod, json!({ "metadata": { "labels": { label: null } } }));
     }
 
     /// Takes the owner references off a pod.
     pub fn strip_owner(&self, namespace: &str, pod: &str) {
-        self.patch(
-            &PODS,
-            namespace,
-            pod,
-            json!({ "metadata": { "ownerReferences": null } }),
-        );
+        self.patch(&PODS, namespace, pod, json!({ "metadata": { "ownerReferences": null } }));
     }
 
     fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, policy: Option<&str>) {
         let propagation = policy.map(str::to_owned);
-        let options = DeleteOptions {
-            propagation,
-            ..DeleteOptions::default()
-        };
+        let options = DeleteOptions { propagation, ..DeleteOptions::default() };
         self.delete_with(kind, namespace, name, &options);
     }
 

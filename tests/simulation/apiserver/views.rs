@@ -47,10 +47,7 @@ impl ApiServer {
     /// Names of the live pods of a PodSet.
     pub fn live_pods(&self, namespace: &str, podset: &str) -> Vec<String> {
         let pods = self.pods(namespace, podset);
-        pods.iter()
-            .filter(|p| object::is_live(p))
-            .map(|p| object::name(p).to_owned())
-            .collect()
+        pods.iter().filter(|p| object::is_live(p)).map(|p| object::name(p).to_owned()).collect()
     }
 
     /// Names of the live pods of a PodSet that are ready.

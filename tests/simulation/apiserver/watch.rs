@@ -122,10 +122,7 @@ impl State {
             return self.history[since..].iter().filter_map(|c| window.event(c)).collect();
         }
         let present = self.of_kind(window.kind, &window.namespace);
-        let mut lines: Vec<Bytes> = present
-            .filter(|o| window.contains(o))
-            .map(|o| window.line("ADDED", o))
-            .collect();
+        let mut lines: Vec<Bytes> = present.filter(|o| window.contains(o)).map(|o| window.line("ADDED", o)).collect();
         if initial {
             lines.push(window.bookmark(self.resource_version, true));
         }
@@ -134,12 +131,8 @@ impl State {
 
     /// Called with every change: every watch that sees it gets its event.
     pub fn watch_change(&mut self, change: &Change) {
-        let events: Vec<(u64, Bytes)> = self
-            .watches
-            .open
-            .iter()
-            .filter_map(|(id, watcher)| Some((*id, watcher.window.event(change)?)))
-            .collect();
+        let events: Vec<(u64, Bytes)> =
+            self.watches.open.iter().filter_map(|(id, watcher)| Some((*id, watcher.window.event(change)?))).collect();
         for (id, event) in events {
             self.send_line(id, event);
         }
@@ -169,23 +162,13 @@ impl State {
     fn watch_mode(&self, id: u64) -> Option<WatchMode> {
         let watcher = self.watches.open.get(&id)?;
         let covers = |scope: &WatchScope| scope.covers(&watcher.instance, watcher.window.kind.plural);
-        self.watches
-            .modes
-            .iter()
-            .rev()
-            .find(|(scope, _)| covers(scope))
-            .map(|(_, mode)| *mode)
+        self.watches.modes.iter().rev().find(|(scope, _)| covers(scope)).map(|(_, mode)| *mode)
     }
 
     /// The open watches that a scope covers, in the order of their opening.
     pub fn watches_in(&self, scope: &WatchScope) -> Vec<u64> {
         let covered = |w: &Watcher| scope.covers(&w.instance, w.window.kind.plural);
-        self.watches
-            .open
-            .iter()
-            .filter(|(_, w)| covered(w))
-            .map(|(id, _)| *id)
-            .collect()
+        self.watches.open.iter().filter(|(_, w)| covered(w)).map(|(id, _)| *id).collect()
     }
 
     /// Puts the fault modes of a scope into force on watches that are open, and lets go what no

@@ -70,12 +70,7 @@ impl State {
         }
         let (uid, now) = (self.chance.uid(), self.clock.rfc3339());
         let meta = object::meta_mut(new);
-        for field in [
-            "resourceVersion",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-        ] {
+        for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             meta.remove(field);
         }
         meta.insert("uid".to_owned(), uid.into());
@@ -199,9 +194,7 @@ fn check_namespace(new: &Value, namespace: &str) -> Result<(), Status> {
     if written.is_empty() || written == namespace {
         return Ok(());
     }
-    Err(Status::bad_request(
-        "the namespace of the provided object does not match the namespace sent on the request",
-    ))
+    Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"))
 }
 
 /// An update must name the version that it changes; some built-in kinds let it go unnamed.
@@ -220,10 +213,7 @@ fn uid_mismatch(request: &ApiRequest, uid: &str, stored: &Value) -> String {
     let kind = request.kind;
     let key = match kind.group {
         "" => format!("/registry/{}/{}/{}", kind.plural, request.namespace, request.name),
-        group => format!(
-            "/registry/{group}/{}/{}/{}",
-            kind.plural, request.namespace, request.name
-        ),
+        group => format!("/registry/{group}/{}/{}/{}", kind.plural, request.namespace, request.name),
     };
     format!(
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, \

@@ -42,7 +42,10 @@ async fn a7_unwatched(locks: Locks) -> ApiServer {
 }
 
 fn are_labelled(server: &ApiServer) -> bool {
-    server.live_pods(NS, "web").iter().all(|name| server.pod(NS, name)["metadata"]["labels"][LABEL] == "podset-operator")
+    server
+        .live_pods(NS, "web")
+        .iter()
+        .all(|name| server.pod(NS, name)["metadata"]["labels"][LABEL] == "podset-operator")
 }
 
 #[tokio::test(start_paused = true)]

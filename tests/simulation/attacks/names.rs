@@ -97,7 +97,11 @@ async fn a8_a_strangers_pod_is_stepped_over() {
     assert!(is_ready);
     server.check();
     assert_eq!(server.effects(&Requests::creates("pods")), 2);
-    assert_eq!(server.count(&Requests::all().verb(crate::apiserver::Verb::Get).of("podsets")), 1, "the set is read again");
+    assert_eq!(
+        server.count(&Requests::all().verb(crate::apiserver::Verb::Get).of("podsets")),
+        1,
+        "the set is read again"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,10 +19,7 @@ async fn a_quota_counts_pods_that_have_not_finished() {
     let status = refusal(create("b").await);
     let text = "pods \"b\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: \
                 pods=1";
-    assert_eq!(
-        (status.code, status.reason.as_str(), status.message.as_str()),
-        (403, "Forbidden", text)
-    );
+    assert_eq!((status.code, status.reason.as_str(), status.message.as_str()), (403, "Forbidden", text));
     assert_eq!(refusal(create("a").await).code, 403, "before the name is looked up");
     server.fail_pod("default", "a");
     create("b").await.expect("a finished pod takes no room");
@@ -50,9 +47,7 @@ async fn a_webhook_refuses_or_changes_pods() {
     let bad = api.create(&PostParams::default(), &pod(json!({ "name": "bad" }))).await;
     assert_eq!(refusal(bad).code, 403);
     server.lift_webhook();
-    api.create(&PostParams::default(), &pod(json!({ "name": "bad" })))
-        .await
-        .expect("created");
+    api.create(&PostParams::default(), &pod(json!({ "name": "bad" }))).await.expect("created");
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,23 +64,13 @@ async fn a_terminating_namespace_takes_nothing_in_and_empties() {
     let status = refusal(api.create(&PostParams::default(), &pod(json!({ "name": "b" }))).await);
     let text = "pods \"b\" is forbidden: unable to create new content in namespace doomed because it \
                 is being terminated";
-    assert_eq!(
-        (status.code, status.reason.as_str(), status.message.as_str()),
-        (403, "Forbidden", text)
-    );
+    assert_eq!((status.code, status.reason.as_str(), status.message.as_str()), (403, "Forbidden", text));
     let causes = status.details.expect("details").causes;
-    assert_eq!(
-        (causes[0].reason.as_str(), causes[0].field.as_str()),
-        ("NamespaceTerminating", "metadata.namespace")
-    );
+    assert_eq!((causes[0].reason.as_str(), causes[0].field.as_str()), ("NamespaceTerminating", "metadata.namespace"));
     let events: Api<Event> = Api::namespaced(server.client("test"), "doomed");
     let event = from(json!({ "metadata": { "name": "e" }, "eventTime": null }));
     let status = refusal(events.create(&PostParams::default(), &event).await);
-    assert!(
-        status
-            .message
-            .starts_with("events.events.k8s.io \"e\" is forbidden: unable to create")
-    );
+    assert!(status.message.starts_with("events.events.k8s.io \"e\" is forbidden: unable to create"));
 
     let gone = |s: &ApiServer| s.get(&NAMESPACES, "", "doomed").is_null();
     server.wait_until(gone, Duration::from_secs(10)).await;

@@ -45,30 +45,22 @@ async fn what_a_manager_leaves_out_is_taken_away() {
     let first = json!({
         "availableReplicas": 1, "podNames": ["a"], "conditions": [ready, failure],
     });
-    let set = apply(&server, &operator(), json!({}), first.clone())
-        .await
-        .expect("applied");
+    let set = apply(&server, &operator(), json!({}), first.clone()).await.expect("applied");
     assert_eq!(set.data["status"], first);
     assert_eq!(set.metadata.generation, Some(1));
 
     let mut ready = json!({ "type": "Ready", "status": "True", "reason": "AllPodsReady" });
     let second = json!({ "availableReplicas": 2, "podNames": ["a", "b"], "conditions": [ready] });
-    let set = apply(&server, &operator(), json!({}), second.clone())
-        .await
-        .expect("applied");
+    let set = apply(&server, &operator(), json!({}), second.clone()).await.expect("applied");
     assert_eq!(set.data["status"], second, "the list is atomic, the condition gone");
 
     ready.as_object_mut().map(|map| map.remove("reason"));
     let third = json!({ "availableReplicas": 2, "conditions": [ready] });
-    let set = apply(&server, &operator(), json!({}), third.clone())
-        .await
-        .expect("applied");
+    let set = apply(&server, &operator(), json!({}), third.clone()).await.expect("applied");
     assert_eq!(set.data["status"], third);
     let again = apply(&server, &operator(), json!({}), third).await.expect("applied");
     assert_eq!(again.resource_version(), set.resource_version(), "nothing changed");
-    let none = apply(&server, &operator(), json!({}), json!({}))
-        .await
-        .expect("applied");
+    let none = apply(&server, &operator(), json!({}), json!({})).await.expect("applied");
     assert!(none.data["status"].as_object().is_none_or(serde_json::Map::is_empty));
 }
 
@@ -146,15 +138,9 @@ async fn an_apply_to_the_object_creates_it() {
     let api = podsets(&server);
     let insisting = body(json!({}), json!({ "name": "new", "uid": "gone" }));
     let status = refusal(api.patch("new", &manager, &insisting).await);
-    assert!(
-        status
-            .message
-            .contains("uid mismatch: the provided object specified uid gone")
-    );
+    assert!(status.message.contains("uid mismatch: the provided object specified uid gone"));
     let template = json!({ "replicas": 3, "template": { "metadata": { "labels": { "a": "b" } } } });
-    let made = api
-        .patch("new", &manager, &body(template, json!({ "name": "new" })))
-        .await;
+    let made = api.patch("new", &manager, &body(template, json!({ "name": "new" }))).await;
     assert_eq!(made.expect("created").metadata.generation, Some(1));
     let smaller = body(json!({ "replicas": 3 }), json!({ "name": "new" }));
     let set = api.patch("new", &manager, &smaller).await.expect("applied");

@@ -51,10 +51,7 @@ async fn a_pod_gets_a_node_runs_and_becomes_ready() {
     assert_eq!(seen[6], "Running true true");
     let status = &server.pod("default", "a")["status"];
     assert_eq!(status["startTime"], "2026-01-01T00:00:03Z");
-    assert_eq!(
-        status["containerStatuses"][0]["state"]["running"]["startedAt"],
-        "2026-01-01T00:00:03Z"
-    );
+    assert_eq!(status["containerStatuses"][0]["state"]["running"]["startedAt"], "2026-01-01T00:00:03Z");
     server.set_ready("default", "a", false);
     assert!(!object::is_ready(&server.pod("default", "a")));
 }
@@ -74,11 +71,7 @@ async fn pods_live_as_scripted() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     let state = |name: &str| {
         let pod = server.pod("default", name);
-        (
-            object::phase(&pod).to_owned(),
-            object::is_ready(&pod),
-            object::is_live(&pod),
-        )
+        (object::phase(&pod).to_owned(), object::is_ready(&pod), object::is_live(&pod))
     };
     assert_eq!(state("stuck"), ("Pending".to_owned(), false, true));
     assert_eq!(state("unready"), ("Running".to_owned(), false, true));
@@ -86,10 +79,7 @@ async fn pods_live_as_scripted() {
     assert_eq!(state("succeeds"), ("Succeeded".to_owned(), false, false));
     let failed = server.pod("default", "fails");
     let end = &failed["status"]["containerStatuses"][0]["state"]["terminated"];
-    assert_eq!(
-        (&end["exitCode"], &end["finishedAt"]),
-        (&json!(1), &json!("2026-01-01T00:00:10Z"))
-    );
+    assert_eq!((&end["exitCode"], &end["finishedAt"]), (&json!(1), &json!("2026-01-01T00:00:10Z")));
     server.fail_pod("default", "unready");
     server.succeed_pod("default", "stuck");
     assert_eq!(state("unready").0, "Failed");
@@ -155,10 +145,7 @@ async fn an_unknown_policy_is_refused() {
     assert_eq!(status.code, 422);
     let orphan = DeleteParams::orphan();
     let answer = podsets(&server).delete("web", &orphan).await.expect("deleted");
-    assert_eq!(
-        answer.left().expect("the set itself").metadata.finalizers,
-        Some(vec!["orphan".into()])
-    );
+    assert_eq!(answer.left().expect("the set itself").metadata.finalizers, Some(vec!["orphan".into()]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,10 +153,7 @@ async fn both_custom_resources_are_served() {
     let server = ApiServer::new(1);
     let uid = server.create_mycustomresource("default", "lonely", "friend");
     let stored = server.get(&MYCUSTOMRESOURCES, "default", "lonely");
-    assert_eq!(
-        (object::uid(&stored), &stored["spec"]["name"]),
-        (uid.as_str(), &json!("friend"))
-    );
+    assert_eq!((object::uid(&stored), &stored["spec"]["name"]), (uid.as_str(), &json!("friend")));
     assert_eq!(server.all(&MYCUSTOMRESOURCES, "").len(), 1);
     let owner = server.create_podset("default", "web", 1);
     owned_pod(&server, &owner, "a");

@@ -16,9 +16,7 @@ fn api(server: &ApiServer, instance: &str) -> Api<Pod> {
 }
 
 async fn create(server: &ApiServer, name: &str) -> kube::Result<Pod> {
-    api(server, "a")
-        .create(&PostParams::default(), &pod(json!({ "name": name })))
-        .await
+    api(server, "a").create(&PostParams::default(), &pod(json!({ "name": name }))).await
 }
 
 /// A create with `?timeout=`.
@@ -51,19 +49,14 @@ async fn a_refused_request_has_no_effect() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_can_be_lost_after_the_write() {
     let server = ApiServer::new(1);
-    for (name, fault) in [
-        ("error", Fault::ExecuteThenError(503)),
-        ("cut", Fault::ExecuteThenCut),
-        ("garble", Fault::ExecuteThenGarble),
-    ] {
+    for (name, fault) in
+        [("error", Fault::ExecuteThenError(503)), ("cut", Fault::ExecuteThenCut), ("garble", Fault::ExecuteThenGarble)]
+    {
         server.fault(Requests::creates("pods").named(name), fault);
     }
     assert_eq!(refusal(create(&server, "error").await).code, 503);
     assert!(is_cut(create(&server, "cut").await));
-    assert!(matches!(
-        create(&server, "garble").await,
-        Err(kube::Error::SerdeError(_))
-    ));
+    assert!(matches!(create(&server, "garble").await, Err(kube::Error::SerdeError(_))));
     assert!(exists(&server, "error") && exists(&server, "cut") && exists(&server, "garble"));
     server.fault(Requests::creates("pods").named("never"), Fault::CutBefore);
     assert!(is_cut(create(&server, "never").await));
@@ -88,10 +81,7 @@ async fn a_late_request_is_executed_only_within_its_time_out() {
     assert_eq!(refusal(create_within(&server, "z", "10s").await).code, 504);
     assert!(!exists(&server, "z"));
     sleep(Duration::from_secs(11)).await;
-    assert!(
-        exists(&server, "z"),
-        "executed after the sender was told that it failed"
-    );
+    assert!(exists(&server, "z"), "executed after the sender was told that it failed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,11 +100,7 @@ async fn a_request_can_be_executed_after_its_sender_gave_up() {
 
     let silent = Requests::creates("pods").named("silent");
     server.fault(silent, Fault::ExecuteUnanswered(Duration::from_secs(1)));
-    assert!(
-        timeout(Duration::from_secs(300), create(&server, "silent"))
-            .await
-            .is_err()
-    );
+    assert!(timeout(Duration::from_secs(300), create(&server, "silent")).await.is_err());
     assert!(exists(&server, "silent"));
 }
 
@@ -152,11 +138,7 @@ async fn answers_and_executions_can_be_held_and_released() {
         task.await.expect("no panic").expect("created");
     }
     let held_too_long = server.fault(Requests::creates("pods"), Fault::HoldExecution);
-    assert_eq!(
-        refusal(create(&server, "never").await).code,
-        504,
-        "a minute is the server's limit"
-    );
+    assert_eq!(refusal(create(&server, "never").await).code, 504, "a minute is the server's limit");
     held_too_long.release();
     sleep(Duration::from_secs(1)).await;
     assert!(!exists(&server, "never"));
@@ -169,9 +151,7 @@ async fn rules_choose_by_client_count_and_content() {
     let of_b = server.fault(Requests::mutating().from("b"), refuse());
     create(&server, "a-0").await.expect("another client");
     let api_of_b = api(&server, "b");
-    let b = api_of_b
-        .create(&PostParams::default(), &pod(json!({ "name": "b-0" })))
-        .await;
+    let b = api_of_b.create(&PostParams::default(), &pod(json!({ "name": "b-0" }))).await;
     assert_eq!(refusal(b).code, 429);
     api(&server, "b").get("a-0").await.expect("reads are not meant");
     of_b.remove();
@@ -184,10 +164,7 @@ async fn rules_choose_by_client_count_and_content() {
     assert!(create(&server, "f-1").await.is_err() && create(&server, "f-2").await.is_err());
     create(&server, "f-3").await.expect("the third");
     server.fault(
-        Requests::all()
-            .verb(Verb::Create)
-            .in_namespace("default")
-            .when(|r| r.body["metadata"]["name"] == "odd"),
+        Requests::all().verb(Verb::Create).in_namespace("default").when(|r| r.body["metadata"]["name"] == "odd"),
         refuse(),
     );
     assert!(create(&server, "odd").await.is_err());
@@ -200,10 +177,7 @@ async fn a_partitioned_client_reaches_nothing() {
     let server = ApiServer::new(1);
     let partition = server.partition("a");
     assert!(is_cut(create(&server, "x").await));
-    api(&server, "b")
-        .create(&PostParams::default(), &pod(json!({ "name": "y" })))
-        .await
-        .expect("b is fine");
+    api(&server, "b").create(&PostParams::default(), &pod(json!({ "name": "y" }))).await.expect("b is fine");
     partition.remove();
     create(&server, "x").await.expect("created");
 }
@@ -217,15 +191,9 @@ async fn the_log_tells_who_asked_what_and_what_came_of_it() {
         .expect("a request");
     assert!(server.client("a").request::<Pod>(request).await.is_err());
     let entry = &server.requests(&Requests::all().user_agent("podset-operator/"))[0];
-    assert_eq!(
-        (entry.id, entry.outcome, entry.answered, entry.took_effect()),
-        (0, Some(404), Some(404), false)
-    );
+    assert_eq!((entry.id, entry.outcome, entry.answered, entry.took_effect()), (0, Some(404), Some(404), false));
     assert_eq!(entry.executed_at, Some(Duration::from_millis(1)));
-    assert_eq!(
-        entry.line().trim(),
-        "0.000s a Get /api/v1/namespaces/default/pods/x [] outcome 404 answered 404"
-    );
+    assert_eq!(entry.line().trim(), "0.000s a Get /api/v1/namespaces/default/pods/x [] outcome 404 answered 404");
     let mark = server.mark();
     assert!(server.requests_since(mark).is_empty(), "at rest");
     create(&server, "x").await.expect("created");
@@ -241,10 +209,7 @@ async fn a_wait_in_vain_fails_with_the_last_requests() {
     let waiting = std::panic::AssertUnwindSafe(server.wait_until(|_| false, Duration::from_secs(5)));
     let panic = waiting.catch_unwind().await.expect_err("it gives up");
     let text = panic.downcast_ref::<String>().expect("a text");
-    assert!(
-        text.contains("in vain") && text.contains("a Create /api/v1/namespaces/default/pods"),
-        "{text}"
-    );
+    assert!(text.contains("in vain") && text.contains("a Create /api/v1/namespaces/default/pods"), "{text}");
     assert!(text.contains("Added Pod default/x by a (Pending)"), "{text}");
 }
 

@@ -35,14 +35,10 @@ async fn of_two_that_saw_the_same_version_one_wins() {
     };
     let seen = json!(made.resource_version());
     let params = PatchParams::default();
-    b.patch("podset-operator", &params, &take("b", seen.clone()))
-        .await
-        .expect("first");
+    b.patch("podset-operator", &params, &take("b", seen.clone())).await.expect("first");
     let late = refusal(a.patch("podset-operator", &params, &take("a", seen)).await);
     assert_eq!((late.code, late.reason.as_str()), (409, "Conflict"));
-    let listed = a
-        .list(&ListParams::default().fields("metadata.name=podset-operator"))
-        .await;
+    let listed = a.list(&ListParams::default().fields("metadata.name=podset-operator")).await;
     let spec = listed.expect("listed").items[0].spec.clone().expect("a spec");
     assert_eq!(spec.holder_identity.as_deref(), Some("b"));
     // Without a version anyone overwrites: that is what makes a careless lock unsafe.

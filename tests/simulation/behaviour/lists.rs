@@ -54,12 +54,7 @@ async fn lists_are_narrowed_by_namespace_and_labels() {
 async fn a_list_says_of_which_moment_it_is() {
     let server = three_pods();
     let before = pods(&server).list(&ListParams::default()).await.expect("listed");
-    let before: u64 = before
-        .metadata
-        .resource_version
-        .expect("a version")
-        .parse()
-        .expect("number");
+    let before: u64 = before.metadata.resource_version.expect("a version").parse().expect("number");
     server.create_podset("default", "web", 1);
     let after = podsets(&server).list(&ListParams::default()).await.expect("listed");
     let version = after.metadata.resource_version.as_deref().expect("a version");
@@ -106,10 +101,7 @@ async fn pages_are_of_one_moment() {
 #[tokio::test(start_paused = true)]
 async fn metadata_can_be_read_alone() {
     let server = three_pods();
-    let list = pods(&server)
-        .list_metadata(&ListParams::default())
-        .await
-        .expect("listed");
+    let list = pods(&server).list_metadata(&ListParams::default()).await.expect("listed");
     assert_eq!(list.types.kind, "PartialObjectMetadataList");
     assert_eq!(list.items[0].name_any(), "a");
     let one = pods(&server).get_metadata("a").await.expect("read");
@@ -149,14 +141,8 @@ async fn a_read_at_version_zero_may_be_old_and_others_never() {
 #[tokio::test(start_paused = true)]
 async fn a_read_of_the_future_is_refused() {
     let server = three_pods();
-    let future = ListParams::default()
-        .at("999")
-        .matching(kube::api::VersionMatch::NotOlderThan);
+    let future = ListParams::default().at("999").matching(kube::api::VersionMatch::NotOlderThan);
     let status = refusal(pods(&server).list(&future).await);
     assert_eq!((status.code, status.reason.as_str()), (504, "Timeout"));
-    assert!(
-        status
-            .message
-            .starts_with("Timeout: Too large resource version: 999, current: ")
-    );
+    assert!(status.message.starts_with("Timeout: Too large resource version: 999, current: "));
 }

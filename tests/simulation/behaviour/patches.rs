@@ -10,15 +10,11 @@ use super::{pods, podsets, refusal};
 use crate::apiserver::{ApiServer, PODSETS, object};
 
 async fn merge(server: &ApiServer, patch: Value) -> kube::Result<DynamicObject> {
-    podsets(server)
-        .patch("web", &PatchParams::default(), &Patch::Merge(patch))
-        .await
+    podsets(server).patch("web", &PatchParams::default(), &Patch::Merge(patch)).await
 }
 
 async fn merge_status(server: &ApiServer, patch: Value) -> kube::Result<DynamicObject> {
-    podsets(server)
-        .patch_status("web", &PatchParams::default(), &Patch::Merge(patch))
-        .await
+    podsets(server).patch_status("web", &PatchParams::default(), &Patch::Merge(patch)).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,25 +40,17 @@ async fn spec_and_status_each_have_their_own_path() {
     server.create_podset("default", "web", 2);
     let both = json!({ "spec": { "replicas": 5 }, "status": { "availableReplicas": 1 } });
     let set = merge(&server, both.clone()).await.expect("patched");
-    assert_eq!(
-        (&set.data["spec"]["replicas"], &set.data["status"]),
-        (&json!(5), &json!(null))
-    );
+    assert_eq!((&set.data["spec"]["replicas"], &set.data["status"]), (&json!(5), &json!(null)));
     server.scale("default", "web", 2);
     let set = merge_status(&server, both).await.expect("patched");
-    assert_eq!(
-        (&set.data["spec"]["replicas"], &set.data["status"]["availableReplicas"]),
-        (&json!(2), &json!(1))
-    );
+    assert_eq!((&set.data["spec"]["replicas"], &set.data["status"]["availableReplicas"]), (&json!(2), &json!(1)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_patch_that_changes_nothing_makes_no_version() {
     let server = ApiServer::new(1);
     server.create_podset("default", "web", 2);
-    let first = merge(&server, json!({ "metadata": { "labels": { "a": "b" } } }))
-        .await
-        .expect("patched");
+    let first = merge(&server, json!({ "metadata": { "labels": { "a": "b" } } })).await.expect("patched");
     let again = merge(&server, json!({ "metadata": { "labels": { "a": "b", "c": null } } })).await;
     assert_eq!(again.expect("patched").resource_version(), first.resource_version());
 }
@@ -82,16 +70,8 @@ async fn a_merge_patch_can_insist_on_version_and_uid() {
     let status = refusal(label(json!({ "resourceVersion": "1", "uid": "other" })).await);
     assert_eq!(status.code, 409, "the version is looked at first");
     let status = refusal(label(json!({ "uid": "other" })).await);
-    assert_eq!(
-        (status.code, status.reason.as_str()),
-        (422, "Invalid"),
-        "a UID is immutable"
-    );
-    assert!(
-        status
-            .message
-            .ends_with("metadata.uid: Invalid value: \"other\": field is immutable")
-    );
+    assert_eq!((status.code, status.reason.as_str()), (422, "Invalid"), "a UID is immutable");
+    assert!(status.message.ends_with("metadata.uid: Invalid value: \"other\": field is immutable"));
     let stored = server.pod("default", "a");
     let present = json!({ "uid": object::uid(&stored), "resourceVersion": object::meta(&stored, "resourceVersion") });
     assert!(label(present).await.is_ok());
@@ -115,11 +95,7 @@ async fn an_invalid_patch_is_refused_and_unknown_kinds_of_patch_are() {
     server.create_podset("default", "web", 2);
     let status = refusal(merge(&server, json!({ "spec": { "replicas": 0 } })).await);
     assert_eq!(status.code, 422);
-    assert!(
-        status.message.contains("should be greater than or equal to 1"),
-        "{}",
-        status.message
-    );
+    assert!(status.message.contains("should be greater than or equal to 1"), "{}", status.message);
     let strategic = Patch::Strategic(json!({ "spec": { "replicas": 3 } }));
     let status = refusal(podsets(&server).patch("web", &PatchParams::default(), &strategic).await);
     assert_eq!(status.code, 415);

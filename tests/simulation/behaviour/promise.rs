@@ -37,9 +37,7 @@ fn observe(server: &ApiServer, generation: i64) {
         let stored = state.get(&PODSETS, "default", "web").cloned().expect("the set");
         let mut new = (*stored).clone();
         new["status"] = status["status"].clone();
-        state
-            .replace(&PODSETS, "status", &stored, new, "operator")
-            .expect("replaced");
+        state.replace(&PODSETS, "status", &stored, new, "operator").expect("replaced");
     });
 }
 
@@ -51,10 +49,7 @@ async fn as_many_as_wanted_are_fine_and_one_more_is_caught() {
     owned(&server, &uid, "c");
     let violation = &server.violations()[0];
     assert_eq!((violation.live, violation.bound), (3, 2));
-    assert_eq!(
-        (violation.uid.as_str(), violation.set.as_str()),
-        (uid.as_str(), "default/web")
-    );
+    assert_eq!((violation.uid.as_str(), violation.set.as_str()), (uid.as_str(), "default/web"));
     let last = violation.history.last().expect("a history");
     assert!(last.contains("Added Pod default/c by user (Pending): 3 live"), "{last}");
     server.kill_pod("default", "c");
@@ -119,11 +114,7 @@ async fn pods_count_for_the_uid_and_not_for_the_name() {
     owned(&server, &uid, "b");
     server.check();
     owned(&server, &former, "c");
-    assert_eq!(
-        server.violations()[0].uid,
-        former,
-        "its last value holds for a set that is gone"
-    );
+    assert_eq!(server.violations()[0].uid, former, "its last value holds for a set that is gone");
     server.strip_owner("default", "c");
     assert_eq!(server.live_pods("default", "web"), ["b"]);
 }

@@ -21,11 +21,7 @@ async fn run(seed: u64) -> String {
     futures::future::join_all(creates).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let requests: Vec<String> = server.requests(&Requests::all()).iter().map(|r| r.line()).collect();
-    let changes: Vec<String> = server
-        .changes_where(|_| true)
-        .iter()
-        .map(|c| format!("{c} {}", c.object))
-        .collect();
+    let changes: Vec<String> = server.changes_where(|_| true).iter().map(|c| format!("{c} {}", c.object)).collect();
     format!("{}\n{}", requests.join("\n"), changes.join("\n"))
 }
 
@@ -34,8 +30,5 @@ async fn a_seed_repeats_and_another_differs() {
     let first = run(42).await;
     assert_eq!(first, run(42).await);
     assert_ne!(first, run(43).await);
-    assert!(
-        first.contains("execute-then-cut") && first.contains("(Failed)"),
-        "{first}"
-    );
+    assert!(first.contains("execute-then-cut") && first.contains("(Failed)"), "{first}");
 }

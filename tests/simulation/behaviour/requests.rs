@@ -12,9 +12,7 @@ use crate::apiserver::ApiServer;
 #[tokio::test(start_paused = true)]
 async fn a_create_sets_the_system_fields() {
     let server = ApiServer::new(1);
-    let created = pods(&server)
-        .create(&PostParams::default(), &pod(json!({ "name": "a" })))
-        .await;
+    let created = pods(&server).create(&PostParams::default(), &pod(json!({ "name": "a" }))).await;
     let created = created.expect("created");
     assert_eq!(created.metadata.generation, Some(1));
     assert_eq!(created.uid().expect("a uid").len(), 36);
@@ -48,30 +46,15 @@ async fn a_generated_name_has_five_characters_of_the_known_alphabet() {
     let server = ApiServer::new(7);
     let pods = pods(&server);
     let generated = pod(json!({ "generateName": "web-pod" }));
-    let first = pods
-        .create(&PostParams::default(), &generated)
-        .await
-        .expect("created")
-        .name_any();
-    let second = pods
-        .create(&PostParams::default(), &generated)
-        .await
-        .expect("created")
-        .name_any();
+    let first = pods.create(&PostParams::default(), &generated).await.expect("created").name_any();
+    let second = pods.create(&PostParams::default(), &generated).await.expect("created").name_any();
     assert_ne!(first, second);
     let suffix = first.strip_prefix("web-pod").expect("the base");
     assert_eq!(suffix.len(), 5);
-    assert!(
-        suffix.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c)),
-        "{suffix}"
-    );
+    assert!(suffix.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c)), "{suffix}");
 
     let long = pod(json!({ "generateName": "x".repeat(80) }));
-    let cut = pods
-        .create(&PostParams::default(), &long)
-        .await
-        .expect("created")
-        .name_any();
+    let cut = pods.create(&PostParams::default(), &long).await.expect("created").name_any();
     assert_eq!(cut.len(), 63);
 }
 
@@ -100,14 +83,8 @@ async fn invalid_objects_are_refused_with_the_field() {
     assert_eq!((status.code, status.reason.as_str()), (422, "Invalid"));
     let text = "Pod \"\" is invalid: metadata.name: Required value: name or generateName is required";
     assert_eq!(status.message, text);
-    let misnamed = pods(&server)
-        .create(&PostParams::default(), &pod(json!({ "name": "A_" })))
-        .await;
-    assert!(
-        refusal(misnamed)
-            .message
-            .contains("a lowercase RFC 1123 subdomain must consist of")
-    );
+    let misnamed = pods(&server).create(&PostParams::default(), &pod(json!({ "name": "A_" }))).await;
+    assert!(refusal(misnamed).message.contains("a lowercase RFC 1123 subdomain must consist of"));
 
     let big = podset("big", json!({ "replicas": 11 }));
     let status = refusal(podsets(&server).create(&PostParams::default(), &big).await);
@@ -130,11 +107,7 @@ async fn what_is_not_there_is_not_found() {
     assert_eq!(status.message, "podsets.app.example.com \"a\" not found");
 
     let elsewhere: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(server.client("test"), "nowhere");
-    let status = refusal(
-        elsewhere
-            .create(&PostParams::default(), &pod(json!({ "name": "a" })))
-            .await,
-    );
+    let status = refusal(elsewhere.create(&PostParams::default(), &pod(json!({ "name": "a" }))).await);
     assert_eq!(status.message, "namespaces \"nowhere\" not found");
 
     let unknown = http::Request::get("/api/v1/namespaces/default/services").body(vec![]);
@@ -154,10 +127,7 @@ async fn the_podset_crd_defaults_one_replica_and_keeps_status_out() {
     let server = ApiServer::new(1);
     let mut new = podset("web", json!({}));
     new.data["status"] = json!({ "selector": "x" });
-    let created = podsets(&server)
-        .create(&PostParams::default(), &new)
-        .await
-        .expect("created");
+    let created = podsets(&server).create(&PostParams::default(), &new).await.expect("created");
     assert_eq!(created.data["spec"]["replicas"], 1);
     assert!(created.data["status"].is_null());
     assert_eq!(created.metadata.generation, Some(1));
@@ -175,32 +145,18 @@ async fn a_put_needs_the_present_version_and_the_right_uid() {
         api.replace("web", &PostParams::default(), &new).await
     };
     let status = refusal(put(&|new| new.metadata.resource_version = None).await);
-    assert!(
-        status
-            .message
-            .ends_with("Invalid value: 0: must be specified for an update")
-    );
+    assert!(status.message.ends_with("Invalid value: 0: must be specified for an update"));
     let status = refusal(put(&|new| new.metadata.resource_version = Some("1".into())).await);
     assert_eq!((status.code, status.reason.as_str()), (409, "Conflict"));
     let text = "Operation cannot be fulfilled on podsets.app.example.com \"web\": the object has \
                 been modified; please apply your changes to the latest version and try again";
     assert_eq!(status.message, text);
     let status = refusal(put(&|new| new.metadata.uid = Some("other".into())).await);
-    assert!(
-        status
-            .message
-            .contains("Precondition failed: UID in precondition: other")
-    );
+    assert!(status.message.contains("Precondition failed: UID in precondition: other"));
     assert_eq!(status.code, 409);
 
     let same = put(&|_| {}).await.expect("an equal object is accepted");
-    assert_eq!(
-        same.resource_version(),
-        stored.resource_version(),
-        "and changes nothing"
-    );
-    let changed = put(&|new| new.data["spec"]["replicas"] = 3.into())
-        .await
-        .expect("accepted");
+    assert_eq!(same.resource_version(), stored.resource_version(), "and changes nothing");
+    let changed = put(&|new| new.data["spec"]["replicas"] = 3.into()).await.expect("accepted");
     assert_eq!(changed.metadata.generation, Some(2));
 }

@@ -49,10 +49,7 @@ async fn delayed_events_come_later() {
     server.watches().on("pods").delay(Duration::from_secs(10));
     server.create_pod("default", "a", json!({}));
     assert_eq!(events.next(Duration::from_secs(9)).await, "silence");
-    assert_eq!(
-        events.next(Duration::from_secs(2)).await,
-        format!("ADDED a {}", version(&server))
-    );
+    assert_eq!(events.next(Duration::from_secs(2)).await, format!("ADDED a {}", version(&server)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,11 +59,7 @@ async fn a_stalled_watch_is_silent_for_ever() {
     server.create_pod("default", "a", json!({}));
     server.watches().on("pods").release();
     server.create_pod("default", "b", json!({}));
-    assert_eq!(
-        events.next(Duration::from_secs(86_400)).await,
-        "silence",
-        "not even its time-out"
-    );
+    assert_eq!(events.next(Duration::from_secs(86_400)).await, "silence", "not even its time-out");
     let mut fresh = Events::open(&server, &WatchParams::default(), "0").await;
     assert_eq!(fresh.soon().await, format!("ADDED a {}", version(&server) - 1));
 }

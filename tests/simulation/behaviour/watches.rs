@@ -74,19 +74,10 @@ async fn an_object_that_enters_or_leaves_the_selector_is_added_or_deleted() {
     let mut events = Events::open(&server, &params, &from.to_string()).await;
     label(&server, "a", json!("web"));
     assert_eq!(events.soon().await, format!("ADDED a {}", from + 1));
-    server.patch(
-        &crate::apiserver::PODS,
-        "default",
-        "a",
-        json!({ "metadata": { "labels": { "x": "y" } } }),
-    );
+    server.patch(&crate::apiserver::PODS, "default", "a", json!({ "metadata": { "labels": { "x": "y" } } }));
     assert_eq!(events.soon().await, format!("MODIFIED a {}", from + 2));
     label(&server, "a", json!(null));
-    assert_eq!(
-        events.soon().await,
-        format!("DELETED a {}", from + 3),
-        "under the new version"
-    );
+    assert_eq!(events.soon().await, format!("DELETED a {}", from + 3), "under the new version");
     label(&server, "a", json!("db"));
     server.create_pod("other", "b", json!({ "app": "web" }));
     assert_eq!(events.soon().await, "silence", "another namespace, another label");
@@ -103,15 +94,10 @@ async fn what_leaves_the_selector_is_shown_as_it_was_inside() {
     let server = still();
     server.create_pod("default", "a", json!({ "app": "web" }));
     let params = WatchParams::default().labels("app=web");
-    let watch = pods(&server)
-        .watch(&params, &version(&server).to_string())
-        .await
-        .expect("a watch");
+    let watch = pods(&server).watch(&params, &version(&server).to_string()).await.expect("a watch");
     let mut watch = watch.boxed();
     server.strip_label("default", "a", "app");
-    let Some(Ok(WatchEvent::Deleted(last))) = watch.next().await else {
-        panic!("not deleted")
-    };
+    let Some(Ok(WatchEvent::Deleted(last))) = watch.next().await else { panic!("not deleted") };
     assert_eq!(last.labels().get("app").map(String::as_str), Some("web"));
     assert_eq!(last.metadata.deletion_timestamp, None, "it lives on");
 }
@@ -160,11 +146,7 @@ async fn an_idle_watch_gets_a_bookmark_each_minute_and_ends_in_time() {
     server.create_podset("default", "web", 1);
     assert_eq!(events.next(Duration::from_secs(59)).await, "silence");
     let mark = format!("BOOKMARK {}", version(&server));
-    assert_eq!(
-        events.next(Duration::from_secs(2)).await,
-        mark,
-        "beyond what it has seen"
-    );
+    assert_eq!(events.next(Duration::from_secs(2)).await, mark, "beyond what it has seen");
     server.watches().on("pods").bookmark();
     assert_eq!(events.soon().await, mark);
     assert_eq!(events.next(Duration::from_secs(60)).await, "end");
@@ -186,16 +168,7 @@ async fn a_watch_that_its_client_drops_is_closed() {
 async fn metadata_can_be_watched_alone() {
     let server = still();
     server.create_pod("default", "a", json!({}));
-    let mut watch = pods(&server)
-        .watch_metadata(&WatchParams::default(), "0")
-        .await
-        .expect("a watch")
-        .boxed();
-    let Some(Ok(WatchEvent::Added(seen))) = watch.next().await else {
-        panic!("not added")
-    };
-    assert_eq!(
-        (seen.name_any().as_str(), seen.types.expect("types").kind.as_str()),
-        ("a", "PartialObjectMetadata")
-    );
+    let mut watch = pods(&server).watch_metadata(&WatchParams::default(), "0").await.expect("a watch").boxed();
+    let Some(Ok(WatchEvent::Added(seen))) = watch.next().await else { panic!("not added") };
+    assert_eq!((seen.name_any().as_str(), seen.types.expect("types").kind.as_str()), ("a", "PartialObjectMetadata"));
 }

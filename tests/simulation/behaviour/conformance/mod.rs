@@ -27,20 +27,12 @@ struct Recorder {
 
 impl Recorder {
     fn new(client: Client) -> Self {
-        Self {
-            client,
-            uids: BTreeMap::new(),
-            answers: Vec::new(),
-        }
+        Self { client, uids: BTreeMap::new(), answers: Vec::new() }
     }
 
     /// Sends a request; the answer as it came.
     async fn send(&mut self, method: &str, path: &str, content_type: &str, body: Value) -> Value {
-        let bytes = if body.is_null() {
-            vec![]
-        } else {
-            body.to_string().into_bytes()
-        };
+        let bytes = if body.is_null() { vec![] } else { body.to_string().into_bytes() };
         let accept = if path.contains("partial") { PARTIAL } else { JSON };
         let request = http::Request::builder()
             .method(method)
@@ -57,15 +49,11 @@ impl Recorder {
         self.normalise(&mut asked);
         let lines: Vec<Value> = match serde_json::from_str(&text) {
             Ok(whole) => vec![whole],
-            Err(_) => text
-                .lines()
-                .map(|l| serde_json::from_str(l).unwrap_or_else(|_| l.into()))
-                .collect(),
+            Err(_) => text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|_| l.into())).collect(),
         };
         let mut told = lines.clone();
         told.iter_mut().for_each(|line| self.normalise(line));
-        self.answers
-            .push(json!({ "request": format!("{method} {path} {asked}"), "code": code, "answer": told }));
+        self.answers.push(json!({ "request": format!("{method} {path} {asked}"), "code": code, "answer": told }));
         lines.into_iter().next().unwrap_or_default()
     }
 
@@ -107,18 +95,11 @@ impl Recorder {
     fn named(&self, text: &str) -> String {
         // What follows says how the token is encoded.
         let text = text.split(": continue key is not valid").next().unwrap_or_default();
-        let text = self
-            .uids
-            .iter()
-            .fold(text.to_owned(), |t, (uid, name)| t.replace(uid, name));
+        let text = self.uids.iter().fold(text.to_owned(), |t, (uid, name)| t.replace(uid, name));
         let words = text.split(' ').map(|word| {
             let bare = word.trim_matches(['(', ')', '.', ',']);
             let version = word.starts_with('(') && bare.parse::<u64>().is_ok();
-            if version {
-                word.replace(bare, "<version>")
-            } else {
-                word.to_owned()
-            }
+            if version { word.replace(bare, "<version>") } else { word.to_owned() }
         });
         words.collect::<Vec<_>>().join(" ")
     }
@@ -132,9 +113,8 @@ async fn the_simulation_answers_like_the_real_server() {
     let recorded: Vec<Value> = serde_json::from_str(RECORDED).expect("the recording");
     let simulated = script::run(server.client("conformance")).await;
     let pairs = recorded.iter().zip(&simulated).filter(|(real, ours)| real != ours);
-    let differences: Vec<String> = pairs
-        .map(|(real, ours)| format!("we answer {ours:#}\nthe real server {real:#}"))
-        .collect();
+    let differences: Vec<String> =
+        pairs.map(|(real, ours)| format!("we answer {ours:#}\nthe real server {real:#}")).collect();
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     assert_eq!(simulated.len(), recorded.len());
 }
@@ -144,14 +124,9 @@ async fn the_simulation_answers_like_the_real_server() {
 async fn record() {
     let path = std::env::var("SIMULATION_KUBECONFIG").expect("SIMULATION_KUBECONFIG names a kubeconfig");
     let kubeconfig = kube::config::Kubeconfig::read_from(path).expect("a kubeconfig");
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default())
-        .await
-        .expect("a config");
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.expect("a config");
     let answers = script::run(Client::try_from(config).expect("a client")).await;
     let lines: Vec<String> = answers.iter().map(Value::to_string).collect();
-    let file = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/simulation/behaviour/conformance/recorded.json"
-    );
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/simulation/behaviour/conformance/recorded.json");
     std::fs::write(file, format!("[\n{}\n]\n", lines.join(",\n"))).expect("written");
 }

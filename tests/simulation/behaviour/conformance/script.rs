@@ -34,39 +34,17 @@ async fn custom_resources(r: &mut Recorder) -> Value {
     let web = json!({ "name": "web" });
     let status = json!({ "selector": "x" });
     let spec = json!({ "replicas": 3 });
-    let made = r
-        .send(
-            "POST",
-            SETS,
-            JSON,
-            set(web.clone(), json!({ "spec": spec, "status": status })),
-        )
-        .await;
-    r.send("POST", SETS, JSON, set(web.clone(), json!({ "spec": spec })))
-        .await;
-    r.send("POST", SETS, JSON, set(json!({ "name": "empty" }), json!({})))
-        .await;
-    r.send(
-        "POST",
-        SETS,
-        JSON,
-        set(json!({ "name": "big" }), json!({ "spec": { "replicas": 11 } })),
-    )
-    .await;
-    r.send(
-        "POST",
-        SETS,
-        JSON,
-        set(json!({ "name": "zero" }), json!({ "spec": { "replicas": 0 } })),
-    )
-    .await;
+    let made = r.send("POST", SETS, JSON, set(web.clone(), json!({ "spec": spec, "status": status }))).await;
+    r.send("POST", SETS, JSON, set(web.clone(), json!({ "spec": spec }))).await;
+    r.send("POST", SETS, JSON, set(json!({ "name": "empty" }), json!({}))).await;
+    r.send("POST", SETS, JSON, set(json!({ "name": "big" }), json!({ "spec": { "replicas": 11 } }))).await;
+    r.send("POST", SETS, JSON, set(json!({ "name": "zero" }), json!({ "spec": { "replicas": 0 } }))).await;
     r.send("GET", &format!("{SETS}/web"), JSON, Value::Null).await;
     r.send("GET", &format!("{SETS}/web?partial"), JSON, Value::Null).await;
     r.send("GET", &format!("{SETS}/nobody"), JSON, Value::Null).await;
     r.send("GET", SETS, JSON, Value::Null).await;
     r.send("GET", &format!("{SETS}?limit=1"), JSON, Value::Null).await;
-    r.send("GET", &format!("{SETS}?limit=1&continue=zz"), JSON, Value::Null)
-        .await;
+    r.send("GET", &format!("{SETS}?limit=1&continue=zz"), JSON, Value::Null).await;
     made
 }
 
@@ -77,53 +55,23 @@ async fn updates(r: &mut Recorder, made: &Value) {
     let path = format!("{SETS}/web");
     r.send("PATCH", &path, MERGE, both.clone()).await;
     r.send("PATCH", &format!("{path}/status"), MERGE, both).await;
-    r.send("PATCH", &path, MERGE, json!({ "metadata": { "labels": { "a": "b" } } }))
-        .await;
-    for metadata in [
-        json!({ "resourceVersion": meta(made, "resourceVersion") }),
-        json!({ "resourceVersion": null }),
-    ] {
-        r.send(
-            "PATCH",
-            &path,
-            MERGE,
-            json!({ "metadata": metadata, "spec": { "replicas": 4 } }),
-        )
-        .await;
-        r.send(
-            "PATCH",
-            &format!("{path}/status"),
-            MERGE,
-            json!({ "metadata": metadata, "status": {} }),
-        )
-        .await;
+    r.send("PATCH", &path, MERGE, json!({ "metadata": { "labels": { "a": "b" } } })).await;
+    for metadata in [json!({ "resourceVersion": meta(made, "resourceVersion") }), json!({ "resourceVersion": null })] {
+        r.send("PATCH", &path, MERGE, json!({ "metadata": metadata, "spec": { "replicas": 4 } })).await;
+        r.send("PATCH", &format!("{path}/status"), MERGE, json!({ "metadata": metadata, "status": {} })).await;
     }
     let foreign = json!({ "uid": "11111111-2222-3333-4444-555555555555" });
-    r.send(
-        "PATCH",
-        &format!("{path}/status"),
-        MERGE,
-        json!({ "metadata": foreign, "status": { "selector": "s" } }),
-    )
-    .await;
-    r.send("PUT", &path, JSON, set(web.clone(), json!({ "spec": spec })))
+    r.send("PATCH", &format!("{path}/status"), MERGE, json!({ "metadata": foreign, "status": { "selector": "s" } }))
         .await;
+    r.send("PUT", &path, JSON, set(web.clone(), json!({ "spec": spec }))).await;
     let stale = json!({ "name": "web", "resourceVersion": "3" });
     r.send("PUT", &path, JSON, set(stale, json!({ "spec": spec }))).await;
-    r.send(
-        "PUT",
-        &path,
-        JSON,
-        set(json!({ "name": "other", "resourceVersion": "3" }), json!({})),
-    )
-    .await;
+    r.send("PUT", &path, JSON, set(json!({ "name": "other", "resourceVersion": "3" }), json!({}))).await;
 }
 
 async fn unknown_paths(r: &mut Recorder) {
-    r.send("GET", "/api/v1/namespaces/conformance/nothings", JSON, Value::Null)
-        .await;
-    r.send("GET", "/apis/nothing.example.com/v1/nothings", JSON, Value::Null)
-        .await;
+    r.send("GET", "/api/v1/namespaces/conformance/nothings", JSON, Value::Null).await;
+    r.send("GET", "/apis/nothing.example.com/v1/nothings", JSON, Value::Null).await;
 }
 
 async fn applied_statuses(r: &mut Recorder) {
@@ -139,29 +87,15 @@ async fn applied_statuses(r: &mut Recorder) {
     let stored = r.send("PATCH", &path, APPLY, body(json!({}), first)).await;
     let second = json!({ "availableReplicas": 2, "conditions": [ready] });
     r.send("PATCH", &path, APPLY, body(json!({}), second.clone())).await;
-    r.send(
-        "PATCH",
-        &path,
-        APPLY,
-        body(json!({ "resourceVersion": meta(&stored, "resourceVersion") }), second),
-    )
-    .await;
+    r.send("PATCH", &path, APPLY, body(json!({ "resourceVersion": meta(&stored, "resourceVersion") }), second)).await;
     let foreign = json!({ "uid": "11111111-2222-3333-4444-555555555555" });
-    r.send("PATCH", &path, APPLY, body(foreign, json!({ "availableReplicas": 3 })))
-        .await;
+    r.send("PATCH", &path, APPLY, body(foreign, json!({ "availableReplicas": 3 }))).await;
     let nameless = format!("{SETS}/web/status?force=true");
     r.send("PATCH", &nameless, APPLY, body(json!({}), json!({}))).await;
     let nobody = format!("{SETS}/nobody/status?fieldManager=podset-operator&force=true");
-    r.send(
-        "PATCH",
-        &nobody,
-        APPLY,
-        set(json!({ "name": "nobody" }), json!({ "status": {} })),
-    )
-    .await;
+    r.send("PATCH", &nobody, APPLY, set(json!({ "name": "nobody" }), json!({ "status": {} }))).await;
     let other = format!("{SETS}/web/status?fieldManager=other");
-    r.send("PATCH", &other, APPLY, body(json!({}), json!({ "podNames": ["b"] })))
-        .await;
+    r.send("PATCH", &other, APPLY, body(json!({}), json!({ "podNames": ["b"] }))).await;
 }
 
 async fn pods(r: &mut Recorder) {
@@ -171,50 +105,17 @@ async fn pods(r: &mut Recorder) {
     r.send("POST", PODS, JSON, pod(json!({ "name": "a-1" }))).await;
     r.send("POST", PODS, JSON, pod(json!({}))).await;
     r.send("POST", PODS, JSON, pod(json!({ "name": "A_" }))).await;
-    r.send("POST", PODS, JSON, pod(json!({ "name": "b", "namespace": "default" })))
-        .await;
-    r.send(
-        "POST",
-        "/api/v1/namespaces/nowhere/pods",
-        JSON,
-        pod(json!({ "name": "b" })),
-    )
-    .await;
+    r.send("POST", PODS, JSON, pod(json!({ "name": "b", "namespace": "default" }))).await;
+    r.send("POST", "/api/v1/namespaces/nowhere/pods", JSON, pod(json!({ "name": "b" }))).await;
     let path = format!("{PODS}/a-1");
     let foreign = "11111111-2222-3333-4444-555555555555";
-    r.send(
-        "PATCH",
-        &path,
-        MERGE,
-        json!({ "metadata": { "resourceVersion": "1", "labels": { "z": "1" } } }),
-    )
-    .await;
-    r.send(
-        "PATCH",
-        &path,
-        MERGE,
-        json!({ "metadata": { "labels": { "x": null } } }),
-    )
-    .await;
-    r.send("DELETE", &path, JSON, json!({ "preconditions": { "uid": foreign } }))
-        .await;
-    r.send(
-        "DELETE",
-        &path,
-        JSON,
-        json!({ "preconditions": { "resourceVersion": "1" } }),
-    )
-    .await;
-    r.send("DELETE", &path, JSON, json!({ "propagationPolicy": "Foo" }))
-        .await;
+    r.send("PATCH", &path, MERGE, json!({ "metadata": { "resourceVersion": "1", "labels": { "z": "1" } } })).await;
+    r.send("PATCH", &path, MERGE, json!({ "metadata": { "labels": { "x": null } } })).await;
+    r.send("DELETE", &path, JSON, json!({ "preconditions": { "uid": foreign } })).await;
+    r.send("DELETE", &path, JSON, json!({ "preconditions": { "resourceVersion": "1" } })).await;
+    r.send("DELETE", &path, JSON, json!({ "propagationPolicy": "Foo" })).await;
     r.send("DELETE", &format!("{PODS}/nobody"), JSON, json!({})).await;
-    r.send(
-        "DELETE",
-        &path,
-        JSON,
-        json!({ "preconditions": { "uid": meta(&made, "uid") } }),
-    )
-    .await;
+    r.send("DELETE", &path, JSON, json!({ "preconditions": { "uid": meta(&made, "uid") } })).await;
     r.send("GET", &path, JSON, Value::Null).await;
 }
 
@@ -223,13 +124,7 @@ async fn finalizers(r: &mut Recorder) {
     r.send("POST", PODS, JSON, pod(kept.clone())).await;
     r.send("DELETE", &format!("{PODS}/kept"), JSON, json!({})).await;
     r.send("POST", PODS, JSON, pod(kept)).await;
-    r.send(
-        "PATCH",
-        &format!("{PODS}/kept"),
-        MERGE,
-        json!({ "metadata": { "finalizers": null } }),
-    )
-    .await;
+    r.send("PATCH", &format!("{PODS}/kept"), MERGE, json!({ "metadata": { "finalizers": null } })).await;
     r.send("GET", &format!("{PODS}/kept"), JSON, Value::Null).await;
 }
 
@@ -239,8 +134,7 @@ async fn watches(r: &mut Recorder) {
     let from = meta(&list, "resourceVersion");
     let labels = |value: Value| json!({ "metadata": { "labels": { "m": value } } });
     let path = format!("{PODS}/w");
-    r.send("POST", PODS, JSON, pod(json!({ "name": "w", "labels": { "m": "1" } })))
-        .await;
+    r.send("POST", PODS, JSON, pod(json!({ "name": "w", "labels": { "m": "1" } }))).await;
     r.send("PATCH", &path, MERGE, labels(Value::Null)).await;
     r.send("PATCH", &path, MERGE, labels(json!("1"))).await;
     r.send("DELETE", &path, JSON, json!({})).await;
@@ -254,9 +148,7 @@ async fn watches(r: &mut Recorder) {
         .map(|e| format!("{} {}", e["type"].as_str().unwrap_or_default(), e["object"]["metadata"]))
         .collect();
     r.answers.push(json!({ "request": "the watch", "answer": events }));
-    let present = r
-        .send("GET", &format!("{SETS}?watch=true&timeoutSeconds=1"), JSON, Value::Null)
-        .await;
+    let present = r.send("GET", &format!("{SETS}?watch=true&timeoutSeconds=1"), JSON, Value::Null).await;
     assert_eq!(present["type"], "ADDED");
 }
 
@@ -264,42 +156,16 @@ async fn deletions(r: &mut Recorder) {
     r.send("DELETE", &format!("{SETS}/empty"), JSON, Value::Null).await;
     for policy in ["Orphan", "Foreground"] {
         let name = policy.to_lowercase();
-        r.send("POST", SETS, JSON, set(json!({ "name": name }), json!({})))
-            .await;
-        r.send(
-            "DELETE",
-            &format!("{SETS}/{name}"),
-            JSON,
-            json!({ "propagationPolicy": policy }),
-        )
-        .await;
+        r.send("POST", SETS, JSON, set(json!({ "name": name }), json!({}))).await;
+        r.send("DELETE", &format!("{SETS}/{name}"), JSON, json!({ "propagationPolicy": policy })).await;
     }
-    r.send(
-        "POST",
-        PODS,
-        JSON,
-        pod(json!({ "name": "stays", "finalizers": ["example.com/keep"] })),
-    )
-    .await;
-    r.send("DELETE", "/api/v1/namespaces/conformance", JSON, Value::Null)
-        .await;
+    r.send("POST", PODS, JSON, pod(json!({ "name": "stays", "finalizers": ["example.com/keep"] }))).await;
+    r.send("DELETE", "/api/v1/namespaces/conformance", JSON, Value::Null).await;
     r.send("POST", PODS, JSON, pod(json!({ "name": "late" }))).await;
     r.send("POST", PODS, JSON, pod(json!({ "name": "stays" }))).await;
     let event = json!({ "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": { "name": "late" } });
-    r.send(
-        "POST",
-        "/apis/events.k8s.io/v1/namespaces/conformance/events",
-        JSON,
-        event,
-    )
-    .await;
-    r.send(
-        "PATCH",
-        &format!("{PODS}/stays"),
-        MERGE,
-        json!({ "metadata": { "finalizers": null } }),
-    )
-    .await;
+    r.send("POST", "/apis/events.k8s.io/v1/namespaces/conformance/events", JSON, event).await;
+    r.send("PATCH", &format!("{PODS}/stays"), MERGE, json!({ "metadata": { "finalizers": null } })).await;
 }
 
 /// Sends all of it; what came back.
