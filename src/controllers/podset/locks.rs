@@ -5,7 +5,13 @@
 //! to `metadata.generation`. It holds whatever the operator sees late, twice or not at all, and whatever becomes of its
 //! requests, as long as a request takes effect within [`QUARANTINE`] of its sending and before the sender's lease ends.
 //!
-//! **The locks.** Each is a value, so that a test can put another in its place and see the promise break:
+//! The line that keeps it is `Count::missing` in `plan.rs`: whatever may live counts. The locks see to it that the count
+//! is true.
+//!
+//! **The locks.** Each is a value, so that a test can put another in its place and see the promise break. The attacks
+//! A1 to A10 stand in `tests/simulation/attacks`, each told with the locks in place and with the one that stops it taken
+//! out: A1, A8, A10 in `names.rs`, A2 to A4 in `leaders.rs`, A5 and A6 in `events.rs`, A7 in `labels.rs`, A9 in
+//! `answers.rs`.
 //!
 //! | lock | what it keeps out | where it is used | test that fails without it |
 //! |---|---|---|---|
@@ -17,8 +23,8 @@
 //! | nothing old undoes anything newer ([`Locks::is_stale`]) | a late event that brings back an old N or a dead pod | `listwatch.rs`, `observe/` | A5 |
 //! | an end seen before its beginning was answered ([`Locks::has_ended`]) | a ghost that counts for ever | `observe/pods.rs` | A6 |
 //! | out of sight is not gone ([`Locks::may_live`]) | a pod that lost the watched label | `observe/pods.rs` | A7 |
-//! | whose name is it ([`Locks::is_ours`]) | a stranger's pod under one of our names | `act.rs` | A8 |
-//! | what came back is what was ordered ([`Locks::differs`]) | pods without end behind a webhook that changes them | `act.rs` | A9 |
+//! | whose name is it ([`Locks::is_ours`]) | a stranger's pod under one of our names | `act/create.rs` | A8 |
+//! | what came back is what was ordered ([`Locks::differs`]) | pods without end behind a webhook that changes them | `act/create.rs` | A9 |
 //! | a delete hits one incarnation ([`Locks::precondition`]) | a late delete that hits the pod's successor | `act.rs` | A10 |
 
 use std::collections::BTreeMap;

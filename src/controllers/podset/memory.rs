@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::plan::{Hold, Plan};
 use crate::controllers::meta::Uid;
 
 /// The first and the longest wait after a refused or unanswered write.
@@ -94,16 +93,6 @@ pub struct Burst {
 }
 
 impl Memory {
-    /// Takes note of how the set stands after a pass: what is cured is forgotten.
-    pub fn settle(&mut self, after: &Plan) {
-        if after.count.missing() == 0 && self.strays.is_empty() {
-            self.refusal = None;
-        }
-        if after.hold == Hold::Nothing && !after.has_work() {
-            self.backoff = None;
-        }
-    }
-
     /// The names of the creates that may still take effect.
     pub fn unknown(&self) -> impl Iterator<Item = &str> {
         self.creates.iter().filter(|(_, create)| create.is_unknown).map(|(name, _)| name.as_str())

@@ -65,6 +65,16 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     }
 }
 
+/// Takes note of how the set stands after a pass: what is cured is forgotten.
+pub fn settle(after: &Plan, memory: &mut Memory) {
+    if after.count.missing() == 0 && memory.strays.is_empty() {
+        memory.refusal = None;
+    }
+    if after.hold == Hold::Nothing && !after.has_work() {
+        memory.backoff = None;
+    }
+}
+
 fn shown<'a>(names: impl Iterator<Item = &'a String> + Clone) -> String {
     let more = names.clone().count().saturating_sub(NAMES_SHOWN);
     let mut text = names.take(NAMES_SHOWN).map(String::as_str).collect::<Vec<_>>().join(",");
