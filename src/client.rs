@@ -4,7 +4,7 @@
 //! which nothing reaches but through [`Writer`]: it asks for leadership before each request, bounds the request's time on
 //! both sides, and sorts every answer into what it proves ([`Answer`]). No layer repeats a request.
 
-use std::{error::Error as StdError, sync::Arc, time::Duration};
+use std::{error::Error as StdError, net::IpAddr, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, Response, StatusCode, header::USER_AGENT};
 use http_body_util::BodyExt;
@@ -65,11 +65,24 @@ pub fn connect(config: &Config, for_writes: bool) -> Result<Client, ConnectError
     if for_writes {
         connector.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
     }
-    match &config.proxy_url {
+    match config.proxy_url.as_ref().filter(|_| !goes_direct(config, &std::env::var("NO_PROXY").unwrap_or_default())) {
         None => stack(config, connector),
         Some(proxy) if proxy.scheme_str() == Some("http") => stack(config, Tunnel::new(proxy.clone(), connector)),
         Some(proxy) => Err(ConnectError::Proxy(proxy.clone())),
     }
+}
+
+/// Whether the API server is reached without the proxy that the environment names: as in Go, on the machine itself, and
+/// where `NO_PROXY` has its host, a domain of it, or `*`.
+fn goes_direct(config: &Config, no_proxy: &str) -> bool {
+    let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let is_excepted = |entry: &str| {
+        let domain = entry.trim().trim_start_matches('.');
+        let is_within = host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        domain == "*" || (!domain.is_empty() && is_within)
+    };
+    is_loopback || no_proxy.split(',').any(is_excepted)
 }
 
 /// The layers between kube's client and the connections: address, credentials, user agent. Nothing that retries.
@@ -296,6 +309,21 @@ mod tests {
             let request = Request::post(uri).body(Vec::new()).unwrap();
             let bounded = bounded(request, Duration::from_millis(3500)).unwrap();
             assert_eq!(bounded.uri().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_proxy_is_not_asked_for_what_is_near() {
+        for (url, no_proxy, expected) in [
+            ("https://127.0.0.1:6443", "", true),
+            ("https://[::1]:6443", "", true),
+            ("https://localhost:6443", "", true),
+            ("https://api.example.com", "", false),
+            ("https://api.example.com", "other, .example.com", true),
+            ("https://api.example.com", "ample.com", false),
+            ("https://api.example.com", "*", true),
+        ] {
+            assert_eq!(goes_direct(&Config::new(url.parse().unwrap()), no_proxy), expected, "{url} {no_proxy}");
         }
     }
 

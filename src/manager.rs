@@ -42,7 +42,7 @@ enum StartError {
     LeaderElection,
     #[error("--kubeconfig {file}: {source}")]
     Kubeconfig { file: String, source: kube::config::KubeconfigError },
-    #[error("no cluster to work on: give --kubeconfig, or run in a pod: {0}")]
+    #[error("no cluster to work on: give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
     NoCluster(String),
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -101,6 +101,7 @@ async fn run(arguments: &RunArgs) -> ExitCode {
             return ExitCode::from(FATAL);
         }
     };
+    info!(version = env!("CARGO_PKG_VERSION"), "podset-operator begins");
     let stop = CancellationToken::new();
     let controllers = match controllers(arguments, &stop).await {
         Ok(controllers) => controllers,
@@ -109,7 +110,6 @@ async fn run(arguments: &RunArgs) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    info!(version = env!("CARGO_PKG_VERSION"), "podset-operator begins");
     tokio::select! {
         code = controllers.ended() => code,
         code = signals.obeyed(&stop) => code,
@@ -192,21 +192,22 @@ impl Signals {
         Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn next(&mut self) -> u8 {
+    /// The next signal: its number and its name.
+    async fn next(&mut self) -> (u8, &'static str) {
         tokio::select! {
-            _ = self.terminate.recv() => 15,
-            _ = self.interrupt.recv() => 2,
+            _ = self.terminate.recv() => (15, "SIGTERM"),
+            _ = self.interrupt.recv() => (2, "SIGINT"),
         }
     }
 
     /// The first signal asks everything to end; a second one ends it at once.
     async fn obeyed(&mut self, stop: &CancellationToken) -> ExitCode {
-        let signal = self.next().await;
+        let (_, signal) = self.next().await;
         info!(signal, "ending: no new work is begun");
         stop.cancel();
-        let signal = self.next().await;
+        let (number, signal) = self.next().await;
         warn!(signal, "a second signal: ending at once");
-        ExitCode::from(128 + signal)
+        ExitCode::from(128 + number)
     }
 }
 
@@ -221,8 +222,14 @@ async fn config(arguments: &RunArgs) -> Result<Config, StartError> {
         None if arguments.context.is_some() => {
             Config::from_kubeconfig(&options).await.map_err(|error| StartError::NoCluster(in_full(&error)))
         }
-        None => Config::infer().await.map_err(|error| StartError::NoCluster(in_full(&error))),
+        None => Config::infer().await.map_err(no_cluster),
     }
+}
+
+/// Outside a cluster only what is wrong with the kubeconfig is of interest.
+fn no_cluster(error: kube::config::InferConfigError) -> StartError {
+    let kubeconfig = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+    StartError::NoCluster(kubeconfig)
 }
 
 /// The name of this process among its replicas.

@@ -35,6 +35,9 @@ const WATCH_SECONDS: u32 = 290;
 /// The first and the longest wait after a failure.
 const BACKOFF: (SignedDuration, SignedDuration) = (SignedDuration::from_millis(500), SignedDuration::from_secs(15));
 
+/// The longest wait for a resource that the API server does not serve yet.
+const MISSING_RETRY: SignedDuration = SignedDuration::from_secs(1);
+
 /// A namespace to watch; `None` is all of them.
 pub type Scope = Option<Arc<str>>;
 
@@ -234,6 +237,8 @@ where
 fn ended_by(error: kube::Error) -> End {
     match error {
         kube::Error::Api(status) if status.code == 410 || status.reason == "Expired" => End::Gone,
+        // What came is no event, as when the resource itself is gone: a list tells what is the matter.
+        kube::Error::SerdeError(_) => End::Gone,
         error => End::Failed(error.into()),
     }
 }
@@ -266,7 +271,7 @@ impl<'a> Trouble<'a> {
     fn over(&mut self) {
         self.wait = BACKOFF.0;
         if self.said.take().is_some() {
-            info!(resource = self.what, "the API server answers again");
+            info!("the API server answers for {} again", self.what);
         }
     }
 
@@ -281,19 +286,28 @@ impl<'a> Trouble<'a> {
     async fn wait(&mut self, error: &ReadError) {
         let sentence = explain(self.what, error);
         if self.said.as_ref() == Some(&sentence) {
-            debug!(resource = self.what, "{sentence}");
+            debug!("{sentence}");
         } else {
-            warn!(resource = self.what, "{sentence}");
+            warn!("{sentence}");
             self.said = Some(sentence);
+        }
+        // Whoever installs CRDs does not want to wait for what follows.
+        if is_missing(error) {
+            self.wait = self.wait.min(MISSING_RETRY);
         }
         self.pause().await;
     }
 }
 
+/// Whether the API server does not serve the resource.
+fn is_missing(error: &ReadError) -> bool {
+    matches!(error, ReadError::Api(kube::Error::Api(status)) if status.code == 404)
+}
+
 /// What went wrong and what to do about it.
 fn explain(what: &str, error: &ReadError) -> String {
     match error {
-        ReadError::Api(kube::Error::Api(status)) if status.code == 404 => format!(
+        error if is_missing(error) => format!(
             "the API server does not know {what}: install the CRDs with `kubectl apply -k config/crd`; waiting for them"
         ),
         ReadError::Api(kube::Error::Api(status)) if status.code == 403 || status.code == 401 => {

@@ -17,7 +17,7 @@ use crate::{
 
 const NS: &str = "default";
 const SETS: [&str; 3] = ["red", "green", "blue"];
-const SEEDS: Range<u64> = 0..60;
+const SEEDS: Range<u64> = 0..40;
 
 /// A draw of chance: SplitMix64.
 struct Dice(u64);

@@ -93,7 +93,7 @@ impl MyCustomResourceController {
             Applied::Written(stored) => {
                 self.index().answered(resource, Some((*stored).into()));
                 let friend = resource.friend.as_deref().unwrap_or_default();
-                info!(resource = %key, friend, healthy = new.healthy, "told whether the friend exists");
+                info!(resource = %key, friend, "{}", if new.healthy { "friend found" } else { "friend missing" });
                 Next::Resync
             }
             Applied::Outdated(found) => {

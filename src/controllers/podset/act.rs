@@ -36,14 +36,12 @@ const PASS: SignedDuration = SignedDuration::from_secs(2);
 pub struct Done {
     /// Names of the pods that were created.
     pub created: Vec<String>,
-    /// Of those, how many replace finished pods.
-    pub replaced: usize,
     /// Names of the surplus pods that were deleted.
     pub deleted: Vec<String>,
     /// Why pods were refused, if one was.
     pub refusal: Option<Refusal>,
     /// Whether pods were to be created or deleted, whatever came of it.
-    pub is_scaling: bool,
+    pub has_begun: bool,
     /// Whether pods were to be created.
     pub is_creating: bool,
     /// Whether something failed, so that the next try must wait.
@@ -69,8 +67,8 @@ enum Deleted {
 /// Carries out a plan.
 pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory) -> Done {
     let is_creating = !plan.create.is_empty();
-    let is_scaling = is_creating || plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
-    let mut done = Done { is_scaling, is_creating, ..Done::default() };
+    let has_begun = is_creating || plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
+    let mut done = Done { has_begun, is_creating, ..Done::default() };
     look(context, &view.set, &plan.look, &mut done).await;
     probe(context, &view.set, plan.probe, memory, &mut done).await;
     relabel(context, &view.set, &plan.relabel, &mut done).await;

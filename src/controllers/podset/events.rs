@@ -22,17 +22,18 @@ pub struct Event {
     action: &'static str,
 }
 
-/// What a scaling amounts to, now that so many pods are live: one event for each plan that was carried out, not one for
-/// each pod.
+/// What a burst of work amounts to, now that so many pods are live: one event for each plan that was carried out, not one
+/// for each pod.
 pub fn of_burst(burst: &Burst, to: usize) -> Option<Event> {
-    let Burst { from, replaced } = *burst;
+    let Burst { from, created, is_scaling } = *burst;
     let normal = |reason, action, note| Some(Event { reason, note, is_warning: false, action });
-    if replaced > 0 {
-        normal("PodsReplaced", "Create", format!("Created {replaced} in place of pods that finished"))
+    let made = created.max(to.saturating_sub(from));
+    if !is_scaling && made > 0 {
+        normal("PodsReplaced", "Create", format!("Created {made} in place of pods that finished or went away"))
     } else if to > from {
-        normal("ScaledUp", "Create", format!("Scaled up from {from} to {to} pods"))
+        normal("ScaledUp", "Create", format!("Scaled up from {from} to {to}"))
     } else if to < from {
-        normal("ScaledDown", "Delete", format!("Scaled down from {from} to {to} pods"))
+        normal("ScaledDown", "Delete", format!("Scaled down from {from} to {to}"))
     } else {
         None
     }
@@ -80,16 +81,19 @@ mod tests {
     use super::*;
     use crate::controllers::podset::testing;
 
-    fn told(from: usize, replaced: usize, to: usize) -> Option<String> {
-        of_burst(&Burst { from, replaced }, to).map(|event| format!("{}: {}", event.reason, event.note))
+    fn told(from: usize, created: usize, is_scaling: bool, to: usize) -> Option<String> {
+        let burst = Burst { from, created, is_scaling };
+        of_burst(&burst, to).map(|event| format!("{}: {}", event.reason, event.note))
     }
 
     #[test]
     fn each_event_says_what_happened() {
-        assert_eq!(told(3, 0, 5).unwrap(), "ScaledUp: Scaled up from 3 to 5 pods");
-        assert_eq!(told(5, 0, 1).unwrap(), "ScaledDown: Scaled down from 5 to 1 pods");
-        assert_eq!(told(2, 1, 3).unwrap(), "PodsReplaced: Created 1 in place of pods that finished");
-        assert_eq!(told(3, 0, 3), None);
+        assert_eq!(told(3, 2, true, 5).unwrap(), "ScaledUp: Scaled up from 3 to 5");
+        assert_eq!(told(5, 0, true, 1).unwrap(), "ScaledDown: Scaled down from 5 to 1");
+        let replaced = "PodsReplaced: Created 3 in place of pods that finished or went away";
+        assert_eq!(told(2, 3, false, 3).unwrap(), replaced);
+        assert_eq!(told(0, 0, false, 3).unwrap(), replaced, "the answers were lost");
+        assert_eq!(told(3, 0, true, 3), None);
     }
 
     #[test]

@@ -28,8 +28,10 @@ pub struct Memory {
     pub refusal: Option<Refusal>,
     /// The refusal of which users were told.
     pub refusal_told: Option<String>,
-    /// The scaling that is under way and not yet told.
+    /// The work that is under way and not yet told.
     pub burst: Option<Burst>,
+    /// The generation whose wish was fulfilled at least once.
+    pub fulfilled_generation: Option<i64>,
     /// The generation for which pods were last created, or tried to be.
     pub tried_generation: Option<i64>,
     /// When the status was last written.
@@ -83,13 +85,15 @@ pub enum RefusalKind {
     NamespaceTerminating,
 }
 
-/// A scaling that is not yet told.
+/// Work on the pods that is not yet told.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Burst {
     /// Pods that were live when it began.
     pub from: usize,
-    /// Pods created in place of finished ones.
-    pub replaced: usize,
+    /// Pods created.
+    pub created: usize,
+    /// Whether it brings the set to what its spec wants for the first time; otherwise it makes up for pods that went.
+    pub is_scaling: bool,
 }
 
 impl Memory {

@@ -224,7 +224,7 @@ impl PodSetController {
         let Some((view, after)) = self.plan(key, uid, memory) else {
             return Next::Never;
         };
-        report::settle(&after, memory);
+        report::settle(&view.set, &after, memory);
         if self.take_over.is_unread(context, &view.set) && self.needs_a_write(&view, &after, memory) {
             return Next::At(context.env.now());
         }

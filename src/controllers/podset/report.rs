@@ -35,10 +35,10 @@ const NAMES_SHOWN: usize = 10;
 pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &mut Memory) {
     let set = &view.set;
     let (created, deleted) = (done.created.len(), done.deleted.len());
-    if done.is_scaling {
-        let is_asked_for = set.status.observed_generation != Some(set.generation);
-        let burst = memory.burst.get_or_insert(Burst { from, replaced: 0 });
-        burst.replaced += if is_asked_for { 0 } else { done.replaced };
+    let is_scaling = !is_fulfilled(set, memory);
+    if done.has_begun {
+        let burst = memory.burst.get_or_insert(Burst { from, created: 0, is_scaling });
+        burst.created += created;
     }
     if done.is_creating {
         memory.tried_generation = Some(set.generation);
@@ -46,7 +46,8 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     if created + deleted > 0 {
         let to = (from + created).saturating_sub(deleted);
         let pods = shown(done.created.iter().chain(&done.deleted));
-        info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "scaled");
+        let what = if is_scaling { "scaled" } else { "made up for pods that went" };
+        info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
         memory.has_news = true;
     }
     if done.has_failed {
@@ -66,7 +67,10 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
 }
 
 /// Takes note of how the set stands after a pass: what is cured is forgotten.
-pub fn settle(after: &Plan, memory: &mut Memory) {
+pub fn settle(set: &Set, after: &Plan, memory: &mut Memory) {
+    if after.count.occupied == after.count.wanted {
+        memory.fulfilled_generation = Some(set.generation);
+    }
     if after.count.missing() == 0 && memory.strays.is_empty() {
         memory.refusal = None;
     }
@@ -75,13 +79,22 @@ pub fn settle(after: &Plan, memory: &mut Memory) {
     }
 }
 
-fn shown<'a>(names: impl Iterator<Item = &'a String> + Clone) -> String {
-    let more = names.clone().count().saturating_sub(NAMES_SHOWN);
-    let mut text = names.take(NAMES_SHOWN).map(String::as_str).collect::<Vec<_>>().join(",");
-    if more > 0 {
-        text = format!("{text} and {more} more");
-    }
-    text
+/// Whether the set had what its spec wants once already, as far as is remembered or its stored status tells.
+fn is_fulfilled(set: &Set, memory: &Memory) -> bool {
+    let wanted = set.wanted.as_ref().map_or(0, |wanted| wanted.replicas);
+    let stored = &set.status;
+    let is_stored = stored.observed_generation == Some(set.generation)
+        && usize::try_from(stored.available_replicas).is_ok_and(|available| available == wanted);
+    is_stored || memory.fulfilled_generation == Some(set.generation)
+}
+
+fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    let mut names: Vec<&str> = names.map(String::as_str).collect();
+    names.sort_unstable();
+    let more = names.len().saturating_sub(NAMES_SHOWN);
+    names.truncate(NAMES_SHOWN);
+    let text = names.join(",");
+    if more > 0 { format!("{text} and {more} more") } else { text }
 }
 
 /// Writes the status and the events that are due. Returns when to come back for what is not due yet.

@@ -86,9 +86,9 @@ fn settle_create(
     done: &mut Done,
 ) -> bool {
     let now = context.env.now();
-    let Creation { index, name, replacements } = creation;
+    let Creation { index, name, .. } = creation;
     match created {
-        Created::Made(made) => return settle_made(context, set, *made, name, replacements, memory, done),
+        Created::Made(made) => return settle_made(context, set, *made, name, memory, done),
         Created::Taken(found) => {
             memory.create_settled(&name);
             settle_taken(context, set, &name, found, now, done);
@@ -114,15 +114,7 @@ fn settle_create(
 }
 
 /// A pod was made: as ordered, or it must go again.
-fn settle_made(
-    context: &Context,
-    set: &Set,
-    pod: Pod,
-    name: String,
-    replacements: u32,
-    memory: &mut Memory,
-    done: &mut Done,
-) -> bool {
+fn settle_made(context: &Context, set: &Set, pod: Pod, name: String, memory: &mut Memory, done: &mut Done) -> bool {
     memory.create_settled(&name);
     let difference = (context.locks.differs)(&pod, &name, &set.uid);
     let (uid, made) = (pod.uid.clone(), pod.key.name.to_string());
@@ -137,7 +129,6 @@ fn settle_made(
         done.has_failed = true;
         return false;
     }
-    done.replaced += usize::from(replacements > 0);
     done.created.push(name);
     true
 }
