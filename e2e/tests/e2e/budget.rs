@@ -69,6 +69,11 @@ pub async fn under_flapping(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator()?;
     t.create_set("web", 3).await?;
     let pods = t.until("3 pods", |seen| seen.at_rest("web", 3)).await?;
+    t.until("the event of 3 pods", |seen| match seen.events_about("web").len() {
+        1 => Ok(()),
+        other => Err(format!("{other} events")),
+    })
+    .await?;
     let before = t.requests()?.len();
     let began = Instant::now();
     let flapping = async {
