@@ -7,6 +7,8 @@
 //! - [`audit`] counts the operator's requests
 //! - [`operator`] is the process under test, [`proxy`] what stands between it and its API server to torment it
 
+#![forbid(unsafe_code)]
+
 pub mod audit;
 pub mod cluster;
 pub mod kubectl;

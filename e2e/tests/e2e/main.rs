@@ -3,12 +3,15 @@
 //!
 //! `cargo test -p e2e` runs all of them, `cargo test -p e2e -- quota` those with that word in their name.
 
+#![forbid(unsafe_code)]
+
 mod budget;
 mod failing;
 mod faults;
 mod friend;
 mod kubectl;
 mod labels;
+mod namespace;
 mod quota;
 mod ranking;
 mod refusals;
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Scenario::new("ranking_of_victims", ranking::of_victims),
         Scenario::new("label_taken_away_comes_back", labels::taken_away_comes_back),
         Scenario::new("label_taken_away_unseen", labels::taken_away_unseen),
+        Scenario::new("namespace_deleted_under_a_set", namespace::deleted_under_a_set),
         Scenario::new("refusals_of_a_podset", refusals::of_a_podset),
         Scenario::new("refusals_of_a_mycustomresource", refusals::of_a_mycustomresource),
         Scenario::new("kubectl_scales_and_shows", kubectl::scales_and_shows),
