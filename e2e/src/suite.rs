@@ -16,6 +16,7 @@ use tokio::sync::OnceCell;
 use crate::cluster::{Cluster, Wanted};
 use crate::kubectl::Kubectl;
 use crate::operator;
+use crate::process::printed;
 use crate::scene::Scene;
 
 /// Scenarios at a time. They wait far more than they compute, so this is more than the cores of a small machine.
@@ -155,9 +156,11 @@ impl Suite {
         let cluster = Arc::new(Cluster::start(name, wanted).await.with_context(|| format!("no cluster {name}"))?);
         self.started.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Arc::downgrade(&cluster));
         // At once: the garbage collector looks for new kinds every 30 s only, and scenarios wait for it.
-        let crds = Command::new(binary).arg("crd").output().await?;
+        let mut crd = Command::new(binary);
+        crd.arg("crd");
+        let crds = printed(crd).await?;
         let kubectl = Kubectl::new(&cluster, "");
-        kubectl.run_with(&["apply", "-f", "-"], &String::from_utf8(crds.stdout)?).await?;
+        kubectl.run_with(&["apply", "-f", "-"], &crds).await?;
         let names = ["crd/podsets.app.example.com", "crd/mycustomresources.poc.test.domain"];
         kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", names[0], names[1]]).await?;
         Ok(cluster)
