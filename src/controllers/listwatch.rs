@@ -18,6 +18,7 @@ use kube::{
 use serde::{Deserialize, de::DeserializeOwned};
 use tracing::{debug, info, warn};
 
+use super::ObjectKey;
 use crate::{
     client::{self, ReadError},
     env::Env,
@@ -40,6 +41,11 @@ const MISSING_RETRY: SignedDuration = SignedDuration::from_secs(1);
 
 /// A namespace to watch; `None` is all of them.
 pub type Scope = Option<Arc<str>>;
+
+/// Whether an object of this name lies in the scope.
+pub fn in_scope(scope: &Scope, key: &ObjectKey) -> bool {
+    scope.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+}
 
 /// What a watch says.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! Writes the status of a custom resource, and says what the answer proves. The only writes of statuses.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -9,6 +10,11 @@ use crate::client::{Answer, Clients, in_full, read_one};
 
 /// How long to wait before a status is applied again to an object that was not as it was thought to be.
 pub const OUTDATED_RETRY: SignedDuration = SignedDuration::from_secs(1);
+
+/// The time of day as conditions carry it: without fractions of a second.
+pub fn transition_time(wall: Timestamp) -> Time {
+    Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall))
+}
 
 /// What became of a status.
 #[derive(Debug)]

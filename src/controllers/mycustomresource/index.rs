@@ -12,7 +12,7 @@ use crate::{
     api::{MyCustomResourceSpec, MyCustomResourceStatus},
     controllers::{
         ObjectKey,
-        listwatch::{Change, Scope, Versioned},
+        listwatch::{Change, Scope, Versioned, in_scope},
         meta::{Meta, Uid},
     },
 };
@@ -202,10 +202,6 @@ impl Index {
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.resources.keys().cloned().collect()
     }
-}
-
-fn in_scope(scope: &Scope, key: &ObjectKey) -> bool {
-    scope.as_ref().is_none_or(|namespace| *namespace == key.namespace)
 }
 
 #[cfg(test)]

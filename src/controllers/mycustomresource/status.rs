@@ -1,10 +1,13 @@
 //! What the status of a MyCustomResource says. Pure.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::index::Resource;
-use crate::api::{MyCustomResourceStatus, condition};
+use crate::{
+    api::{MyCustomResourceStatus, condition},
+    controllers::statuses::transition_time,
+};
 
 /// The status of a resource whose friend exists, or does not. `wall` is the time of day for a condition that changes.
 pub fn status(resource: &Resource, is_found: bool, wall: Timestamp) -> MyCustomResourceStatus {
@@ -17,7 +20,7 @@ pub fn status(resource: &Resource, is_found: bool, wall: Timestamp) -> MyCustomR
     let stored = resource.status.conditions.iter().find(|stored| stored.type_ == condition::READY);
     let since = stored.filter(|stored| stored.status == "True").map(|stored| stored.last_transition_time.clone());
     let ready = Condition {
-        last_transition_time: since.unwrap_or_else(|| Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall))),
+        last_transition_time: since.unwrap_or_else(|| transition_time(wall)),
         message,
         observed_generation: None,
         reason: reason.to_owned(),

@@ -49,7 +49,7 @@ use crate::{
 };
 use locks::Locks;
 use memory::Memory;
-use observe::{Effects, Observed, Pod, PodWire, Pods, Set, SetWire, Sets, View};
+use observe::{Caches, Effects, Observed, Pod, PodWire, Pods, Set, SetWire, Sets, View};
 use plan::{NamesIn, Plan, soonest};
 use takeover::{ReadFirst, TakeOver};
 
@@ -87,15 +87,20 @@ pub struct Context {
 
 impl Context {
     /// Changes the cache of pods while working on `set`, and wakes every other set that this concerns.
-    fn pods<R>(&self, set: &Set, change: impl FnOnce(&mut Pods) -> R) -> R {
-        let (result, touched) = {
+    fn pods(&self, set: &Set, change: impl FnOnce(&mut Pods)) {
+        self.change_pods(Some(&set.key), |caches| change(&mut caches.pods));
+    }
+
+    /// Changes the cache of pods, and wakes every set that this concerns, but for the one that is being worked on.
+    fn change_pods(&self, working_on: Option<&ObjectKey>, change: impl FnOnce(&mut Caches)) {
+        let touched = {
             let mut caches = self.observed.lock();
-            (change(&mut caches.pods), caches.take_touched())
+            change(&mut caches);
+            caches.take_touched()
         };
-        for key in touched.into_iter().filter(|key| *key != set.key) {
+        for key in touched.into_iter().filter(|key| Some(key) != working_on) {
             self.queue.add(key, "pod");
         }
-        result
     }
 
     /// Takes in a consistent list of the sets of `scope` that no watch brought.
@@ -105,14 +110,7 @@ impl Context {
 
     /// Takes in a consistent list of all pods of `scope` that no watch brought.
     fn pods_listed(&self, scope: &Scope, pods: Vec<Pod>, version: u64) {
-        let touched = {
-            let mut caches = self.observed.lock();
-            caches.pods.verify(scope, pods, version, self.env.now());
-            caches.take_touched()
-        };
-        for key in touched {
-            self.queue.add(key, "pod");
-        }
+        self.change_pods(None, |caches| caches.pods.verify(scope, pods, version, self.env.now()));
     }
 
     /// Takes in what a request for this set was answered with; `None`: it is gone.
@@ -168,14 +166,8 @@ impl PodSetController {
     fn pod_changed(&self, scope: &Scope, change: Change<PodWire>) {
         let is_first = matches!(change, Change::Snapshot { .. });
         let change = change.map(Pod::from);
-        let touched = {
-            let mut caches = self.context.observed.lock();
-            caches.apply_pods(scope, change, self.context.env.now());
-            caches.take_touched()
-        };
-        for key in touched {
-            self.context.queue.add(key, "pod");
-        }
+        let now = self.context.env.now();
+        self.context.change_pods(None, |caches| caches.apply_pods(scope, change, now));
         if is_first {
             self.synced.listed("pods", scope);
         }
@@ -278,10 +270,10 @@ impl Controller for PodSetController {
     }
 
     async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {
-        let Some(view) = self.context.observed.view(key) else {
+        let Some(set) = self.context.observed.lock().sets.get(key) else {
             return Next::Never;
         };
-        let uid = view.set.uid.clone();
+        let uid = set.uid.clone();
         let mut memory = self.memories().remove(&uid).unwrap_or_default();
         let next = self.pass(key, &uid, &mut memory).await;
         if self.context.observed.lock().sets.contains(&uid) {

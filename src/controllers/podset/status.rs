@@ -1,7 +1,7 @@
 //! What the status of a set says. Pure.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{
     memory::{Memory, RefusalKind},
@@ -9,7 +9,10 @@ use super::{
     plan::{Hold, Plan},
     pod,
 };
-use crate::api::{PodSetStatus, condition};
+use crate::{
+    api::{PodSetStatus, condition},
+    controllers::statuses::transition_time,
+};
 
 /// The status of a set as it stands: its pods, the plan made after everything was tried, and why pods are refused.
 /// `wall` is the time of day that a condition which changes is given.
@@ -118,7 +121,7 @@ fn conditions(state: &State, stored: &[Condition], wanted: usize, ready: usize, 
             let former = stored.iter().find(|former| former.type_ == type_ && former.status == status);
             Condition {
                 last_transition_time: former
-                    .map_or_else(|| seconds(wall), |former| former.last_transition_time.clone()),
+                    .map_or_else(|| transition_time(wall), |former| former.last_transition_time.clone()),
                 message,
                 observed_generation: None,
                 reason: reason.to_owned(),
@@ -127,11 +130,6 @@ fn conditions(state: &State, stored: &[Condition], wanted: usize, ready: usize, 
             }
         })
         .collect()
-}
-
-/// Times in conditions have no fractions of seconds.
-fn seconds(wall: Timestamp) -> Time {
-    Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall))
 }
 
 /// Whether the stored status says the same, in whatever order the API server keeps its conditions, and whatever

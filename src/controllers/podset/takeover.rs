@@ -18,7 +18,7 @@ use crate::{
     client::ReadError,
     controllers::{
         ObjectKey,
-        listwatch::{self, Scope, Source},
+        listwatch::{self, Scope, Source, in_scope},
         meta::Uid,
     },
 };
@@ -114,8 +114,7 @@ impl TakeOver {
         let ours = |pod: PodWire| Some(Pod::from(pod)).filter(|pod| pod.owner.is_some() || pod.is_labelled);
         let (pods, version) = listwatch::list(client, &source, ours).await?;
         context.pods_listed(scope, pods, version);
-        let is_elsewhere = |key: &ObjectKey| scope.as_ref().is_some_and(|namespace| *namespace != key.namespace);
-        self.lock().elders.retain(|_, key| is_elsewhere(key));
+        self.lock().elders.retain(|_, key| !in_scope(scope, key));
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
-pub use pod::{CONFIRM_WITHIN, Phase, Pod, PodWire, Seen};
+pub use pod::{Phase, Pod, PodWire, Seen};
 pub use pods::Pods;
 pub use set::{Set, SetWire, Wanted};
 pub use sets::{Effects, Sets};
@@ -55,14 +55,6 @@ impl Observed {
     /// The caches. The lock is held for moments only, never across an await.
     pub fn lock(&self) -> MutexGuard<'_, Caches> {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The set of this name and its pods.
-    pub fn view(&self, key: &ObjectKey) -> Option<View> {
-        let caches = self.lock();
-        let set = caches.sets.get(key)?;
-        let pods = caches.pods.of(&set.uid);
-        Some(View { set, pods })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A write that the watch has not confirmed for so long is looked up.
-pub const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
+const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// A pod as the API server sends it; what is not named here is not decoded.
 #[derive(Clone, Debug, Deserialize)]

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::pod::{Pod, Seen};
 use crate::controllers::{
     ObjectKey,
-    listwatch::{Change, Scope},
+    listwatch::{Change, Scope, in_scope},
     meta::Uid,
     podset::locks::Locks,
 };
@@ -326,10 +326,6 @@ impl Pods {
         let of = |scope: Scope| self.high_water.get(&scope).copied();
         of(None).or_else(|| of(Some(key.namespace.clone()))).unwrap_or_default()
     }
-}
-
-fn in_scope(scope: &Scope, key: &ObjectKey) -> bool {
-    scope.as_ref().is_none_or(|namespace| *namespace == key.namespace)
 }
 
 #[cfg(test)]

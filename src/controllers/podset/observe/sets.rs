@@ -8,7 +8,7 @@ use std::{
 use super::set::Set;
 use crate::controllers::{
     ObjectKey,
-    listwatch::{Change, Scope},
+    listwatch::{Change, Scope, in_scope},
     meta::Uid,
     podset::locks::Locks,
 };
@@ -50,11 +50,10 @@ impl Sets {
 
     fn snapshot(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
         let listed: HashSet<Uid> = items.iter().map(|set| set.uid.clone()).collect();
-        let in_scope = |key: &ObjectKey| scope.as_ref().is_none_or(|namespace| *namespace == key.namespace);
         let absent: Vec<Arc<Set>> = self
             .by_key
             .values()
-            .filter(|set| in_scope(&set.key) && set.version <= version && !listed.contains(&set.uid))
+            .filter(|set| in_scope(scope, &set.key) && set.version <= version && !listed.contains(&set.uid))
             .cloned()
             .collect();
         for set in absent {
