@@ -11,5 +11,6 @@ pub mod client;
 pub mod controllers;
 pub mod env;
 pub mod leader;
+pub mod listwatch;
 pub mod manager;
 pub mod telemetry;

@@ -21,12 +21,12 @@ use crate::{
     client::{Clients, ConnectError, in_full},
     controllers::{
         self, Controller,
-        listwatch::Scope,
         mycustomresource::MyCustomResourceController,
         podset::{Parts, PodSetController, locks::Locks},
     },
     env::Env,
     leader::Leadership,
+    listwatch::Scope,
     telemetry,
 };
 
