@@ -10,6 +10,8 @@ pub mod cli;
 pub mod client;
 pub mod controllers;
 pub mod env;
+pub mod health;
 pub mod leader;
 pub mod manager;
+pub mod server;
 pub mod telemetry;

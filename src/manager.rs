@@ -50,7 +50,7 @@ enum StartError {
 
 /// Does what the command line asks for, and says with which code to exit.
 pub fn main(cli: Cli) -> ExitCode {
-    match cli.command() {
+    match cli.into_command() {
         Command::Crd => print_crds(),
         Command::Run(arguments) => {
             if let Err(error) = telemetry::start(&arguments.logging) {

@@ -4,6 +4,8 @@
 //! ([`crate::client::Writer`]), and the controllers' loop asks whether to work at all. Whoever holds the
 //! [`Office`] decides; without election that is nobody's choice, [`Leadership::always`].
 
+pub mod timing;
+
 use std::time::Duration;
 
 use tokio::{sync::watch, time::Instant};

@@ -1,4 +1,6 @@
-//! Logs. They go to standard error, so that `podset-operator crd` can be piped.
+//! Logs, and the metrics. Logs go to standard error, so that `podset-operator crd` can be piped.
+
+pub mod metrics;
 
 use std::io::{IsTerminal, stderr};
 
