@@ -48,6 +48,12 @@ impl Env {
         duration.saturating_add(SignedDuration::from_secs_f64(duration.as_secs_f64() * share * self.random.unit()))
     }
 
+    /// A word that nobody else draws: 52 random bits.
+    pub fn token(&self) -> String {
+        const VALUES: f64 = 4_503_599_627_370_496.0;
+        format!("{:013x}", (self.random.unit() * VALUES) as u64)
+    }
+
     /// Waits until the steady time is `when`.
     pub async fn sleep_until(&self, when: Timestamp) {
         let left = when.duration_since(self.now());

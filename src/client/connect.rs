@@ -1,6 +1,6 @@
 //! The connections to the API server: address, proxy, TLS, credentials, user agent. Nothing that retries.
 
-use std::{error::Error as StdError, net::IpAddr, time::Duration};
+use std::{net::IpAddr, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, Uri, header::USER_AGENT};

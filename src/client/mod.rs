@@ -12,7 +12,6 @@ mod writer;
 use std::{error::Error as StdError, time::Duration};
 
 use http::Request;
-use jiff::SignedDuration;
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
 

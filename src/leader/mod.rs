@@ -18,11 +18,11 @@ pub mod locks;
 mod observation;
 mod operation;
 mod term;
-pub mod timing;
+mod timing;
 
 pub use self::{
     election::{Election, Lost, Parts},
-    observation::Observation,
-    term::{Leadership, Office, Pass, Term, WRITE_TIMEOUT, Write},
-    timing::Timing,
+    observation::{Observation, WentBack},
+    term::{Ends, Leadership, Office, Pass, Term, WRITE_TIMEOUT, Write},
+    timing::{Timing, TimingError},
 };

@@ -57,13 +57,6 @@ impl Ends {
     }
 }
 
-impl Timing {
-    /// How long written bytes may stay unacknowledged before their connection is given up.
-    pub fn user_timeout(&self) -> SignedDuration {
-        (self.lease_duration.saturating_sub(self.renew_deadline) / 2).min(SignedDuration::from_secs(2))
-    }
-}
-
 /// The reading side: whether this process leads.
 #[derive(Clone, Debug)]
 pub struct Leadership {
