@@ -150,11 +150,11 @@ mod tests {
     fn the_steady_time_is_that_of_the_clock_that_also_runs_while_the_machine_sleeps() {
         let mut clock = SystemClock::new();
         // As if the machine had slept for an hour.
-        clock.booted = clock.booted - SignedDuration::from_hours(1);
+        clock.booted -= SignedDuration::from_hours(1);
         assert!(clock.now().duration_since(clock.started) >= SignedDuration::from_hours(1));
         let mut clock = SystemClock::new();
         // As if that clock stood still.
-        clock.booted = clock.booted + SignedDuration::from_hours(1);
+        clock.booted += SignedDuration::from_hours(1);
         let before = clock.now();
         std::thread::sleep(Duration::from_millis(2));
         assert!(before >= clock.started && clock.now() > before);

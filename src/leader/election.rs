@@ -164,9 +164,12 @@ impl Election {
                 tokio::select! {
                     () = env.sleep_until(when.min(now + TURN)) => {}
                     // What was freed just now is taken at once, whatever came of an earlier try.
-                    _ = news.changed() => if self.observation().frees_at() > frees_at.filter(|free| *free <= now) {
-                        not_before = env.now();
-                    },
+                    _ = news.changed() => {
+                        let freed = self.observation().frees_at();
+                        if freed != frees_at && freed.is_some_and(|free| free <= env.now()) {
+                            not_before = env.now();
+                        }
+                    }
                     () = stop.cancelled() => return Ok(None),
                 }
                 continue;
@@ -177,7 +180,7 @@ impl Election {
             // To its end, also if `stop` comes: a write that is dropped might still take the Lease, for nobody.
             match self.attempt(Purpose::Take).await {
                 Ok(Some(since)) if self.begin(since) => return Ok(Some(since)),
-                Ok(_) => debug!("the lease is held by another"),
+                Ok(_) | Err(Failed::Operation(OperationError::Conflict)) => debug!("the lease is held by another"),
                 Err(Failed::Operation(OperationError::WentBack(went_back))) => return Err(went_back.into()),
                 Err(error) => warn!(%error, "cannot take the lease, trying again"),
             }

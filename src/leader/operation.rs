@@ -62,12 +62,37 @@ pub enum OperationError {
     /// The Lease is older than it was.
     #[error(transparent)]
     WentBack(#[from] WentBack),
+    /// Another candidate was faster.
+    #[error("another one was faster")]
+    Conflict,
     /// The lock could not read or write it.
-    #[error("{}", crate::client::in_full(.0))]
-    Lock(#[from] kube_leader_election::Error),
+    #[error("{0}")]
+    Lock(String),
     /// The API server accepted the write, and answered something that does not name us.
     #[error("the API server answered the write of the Lease with a Lease of somebody else")]
     NotOurs,
+}
+
+impl From<kube_leader_election::Error> for OperationError {
+    fn from(error: kube_leader_election::Error) -> Self {
+        use kube_leader_election::Error;
+
+        let (doing, cause) = match error {
+            Error::GetLease(cause) | Error::Kube(cause) => ("reading it", cause),
+            Error::CreateLease(cause) => ("creating it", cause),
+            Error::AcquireLease(cause) => ("taking it", cause),
+            Error::RenewLease(cause) => ("renewing it", cause),
+            Error::ReleaseLease(cause) => ("giving it back", cause),
+            Error::ApiError { response } => ("reading it", kube::Error::Api(response)),
+            other => return OperationError::Lock(other.to_string()),
+        };
+        match cause {
+            kube::Error::Api(status) if status.code == 409 => OperationError::Conflict,
+            // The whole Status is for programs.
+            kube::Error::Api(status) => OperationError::Lock(format!("{doing}: {}", status.message)),
+            other => OperationError::Lock(format!("{doing}: {}", crate::client::in_full(&other))),
+        }
+    }
 }
 
 impl Setting {

@@ -4,7 +4,7 @@ use super::*;
 
 /// What a process with one controller shows before anything has happened.
 fn idle() -> Metrics {
-    let metrics = Metrics::new(Env::system());
+    let metrics = Metrics::new(crate::env::testing::virtual_env());
     metrics.controller("podset");
     metrics.queue("podset");
     metrics.leader("podset-operator");
@@ -115,7 +115,7 @@ fn a_leader_is_one() {
 
 #[tokio::test(start_paused = true)]
 async fn reconciles_are_timed_and_counted_by_how_they_end() {
-    let metrics = Metrics::new(Env::system());
+    let metrics = Metrics::new(crate::env::testing::virtual_env());
     let controller = metrics.controller("podset");
     controller.set_max_concurrent(64);
     for (outcome, label) in [
@@ -145,7 +145,7 @@ async fn reconciles_are_timed_and_counted_by_how_they_end() {
 
 #[test]
 fn work_that_never_ends_is_seen() {
-    let env = Env::system();
+    let env = crate::env::testing::virtual_env();
     let metrics = Metrics::new(env.clone());
     let queue = metrics.queue("podset");
     let work = |name: &str| format!(r#"workqueue_{name}_seconds{{name="podset",controller="podset"}}"#);
