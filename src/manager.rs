@@ -1,6 +1,7 @@
 //! The life of the process: what starts after what, what stops before what, and with which exit code it ends.
 //!
-//! Start: flags, logs, kubeconfig, clients, caches, then the controllers. Stop: no new work, what is under way ends, exit.
+//! Start: flags, logs, kubeconfig, clients, servers, caches, then the controllers. Stop: no new work and not ready any more,
+//! what is under way ends, the servers end, exit.
 
 use std::{collections::HashMap, process::ExitCode, sync::Arc};
 
@@ -20,14 +21,16 @@ use crate::{
     cli::{Cli, Command, RunArgs},
     client::{Clients, ConnectError, in_full},
     controllers::{
-        self, Controller,
+        self, Controller, Surroundings,
         listwatch::Scope,
         mycustomresource::MyCustomResourceController,
         podset::{Parts, PodSetController, locks::Locks},
     },
     env::Env,
+    health::Health,
     leader::Leadership,
-    telemetry,
+    server::{ServeError, Servers},
+    telemetry::{self, metrics::Metrics},
 };
 
 /// Exit code for a fatal error.
@@ -46,6 +49,18 @@ enum StartError {
     NoCluster(String),
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+impl StartError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            // The flags are right, and the machine is not.
+            StartError::Serve(ServeError::Bind(_)) => FATAL,
+            _ => USAGE,
+        }
+    }
 }
 
 /// Does what the command line asks for, and says with which code to exit.
@@ -102,29 +117,36 @@ async fn run(arguments: &RunArgs) -> ExitCode {
         }
     };
     info!(version = env!("CARGO_PKG_VERSION"), "podset-operator begins");
-    let stop = CancellationToken::new();
-    let controllers = match controllers(arguments, &stop).await {
+    let env = Env::system();
+    let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
+    let controllers = match controllers(arguments, env, &health, &stop).await {
         Ok(controllers) => controllers,
         Err(error) => {
             error!("{}", in_full(&error));
-            return ExitCode::from(USAGE);
+            return ExitCode::from(error.exit_code());
         }
     };
     tokio::select! {
         code = controllers.ended() => code,
-        code = signals.obeyed(&stop) => code,
+        code = signals.obeyed(&health, &stop) => code,
     }
 }
 
-/// The controllers, ready to run. A further one is one line here.
-async fn controllers(arguments: &RunArgs, stop: &CancellationToken) -> Result<Controllers, StartError> {
+/// The servers, and the controllers, ready to run. A further one is one line here.
+async fn controllers(
+    arguments: &RunArgs,
+    env: Env,
+    health: &Health,
+    stop: &CancellationToken,
+) -> Result<Controllers, StartError> {
     if arguments.leader_elect {
         return Err(StartError::LeaderElection);
     }
     let leadership = Leadership::always();
-    let env = Env::system();
     let config = config(arguments).await?;
     let clients = Clients::connect(&config, leadership.clone())?;
+    let metrics = Metrics::new(env.clone());
+    let servers = Servers::start(arguments, &env, clients.read.clone(), health, &metrics).await?;
     let namespaces = arguments.namespaces();
     let scopes: Vec<Scope> =
         if namespaces.is_empty() { vec![None] } else { namespaces.into_iter().map(|name| Some(name.into())).collect() };
@@ -135,17 +157,20 @@ async fn controllers(arguments: &RunArgs, stop: &CancellationToken) -> Result<Co
         scopes: scopes.clone(),
         default_image: arguments.default_image.clone(),
         instance: instance(),
+        metrics: metrics.clone(),
     };
-    let mut controllers = Controllers {
-        running: JoinSet::new(),
-        names: HashMap::new(),
+    let around = Surroundings {
         env: env.clone(),
         leadership,
-        at_once: arguments.max_concurrent_reconciles,
+        metrics: metrics.clone(),
+        health: health.clone(),
+        at_once: arguments.max_concurrent_reconciles.into(),
         stop: stop.clone(),
     };
+    let mut controllers = Controllers { running: JoinSet::new(), names: HashMap::new(), around, servers };
     controllers.start(PodSetController::new(parts));
-    controllers.start(MyCustomResourceController::new(env, clients, scopes));
+    controllers.start(MyCustomResourceController::new(env, clients, scopes, &metrics));
+    health.started();
     Ok(controllers)
 }
 
@@ -153,17 +178,14 @@ async fn controllers(arguments: &RunArgs, stop: &CancellationToken) -> Result<Co
 struct Controllers {
     running: JoinSet<()>,
     names: HashMap<task::Id, &'static str>,
-    env: Env,
-    leadership: Leadership,
-    at_once: u16,
-    stop: CancellationToken,
+    around: Surroundings,
+    servers: Servers,
 }
 
 impl Controllers {
     fn start<C: Controller>(&mut self, controller: C) {
-        let Controllers { env, leadership, at_once, stop, .. } = self;
-        let (name, at_once) = (controller.name(), usize::from(*at_once));
-        let work = controllers::run(Arc::new(controller), env.clone(), leadership.clone(), at_once, stop.clone());
+        let name = controller.name();
+        let work = controllers::run(Arc::new(controller), self.around.clone());
         self.names.insert(self.running.spawn(work).id(), name);
     }
 
@@ -176,6 +198,7 @@ impl Controllers {
                 return ExitCode::from(FATAL);
             }
         }
+        self.servers.end().await;
         info!("podset-operator ends");
         ExitCode::SUCCESS
     }
@@ -201,9 +224,10 @@ impl Signals {
     }
 
     /// The first signal asks everything to end; a second one ends it at once.
-    async fn obeyed(&mut self, stop: &CancellationToken) -> ExitCode {
+    async fn obeyed(&mut self, health: &Health, stop: &CancellationToken) -> ExitCode {
         let (_, signal) = self.next().await;
         info!(signal, "ending: no new work is begun");
+        health.ending();
         stop.cancel();
         let (number, signal) = self.next().await;
         warn!(signal, "a second signal: ending at once");
