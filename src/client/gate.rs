@@ -166,11 +166,12 @@ mod tests {
         stream.write_all(b"POST").await.expect_err("no request is on its way");
         gate.open(write.pass());
         stream.write_all(b"POST").await.expect("this process leads");
-        stream.write_vectored(&[io::IoSlice::new(b" /")]).await.expect("this process leads");
+        assert_eq!(stream.write_vectored(&[io::IoSlice::new(b" /")]).await.expect("this process leads"), 2);
         tokio::time::advance(Duration::from_secs(5)).await;
         let refused = stream.write_all(b"pods").await.expect_err("the term is over");
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
-        stream.write_vectored(&[io::IoSlice::new(b"pods")]).await.expect_err("nor in slices");
+        let refused = stream.write_vectored(&[io::IoSlice::new(b"pods")]).await.expect_err("nor in slices");
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
         drop(stream);
         let mut arrived = String::new();
         server.read_to_string(&mut arrived).await.unwrap();
