@@ -129,7 +129,7 @@ impl Operator {
 }
 
 /// Time and chance of one instance.
-fn env(server: &ApiServer) -> Env {
+pub fn env(server: &ApiServer) -> Env {
     Env { clock: Arc::new(VirtualClock::new(server)), random: Arc::new(NoJitter) }
 }
 

@@ -21,6 +21,7 @@ use super::{
     Shared,
     faults::{Fault, Hit},
     feed::feed,
+    kinds::LEASES,
     request::{ApiRequest, Verb},
     service::{AnswerBody, Cut},
     status::Status,
@@ -205,6 +206,7 @@ impl Carrier {
                 Err(refusal) => refusal,
             };
             state.log.executed(self.id, state.clock.elapsed(), answer.code());
+            state.check_writer(self.id);
             answer
         });
         if let Some(server) = self.server.upgrade() {
@@ -234,6 +236,15 @@ impl Done {
 }
 
 impl State {
+    /// Checks that a request was one of the leader's.
+    fn check_writer(&mut self, id: usize) {
+        let lease = self.of_kind(&LEASES, "").next();
+        let holder = lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str()).map(str::to_owned);
+        if let Some(entry) = self.log.entries().get(id) {
+            self.one_writer.executed(entry, holder.as_deref());
+        }
+    }
+
     fn execute(&mut self, request: &ApiRequest) -> Result<Done, Answer> {
         if self.settings.unserved.contains(request.kind.qualified) {
             return Err(Answer::NoSuchPath);

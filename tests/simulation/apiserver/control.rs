@@ -235,7 +235,17 @@ impl ApiServer {
         self.with(|state| state.promise.most_live(uid))
     }
 
-    /// Fails the test if the promise was ever broken.
+    /// From now on this client stands for election: it may write only while the Lease names it.
+    pub fn stands_for_election(&self, replica: &str) {
+        self.with(|state| state.one_writer.stands(replica));
+    }
+
+    /// Every request so far that took effect while another one held the Lease, or nobody.
+    pub fn writes_of_others(&self) -> Vec<String> {
+        self.with(|state| state.one_writer.violations().to_vec())
+    }
+
+    /// Fails the test if a promise was ever broken.
     #[track_caller]
     pub fn check(&self) {
         if let Some(first) = self.violations().first() {
@@ -247,6 +257,9 @@ impl ApiServer {
                 first.bound,
                 first.history.join("\n"),
             );
+        }
+        if let Some(first) = self.writes_of_others().first() {
+            panic!("written by one that is not the leader: {first}");
         }
     }
 }

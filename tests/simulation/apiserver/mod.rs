@@ -14,7 +14,7 @@
 //! | `watch`, `window`, `feed` | streams of changes: what is queued, what a watch sees of it, what a client gets |
 //! | `jobs`, `kubelet`, `gc` | the cluster's own controllers |
 //! | `select`, `faults`, `log` | which requests, what goes wrong with them, what came of them |
-//! | `promise` | never more than N, checked at every change |
+//! | `promise`, `writer` | never more than N, and one writer, checked at every change |
 //! | `users`, `surroundings`, `control`, `views` | what tests say, set, switch and see |
 
 mod admission;
@@ -46,6 +46,7 @@ mod views;
 mod watch;
 mod window;
 mod write;
+mod writer;
 
 use std::sync::{Arc, Mutex, TryLockError};
 
@@ -54,11 +55,11 @@ use tokio::sync::watch::{Receiver, Sender};
 pub use self::{
     control::FaultRule,
     faults::Fault,
-    kinds::{MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
+    kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
     kubelet::PodScript,
     request::Verb,
     select::Requests,
-    service::Connection,
+    service::{AnswerBody, Connection, Cut},
     status::Status,
     store::{ChangeKind, State},
 };

@@ -22,6 +22,7 @@ use super::{
     promise::Promise,
     settings::Settings,
     watch::Watches,
+    writer::OneWriter,
 };
 
 /// Where an object is stored: qualified resource, namespace, name.
@@ -97,6 +98,7 @@ pub struct State {
     pub kubelet: Kubelet,
     pub ownership: Ownership,
     pub promise: Promise,
+    pub one_writer: OneWriter,
 }
 
 impl State {
@@ -121,6 +123,7 @@ impl State {
             kubelet: Kubelet::default(),
             ownership: Ownership::default(),
             promise: Promise::default(),
+            one_writer: OneWriter::default(),
         };
         for namespace in ["default", "kube-system"] {
             state.ensure_namespace(namespace);
@@ -229,6 +232,7 @@ impl State {
             by: by.to_owned(),
         };
         self.promise.observe(&change);
+        self.one_writer.changed(kind, by, change.at);
         self.watch_change(&change);
         self.kubelet_sees(&change);
         self.collector_sees(&change);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     ApiServer,
     delete::DeleteOptions,
-    kinds::{Kind, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
+    kinds::{Kind, LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
     object,
     write::merge,
 };
@@ -115,6 +115,16 @@ impl ApiServer {
     /// Takes the owner references off a pod.
     pub fn strip_owner(&self, namespace: &str, pod: &str) {
         self.patch(&PODS, namespace, pod, json!({ "metadata": { "ownerReferences": null } }));
+    }
+
+    /// Deletes the Lease.
+    pub fn delete_lease(&self, namespace: &str, name: &str) {
+        self.delete(&LEASES, namespace, name, None);
+    }
+
+    /// Writes the spec of the Lease anew.
+    pub fn overwrite_lease(&self, namespace: &str, name: &str, spec: Value) {
+        self.edit(&LEASES, namespace, name, |lease| lease["spec"] = spec);
     }
 
     fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, policy: Option<&str>) {

@@ -1,0 +1,130 @@
+//! How leadership passes on when all goes well, or as well as it can.
+
+use serde_json::json;
+
+use super::*;
+use crate::{
+    apiserver::{LEASES, Requests, Verb},
+    candidate::LEASE,
+};
+use podset_operator::leader::Lost;
+
+async fn two(server: &ApiServer) -> (Candidate, Candidate) {
+    let a = Candidate::start(server, "a", Model::default());
+    leads(&a, seconds(1)).await;
+    let b = Candidate::start(server, "b", Model::default());
+    converged(server).await;
+    (a, b)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_ends_hands_over_at_once() {
+    let server = cluster();
+    let (a, b) = two(&server).await;
+    let killing = kill_pods(&server, seconds(5));
+    let handing_over = async {
+        sleep(seconds(1)).await;
+        a.end().await.expect("an orderly end");
+        leads(&b, Duration::from_millis(500)).await;
+    };
+    tokio::join!(killing, handing_over);
+    converged(&server).await;
+    b.end().await.expect("an orderly end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_dies_is_followed_after_its_lease() {
+    let server = cluster();
+    let (a, b) = two(&server).await;
+    a.kill();
+    sleep(seconds(12)).await;
+    assert!(!b.leads(), "the lease may still be held");
+    leads(&b, seconds(5)).await;
+    kill_pods(&server, seconds(2)).await;
+    converged(&server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_cut_off_ends_before_the_next_one_begins() {
+    let server = cluster();
+    let (a, b) = two(&server).await;
+    let cut = server.partition("a");
+    let killing = kill_pods(&server, seconds(30));
+    let (lost, ()) = tokio::join!(a.ended(), killing);
+    assert_eq!(lost, Err(Lost::Deadline(10)));
+    assert!(b.leads());
+    cut.remove();
+    converged(&server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_error_does_not_end_a_term() {
+    let server = cluster();
+    let (a, _b) = two(&server).await;
+    let cut = server.fault(Requests::all().of("leases").from("a"), crate::apiserver::Fault::CutBefore);
+    sleep(seconds(6)).await;
+    cut.remove();
+    sleep(seconds(60)).await;
+    assert!(a.leads());
+    server.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_rest_a_standby_asks_for_nothing_and_the_leader_for_its_lease() {
+    let server = cluster();
+    let (_a, _b) = two(&server).await;
+    sleep(seconds(70)).await;
+    let mark = server.mark();
+    sleep(seconds(60)).await;
+    let requests = server.requests_since(mark);
+    assert!(
+        requests.iter().all(|entry| *entry.request.kind == LEASES && entry.request.instance == "a"),
+        "{requests:?}"
+    );
+    let patches = requests.iter().filter(|entry| entry.request.verb == Verb::Patch).count();
+    assert!((29..=31).contains(&patches), "renewed every 2 s: {patches} in 60 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_ends_at_once() {
+    let server = cluster();
+    let (a, b) = two(&server).await;
+    let before = tokio::time::Instant::now();
+    b.end().await.expect("an orderly end");
+    assert!(before.elapsed() < seconds(1));
+    assert!(a.leads());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_that_stand_at_once_one_leads() {
+    let server = cluster();
+    let all: Vec<_> = ["a", "b", "c", "d"].map(|name| Candidate::start(&server, name, Model::default())).into();
+    sleep(seconds(5)).await;
+    assert_eq!(all.iter().filter(|candidate| candidate.leads()).count(), 1);
+    converged(&server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_somebody_emptied_deleted_or_spoiled_is_used_again() {
+    let spoiled = [
+        json!({}),
+        json!({ "holderIdentity": "", "leaseDurationSeconds": 15 }),
+        json!({ "holderIdentity": "nobody-at-all", "leaseDurationSeconds": 20 }),
+        json!({ "holderIdentity": "a", "leaseTransitions": 2_147_483_647 }),
+    ];
+    for spec in spoiled {
+        let server = cluster();
+        let (a, b) = two(&server).await;
+        server.overwrite_lease(LEASE.0, LEASE.1, spec.clone());
+        kill_pods(&server, seconds(40)).await;
+        assert!(a.leads() || a.has_ended() && b.leads(), "{spec}");
+        converged(&server).await;
+    }
+    let server = cluster();
+    let (a, b) = two(&server).await;
+    server.delete_lease(LEASE.0, LEASE.1);
+    kill_pods(&server, seconds(30)).await;
+    assert!(matches!(a.ended().await, Err(Lost::Taken(_))));
+    assert!(b.leads());
+    converged(&server).await;
+}

@@ -1,0 +1,68 @@
+//! Several replicas, of which one leads: how leadership passes on, and the attacks on "one writer". Each attack is a story
+//! told twice: with every rule of the election in place it fails, and with the rule that is meant to stop it taken out it
+//! succeeds.
+
+mod attacks;
+mod chaos;
+mod handover;
+
+use std::time::Duration;
+
+use podset_operator::leader;
+use tokio::time::sleep;
+
+use crate::{
+    apiserver::{ApiServer, PodScript},
+    candidate::{Candidate, Model},
+};
+
+const NS: &str = "default";
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// A cluster in which requests take their time, and a set of 10 pods in it.
+fn cluster() -> ApiServer {
+    let server = ApiServer::new(1);
+    server.settings(|settings| settings.request_latency = Duration::from_millis(50));
+    server.pods_live(PodScript::default());
+    server.create_podset(NS, "web", 10);
+    server
+}
+
+fn with(locks: leader::locks::Locks) -> Model {
+    Model { locks, ..Model::default() }
+}
+
+/// Waits until this replica leads.
+async fn leads(candidate: &Candidate, within: Duration) {
+    let patience = tokio::time::timeout(within, async {
+        while !candidate.leads() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    });
+    assert!(patience.await.is_ok(), "{} does not lead after {within:?}", candidate.name());
+}
+
+/// Kills a pod of the set ten times a second, so that whoever leads always has something to write.
+async fn kill_pods(server: &ApiServer, time: Duration) {
+    for _ in 0..time.as_millis() / 100 {
+        if let Some(pod) = server.live_pods(NS, "web").first() {
+            server.kill_pod(NS, pod);
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// The set has all its pods, and no promise was broken.
+async fn converged(server: &ApiServer) {
+    let is_there = |s: &ApiServer| s.ready_pods(NS, "web").len() == 10 && s.live_pods(NS, "web").len() == 10;
+    server.wait_until(is_there, seconds(180)).await;
+    server.check();
+}
+
+/// Whether somebody wrote who did not lead.
+fn is_broken(server: &ApiServer) -> bool {
+    !server.writes_of_others().is_empty()
+}
