@@ -20,10 +20,10 @@ const SETS: [&str; 3] = ["red", "green", "blue"];
 const SEEDS: Range<u64> = 0..40;
 
 /// A draw of chance: SplitMix64.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -31,12 +31,12 @@ impl Dice {
         (z ^ (z >> 31)) % n
     }
 
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         let length = u64::try_from(of.len()).unwrap();
         (length > 0).then(|| &of[usize::try_from(self.below(length)).unwrap()])
     }
 
-    fn millis(&mut self, most: u64) -> Duration {
+    pub fn millis(&mut self, most: u64) -> Duration {
         Duration::from_millis(self.below(most))
     }
 }
@@ -218,7 +218,7 @@ impl Run {
 }
 
 /// Whether a set is as its spec wants it, and its status says so.
-fn is_right(server: &ApiServer, name: &str) -> bool {
+pub fn is_right(server: &ApiServer, name: &str) -> bool {
     let set = server.podset(NS, name);
     if set.is_null() {
         return true;
@@ -244,24 +244,30 @@ async fn run(seed: u64) {
     run.server.check();
 }
 
-fn seeds() -> Range<u64> {
+/// The seeds of `CHAOS_SEEDS`, else these.
+fn seeds(usual: Range<u64>) -> Range<u64> {
     let chosen = std::env::var("CHAOS_SEEDS").ok();
     let bounds =
         chosen.as_deref().and_then(|range| range.split_once("..")).map(|(from, to)| (from.parse(), to.parse()));
     match bounds {
         Some((Ok(from), Ok(to))) => from..to,
-        _ => SEEDS,
+        _ => usual,
     }
 }
 
-#[test]
-fn whatever_happens_the_bound_holds_and_the_sets_converge() {
+/// Plays each seed in a world of its own, and fails with the numbers of those that went wrong.
+pub fn play_seeds<F: Future<Output = ()>>(usual: Range<u64>, run: impl Fn(u64) -> F) {
     let mut failed = Vec::new();
-    for seed in seeds() {
+    for seed in seeds(usual) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         if runtime.block_on(AssertUnwindSafe(run(seed)).catch_unwind()).is_err() {
             failed.push(seed);
         }
     }
     assert!(failed.is_empty(), "seeds that failed: {failed:?}; see above what each found");
+}
+
+#[test]
+fn whatever_happens_the_bound_holds_and_the_sets_converge() {
+    play_seeds(SEEDS, run);
 }
