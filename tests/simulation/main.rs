@@ -8,3 +8,4 @@ mod behaviour;
 mod chaos;
 mod life;
 mod operator;
+mod shown;
