@@ -284,3 +284,6 @@ async fn drain(running: &mut JoinSet<()>) {
         pass_on_panic(end);
     }
 }
+
+#[cfg(test)]
+mod tests;

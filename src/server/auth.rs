@@ -40,8 +40,8 @@ const VERB: &str = "get";
 /// How long one question may take.
 const QUESTION: Duration = Duration::from_secs(5);
 
-/// How long a request may wait for its answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a request may wait for its turn to ask.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How many requests may wait in a lane.
 const WAITING: usize = 32;
@@ -137,15 +137,12 @@ impl Gate {
             return verdict.admits();
         }
         let lane = if is_known { &self.known } else { &self.strangers };
-        match timeout(PATIENCE, self.ask_in_turn(lane, is_known, token, hash)).await {
-            Ok(verdict) => verdict?.admits(),
-            Err(_) => Err(Refusal::NotAnswered),
-        }
+        self.ask_in_turn(lane, is_known, token, hash).await?.admits()
     }
 
     async fn ask_in_turn(&self, lane: &Lane, is_known: bool, token: &str, hash: TokenHash) -> Result<Verdict, Refusal> {
         let _place = lane.places.try_acquire().map_err(|_| Refusal::Busy)?;
-        let _turn = lane.turn.lock().await;
+        let _turn = timeout(PATIENCE, lane.turn.lock()).await.map_err(|_| Refusal::NotAnswered)?;
         {
             let (mut answers, now) = (self.answers(), self.env.now());
             if let Some(verdict) = answers.get(&hash, now) {

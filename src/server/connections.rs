@@ -81,7 +81,10 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router, stop: CancellationToken) {
+async fn connection<S>(stream: S, tls: Option<TlsAcceptor>, router: Router, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let exchange = async {
         match tls {
             None => exchange(stream, router, stop).await,
@@ -112,5 +115,82 @@ async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, s
     };
     if let Err(error) = ended {
         debug!(%error, "a connection ended with an error");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+        time::Instant,
+    };
+
+    use crate::server::tls::Certificate;
+
+    fn router() -> Router {
+        Router::new().route("/", get(async || "hello")).route("/never", get(std::future::pending::<()>))
+    }
+
+    /// The client's end of a connection that is served.
+    fn connected(tls: Option<TlsAcceptor>, stop: &CancellationToken) -> DuplexStream {
+        let (client, server) = duplex(1024);
+        tokio::spawn(connection(server, tls, router(), stop.clone()));
+        client
+    }
+
+    /// What the server says until it closes the connection, and after how many seconds it does.
+    async fn until_closed(mut client: DuplexStream, sent: &str) -> (String, u64) {
+        let start = Instant::now();
+        client.write_all(sent.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        (answer, start.elapsed().as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_for_one_request_and_not_for_long() {
+        let stop = CancellationToken::new();
+        let (answer, seconds) = until_closed(connected(None, &stop), "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(answer.ends_with("hello") && seconds == 0, "{answer} {seconds}");
+        let (_, seconds) = until_closed(connected(None, &stop), "").await;
+        assert_eq!(seconds, HEAD.as_secs(), "who says nothing");
+        let (_, seconds) = until_closed(connected(None, &stop), "GET / HTTP/1.1\r\nHost:").await;
+        assert_eq!(seconds, HEAD.as_secs(), "who does not end");
+        let (_, seconds) = until_closed(connected(None, &stop), "GET /never HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!(seconds, LIFETIME.as_secs(), "who is not answered");
+        let tls = Certificate::self_signed().unwrap().acceptor().unwrap();
+        let (_, seconds) = until_closed(connected(Some(tls), &stop), "").await;
+        assert_eq!(seconds, HANDSHAKE.as_secs(), "who does not shake hands");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_not_asked_yet_is_sent_away_at_the_end() {
+        let stop = CancellationToken::new();
+        let client = connected(None, &stop);
+        tokio::task::yield_now().await;
+        stop.cancel();
+        assert_eq!(until_closed(client, "").await, (String::new(), 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_number_of_connections_is_bounded() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let server = tokio::spawn(serve(listener, None, router(), stop.clone()));
+        let mut idle = Vec::new();
+        for _ in 0..CONNECTIONS {
+            idle.push(TcpStream::connect(address).await.unwrap());
+        }
+        let start = Instant::now();
+        let mut one_more = TcpStream::connect(address).await.unwrap();
+        one_more.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        one_more.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("hello"), "{answer}");
+        assert!(start.elapsed() >= HEAD, "it was let in when the idle ones were sent away: {:?}", start.elapsed());
+        stop.cancel();
+        server.await.unwrap();
     }
 }

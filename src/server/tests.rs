@@ -1,1 +1,186 @@
+//! Both servers, as clients see them.
 
+use std::sync::Arc;
+
+use kube::client::Body;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        self, ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion,
+        client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        crypto::ring,
+        pki_types::{CertificateDer, ServerName, UnixTime},
+    },
+};
+use tower::BoxError;
+
+use super::*;
+use crate::cli::{Cli, Command};
+
+/// The flags of a command line that serves at free ports of this machine alone.
+fn flags(more: &[&str]) -> RunArgs {
+    let mut line = vec!["podset-operator", "--health-probe-bind-address=127.0.0.1:0"];
+    line.push("--metrics-bind-address=127.0.0.1:0");
+    line.extend(more);
+    match Cli::read(line).unwrap().into_command() {
+        Command::Run(run) => *run,
+        Command::Crd => unreachable!("the flags are those of run"),
+    }
+}
+
+/// An API server that is not there.
+fn nobody() -> Client {
+    Client::new(
+        tower::service_fn(|_: http::Request<Body>| async { Err::<http::Response<Body>, BoxError>("away".into()) }),
+        "",
+    )
+}
+
+async fn started(more: &[&str]) -> Result<(Servers, Health), ServeError> {
+    let env = crate::env::testing::virtual_env();
+    let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
+    let servers = Servers::start(&flags(more), &env, nobody(), &health, &metrics).await?;
+    Ok((servers, health))
+}
+
+/// Sends a request, and reads until the server closes the connection.
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, head: &str) -> String {
+    stream.write_all(format!("{head}\r\nHost: test\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8(answer).unwrap()
+}
+
+async fn asked(address: Option<SocketAddr>, path: &str) -> String {
+    exchange(TcpStream::connect(address.unwrap()).await.unwrap(), &format!("GET {path} HTTP/1.1")).await
+}
+
+/// Trusts everybody: what is looked at is the protocol.
+#[derive(Debug)]
+struct Trusting;
+
+impl ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+async fn asked_by_tls(address: Option<SocketAddr>, version: &'static SupportedProtocolVersion, head: &str) -> String {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Trusting))
+        .with_no_client_auth();
+    let stream = TcpStream::connect(address.unwrap()).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    exchange(TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap(), head).await
+}
+
+#[tokio::test]
+async fn probes_are_answered_as_long_as_there_is_a_process() {
+    let (servers, health) = started(&["--metrics-secure=false"]).await.unwrap();
+    let probes = servers.probes_address();
+    assert!(asked(probes, "/livez").await.starts_with("HTTP/1.1 200"));
+    assert!(
+        asked(probes, "/readyz").await.ends_with("[-]process failed: the process is starting\nreadyz check failed\n")
+    );
+    health.started();
+    assert!(asked(probes, "/readyz").await.starts_with("HTTP/1.1 200"));
+    health.ending();
+    assert!(asked(probes, "/readyz").await.starts_with("HTTP/1.1 500"));
+    // Whoever is connected and asks nothing does not hold up the end.
+    let _idle = TcpStream::connect(probes.unwrap()).await.unwrap();
+    servers.end().await;
+    assert!(TcpStream::connect(probes.unwrap()).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn metrics_are_open_if_they_shall_be() {
+    let (servers, _) = started(&["--metrics-secure=false"]).await.unwrap();
+    let answer = asked(servers.metrics_address(), "/metrics").await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(
+        answer.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"),
+        "{answer}"
+    );
+    assert!(answer.ends_with("# EOF\n"), "{answer}");
+    assert!(asked(servers.metrics_address(), "/").await.starts_with("HTTP/1.1 404"));
+    servers.end().await;
+}
+
+#[tokio::test]
+async fn metrics_are_for_those_who_may_see_them_by_tls() {
+    let (servers, _) = started(&[]).await.unwrap();
+    let metrics = servers.metrics_address();
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let answer = asked_by_tls(metrics, version, "GET /metrics HTTP/1.1").await;
+        assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("www-authenticate: Bearer\r\n"), "{answer}");
+    }
+    let with_token = "GET /metrics HTTP/1.1\r\nAuthorization: Bearer x";
+    let answer = asked_by_tls(metrics, &rustls::version::TLS13, with_token).await;
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.ends_with("try again\n"), "{answer}");
+    assert_eq!(asked(metrics, "/metrics").await, "\u{15}\u{3}\u{3}\0\u{2}\u{2}\u{32}", "an alert, and no metrics");
+    servers.end().await;
+}
+
+#[tokio::test]
+async fn what_is_turned_off_is_not_served() {
+    let off = ["--metrics-cert-path=/nowhere/at/all"];
+    let error = started(&off).await.unwrap_err();
+    assert!(matches!(error, ServeError::Certificate(_)), "{error}");
+    let mut arguments = flags(&off);
+    arguments.metrics_bind_address = BindAddress::Off;
+    arguments.health_probe_bind_address = BindAddress::Off;
+    let env = crate::env::testing::virtual_env();
+    let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
+    let servers = Servers::start(&arguments, &env, nobody(), &health, &metrics).await.unwrap();
+    assert_eq!((servers.probes_address(), servers.metrics_address()), (None, None));
+    servers.end().await;
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_said_with_its_flag() {
+    let (servers, _) = started(&["--metrics-secure=false"]).await.unwrap();
+    let mut arguments = flags(&[]);
+    let taken = servers.probes_address().unwrap();
+    arguments.metrics_bind_address = BindAddress::At { host: taken.ip().to_string(), port: taken.port() };
+    let env = crate::env::testing::virtual_env();
+    let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
+    let error = Servers::start(&arguments, &env, nobody(), &health, &metrics).await.unwrap_err();
+    assert!(error.to_string().starts_with("--metrics-bind-address: cannot listen at 127.0.0.1:"), "{error}");
+    servers.end().await;
+}

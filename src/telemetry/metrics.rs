@@ -121,11 +121,22 @@ pub struct Requests {
 }
 
 impl Requests {
+    /// Requests will be sent to `host`: the series of those that go well begin at 0.
+    pub fn expect_host(&self, host: &str) {
+        for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            self.counter(&method, host, Cow::Borrowed("200"));
+        }
+    }
+
     /// A request was sent to `host`, and answered with `code`; `None`: it was not answered.
     pub fn sent(&self, method: &Method, host: &str, code: Option<u16>) {
         let code = code.map_or(Cow::Borrowed("<error>"), |code| Cow::Owned(code.to_string()));
+        self.counter(method, host, code).inc();
+    }
+
+    fn counter(&self, method: &Method, host: &str, code: Cow<'static, str>) -> Counter {
         let (method, host) = (Cow::Owned(method.to_string()), Cow::Owned(host.to_owned()));
-        self.sent.get_or_create(&[("code", code), ("method", method), ("host", host)]).inc();
+        self.sent.get_or_create_owned(&[("code", code), ("method", method), ("host", host)])
     }
 }
 

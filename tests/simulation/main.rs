@@ -11,3 +11,4 @@ mod chaos;
 mod elections;
 mod life;
 mod operator;
+mod shown;

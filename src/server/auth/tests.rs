@@ -1,1 +1,176 @@
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
 
+use axum::http::{HeaderValue, Request, Response};
+use futures::future::join_all;
+use http_body_util::BodyExt;
+use kube::{client::Body, core::Status};
+use serde_json::{Value, json};
+use tokio::time::{Instant, advance};
+use tower::BoxError;
+
+use super::*;
+
+const TOKENS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+
+/// An API server that reviews tokens: what it answers is told by the token.
+#[derive(Default)]
+struct Reviewer {
+    asked: AtomicUsize,
+    is_away: AtomicBool,
+    is_silent: AtomicBool,
+    last: Mutex<Value>,
+}
+
+impl Reviewer {
+    async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.is_silent.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        if self.is_away.load(Ordering::SeqCst) {
+            return Err("connection refused".into());
+        }
+        let (head, body) = request.into_parts();
+        let mut review: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
+        *self.last.lock().unwrap() = review["spec"].clone();
+        review["status"] = match (head.uri.path(), review["spec"]["token"].as_str()) {
+            (TOKENS, Some("forbidden-to-ask")) => return Ok(refusal(403)),
+            (TOKENS, Some("overloaded")) => return Ok(refusal(500)),
+            (TOKENS, Some(name @ ("alice" | "bob"))) => {
+                let user = json!({ "username": name, "uid": "1", "groups": ["g"], "extra": { "pod": ["p"] } });
+                json!({ "authenticated": true, "user": user })
+            }
+            (TOKENS, _) => json!({ "error": "invalid bearer token" }),
+            (ACCESS, _) => json!({ "allowed": review["spec"]["user"] == "alice" }),
+            (path, _) => panic!("{path}"),
+        };
+        Ok(Response::builder().status(201).body(Body::from(review.to_string().into_bytes()))?)
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+fn refusal(code: u16) -> Response<Body> {
+    let status = Status::failure("no", "").with_code(code);
+    Response::builder().status(code).body(Body::from(serde_json::to_vec(&status).unwrap())).unwrap()
+}
+
+fn gate() -> (Arc<Reviewer>, Gate) {
+    let reviewer = Arc::new(Reviewer::default());
+    let answers = reviewer.clone();
+    let service = tower::service_fn(move |request| {
+        let answers = answers.clone();
+        async move { answers.answer(request).await }
+    });
+    (reviewer, Gate::new(Client::new(service, "default"), crate::env::testing::virtual_env()))
+}
+
+fn with(authorization: &str) -> HeaderMap {
+    [(header::AUTHORIZATION, HeaderValue::from_str(authorization).unwrap())].into_iter().collect()
+}
+
+async fn admit(gate: &Gate, token: &str) -> Result<(), Refusal> {
+    gate.admit(&with(&format!("Bearer {token}"))).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_may_get_metrics_is_let_through() {
+    let (reviewer, gate) = gate();
+    assert_eq!(gate.admit(&with("Bearer alice")).await, Ok(()));
+    let expected = json!({
+        "user": "alice", "uid": "1", "groups": ["g"], "extra": { "pod": ["p"] },
+        "nonResourceAttributes": { "path": "/metrics", "verb": "get" },
+    });
+    assert_eq!(*reviewer.last.lock().unwrap(), expected, "all that is known of the user is passed on");
+    assert_eq!(gate.admit(&with("bearer  alice")).await, Ok(()), "the scheme is any case");
+    assert_eq!(gate.admit(&with("Bearer bob")).await, Err(Refusal::Forbidden("bob".to_owned())));
+    assert_eq!(gate.admit(&with("Bearer junk")).await, Err(Refusal::Unknown));
+}
+
+#[tokio::test]
+async fn without_a_token_nothing_is_asked() {
+    let (reviewer, gate) = gate();
+    for authorization in ["alice", "Basic alice", "Bearer", "Bearer ", "Bearer a b", ""] {
+        assert_eq!(gate.admit(&with(authorization)).await, Err(Refusal::NoToken), "{authorization}");
+    }
+    assert_eq!(gate.admit(&HeaderMap::new()).await, Err(Refusal::NoToken));
+    assert_eq!(reviewer.asked(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_kept_for_a_while() {
+    let (reviewer, gate) = gate();
+    for _ in 0..10 {
+        admit(&gate, "alice").await.unwrap();
+        admit(&gate, "junk").await.unwrap_err();
+    }
+    assert_eq!(reviewer.asked(), 2 + 1);
+    advance(Duration::from_secs(11)).await;
+    admit(&gate, "alice").await.unwrap();
+    admit(&gate, "junk").await.unwrap_err();
+    assert_eq!(reviewer.asked(), 2 + 2);
+    advance(Duration::from_secs(50)).await;
+    admit(&gate, "alice").await.unwrap();
+    assert_eq!(reviewer.asked(), 4 + 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_at_the_same_time_shares_the_answer() {
+    let (reviewer, gate) = gate();
+    let all = join_all((0..30).map(|_| admit(&gate, "alice"))).await;
+    assert!(all.iter().all(Result::is_ok), "{all:?}");
+    assert_eq!(reviewer.asked(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn junk_neither_presses_the_api_server_nor_shuts_out_the_good() {
+    let (reviewer, gate) = gate();
+    admit(&gate, "alice").await.unwrap();
+    advance(Duration::from_secs(61)).await;
+    let mut busy = 0;
+    for junk in 0..1000 {
+        busy += usize::from(admit(&gate, &format!("junk-{junk}")).await == Err(Refusal::Busy));
+    }
+    assert_eq!((reviewer.asked() - 2, busy), (20, 980));
+    assert_eq!(admit(&gate, "alice").await, Ok(()), "she was let through lately");
+    assert_eq!(admit(&gate, "bob").await, Err(Refusal::Busy), "a stranger must wait");
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(admit(&gate, "bob").await, Err(Refusal::Forbidden("bob".to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_does_not_answer_is_said_and_not_remembered() {
+    let (reviewer, gate) = gate();
+    reviewer.is_away.store(true, Ordering::SeqCst);
+    assert_eq!(admit(&gate, "alice").await, Err(Refusal::NotAnswered));
+    reviewer.is_away.store(false, Ordering::SeqCst);
+    assert_eq!(admit(&gate, "overloaded").await, Err(Refusal::NotAnswered));
+    assert_eq!(admit(&gate, "alice").await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_keeps_silent_holds_nobody_for_long() {
+    let (reviewer, gate) = gate();
+    reviewer.is_silent.store(true, Ordering::SeqCst);
+    let start = Instant::now();
+    let names: Vec<String> = (0..100).map(|number| format!("user-{number}")).collect();
+    let all = join_all(names.iter().map(|name| admit(&gate, name))).await;
+    assert!(start.elapsed() <= PATIENCE + QUESTION + Duration::from_millis(10), "{:?}", start.elapsed());
+    let refused = |with: Refusal| all.iter().filter(|result| **result == Err(with.clone())).count();
+    assert_eq!((refused(Refusal::NotAnswered), refused(Refusal::Busy)), (WAITING, 100 - WAITING));
+    assert!(reviewer.asked() <= 2, "one question at a time: {}", reviewer.asked());
+}
+
+#[tokio::test]
+async fn an_operator_that_may_not_ask_says_what_it_needs() {
+    let (_, gate) = gate();
+    let refusal = admit(&gate, "forbidden-to-ask").await.unwrap_err();
+    assert_eq!(refusal, Refusal::NotAsked);
+    assert!(refusal.to_string().contains("system:auth-delegator"));
+}

@@ -1,0 +1,168 @@
+//! What every controller shows of itself, tried with one that does nothing.
+
+use jiff::SignedDuration;
+use tokio::time::advance;
+use tokio_test::{assert_pending, assert_ready, task};
+
+use super::*;
+use crate::{client::ReadError, leader::Office, listwatch::synced::Listing};
+
+/// A controller of nothing, with one watch, which the test plays.
+struct Idle {
+    queue: Queue,
+    synced: Synced,
+    api_is_away: bool,
+}
+
+impl Controller for Idle {
+    fn name(&self) -> &'static str {
+        "idle"
+    }
+
+    fn watches(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+        Vec::new()
+    }
+
+    fn synced(&self) -> &Synced {
+        &self.synced
+    }
+
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn keys(&self) -> Vec<ObjectKey> {
+        Vec::new()
+    }
+
+    async fn begin_term(&self, _: Term) -> Result<(), ReadError> {
+        if self.api_is_away { Err(ReadError::Timeout) } else { Ok(()) }
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, trigger: Trigger) -> Next {
+        match &*key.name {
+            "fails" => Next::Retry(Timestamp::MAX),
+            "waits" => Next::At(Timestamp::MAX),
+            "goes-on" if trigger != "alarm" => Next::At(Timestamp::MIN),
+            "is-gone" => Next::Never,
+            _ => Next::Resync,
+        }
+    }
+}
+
+/// The controller, what surrounds it, and what plays its watch and its election.
+fn idle(api_is_away: bool) -> (Arc<Idle>, Surroundings, Listing, Office) {
+    let env = crate::env::testing::virtual_env();
+    let metrics = Metrics::new(env.clone());
+    let synced = Synced::new(1);
+    let listing = synced.watch("things", &None);
+    let queue = Queue::new(env.clone(), metrics.queue("idle"));
+    let office = Office::vacant(env.clone());
+    let leadership = office.leadership();
+    let health = Health::new(env.clone());
+    health.started();
+    let around = Surroundings { env, leadership, metrics, health, at_once: 2, stop: CancellationToken::new() };
+    (Arc::new(Idle { queue, synced, api_is_away }), around, listing, office)
+}
+
+fn worker(health: &Health) -> Result<(), String> {
+    health.liveness().get("idle-worker").cloned().expect("the worker has a pulse")
+}
+
+/// Lets time pass as a loop that turns sees it: in small steps.
+async fn turning(worker: &mut task::Spawn<impl Future<Output = ()>>, health: &Health) {
+    for _ in 0..100 {
+        advance(Duration::from_secs(15)).await;
+        assert_pending!(worker.poll());
+        assert_eq!(self::worker(health), Ok(()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_lives_while_it_turns_whatever_it_waits_for() {
+    let (controller, around, listing, mut office) = idle(true);
+    let (health, stop) = (around.health.clone(), around.stop.clone());
+    let mut running = task::spawn(Box::pin(run(controller, around)));
+    turning(&mut running, &health).await;
+    listing.listed();
+    turning(&mut running, &health).await;
+    office.begin(None);
+    turning(&mut running, &health).await;
+
+    advance(Duration::from_secs(61)).await;
+    assert_eq!(worker(&health), Err("it has not turned for 61 s, limit 1m".to_owned()), "it was not polled");
+    assert_pending!(running.poll());
+    assert_eq!(worker(&health), Ok(()));
+    stop.cancel();
+    assert_ready!(running.poll());
+    drop(running);
+    assert!(!health.liveness().contains_key("idle-worker"), "it ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_works_turns() {
+    let (controller, around, listing, mut office) = idle(false);
+    let health = around.health.clone();
+    listing.listed();
+    office.begin(None);
+    let mut running = task::spawn(Box::pin(run(controller, around)));
+    turning(&mut running, &health).await;
+    advance(Duration::from_secs(61)).await;
+    assert!(worker(&health).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_is_ready_when_its_caches_are() {
+    let (controller, around, listing, _office) = idle(false);
+    let health = around.health.clone();
+    let caches = || health.readiness().get("idle-caches").cloned().expect("its caches are checked");
+    let _running = run(controller, around);
+    assert_eq!(caches(), Err("waiting for the first list of things".to_owned()), "before anything was polled");
+    listing.waits("the API server is away".to_owned());
+    assert_eq!(caches(), Err("the API server is away".to_owned()));
+    listing.listed();
+    assert_eq!(caches(), Ok(()), "it need not lead");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reconciles_are_counted_by_what_comes_next() {
+    let (controller, around, listing, mut office) = idle(false);
+    let (metrics, stop) = (around.metrics.clone(), around.stop.clone());
+    listing.listed();
+    office.begin(None);
+    let running = tokio::spawn(run(controller.clone(), around));
+    for name in ["fails", "waits", "is-gone", "rests", "rests-too", "goes-on"] {
+        controller.queue.add(ObjectKey::new("default", name), "test");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    stop.cancel();
+    running.await.expect("the controller ends");
+    let text = metrics.text().expect("the metrics are written");
+    let value = |series: &str| {
+        let line = text.lines().find(|line| line.starts_with(series)).expect("the series is there");
+        line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok()).expect("it has a value")
+    };
+    let of =
+        |result: &str| value(&format!(r#"controller_runtime_reconcile_total{{controller="idle",result="{result}"}}"#));
+    assert_eq!((of("success"), of("error"), of("requeue"), of("requeue_after")), (4.0, 1.0, 1.0, 1.0));
+    assert_eq!(value("workqueue_retries_total"), 2.0, "what failed, and what is not due yet");
+    assert_eq!(value("controller_runtime_max_concurrent_reconciles"), 2.0);
+    assert_eq!(value("controller_runtime_active_workers"), 0.0);
+    assert_eq!(value("workqueue_work_duration_seconds_count"), 7.0);
+}
+
+#[test]
+fn what_comes_next_says_how_a_reconcile_ended() {
+    let now = Timestamp::UNIX_EPOCH;
+    let later = now + SignedDuration::from_secs(1);
+    for (next, expected) in [
+        (Next::Resync, Outcome::Success),
+        (Next::Never, Outcome::Success),
+        (Next::At(now), Outcome::Requeue),
+        (Next::At(later), Outcome::RequeueAfter),
+        (Next::Retry(later), Outcome::Error),
+        (Next::Retry(now), Outcome::Error),
+    ] {
+        assert_eq!(next.outcome(now), expected, "{next:?}");
+    }
+}

@@ -1,0 +1,104 @@
+//! What an instance shows of itself, by its probes and metrics, while things happen to it.
+
+use std::time::Duration;
+
+use podset_operator::{
+    controllers::podset::locks::Locks,
+    health::{Report, Verdict},
+};
+use tokio::time::sleep;
+
+use crate::{
+    apiserver::{ApiServer, Fault, Requests, Status},
+    operator::Operator,
+};
+
+const NS: &str = "default";
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn verdict(report: &Report, check: &str) -> Verdict {
+    report.get(check).cloned().unwrap_or_else(|| panic!("no check {check} in {report:?}"))
+}
+
+/// The value of the one series of a metric whose labels have all these parts.
+fn value(operator: &Operator, metric: &str, parts: &[&str]) -> f64 {
+    let text = operator.metrics().text().expect("the metrics can be written");
+    let is_it = |line: &&str| line.starts_with(&format!("{metric}{{")) && parts.iter().all(|part| line.contains(part));
+    let lines: Vec<_> = text.lines().filter(is_it).collect();
+    let [line] = lines[..] else { panic!("not one {metric} with {parts:?}: {lines:?}") };
+    line.rsplit_once(' ').expect("a sample has a value").1.parse().expect("a value is a number")
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_not_ready_says_what_it_waits_for() {
+    let server = ApiServer::new(1);
+    server.settings(|settings| {
+        settings.unserved.insert("podsets.app.example.com");
+    });
+    let operator = Operator::standby(&server, "a", Locks::default());
+    sleep(seconds(60)).await;
+    let readiness = operator.health().readiness();
+    let why = verdict(&readiness, "podset-caches").unwrap_err();
+    assert!(why.contains("podsets.app.example.com") && why.contains("kubectl apply -k config/crd"), "{why}");
+    assert_eq!(verdict(&readiness, "mycustomresource-caches"), Ok(()), "it has all it needs");
+
+    server.settings(|settings| settings.unserved.clear());
+    sleep(seconds(5)).await;
+    assert_eq!(verdict(&operator.health().readiness(), "podset-caches"), Ok(()), "a standby is ready");
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_away_is_no_reason_for_a_restart() {
+    let server = ApiServer::new(1);
+    server.partition("a");
+    let operator = Operator::leader(&server, "a", Locks::default());
+    for _ in 0..60 {
+        sleep(seconds(60)).await;
+        assert!(operator.health().liveness().values().all(Verdict::is_ok), "{:?}", operator.health());
+    }
+    let why = verdict(&operator.health().readiness(), "podset-caches").unwrap_err();
+    assert!(why.contains("cannot watch pods, trying again: "), "{why}");
+    server.heal();
+    sleep(seconds(60)).await;
+    assert!(operator.health().readiness().values().all(Verdict::is_ok), "{:?}", operator.health());
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_and_its_failure_are_counted() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 3);
+    server.wait_until(|s| s.ready_pods(NS, "web").len() == 3, seconds(60)).await;
+    sleep(seconds(60)).await;
+    let total = |result: &str| {
+        value(
+            &operator,
+            "controller_runtime_reconcile_total",
+            &[r#"controller="podset""#, &format!(r#"result="{result}""#)],
+        )
+    };
+    let of_queue = |metric: &str| value(&operator, metric, &[r#"name="podset""#]);
+    let (succeeded, added) = (total("success"), of_queue("workqueue_adds_total"));
+    assert!(succeeded >= 1.0 && added >= 1.0);
+    assert_eq!(total("error"), 0.0);
+    assert_eq!(of_queue("workqueue_depth"), 0.0);
+
+    let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
+    server.scale(NS, "web", 4);
+    sleep(seconds(60)).await;
+    let failed = total("error");
+    assert!(failed >= 2.0 && of_queue("workqueue_retries_total") >= failed, "{failed}");
+    assert_eq!(value(&operator, "controller_runtime_reconcile_errors_total", &[r#"controller="podset""#]), failed);
+    refused.release();
+    sleep(seconds(120)).await;
+    assert_eq!(server.ready_pods(NS, "web").len(), 4);
+    assert_eq!(value(&operator, "controller_runtime_active_workers", &[r#"controller="podset""#]), 0.0);
+    let shown = operator.metrics().text().expect("the metrics can be written");
+    assert!(!shown.contains("web"), "no object's name is a label");
+    operator.end().await;
+}
