@@ -68,10 +68,9 @@ async fn without_a_rest(t: Arc<Scene>, each: Duration) -> Result<()> {
 /// The first create of a pod is on its way for long; a second one of the same name makes the pod, which dies; and when
 /// it has been replaced, the first create lands.
 async fn lands_after_its_pod_died(t: Arc<Scene>) -> Result<()> {
-    let proxy = Proxy::start(t.cluster().config().await?, 1).await?;
-    let kubeconfig = proxy.write_kubeconfig(&t.file("proxy.yaml"))?;
+    let proxy = t.proxy(1).await?;
     proxy.torment(Fault::FirstCreatesLate);
-    let mut operator = t.operator_at(&kubeconfig, &[t.namespace()])?;
+    let mut operator = t.operator_behind(&proxy).await?;
     let sets: Vec<String> = (0..8).map(|n| format!("set-{n}")).collect();
     for set in &sets {
         t.create_set(set, 1).await?;
@@ -101,8 +100,8 @@ struct Torment<'t> {
 impl<'t> Torment<'t> {
     async fn begin(t: &'t Scene) -> Result<Self> {
         let seed = std::env::var("E2E_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-        let proxy = Proxy::start(t.cluster().config().await?, seed).await?;
-        let operator = t.operator_at(&proxy.write_kubeconfig(&t.file("proxy.yaml"))?, &[t.namespace()])?;
+        let proxy = t.proxy(seed).await?;
+        let operator = t.operator_behind(&proxy).await?;
         for set in SETS {
             t.create_set(set, 3).await?;
         }

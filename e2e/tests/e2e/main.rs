@@ -16,6 +16,7 @@ mod quota;
 mod ranking;
 mod refusals;
 mod restart;
+mod rights;
 mod sample;
 mod template;
 
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Scenario::new("namespace_deleted_under_a_set", namespace::deleted_under_a_set),
         Scenario::new("refusals_of_a_podset", refusals::of_a_podset),
         Scenario::new("refusals_of_a_mycustomresource", refusals::of_a_mycustomresource),
+        Scenario::new("rights_are_those_of_the_folder", rights::are_those_of_the_folder),
         Scenario::new("kubectl_scales_and_shows", kubectl::scales_and_shows),
         Scenario::new("kubectl_applies_the_folders", kubectl::applies_the_folders),
     ]);
