@@ -2,10 +2,15 @@
 //!
 //! Each flag is an environment variable too: `PODSET_OPERATOR_` and the flag in capitals with underscores.
 
-use std::{collections::BTreeSet, path::PathBuf};
+mod values;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
+use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
+use jiff::SignedDuration;
+
+use crate::leader::{Timing, TimingError};
+use values::{bind_address, image, lease_name, log_level, namespace, seconds};
 
 /// Keeps N identical pods for every PodSet, and never more than N, not for a moment.
 #[derive(Clone, Debug, Parser)]
@@ -29,8 +34,31 @@ pub enum Command {
 }
 
 impl Cli {
+    /// The command line of this process. One that is wrong ends it, with its sentence and exit code 2.
+    pub fn of_process() -> Self {
+        Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// Reads a command line: each value by itself, and those that must fit together.
+    ///
+    /// # Errors
+    ///
+    /// When a value is wrong; also for `--help` and `--version`.
+    pub fn read(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        let cli = Cli::try_parse_from(arguments)?;
+        let run = match &cli.command {
+            Some(Command::Run(run)) => run,
+            Some(Command::Crd) => return Ok(cli),
+            None => &cli.run,
+        };
+        match run.timing() {
+            Ok(_) => Ok(cli),
+            Err(error) => Err(Cli::command().error(ErrorKind::ValueValidation, error)),
+        }
+    }
+
     /// The command, with `run` for none.
-    pub fn command(self) -> Command {
+    pub fn into_command(self) -> Command {
         self.command.unwrap_or_else(|| Command::Run(Box::new(self.run)))
     }
 }
@@ -43,15 +71,49 @@ pub struct RunArgs {
         num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Leader election")]
     pub leader_elect: bool,
 
-    /// Address of the health probes (accepted, not served yet); port 0 takes a free one, `0` alone turns them off
+    /// How long a lease that is not renewed keeps the other replicas from leading
+    #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_parser = seconds,
+        value_name = "DURATION", help_heading = "Leader election")]
+    pub leader_elect_lease_duration: SignedDuration,
+
+    /// How long a leader that cannot renew its lease goes on; less than the lease duration
+    #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT_RENEW_DEADLINE", default_value = "10s", value_parser = seconds,
+        value_name = "DURATION", help_heading = "Leader election")]
+    pub leader_elect_renew_deadline: SignedDuration,
+
+    /// Time between two tries to take or to renew the lease; less than the renew deadline divided by 1.2
+    #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_parser = seconds,
+        value_name = "DURATION", help_heading = "Leader election")]
+    pub leader_elect_retry_period: SignedDuration,
+
+    /// Name of the Lease, the same for all replicas
+    #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT_RESOURCE_NAME", default_value = "podset-operator",
+        value_parser = lease_name, value_name = "NAME", help_heading = "Leader election")]
+    pub leader_elect_resource_name: String,
+
+    /// Namespace of the Lease [default: the pod's own, or the kubeconfig's]
+    #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT_RESOURCE_NAMESPACE", value_parser = namespace,
+        value_name = "NAMESPACE", help_heading = "Leader election")]
+    pub leader_elect_resource_namespace: Option<String>,
+
+    /// Address of the health probes; port 0 takes a free one and logs it, `0` alone turns them off
     #[arg(long, env = "PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081", value_parser = bind_address,
         value_name = "HOST:PORT", help_heading = "Serving")]
     pub health_probe_bind_address: BindAddress,
 
-    /// Address of the metrics (accepted, not served yet); port 0 takes a free one, `0` alone turns them off
+    /// Address of the metrics; port 0 takes a free one and logs it, `0` alone turns them off
     #[arg(long, env = "PODSET_OPERATOR_METRICS_BIND_ADDRESS", default_value = ":8443", value_parser = bind_address,
         value_name = "HOST:PORT", help_heading = "Serving")]
     pub metrics_bind_address: BindAddress,
+
+    /// Serve the metrics by HTTPS, to those whom the API server lets `get` the path /metrics; `false` serves plain HTTP to all
+    #[arg(long, env = "PODSET_OPERATOR_METRICS_SECURE", default_value_t = true, action = clap::ArgAction::Set,
+        num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Serving")]
+    pub metrics_secure: bool,
+
+    /// Folder with tls.crt and tls.key for the metrics, read again when they change [default: a self-signed certificate]
+    #[arg(long, env = "PODSET_OPERATOR_METRICS_CERT_PATH", value_name = "FOLDER", help_heading = "Serving")]
+    pub metrics_cert_path: Option<PathBuf>,
 
     /// Watch this namespace only; may be given several times, or as a list with commas [default: all namespaces]
     #[arg(long, env = "PODSET_OPERATOR_WATCH_NAMESPACE", value_delimiter = ',', value_parser = namespace,
@@ -121,54 +183,29 @@ pub enum BindAddress {
     },
 }
 
-fn bind_address(text: &str) -> Result<BindAddress, String> {
-    if text == "0" {
-        return Ok(BindAddress::Off);
-    }
-    let (host, port) = text.rsplit_once(':').ok_or("give it as HOST:PORT or :PORT, or as 0 to turn it off")?;
-    let port = port.parse().map_err(|_| format!("{port:?} is not a port: give a number from 0 to 65535"))?;
-    Ok(BindAddress::At { host: host.trim_matches(['[', ']']).to_owned(), port })
-}
-
-fn namespace(text: &str) -> Result<String, String> {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_valid =
-        (1..=63).contains(&text.len()) && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-');
-    is_valid.then(|| text.to_owned()).ok_or_else(|| {
-        "a namespace has 1 to 63 lower-case letters, digits and '-', and neither begins nor ends with '-'".to_owned()
-    })
-}
-
-fn image(text: &str) -> Result<String, String> {
-    let is_valid = !text.is_empty() && !text.contains(char::is_whitespace);
-    is_valid.then(|| text.to_owned()).ok_or_else(|| "an image is named without spaces, as registry/name:tag".to_owned())
-}
-
-fn log_level(text: &str) -> Result<Directives, String> {
-    // A bare word would be taken for a module: a misspelt level must not pass in silence.
-    let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
-    let is_plausible = |part: &str| part.contains(['=', '[']) || is_level(part);
-    match EnvFilter::try_new(text) {
-        Ok(_) if text.split(',').all(is_plausible) => Ok(Directives(text.to_owned())),
-        _ => Err("give error, warn, info, debug or trace, or directives as in RUST_LOG: info,hyper=debug".to_owned()),
-    }
-}
-
 impl RunArgs {
     /// The namespaces to watch, each once; empty for all.
     pub fn namespaces(&self) -> BTreeSet<&str> {
         self.watch_namespace.iter().map(String::as_str).collect()
+    }
+
+    /// The times of the election. Of a command line that [`Cli::read`] took, they fit together.
+    ///
+    /// # Errors
+    ///
+    /// When they do not.
+    pub fn timing(&self) -> Result<Timing, TimingError> {
+        Timing::new(self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn parsed(arguments: &[&str]) -> Result<RunArgs, String> {
         let arguments = ["podset-operator"].iter().chain(arguments);
-        match Cli::try_parse_from(arguments).map(Cli::command) {
+        match Cli::read(arguments).map(Cli::into_command) {
             Ok(Command::Run(run)) => Ok(*run),
             Ok(Command::Crd) => Err("crd".to_owned()),
             Err(error) => Err(error.to_string()),
@@ -177,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_flags_are_well_formed() {
-        <Cli as CommandFactory>::command().debug_assert();
+        Cli::command().debug_assert();
     }
 
     #[test]
@@ -193,6 +230,14 @@ mod tests {
     fn every_wrong_value_is_refused_with_its_flag_and_a_remedy() {
         for (flag, value, remedy) in [
             ("--leader-elect", "maybe", "true, false"),
+            ("--leader-elect-lease-duration", "15", "as in 15s"),
+            ("--leader-elect-renew-deadline", "500ms", "whole seconds"),
+            ("--leader-elect-retry-period", "0s", "longer than 0"),
+            ("--leader-elect-lease-duration", "10s", "must be longer than --leader-elect-renew-deadline (10s)"),
+            ("--leader-elect-retry-period", "9s", "give a longer deadline or a shorter period"),
+            ("--leader-elect-resource-name", "My_Lease", "lower-case"),
+            ("--leader-elect-resource-namespace", "a.b", "1 to 63"),
+            ("--metrics-secure", "maybe", "true, false"),
             ("--health-probe-bind-address", "8081", "HOST:PORT"),
             ("--metrics-bind-address", ":99999", "0 to 65535"),
             ("--watch-namespace", "Not_A_Namespace", "lower-case"),
@@ -210,12 +255,26 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_as_in_go() {
-        let at = |host: &str, port| BindAddress::At { host: host.to_owned(), port };
-        assert_eq!(bind_address("0"), Ok(BindAddress::Off));
-        assert_eq!(bind_address(":8081"), Ok(at("", 8081)));
-        assert_eq!(bind_address("127.0.0.1:0"), Ok(at("127.0.0.1", 0)));
-        assert_eq!(bind_address("[::1]:80"), Ok(at("::1", 80)));
+    fn the_times_of_the_election_are_checked_together() {
+        let defaults = parsed(&[]).unwrap().timing().unwrap();
+        let [lease_duration, renew_deadline, retry_period] = [15, 10, 2].map(SignedDuration::from_secs);
+        assert_eq!(defaults, Timing { lease_duration, renew_deadline, retry_period });
+        for arguments in [&["--leader-elect-renew-deadline=1m"][..], &["run", "--leader-elect-renew-deadline=1m"]] {
+            let command_line = ["podset-operator"].iter().chain(arguments);
+            let error = Cli::read(command_line).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{error}");
+            parsed(&[arguments, &["--leader-elect-lease-duration=1m1s"]].concat()).unwrap();
+        }
+    }
+
+    #[test]
+    fn every_flag_is_an_environment_variable_under_a_heading() {
+        for argument in Cli::command().get_arguments().filter(|argument| argument.get_long().is_some()) {
+            let flag = argument.get_long().unwrap();
+            let variable = format!("PODSET_OPERATOR_{}", flag.to_uppercase().replace('-', "_"));
+            assert_eq!(argument.get_env().and_then(|name| name.to_str()), Some(variable.as_str()));
+            assert!(argument.get_help_heading().is_some(), "--{flag}");
+        }
     }
 
     #[test]

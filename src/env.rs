@@ -48,6 +48,12 @@ impl Env {
         duration.saturating_add(SignedDuration::from_secs_f64(duration.as_secs_f64() * share * self.random.unit()))
     }
 
+    /// A word that nobody else draws: 52 random bits.
+    pub fn token(&self) -> String {
+        const VALUES: f64 = 4_503_599_627_370_496.0;
+        format!("{:013x}", (self.random.unit() * VALUES) as u64)
+    }
+
     /// Waits until the steady time is `when`.
     pub async fn sleep_until(&self, when: Timestamp) {
         let left = when.duration_since(self.now());
@@ -55,22 +61,32 @@ impl Env {
     }
 }
 
-/// The machine's clock: the wall time of the start, carried on by the monotonic clock.
+/// The machine's clock: the wall time of the start, carried on by the time that has passed since.
+///
+/// That is the larger of what CLOCK_MONOTONIC, on which all waiting is done, and CLOCK_BOOTTIME say: only the latter goes on
+/// while the machine sleeps, and whoever slept through the end of a lease must not believe that it still holds it.
 #[derive(Debug)]
 struct SystemClock {
     started: Timestamp,
     origin: Instant,
+    booted: SignedDuration,
 }
 
 impl SystemClock {
     fn new() -> Self {
-        SystemClock { started: Timestamp::now(), origin: Instant::now() }
+        SystemClock { started: Timestamp::now(), origin: Instant::now(), booted: since_boot() }
     }
+}
+
+fn since_boot() -> SignedDuration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(time).ok().and_then(|time| SignedDuration::try_from(time).ok()).unwrap_or_default()
 }
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let elapsed = SignedDuration::try_from(self.origin.elapsed()).unwrap_or(SignedDuration::MAX);
+        let awake = SignedDuration::try_from(self.origin.elapsed()).unwrap_or(SignedDuration::MAX);
+        let elapsed = awake.max(since_boot().saturating_sub(self.booted));
         self.started.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
     }
 
@@ -85,5 +101,62 @@ struct SystemRandom;
 impl Random for SystemRandom {
     fn unit(&self) -> f64 {
         rand::random()
+    }
+}
+
+#[cfg(test)]
+pub mod testing {
+    //! Time that passes only when a test lets it.
+
+    use super::*;
+
+    /// tokio's clock, which a test may pause, and no chance.
+    pub fn virtual_env() -> Env {
+        let clock = VirtualClock { started: Timestamp::UNIX_EPOCH, origin: Instant::now() };
+        Env { clock: Arc::new(clock), random: Arc::new(NoChance) }
+    }
+
+    #[derive(Debug)]
+    struct VirtualClock {
+        started: Timestamp,
+        origin: Instant,
+    }
+
+    impl Clock for VirtualClock {
+        fn now(&self) -> Timestamp {
+            self.started + SignedDuration::try_from(self.origin.elapsed()).unwrap()
+        }
+
+        fn wall(&self) -> Timestamp {
+            self.now()
+        }
+    }
+
+    #[derive(Debug)]
+    struct NoChance;
+
+    impl Random for NoChance {
+        fn unit(&self) -> f64 {
+            0.0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steady_time_is_that_of_the_clock_that_also_runs_while_the_machine_sleeps() {
+        let mut clock = SystemClock::new();
+        // As if the machine had slept for an hour.
+        clock.booted -= SignedDuration::from_hours(1);
+        assert!(clock.now().duration_since(clock.started) >= SignedDuration::from_hours(1));
+        let mut clock = SystemClock::new();
+        // As if that clock stood still.
+        clock.booted += SignedDuration::from_hours(1);
+        let before = clock.now();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(before >= clock.started && clock.now() > before);
     }
 }

@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use podset_operator::{cli::Cli, manager};
 
 fn main() -> ExitCode {
-    manager::main(Cli::parse())
+    manager::main(Cli::of_process())
 }

@@ -1,8 +1,9 @@
 //! The life of the process: what starts after what, what stops before what, and with which exit code it ends.
 //!
-//! Start: flags, logs, kubeconfig, clients, caches, then the controllers. Stop: no new work, what is under way ends, exit.
+//! Start: flags, logs, kubeconfig, clients, caches, candidacy, and, as the leader, the controllers' work. Stop: no new work,
+//! what is under way ends, the lease is given back, exit.
 
-use std::{collections::HashMap, process::ExitCode, sync::Arc};
+use std::{collections::HashMap, process::ExitCode, sync::Arc, time::Duration};
 
 use kube::{
     Config,
@@ -10,7 +11,7 @@ use kube::{
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    task::{self, JoinSet},
+    task::{self, JoinHandle, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -18,15 +19,15 @@ use tracing::{error, info, warn};
 use crate::{
     api,
     cli::{Cli, Command, RunArgs},
-    client::{Clients, ConnectError, in_full},
+    client::{self, Clients, ConnectError, Purpose, in_full},
     controllers::{
         self, Controller,
-        listwatch::Scope,
         mycustomresource::MyCustomResourceController,
         podset::{Parts, PodSetController, locks::Locks},
     },
     env::Env,
-    leader::Leadership,
+    leader::{self, Election, Leadership, Lost, Office, TimingError},
+    listwatch::Scope,
     telemetry,
 };
 
@@ -38,8 +39,8 @@ const USAGE: u8 = 2;
 /// Why the operator cannot begin.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    #[error("--leader-elect=true is not available yet: run one replica with --leader-elect=false")]
-    LeaderElection,
+    #[error(transparent)]
+    Timing(#[from] TimingError),
     #[error("--kubeconfig {file}: {source}")]
     Kubeconfig { file: String, source: kube::config::KubeconfigError },
     #[error("no cluster to work on: give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
@@ -50,7 +51,7 @@ enum StartError {
 
 /// Does what the command line asks for, and says with which code to exit.
 pub fn main(cli: Cli) -> ExitCode {
-    match cli.command() {
+    match cli.into_command() {
         Command::Crd => print_crds(),
         Command::Run(arguments) => {
             if let Err(error) = telemetry::start(&arguments.logging) {
@@ -103,28 +104,120 @@ async fn run(arguments: &RunArgs) -> ExitCode {
     };
     info!(version = env!("CARGO_PKG_VERSION"), "podset-operator begins");
     let stop = CancellationToken::new();
-    let controllers = match controllers(arguments, &stop).await {
-        Ok(controllers) => controllers,
+    let manager = match Manager::start(arguments, &stop).await {
+        Ok(manager) => manager,
         Err(error) => {
             error!("{}", in_full(&error));
             return ExitCode::from(USAGE);
         }
     };
     tokio::select! {
-        code = controllers.ended() => code,
+        code = manager.ended() => code,
         code = signals.obeyed(&stop) => code,
     }
 }
 
-/// The controllers, ready to run. A further one is one line here.
-async fn controllers(arguments: &RunArgs, stop: &CancellationToken) -> Result<Controllers, StartError> {
-    if arguments.leader_elect {
-        return Err(StartError::LeaderElection);
+/// Everything that runs.
+struct Manager {
+    election: JoinHandle<Result<(), Lost>>,
+    controllers: Controllers,
+    /// Cancelled when no controller writes any more.
+    drained: CancellationToken,
+}
+
+impl Manager {
+    async fn start(arguments: &RunArgs, stop: &CancellationToken) -> Result<Self, StartError> {
+        let (env, timing) = (Env::system(), arguments.timing()?);
+        let config = config(arguments).await?;
+        let user_timeout = Duration::try_from(timing.user_timeout()).unwrap_or_default();
+        let drained = CancellationToken::new();
+        let (leadership, election) = if arguments.leader_elect {
+            let office = Office::vacant(env.clone());
+            let parts = leader::Parts {
+                client: client::connect(&config, Purpose::WithoutLeadership { user_timeout })?,
+                namespace: arguments
+                    .leader_elect_resource_namespace
+                    .clone()
+                    .unwrap_or_else(|| config.default_namespace.clone()),
+                name: arguments.leader_elect_resource_name.clone(),
+                identity: identity(&instance(), &env),
+                timing,
+                env: env.clone(),
+                locks: leader::locks::Locks::default(),
+                turned: Arc::new(|| {}),
+            };
+            let leadership = office.leadership();
+            (leadership, tokio::spawn(Election::new(parts, office).run(stop.clone(), drained.clone())))
+        } else {
+            let end = drained.clone();
+            let without = async move {
+                end.cancelled().await;
+                Ok(())
+            };
+            (Leadership::always(env.clone()), tokio::spawn(without))
+        };
+        let clients = Clients::connect(&config, leadership.clone(), user_timeout)?;
+        let controllers = controllers(arguments, &env, clients, leadership, stop);
+        Ok(Manager { election, controllers, drained })
     }
-    let leadership = Leadership::always();
-    let env = Env::system();
-    let config = config(arguments).await?;
-    let clients = Clients::connect(&config, leadership.clone())?;
+
+    /// Waits until everything has ended. Whatever ends badly ends the process at once: half a manager must not go on.
+    async fn ended(self) -> ExitCode {
+        let Manager { mut election, controllers, drained } = self;
+        let mut controllers = std::pin::pin!(controllers.ended());
+        let first = tokio::select! {
+            end = &mut election => Some(end),
+            end = &mut controllers => {
+                if let Err(code) = end {
+                    return code;
+                }
+                None
+            }
+        };
+        let end = match first {
+            // A lease that is lost or a panic ends here; a candidate that was asked to end leaves the controllers to end.
+            Some(end) => {
+                let code = end_of_election(end);
+                if code.is_ok()
+                    && let Err(code) = controllers.await
+                {
+                    return code;
+                }
+                code
+            }
+            None => {
+                drained.cancel();
+                end_of_election(election.await)
+            }
+        };
+        match end {
+            Ok(()) => {
+                info!("podset-operator ends");
+                ExitCode::SUCCESS
+            }
+            Err(code) => code,
+        }
+    }
+}
+
+/// Says how the election ended, and with which code the process has to end if that was no good end.
+fn end_of_election(end: Result<Result<(), Lost>, task::JoinError>) -> Result<(), ExitCode> {
+    match end {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(lost)) => error!("{lost}; ending the process, what it had in hand is the next leader's"),
+        Err(error) => error!(%error, "the leader election panicked: ending the process"),
+    }
+    Err(ExitCode::from(FATAL))
+}
+
+/// The controllers, ready to run. A further one is one line here.
+fn controllers(
+    arguments: &RunArgs,
+    env: &Env,
+    clients: Clients,
+    leadership: Leadership,
+    stop: &CancellationToken,
+) -> Controllers {
     let namespaces = arguments.namespaces();
     let scopes: Vec<Scope> =
         if namespaces.is_empty() { vec![None] } else { namespaces.into_iter().map(|name| Some(name.into())).collect() };
@@ -145,8 +238,8 @@ async fn controllers(arguments: &RunArgs, stop: &CancellationToken) -> Result<Co
         stop: stop.clone(),
     };
     controllers.start(PodSetController::new(parts));
-    controllers.start(MyCustomResourceController::new(env, clients, scopes));
-    Ok(controllers)
+    controllers.start(MyCustomResourceController::new(env.clone(), clients, scopes));
+    controllers
 }
 
 /// The controllers that run.
@@ -168,16 +261,15 @@ impl Controllers {
     }
 
     /// Waits until every controller has ended; one that panics ends them all.
-    async fn ended(mut self) -> ExitCode {
+    async fn ended(mut self) -> Result<(), ExitCode> {
         while let Some(end) = self.running.join_next_with_id().await {
             if let Err(error) = end {
                 let controller = self.names.get(&error.id()).copied().unwrap_or("unknown");
                 error!(controller, %error, "a controller panicked: ending the process");
-                return ExitCode::from(FATAL);
+                return Err(ExitCode::from(FATAL));
             }
         }
-        info!("podset-operator ends");
-        ExitCode::SUCCESS
+        Ok(())
     }
 }
 
@@ -238,4 +330,28 @@ fn instance() -> String {
     from_env
         .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()))
         .unwrap_or_else(|| api::MANAGER.to_owned())
+}
+
+/// Who this process is for the Lease. A part of it is chance: a container that is started again has the same name, and must
+/// not take its predecessor's lease for its own.
+fn identity(instance: &str, env: &Env) -> String {
+    /// The longest that the API server accepts, since it is also the field manager of the lease.
+    const LONGEST: usize = 128;
+    let token = env.token();
+    let name = instance.chars().filter(char::is_ascii_graphic).take(LONGEST - 1 - token.len());
+    name.chain(['_']).chain(token.chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_short_enough_and_never_the_same_twice() {
+        let env = Env::system();
+        let long = identity(&"x".repeat(300), &env);
+        assert_eq!(long.len(), 128);
+        let (first, second) = (identity("web-1", &env), identity("web-1", &env));
+        assert!(first.starts_with("web-1_") && first != second, "{first} {second}");
+    }
 }

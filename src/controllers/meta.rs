@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
-use super::{ObjectKey, listwatch};
+use super::ObjectKey;
+use crate::listwatch;
 
 /// The UID of an object.
 pub type Uid = Arc<str>;

@@ -2,7 +2,6 @@
 //!
 //! A further controller is one folder that implements [`Controller`] and one line in [`crate::manager`].
 
-pub mod listwatch;
 pub mod meta;
 pub mod mycustomresource;
 pub mod podset;
@@ -26,6 +25,7 @@ use crate::{
     client::ReadError,
     env::Env,
     leader::{Leadership, Term},
+    listwatch::Scope,
 };
 use queue::{Queue, Trigger};
 
@@ -58,6 +58,11 @@ impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
+}
+
+/// Whether an object of this name lies in the scope.
+pub fn in_scope(scope: &Scope, key: &ObjectKey) -> bool {
+    scope.as_ref().is_none_or(|namespace| *namespace == key.namespace)
 }
 
 /// What a controller brings; [`run`] does the rest.

@@ -135,6 +135,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::env::testing::virtual_env;
     use jiff::SignedDuration;
     use tokio_test::{assert_pending, assert_ready, task};
 
@@ -144,7 +145,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_queued_once() {
-        let queue = Queue::new(Env::system());
+        let queue = Queue::new(virtual_env());
         queue.add(key("a"), "spec");
         queue.add(key("a"), "pod");
         assert_eq!(queue.next().await, (key("a"), "spec"));
@@ -153,7 +154,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_never_handed_out_twice_at_once() {
-        let queue = Queue::new(Env::system());
+        let queue = Queue::new(virtual_env());
         queue.add(key("a"), "spec");
         queue.next().await;
         queue.add(key("a"), "pod");
@@ -164,7 +165,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_last_alarm_counts() {
-        let env = Env::system();
+        let env = virtual_env();
         let queue = Queue::new(env.clone());
         let start = env.now();
         for seconds in [50, 5] {

@@ -4,8 +4,8 @@ use http::{Request, header::CONTENT_TYPE};
 use kube::Resource;
 use serde_json::{Value, json};
 
-use super::{ObjectKey, listwatch::Scope};
-use crate::api::MANAGER;
+use super::ObjectKey;
+use crate::{api::MANAGER, listwatch::Scope};
 
 type Built = Result<Request<Vec<u8>>, http::Error>;
 

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::listwatch::Scope;
+use crate::listwatch::Scope;
 
 /// Becomes true once every watch has brought its first list.
 #[derive(Debug)]

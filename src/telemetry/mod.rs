@@ -1,4 +1,6 @@
-//! Logs. They go to standard error, so that `podset-operator crd` can be piped.
+//! Logs, and the metrics. Logs go to standard error, so that `podset-operator crd` can be piped.
+
+pub mod metrics;
 
 use std::io::{IsTerminal, stderr};
 
@@ -6,8 +8,8 @@ use tracing_subscriber::{EnvFilter, Layer, fmt, layer::SubscriberExt, util::Subs
 
 use crate::cli::{LogFormat, Logging};
 
-/// The API client warns of what its caller explains better; directives that name it still reach it.
-const QUIET: &str = "kube_client=off";
+/// The API client and the lock warn of what their caller explains better; directives that name it still reach it.
+const QUIET: &str = "kube_client=off,kube_leader_election=off";
 
 /// Why logging cannot begin.
 #[derive(Debug, thiserror::Error)]

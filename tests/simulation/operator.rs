@@ -12,7 +12,7 @@ use podset_operator::{
         podset::{Parts, PodSetController, locks::Locks},
     },
     env::{Clock, Env, Random},
-    leader::{Leadership, Office},
+    leader::{Ends, Leadership, Office},
 };
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,7 @@ const AT_ONCE: usize = 64;
 /// An instance of the operator.
 pub struct Operator {
     office: Office,
+    env: Env,
     stop: CancellationToken,
     tasks: JoinSet<()>,
 }
@@ -32,8 +33,10 @@ pub struct Operator {
 impl Operator {
     /// An instance that does not lead; `name` is that of its client.
     pub fn standby(server: &ApiServer, name: &str, locks: Locks) -> Self {
-        let (office, leadership) = Office::vacant();
-        Self::with(server, name, locks, leadership, office)
+        let env = env(server);
+        let office = Office::vacant(env.clone());
+        let leadership = office.leadership();
+        Self::start(server, name, locks, env, (leadership.clone(), leadership), office)
     }
 
     /// An instance that leads from the start and for ever.
@@ -43,24 +46,22 @@ impl Operator {
         operator
     }
 
-    /// An instance whose writes go by one leadership, and whose life by another: the lock of the write gate exchanged.
-    pub fn with_writes(server: &ApiServer, name: &str, locks: Locks, writes: Leadership) -> Self {
-        let (office, leadership) = Office::vacant();
-        Self::start(server, name, locks, (leadership, writes), office)
-    }
-
-    fn with(server: &ApiServer, name: &str, locks: Locks, leadership: Leadership, office: Office) -> Self {
-        Self::start(server, name, locks, (leadership.clone(), leadership), office)
+    /// An instance that writes whether it leads or not: the lock of the write gate taken out.
+    pub fn without_gate(server: &ApiServer, name: &str, locks: Locks) -> Self {
+        let env = env(server);
+        let office = Office::vacant(env.clone());
+        let leadership = (office.leadership(), Leadership::always(env.clone()));
+        Self::start(server, name, locks, env, leadership, office)
     }
 
     fn start(
         server: &ApiServer,
         name: &str,
         locks: Locks,
+        env: Env,
         (leadership, writes): (Leadership, Leadership),
         office: Office,
     ) -> Self {
-        let env = Env { clock: Arc::new(VirtualClock::new(server)), random: Arc::new(NoJitter) };
         let clients = Clients { read: server.client(name), write: Writer::new(server.client(name), writes) };
         let parts = Parts {
             env: env.clone(),
@@ -70,7 +71,7 @@ impl Operator {
             default_image: "example.com/default".to_owned(),
             instance: name.to_owned(),
         };
-        let mut operator = Operator { office, stop: CancellationToken::new(), tasks: JoinSet::new() };
+        let mut operator = Operator { office, env: env.clone(), stop: CancellationToken::new(), tasks: JoinSet::new() };
         operator.run(PodSetController::new(parts), &env, &leadership);
         operator.run(MyCustomResourceController::new(env.clone(), clients, vec![None]), &env, &leadership);
         operator
@@ -83,12 +84,13 @@ impl Operator {
 
     /// Leads from now on.
     pub fn lead(&mut self) {
-        self.office.lead_until(None);
+        self.office.begin(None);
     }
 
-    /// Leads for so long.
+    /// Leads for so long, and no write takes longer.
     pub fn lead_for(&mut self, term: Duration) {
-        self.office.lead_until(Some(Instant::now() + term));
+        let end = self.env.now() + SignedDuration::try_from(term).expect("a test is not that long");
+        self.office.begin(Some(Ends { gate: end, writes: end }));
     }
 
     /// Leads no longer.
@@ -108,6 +110,11 @@ impl Operator {
     pub fn kill(mut self) {
         self.tasks.abort_all();
     }
+}
+
+/// Time and chance of one instance.
+fn env(server: &ApiServer) -> Env {
+    Env { clock: Arc::new(VirtualClock::new(server)), random: Arc::new(NoJitter) }
 }
 
 /// The server's clock, as a process with a clock of its own has it.

@@ -11,10 +11,10 @@ use serde_json::Value;
 use crate::{
     api::{MyCustomResourceSpec, MyCustomResourceStatus},
     controllers::{
-        ObjectKey,
-        listwatch::{Change, Scope, Versioned, in_scope},
+        ObjectKey, in_scope,
         meta::{Meta, Uid},
     },
+    listwatch::{Change, Scope, Versioned},
 };
 
 /// A resource as the API server sends it. Spec and status are decoded later, so that one that does not decode stops no

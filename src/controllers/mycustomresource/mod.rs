@@ -17,7 +17,6 @@ use tracing::{info, warn};
 
 use super::{
     Controller, Next, ObjectKey,
-    listwatch::{self, Change, Scope, Source, Versioned, is_stale},
     meta::Meta,
     queue::{Queue, Trigger},
     requests,
@@ -29,6 +28,7 @@ use crate::{
     client::{Clients, ReadError},
     env::Env,
     leader::Term,
+    listwatch::{self, Change, Scope, Source, Versioned, is_stale},
 };
 use index::{Index, Resource, ResourceWire};
 
@@ -123,13 +123,14 @@ impl Controller for MyCustomResourceController {
         for scope in &self.scopes {
             let path = requests::collection::<MyCustomResource>(scope);
             let what = "mycustomresources.poc.test.domain";
-            let resources = Source { what, path, labels: None, metadata_only: false, is_stale };
+            let resources = Source { what, path, labels: None, fields: None, metadata_only: false, is_stale };
             let (controller, of) = (self.clone(), scope.clone());
             let sink = move |change| controller.resource_changed(&of, change);
             watches.push(listwatch::run(self.clients.read.clone(), resources, self.env.clone(), sink).boxed());
 
             let path = requests::collection::<Pod>(scope);
-            let pods = Source { what: "names of pods", path, labels: None, metadata_only: true, is_stale };
+            let pods =
+                Source { what: "names of pods", path, labels: None, fields: None, metadata_only: true, is_stale };
             let (controller, of) = (self.clone(), scope.clone());
             let sink = move |change| controller.pod_changed(&of, change);
             watches.push(listwatch::run(self.clients.read.clone(), pods, self.env.clone(), sink).boxed());

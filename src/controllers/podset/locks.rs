@@ -32,7 +32,10 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use super::{names, observe::Pod, pod};
-use crate::controllers::{ObjectKey, listwatch, meta::Uid};
+use crate::{
+    controllers::{ObjectKey, meta::Uid},
+    listwatch,
+};
 
 /// How long after its sending a request may still take effect: the API server's own limit.
 pub const QUARANTINE: SignedDuration = SignedDuration::from_secs(60);

@@ -35,7 +35,6 @@ use tracing::warn;
 
 use super::{
     Controller, Next, ObjectKey,
-    listwatch::{self, Change, Scope, Source},
     meta::Uid,
     queue::{Queue, Trigger},
     requests,
@@ -46,6 +45,7 @@ use crate::{
     client::{Clients, ReadError, in_full},
     env::Env,
     leader::Term,
+    listwatch::{self, Change, Scope, Source},
 };
 use locks::Locks;
 use memory::Memory;
@@ -287,12 +287,12 @@ impl Controller for PodSetController {
 fn set_source(scope: &Scope, locks: &Locks) -> Source {
     let path = requests::collection::<PodSet>(scope);
     let what = "podsets.app.example.com";
-    Source { what, path, labels: None, metadata_only: false, is_stale: locks.is_stale }
+    Source { what, path, labels: None, fields: None, metadata_only: false, is_stale: locks.is_stale }
 }
 
 /// The watch of the operator's own pods.
 fn pod_source(scope: &Scope, locks: &Locks) -> Source {
     let path = requests::collection::<PodResource>(scope);
     let labels = Some(api::WATCHED_PODS);
-    Source { what: "pods", path, labels, metadata_only: false, is_stale: locks.is_stale }
+    Source { what: "pods", path, labels, fields: None, metadata_only: false, is_stale: locks.is_stale }
 }

@@ -16,11 +16,8 @@ use super::{
 };
 use crate::{
     client::ReadError,
-    controllers::{
-        ObjectKey,
-        listwatch::{self, Scope, Source, in_scope},
-        meta::Uid,
-    },
+    controllers::{ObjectKey, in_scope, meta::Uid},
+    listwatch::{self, Scope, Source},
 };
 
 /// When more sets than this wait for their reads, everything is read at once.

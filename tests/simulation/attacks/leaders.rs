@@ -1,7 +1,7 @@
 //! A2, A3, A4: two instances, of which one leads and then the other.
 
 use jiff::SignedDuration;
-use podset_operator::{controllers::podset::locks::Locks, leader::Leadership};
+use podset_operator::controllers::podset::locks::Locks;
 
 use super::*;
 use crate::apiserver::{Fault, Requests};
@@ -40,14 +40,11 @@ async fn a2_succeeds_if_names_do_not_rest() {
 }
 
 /// A3: a request is executed after its sender lost the lease, and the new leader knows nothing of why it was sent.
-async fn a3(writes: Option<Leadership>) -> ApiServer {
+async fn a3(new: fn(&ApiServer, &str, Locks) -> Operator) -> ApiServer {
     let server = ApiServer::new(1);
     going_slowly(&server, 1);
     server.create_podset(NS, "web", 1);
-    let mut a = match writes {
-        None => Operator::standby(&server, "a", Locks::default()),
-        Some(writes) => Operator::with_writes(&server, "a", Locks::default(), writes),
-    };
+    let mut a = new(&server, "a", Locks::default());
     a.lead();
     ready(&server, "web", 1).await;
     a.lead_for(seconds(5));
@@ -66,14 +63,14 @@ async fn a3(writes: Option<Leadership>) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a3_a_write_ends_before_its_senders_term() {
-    let server = a3(None).await;
+    let server = a3(Operator::standby).await;
     server.check();
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a3_succeeds_if_writes_are_not_bounded_by_the_term() {
-    assert!(is_broken(&a3(Some(Leadership::always())).await));
+    assert!(is_broken(&a3(Operator::without_gate).await));
 }
 
 /// A4: the watches of a standby stand still while others lead; then it leads, and misses the pods that live.

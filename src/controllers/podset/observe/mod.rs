@@ -17,8 +17,8 @@ pub use set::{Set, SetWire, Wanted};
 pub use sets::{Effects, Sets};
 
 use super::locks::Locks;
-use crate::controllers::{
-    ObjectKey,
+use crate::{
+    controllers::ObjectKey,
     listwatch::{Change, Scope},
 };
 

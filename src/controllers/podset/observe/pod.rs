@@ -9,9 +9,9 @@ use crate::{
     api,
     controllers::{
         ObjectKey,
-        listwatch::Versioned,
         meta::{self, Meta, Uid},
     },
+    listwatch::Versioned,
 };
 
 /// A write that the watch has not confirmed for so long is looked up.

@@ -12,11 +12,9 @@ use std::{
 use jiff::Timestamp;
 
 use super::pod::{Pod, Seen};
-use crate::controllers::{
-    ObjectKey,
-    listwatch::{Change, Scope, in_scope},
-    meta::Uid,
-    podset::locks::Locks,
+use crate::{
+    controllers::{ObjectKey, in_scope, meta::Uid, podset::locks::Locks},
+    listwatch::{Change, Scope},
 };
 
 /// The pods that carry our label, and those of our sets that lost it.

@@ -9,9 +9,9 @@ use crate::{
     api::{PodSetSpec, PodSetStatus, PodTemplate},
     controllers::{
         ObjectKey,
-        listwatch::Versioned,
         meta::{Meta, Uid},
     },
+    listwatch::Versioned,
 };
 
 /// A PodSet as the API server sends it. Spec and status are decoded later, so that one that does not decode stops no

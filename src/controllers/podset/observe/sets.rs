@@ -6,11 +6,9 @@ use std::{
 };
 
 use super::set::Set;
-use crate::controllers::{
-    ObjectKey,
-    listwatch::{Change, Scope, in_scope},
-    meta::Uid,
-    podset::locks::Locks,
+use crate::{
+    controllers::{ObjectKey, in_scope, meta::Uid, podset::locks::Locks},
+    listwatch::{Change, Scope},
 };
 
 /// The PodSets of the watched namespaces.

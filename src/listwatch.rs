@@ -18,7 +18,6 @@ use kube::{
 use serde::{Deserialize, de::DeserializeOwned};
 use tracing::{debug, info, warn};
 
-use super::ObjectKey;
 use crate::{
     client::{self, ReadError},
     env::Env,
@@ -41,11 +40,6 @@ const MISSING_RETRY: SignedDuration = SignedDuration::from_secs(1);
 
 /// A namespace to watch; `None` is all of them.
 pub type Scope = Option<Arc<str>>;
-
-/// Whether an object of this name lies in the scope.
-pub fn in_scope(scope: &Scope, key: &ObjectKey) -> bool {
-    scope.as_ref().is_none_or(|namespace| *namespace == key.namespace)
-}
 
 /// What a watch says.
 #[derive(Clone, Debug)]
@@ -88,6 +82,8 @@ pub struct Source {
     pub path: String,
     /// Label selector, if only some are watched.
     pub labels: Option<&'static str>,
+    /// Field selector, if only some are watched.
+    pub fields: Option<String>,
     /// Whether only the objects' metadata is asked for.
     pub metadata_only: bool,
     /// Whether an event of this resourceVersion is older than what was heard already; such an event is dropped.
@@ -137,6 +133,7 @@ pub async fn list<T: DeserializeOwned, R>(
     let request = Request::new(source.path.as_str());
     let mut params = ListParams { limit: Some(PAGE), ..ListParams::default() };
     params.label_selector = source.labels.map(str::to_owned);
+    params.field_selector.clone_from(&source.fields);
     let mut all = Vec::new();
     loop {
         let page = if source.metadata_only { request.list_metadata(&params) } else { request.list(&params) };
@@ -194,6 +191,7 @@ where
     let request = Request::new(source.path.as_str());
     let mut params = WatchParams { timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
     params.label_selector = source.labels.map(str::to_owned);
+    params.field_selector.clone_from(&source.fields);
     let from = version.to_string();
     let request =
         if source.metadata_only { request.watch_metadata(&params, &from) } else { request.watch(&params, &from) };

@@ -1,0 +1,164 @@
+//! The connections to the API server: address, proxy, TLS, credentials, user agent. Nothing that retries.
+
+use std::{net::IpAddr, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, Uri, header::USER_AGENT};
+use hyper::rt::{Read, Write};
+use hyper_util::{
+    client::legacy::{
+        self,
+        connect::{Connection, HttpConnector, proxy::Tunnel},
+    },
+    rt::{TokioExecutor, TokioTimer},
+};
+use kube::{
+    Client, Config,
+    client::{Body, ConfigExt},
+};
+use tower::{BoxError, Service, ServiceBuilder, filter::FilterLayer};
+
+use super::{gate::GatedConnector, pool::Pool};
+
+/// What every request says of its sender.
+pub const AGENT: &str = concat!("podset-operator/", env!("CARGO_PKG_VERSION"));
+
+/// How long a connection may lie idle: well below the API server's own 90 s.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// What a client is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Purpose {
+    /// To read. It refuses to send anything that could change something.
+    Read,
+    /// To write as the leader: each request shows at the gate of its connection that it may leave. Written bytes that the
+    /// API server does not acknowledge for so long break the connection.
+    Write {
+        /// The time.
+        user_timeout: Duration,
+    },
+    /// To write what needs no leadership: the Lease itself, reviews of those who ask for metrics.
+    WithoutLeadership {
+        /// As for [`Purpose::Write`].
+        user_timeout: Duration,
+    },
+}
+
+/// Why no client can be made of a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The credentials or certificates cannot be used.
+    #[error("the kubeconfig cannot be used: {0}")]
+    Config(#[from] kube::Error),
+    /// A proxy of a kind that is not supported.
+    #[error("the proxy {0} of the kubeconfig cannot be used: only http:// proxies are supported")]
+    Proxy(http::Uri),
+}
+
+/// Makes a client with connections of its own.
+///
+/// # Errors
+///
+/// When the configuration's credentials, certificates or proxy cannot be used.
+pub fn connect(config: &Config, purpose: Purpose) -> Result<Client, ConnectError> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_keepalive(Some(Duration::from_secs(30)));
+    if let Purpose::Write { user_timeout } | Purpose::WithoutLeadership { user_timeout } = purpose {
+        connector.set_tcp_user_timeout(Some(user_timeout));
+    }
+    match config.proxy_url.as_ref().filter(|_| !goes_direct(config, &std::env::var("NO_PROXY").unwrap_or_default())) {
+        None => over(config, purpose, connector),
+        Some(proxy) if proxy.scheme_str() == Some("http") => {
+            over(config, purpose, Tunnel::new(proxy.clone(), connector))
+        }
+        Some(proxy) => Err(ConnectError::Proxy(proxy.clone())),
+    }
+}
+
+fn over<C>(config: &Config, purpose: Purpose, connector: C) -> Result<Client, ConnectError>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Read + Write + Connection + Send + Unpin + 'static,
+    C::Future: Send + 'static,
+    C::Error: Into<BoxError>,
+{
+    if matches!(purpose, Purpose::Write { .. }) {
+        let tls = config.rustls_https_connector_with_connector(GatedConnector(connector))?;
+        return client(config, Pool::new(tls));
+    }
+    let tls = config.rustls_https_connector_with_connector(connector)?;
+    let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .retry_canceled_requests(false)
+        .build(tls);
+    if purpose == Purpose::Read {
+        client(config, ServiceBuilder::new().layer(FilterLayer::new(reads)).service(http))
+    } else {
+        client(config, http)
+    }
+}
+
+/// Lets only requests pass that change nothing.
+fn reads(request: Request<Body>) -> Result<Request<Body>, BoxError> {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Ok(request);
+    }
+    Err(format!("{} {} was given to the client that only reads", request.method(), request.uri().path()).into())
+}
+
+/// The layers between kube's client and the connections.
+fn client<S, B>(config: &Config, connections: S) -> Result<Client, ConnectError>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let mut named = config.clone();
+    named.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(named.extra_headers_layer()?)
+        .map_err(Into::<BoxError>::into)
+        .service(connections);
+    Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+/// Whether the API server is reached without the proxy that the environment names: as in Go, on the machine itself, and
+/// where `NO_PROXY` has its host, a domain of it, or `*`.
+fn goes_direct(config: &Config, no_proxy: &str) -> bool {
+    let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let is_excepted = |entry: &str| {
+        let domain = entry.trim().trim_start_matches('.');
+        let is_within = host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        domain == "*" || (!domain.is_empty() && is_within)
+    };
+    is_loopback || no_proxy.split(',').any(is_excepted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_not_asked_for_what_is_near() {
+        for (url, no_proxy, expected) in [
+            ("https://127.0.0.1:6443", "", true),
+            ("https://[::1]:6443", "", true),
+            ("https://localhost:6443", "", true),
+            ("https://api.example.com", "", false),
+            ("https://api.example.com", "other, .example.com", true),
+            ("https://api.example.com", "ample.com", false),
+            ("https://api.example.com", "*", true),
+        ] {
+            assert_eq!(goes_direct(&Config::new(url.parse().unwrap()), no_proxy), expected, "{url} {no_proxy}");
+        }
+    }
+}

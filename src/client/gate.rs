@@ -1,0 +1,136 @@
+//! The write gate: where the bytes of a write leave this process, leadership is asked once more.
+//!
+//! A process can be frozen between any check and the moment at which its bytes leave. So the connections for writes ask
+//! here, in the write call to the socket itself, below TLS: what does not lead breaks the connection, and the request with
+//! it. Nothing above can forget to ask, and nothing lies between the question and the system call.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+use futures::future::BoxFuture;
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use tower::Service;
+
+use crate::leader::Pass;
+
+/// The gate of one connection.
+#[derive(Clone, Debug)]
+pub struct Gate(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+enum State {
+    /// The connection is being made: what is said is not of the API's language yet.
+    Connecting,
+    /// A request with this right is on its way.
+    Open(Pass),
+    /// No request is on its way, so there is nothing to say.
+    Shut,
+}
+
+impl Gate {
+    fn connecting() -> Self {
+        Gate(Arc::new(Mutex::new(State::Connecting)))
+    }
+
+    /// A request with this right is about to leave.
+    pub fn open(&self, pass: Pass) {
+        *self.lock() = State::Open(pass);
+    }
+
+    /// The connection is made, or the request was answered.
+    pub fn shut(&self) {
+        *self.lock() = State::Shut;
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match &*self.lock() {
+            State::Connecting => Ok(()),
+            State::Open(pass) if pass.is_valid() => Ok(()),
+            State::Open(_) => {
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, "this process does not lead (any more)"))
+            }
+            State::Shut => Err(io::Error::new(io::ErrorKind::PermissionDenied, "no request is on its way")),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes connections with a gate, which [`Connected::get_extras`] hands out.
+#[derive(Clone)]
+pub struct GatedConnector<C>(pub C);
+
+impl<C> Service<Uri> for GatedConnector<C>
+where
+    C: Service<Uri>,
+    C::Response: Send,
+    C::Future: Send + 'static,
+{
+    type Response = Gated<C::Response>;
+    type Error = C::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, C::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), C::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let connecting = self.0.call(to);
+        Box::pin(async move { Ok(Gated { stream: connecting.await?, gate: Gate::connecting() }) })
+    }
+}
+
+/// A stream with a gate before its writing side.
+#[derive(Debug)]
+pub struct Gated<S> {
+    stream: S,
+    gate: Gate,
+}
+
+impl<S: Connection> Connection for Gated<S> {
+    fn connected(&self) -> Connected {
+        self.stream.connected().extra(self.gate.clone())
+    }
+}
+
+impl<S: Read + Unpin> Read for Gated<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, into)
+    }
+}
+
+impl<S: Write + Unpin> Write for Gated<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.gate.check()?;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.gate.check()?;
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

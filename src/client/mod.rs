@@ -1,0 +1,96 @@
+//! The API client: how requests leave the process. No layer repeats a request.
+//!
+//! Clients with connections of their own: a reading one, for watches, lists and single reads, which refuses to send
+//! anything else; a writing one, which nothing reaches but through [`Writer`]; one for what is written without leadership
+//! ([`Purpose`]).
+
+mod connect;
+mod gate;
+mod pool;
+mod writer;
+
+use std::{error::Error as StdError, time::Duration};
+
+use http::Request;
+use kube::{Client, Config};
+use serde::de::DeserializeOwned;
+
+pub use self::{
+    connect::{AGENT, ConnectError, Purpose, connect},
+    writer::{Answer, Writer},
+};
+use crate::leader::Leadership;
+
+/// How long a read may take, watches apart.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a read gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The API server did not answer in time.
+    #[error("the API server did not answer within {} s", READ_TIMEOUT.as_secs())]
+    Timeout,
+    /// It could not be reached, or it refused.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+}
+
+/// Reads one answer, within a bounded time.
+///
+/// # Errors
+///
+/// When the API server is not reached, does not answer in time, or refuses.
+pub async fn read<T: DeserializeOwned>(client: &Client, request: Request<Vec<u8>>) -> Result<T, ReadError> {
+    match tokio::time::timeout(READ_TIMEOUT, client.request(request)).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(ReadError::Timeout),
+    }
+}
+
+/// Reads one object; `None` when it does not exist.
+///
+/// # Errors
+///
+/// As [`read`].
+pub async fn read_one<T: DeserializeOwned>(client: &Client, request: Request<Vec<u8>>) -> Result<Option<T>, ReadError> {
+    match read(client, request).await {
+        Ok(object) => Ok(Some(object)),
+        Err(ReadError::Api(kube::Error::Api(status))) if status.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// An error with all its causes: hyper says "error sending request" and hides why.
+pub fn in_full(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let deeper = error.to_string();
+        if !text.contains(&deeper) {
+            text = format!("{text}: {deeper}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Both clients of an instance of the operator.
+#[derive(Clone)]
+pub struct Clients {
+    /// For everything that changes nothing. It needs no leadership.
+    pub read: Client,
+    /// For everything that changes something.
+    pub write: Writer,
+}
+
+impl Clients {
+    /// Clients for a real API server. Written bytes that it does not acknowledge for `user_timeout` break their connection.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`].
+    pub fn connect(config: &Config, leadership: Leadership, user_timeout: Duration) -> Result<Self, ConnectError> {
+        let write = connect(config, Purpose::Write { user_timeout })?;
+        Ok(Clients { read: connect(config, Purpose::Read)?, write: Writer::new(write, leadership) })
+    }
+}

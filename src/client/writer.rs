@@ -1,0 +1,169 @@
+//! The writing client: asks for leadership before each request, bounds its time on both sides, and sorts every answer into
+//! what it proves ([`Answer`]). It sends each request once.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::{Client, client::Body, core::Status};
+use tokio::sync::Semaphore;
+
+use super::in_full;
+use crate::leader::Leadership;
+
+/// How many writes are under way at once. The API server of a small cluster serves creates no faster over more
+/// connections.
+const WRITES_AT_ONCE: usize = 64;
+
+/// What the answer to a write proves.
+#[derive(Debug)]
+pub enum Answer {
+    /// It was done; the body of the answer.
+    Done(Vec<u8>),
+    /// It was refused for certain.
+    Refused(Box<Status>),
+    /// Nobody can say whether it was, or will be, done; why.
+    Unknown(String),
+    /// It never left: this process does not lead.
+    NotSent,
+}
+
+/// The one way by which anything is written.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    leadership: Leadership,
+    slots: Arc<Semaphore>,
+}
+
+impl Writer {
+    /// Writes through `client` while `leadership` lasts.
+    pub fn new(client: Client, leadership: Leadership) -> Self {
+        Writer { client, leadership, slots: Arc::new(Semaphore::new(WRITES_AT_ONCE)) }
+    }
+
+    /// Sends a write, once, and says what its answer proves. It ends, here and on the API server, before the term does.
+    pub async fn send(&self, request: Request<Vec<u8>>) -> Answer {
+        let Ok(_slot) = self.slots.acquire().await else {
+            return Answer::NotSent;
+        };
+        let Some(write) = self.leadership.begin_write() else {
+            return Answer::NotSent;
+        };
+        let budget = write.timeout();
+        let mut request = match bounded(request, budget) {
+            Ok(request) => request.map(Body::from),
+            Err(error) => return Answer::Unknown(error.to_string()),
+        };
+        request.extensions_mut().insert(write.pass());
+        let exchange = async {
+            let response = self.client.send(request).await?;
+            let (head, body) = response.into_parts();
+            Ok::<_, kube::Error>(Response::from_parts(head, body.collect().await?.to_bytes()))
+        };
+        match tokio::time::timeout(budget, exchange).await {
+            Ok(Ok(response)) => {
+                let answer = sort(response.status(), &response.into_body());
+                if !matches!(answer, Answer::Unknown(_)) {
+                    write.answered();
+                }
+                answer
+            }
+            Ok(Err(error)) => Answer::Unknown(in_full(&error)),
+            Err(_) => Answer::Unknown(format!("no answer within {} s", budget.as_secs())),
+        }
+    }
+}
+
+/// The request with the time that the API server may spend on it.
+fn bounded(request: Request<Vec<u8>>, budget: Duration) -> Result<Request<Vec<u8>>, http::Error> {
+    let (mut head, body) = request.into_parts();
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    let separator = match path.find('?') {
+        None => "?",
+        Some(at) if at + 1 == path.len() => "",
+        Some(_) => "&",
+    };
+    head.uri = format!("{path}{separator}timeout={}ms", budget.as_millis()).parse::<http::Uri>()?;
+    Ok(Request::from_parts(head, body))
+}
+
+/// Only a Status that speaks of the request itself is a certain refusal. 408 is a time-out by another name, and 429 may
+/// be the word of whatever stands before the API server: neither proves that the request was not carried out.
+fn sort(code: StatusCode, body: &[u8]) -> Answer {
+    if code.is_success() {
+        return Answer::Done(body.to_vec());
+    }
+    let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code == code.as_u16());
+    let is_certain =
+        code.is_client_error() && !matches!(code, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
+    match status {
+        Some(status) if is_certain => Answer::Refused(Box::new(status)),
+        Some(status) => Answer::Unknown(format!("{code}: {}", status.message)),
+        None => Answer::Unknown(format!("{code} without a reason")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tower::BoxError;
+
+    fn status(code: u16, reason: &str) -> Vec<u8> {
+        let status = Status::failure("no", reason).with_code(code);
+        serde_json::to_vec(&status).unwrap()
+    }
+
+    fn sorted(code: u16, body: &[u8]) -> &'static str {
+        match sort(StatusCode::from_u16(code).unwrap(), body) {
+            Answer::Done(_) => "done",
+            Answer::Refused(_) => "refused",
+            Answer::Unknown(_) => "unknown",
+            Answer::NotSent => "not sent",
+        }
+    }
+
+    #[test]
+    fn an_answer_proves_only_what_the_api_server_said() {
+        let cases: [(u16, Vec<u8>, &str); 9] = [
+            (201, b"{}".to_vec(), "done"),
+            (409, status(409, "AlreadyExists"), "refused"),
+            (403, status(403, "Forbidden"), "refused"),
+            (429, status(429, "TooManyRequests"), "unknown"),
+            (429, b"Too many requests, please try again later.\n".to_vec(), "unknown"),
+            (403, status(500, "InternalError"), "unknown"),
+            (408, status(408, "Timeout"), "unknown"),
+            (504, status(504, "Timeout"), "unknown"),
+            (502, b"<html>".to_vec(), "unknown"),
+        ];
+        for (code, body, expected) in cases {
+            assert_eq!(sorted(code, &body), expected, "{code} {}", String::from_utf8_lossy(&body));
+        }
+    }
+
+    #[test]
+    fn every_write_tells_the_api_server_when_to_stop() {
+        for (uri, expected) in [
+            ("/api/v1/namespaces/a/pods?", "/api/v1/namespaces/a/pods?timeout=3500ms"),
+            ("/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods?timeout=3500ms"),
+            ("/a?force=true", "/a?force=true&timeout=3500ms"),
+        ] {
+            let request = Request::post(uri).body(Vec::new()).unwrap();
+            let bounded = bounded(request, Duration::from_millis(3500)).unwrap();
+            assert_eq!(bounded.uri().to_string(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_without_leadership() {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            panic!("a request left without leadership");
+            #[allow(unreachable_code)]
+            Ok::<_, BoxError>(Response::new(Body::empty()))
+        });
+        let leadership = crate::leader::Office::vacant(crate::env::testing::virtual_env()).leadership();
+        let writer = Writer::new(Client::new(service, "default"), leadership);
+        let request = Request::post("/api/v1/namespaces/a/pods").body(Vec::new()).unwrap();
+        assert!(matches!(writer.send(request).await, Answer::NotSent));
+    }
+}

@@ -1,0 +1,307 @@
+//! The loop of leader election: stand by, lead, give the lease back.
+//!
+//! In: the Lease, by a watch and by operations on it. Out: what the [`Office`] says. It writes the Lease and nothing else.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1;
+use kube::{Client, Resource};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::{
+    lease::Lease,
+    locks::Locks,
+    observation::{Observation, WentBack},
+    operation::{OperationError, Purpose, Setting},
+    term::{Ends, Office},
+    timing::Timing,
+};
+use crate::{
+    env::Env,
+    listwatch::{self, Change, Source},
+};
+
+/// The loop turns at least this often, so that it can be seen to turn.
+const TURN: SignedDuration = SignedDuration::from_secs(5);
+
+/// Why a leader no longer leads. The process has to end: what it had in hand is the next leader's.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Lost {
+    /// The lease could not be renewed in time.
+    #[error("lost the lease: it could not be renewed for {0} s")]
+    Deadline(i64),
+    /// The Lease shows that somebody else holds it, or nobody.
+    #[error("lost the lease: it is held by {0}")]
+    Taken(String),
+    /// The Lease is older than it was.
+    #[error(transparent)]
+    WentBack(#[from] WentBack),
+}
+
+/// What an election is made of.
+pub struct Parts {
+    /// A client that needs no leadership, with connections of its own.
+    pub client: Client,
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// The name of the Lease.
+    pub name: String,
+    /// The holder identity of this process: no other process, and no earlier one, has the same.
+    pub identity: String,
+    /// The durations.
+    pub timing: Timing,
+    /// Time and chance.
+    pub env: Env,
+    /// The rules.
+    pub locks: Locks,
+    /// Called at each turn of the loop.
+    pub turned: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// A candidate, and perhaps the leader.
+pub struct Election {
+    setting: Setting,
+    office: Office,
+    observation: Arc<Mutex<Observation>>,
+    turned: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Election {
+    /// A candidate for this office.
+    pub fn new(parts: Parts, office: Office) -> Self {
+        let Parts { client, namespace, name, identity, timing, env, locks, turned } = parts;
+        let observation = Observation::new(identity.clone(), timing.lease_duration, locks);
+        let setting = Setting { client, namespace, name, identity, timing, env, locks };
+        Election { setting, office, observation: Arc::new(Mutex::new(observation)), turned }
+    }
+
+    /// Stands for election, and leads when elected. `stop` ends a candidacy at once; a leader goes on until `drained`, then
+    /// gives the lease back.
+    ///
+    /// # Errors
+    ///
+    /// When the lease is lost. Nothing is written from then on.
+    pub async fn run(mut self, stop: CancellationToken, drained: CancellationToken) -> Result<(), Lost> {
+        let (seen, news) = watch::channel(());
+        let watching = self.watch(seen);
+        tokio::select! {
+            () = watching => std::future::pending().await,
+            end = self.stand(news, stop, drained) => end,
+        }
+    }
+
+    /// Follows the Lease by a watch, for ever.
+    fn watch(&self, seen: watch::Sender<()>) -> impl Future<Output = ()> + use<> {
+        let Setting { client, namespace, name, env, .. } = self.setting.clone();
+        let observation = self.observation.clone();
+        let source = Source {
+            what: "leases.coordination.k8s.io",
+            path: v1::Lease::url_path(&(), Some(&namespace)),
+            labels: None,
+            fields: Some(format!("metadata.name={name}")),
+            metadata_only: false,
+            // The observation judges by what operations have shown as well.
+            is_stale: |_, _| false,
+        };
+        let clock = env.clone();
+        listwatch::run::<Lease>(client, source, env, move |change| {
+            let mut observation = observation.lock().unwrap_or_else(PoisonError::into_inner);
+            match change {
+                Change::Snapshot { mut items, version } => match items.pop() {
+                    Some(lease) => observation.watched(lease, clock.now()),
+                    None => observation.watched_absent(version, clock.now()),
+                },
+                Change::Applied(lease) => observation.watched(lease, clock.now()),
+                Change::Deleted(lease) => {
+                    observation.watched_absent(listwatch::Versioned::version(&lease), clock.now())
+                }
+                Change::Progress(_) => return,
+            }
+            seen.send_replace(());
+        })
+    }
+
+    async fn stand(
+        &mut self,
+        mut news: watch::Receiver<()>,
+        stop: CancellationToken,
+        drained: CancellationToken,
+    ) -> Result<(), Lost> {
+        let Some(since) = self.be_elected(&mut news, &stop).await? else {
+            return Ok(());
+        };
+        info!(identity = self.setting.identity, "elected: this process leads");
+        let end = self.lead(since, &mut news, &drained).await;
+        // The gate first: from here on no write leaves.
+        self.office.resign();
+        end?;
+        self.give_back().await;
+        Ok(())
+    }
+
+    /// Waits until the Lease is free, and takes it. Answers from when on the term is counted; nothing when `stop` came first.
+    async fn be_elected(
+        &mut self,
+        news: &mut watch::Receiver<()>,
+        stop: &CancellationToken,
+    ) -> Result<Option<Timestamp>, Lost> {
+        let env = self.setting.env.clone();
+        let mut not_before = env.now();
+        let mut leader = String::new();
+        loop {
+            (self.turned)();
+            let now = env.now();
+            let frees_at = self.observation().frees_at();
+            self.tell(&mut leader);
+            let when = frees_at.unwrap_or(now).max(not_before);
+            if now < when {
+                tokio::select! {
+                    () = env.sleep_until(when.min(now + TURN)) => {}
+                    // What was freed just now is taken at once, whatever came of an earlier try.
+                    _ = news.changed() => {
+                        let freed = self.observation().frees_at();
+                        if freed != frees_at && freed.is_some_and(|free| free <= env.now()) {
+                            not_before = env.now();
+                        }
+                    }
+                    () = stop.cancelled() => return Ok(None),
+                }
+                continue;
+            }
+            if stop.is_cancelled() {
+                return Ok(None);
+            }
+            // To its end, also if `stop` comes: a write that is dropped might still take the Lease, for nobody.
+            match self.attempt(Purpose::Take).await {
+                Ok(Some(since)) if self.begin(since) => return Ok(Some(since)),
+                Ok(_) | Err(Failed::Operation(OperationError::Conflict)) => debug!("the lease is held by another"),
+                Err(Failed::Operation(OperationError::WentBack(went_back))) => return Err(went_back.into()),
+                Err(error) => warn!(%error, "cannot take the lease, trying again"),
+            }
+            not_before = env.now() + env.jittered(self.setting.timing.retry_period, 0.2);
+        }
+    }
+
+    /// Says who leads, whenever that changes.
+    fn tell(&self, said: &mut String) {
+        let holder = self.observation().holder();
+        if *said != holder {
+            info!(holder, identity = self.setting.identity, "standing by");
+            *said = holder;
+        }
+    }
+
+    fn begin(&mut self, since: Timestamp) -> bool {
+        let ends = Ends::after(since, &self.setting.timing);
+        let is_current = self.setting.env.now() < ends.gate && !(self.setting.locks.has_lost)(&self.observation());
+        if is_current {
+            self.office.begin(Some(ends));
+        }
+        is_current
+    }
+
+    /// Renews the lease until `drained`.
+    async fn lead(
+        &mut self,
+        mut since: Timestamp,
+        news: &mut watch::Receiver<()>,
+        drained: &CancellationToken,
+    ) -> Result<(), Lost> {
+        let (env, timing) = (self.setting.env.clone(), self.setting.timing);
+        let mut next = since + timing.retry_period;
+        loop {
+            (self.turned)();
+            self.check()?;
+            let deadline = Ends::after(since, &timing).gate;
+            let lost = || Lost::Deadline(timing.renew_deadline.as_secs());
+            tokio::select! {
+                biased;
+                () = env.sleep_until(deadline) => return Err(lost()),
+                _ = news.changed() => continue,
+                () = drained.cancelled() => return Ok(()),
+                () = env.sleep_until(next.min(env.now() + TURN)) => {}
+            }
+            if env.now() < next {
+                continue;
+            }
+            next = env.now() + timing.retry_period;
+            let attempt = self.attempt(Purpose::Renew);
+            let renewed = tokio::select! {
+                biased;
+                () = env.sleep_until(deadline) => return Err(lost()),
+                () = self.taken(news) => continue,
+                renewed = attempt => renewed,
+            };
+            match renewed {
+                // Whatever is renewed after the deadline does not revive the term.
+                Ok(Some(renewed)) if self.office.prolong(Ends::after(renewed, &timing)) => since = renewed,
+                Ok(Some(_)) => return Err(lost()),
+                Ok(None) => debug!("the lease was not renewed: it is not ours"),
+                Err(Failed::Operation(OperationError::WentBack(went_back))) => return Err(went_back.into()),
+                Err(error) => warn!(%error, "cannot renew the lease, trying again"),
+            }
+        }
+    }
+
+    /// Waits until what is seen of the Lease says that it is lost.
+    async fn taken(&self, news: &mut watch::Receiver<()>) {
+        while self.check().is_ok() {
+            if news.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), Lost> {
+        let observation = self.observation();
+        if (self.setting.locks.has_lost)(&observation) {
+            return Err(Lost::Taken(observation.holder()));
+        }
+        Ok(())
+    }
+
+    /// Gives the lease back, if no write can take effect any more.
+    async fn give_back(&self) {
+        if !(self.setting.locks.may_release)(&self.office) {
+            warn!("a write is still without an answer: the lease is not given back, it runs out");
+            return;
+        }
+        match tokio::time::timeout(self.patience(), self.setting.give_back(&self.observation)).await {
+            Ok(Ok(())) => info!("gave the lease back"),
+            Ok(Err(error)) => warn!(%error, "cannot give the lease back: it runs out"),
+            Err(_) => warn!("cannot give the lease back, the API server does not answer: it runs out"),
+        }
+    }
+
+    async fn attempt(&self, purpose: Purpose) -> Result<Option<Timestamp>, Failed> {
+        let hold = self.setting.hold(purpose, &self.observation);
+        match tokio::time::timeout(self.patience(), hold).await {
+            Ok(result) => Ok(result?),
+            Err(_) => Err(Failed::Timeout),
+        }
+    }
+
+    /// How long an operation may take: a leader whose first try gets no answer has time for another one.
+    fn patience(&self) -> Duration {
+        Duration::try_from(self.setting.timing.renew_deadline / 2).unwrap_or_default()
+    }
+
+    fn observation(&self) -> MutexGuard<'_, Observation> {
+        self.observation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why an attempt came to nothing.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error("the API server did not answer in time")]
+    Timeout,
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+}

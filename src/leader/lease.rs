@@ -1,0 +1,89 @@
+//! What a Lease says, as far as election needs it. Anything may be missing from it: people edit Leases.
+
+use jiff::SignedDuration;
+use serde::Deserialize;
+
+use crate::listwatch::{Versioned, version};
+
+/// A Lease, decoded field by field: what does not decode is as good as missing.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(default)]
+pub struct Lease {
+    pub metadata: Metadata,
+    pub spec: Option<Spec>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Metadata {
+    pub uid: String,
+    pub resource_version: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Spec {
+    pub holder_identity: Option<String>,
+    pub lease_duration_seconds: Option<i64>,
+}
+
+/// The duration that `kube-leader-election` writes when it gives a lease back.
+const RELEASED: i64 = 1;
+
+impl Lease {
+    /// Who holds it, if anybody does.
+    pub fn holder(&self) -> Option<&str> {
+        self.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+    }
+
+    /// How long it lasts, as written in it.
+    pub fn duration(&self) -> SignedDuration {
+        let seconds = self.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        SignedDuration::from_secs(seconds.unwrap_or_default().clamp(0, i64::from(i32::MAX)))
+    }
+
+    /// Whether its holder gave it back, in the way that we do.
+    pub fn is_released(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| {
+            spec.holder_identity.as_deref() == Some("") && spec.lease_duration_seconds == Some(RELEASED)
+        })
+    }
+}
+
+impl Versioned for Lease {
+    fn version(&self) -> u64 {
+        version(&self.metadata.resource_version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn lease(spec: Value) -> Lease {
+        serde_json::from_value(json!({ "metadata": { "uid": "u", "resourceVersion": "7" }, "spec": spec })).unwrap()
+    }
+
+    #[test]
+    fn only_our_mark_is_a_release() {
+        for (spec, expected) in [
+            (json!({ "holderIdentity": "", "leaseDurationSeconds": 1 }), true),
+            (json!({ "holderIdentity": "", "leaseDurationSeconds": 15 }), false),
+            (json!({ "leaseDurationSeconds": 1 }), false),
+            (json!({ "holderIdentity": "a", "leaseDurationSeconds": 1 }), false),
+            (json!({}), false),
+            (Value::Null, false),
+        ] {
+            assert_eq!(lease(spec.clone()).is_released(), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_lease_without_anything_is_read() {
+        let empty = lease(json!({}));
+        assert_eq!((empty.holder(), empty.duration()), (None, SignedDuration::ZERO));
+        assert_eq!(lease(json!({ "holderIdentity": "" })).holder(), None);
+        assert_eq!(lease(json!({ "leaseDurationSeconds": -5 })).duration(), SignedDuration::ZERO);
+    }
+}

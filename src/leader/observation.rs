@@ -1,0 +1,176 @@
+//! What this process has seen of the Lease, when, and what follows from it. Pure: no I/O, no clock of its own.
+//!
+//! In: every look at the Lease, by watch, by read, by the answer to an own write. Out: when it is free to be taken
+//! ([`Observation::frees_at`]), and whether it is still ours ([`Observation::is_ours`]).
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{lease::Lease, locks::Locks};
+
+/// What was seen last.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Sight {
+    /// There is no Lease.
+    Absent,
+    /// There is one.
+    Present(Lease),
+}
+
+/// The Lease is older than what this process knows of it: somebody put back a backup.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "the Lease went back from resourceVersion {known} to {read}, as after a backup was restored: \
+     what this process knows of the cluster is no longer true"
+)]
+pub struct WentBack {
+    known: u64,
+    read: u64,
+}
+
+/// All that is known of the Lease.
+#[derive(Clone, Debug)]
+pub struct Observation {
+    us: String,
+    own: SignedDuration,
+    locks: Locks,
+    /// What was seen last, and since when it has looked like that.
+    sight: Option<(Sight, Timestamp)>,
+    /// The highest version seen so far.
+    highest: u64,
+    /// How long whoever was seen to hold it last may go on, from when that is no longer seen.
+    held: Option<SignedDuration>,
+    /// The UID of the Lease that we hold, once we do.
+    ours: Option<String>,
+}
+
+impl Observation {
+    /// Nothing was seen yet by the candidate `us`, whose own lease duration is `own`.
+    pub fn new(us: impl Into<String>, own: SignedDuration, locks: Locks) -> Self {
+        Observation { us: us.into(), own, locks, sight: None, highest: 0, held: None, ours: None }
+    }
+
+    /// A watch shows the Lease. What is not newer than what is known was overtaken on its way.
+    pub fn watched(&mut self, lease: Lease, now: Timestamp) {
+        if lease.version_number() > self.highest {
+            self.see(lease, now);
+        }
+    }
+
+    /// A watch shows that there is no Lease as of this version.
+    pub fn watched_absent(&mut self, version: u64, now: Timestamp) {
+        if version > self.highest {
+            self.highest = version;
+            self.see_absent(now);
+        }
+    }
+
+    /// A read shows the Lease; `known` was the highest version when the read was sent.
+    ///
+    /// # Errors
+    ///
+    /// When the Lease is older than that.
+    pub fn read(&mut self, lease: Lease, known: u64, now: Timestamp) -> Result<(), WentBack> {
+        let (read, is_same) = (lease.version_number(), self.uid() == Some(&lease.metadata.uid));
+        if is_same && read < known {
+            return Err(WentBack { known, read });
+        }
+        // A watch may have shown something newer meanwhile. Only a Lease that was made anew may be older than that.
+        if !is_same || read >= self.highest {
+            self.see(lease, now);
+        }
+        Ok(())
+    }
+
+    /// A read shows that there is no Lease.
+    pub fn read_absent(&mut self, now: Timestamp) {
+        self.see_absent(now);
+    }
+
+    /// An own write was answered with this Lease, which names us: we hold it.
+    pub fn written(&mut self, lease: Lease, now: Timestamp) {
+        self.ours = Some(lease.metadata.uid.clone());
+        self.watched(lease, now);
+    }
+
+    fn see(&mut self, lease: Lease, now: Timestamp) {
+        self.highest = lease.version_number();
+        if lease.is_released() {
+            self.held = None;
+        } else if lease.holder().is_some() {
+            self.held = Some(lease.duration());
+        }
+        let sight = Sight::Present(lease);
+        if self.sight.as_ref().is_none_or(|(seen, _)| *seen != sight) {
+            self.sight = Some((sight, now));
+        }
+    }
+
+    fn see_absent(&mut self, now: Timestamp) {
+        if !matches!(self.sight, Some((Sight::Absent, _))) {
+            self.sight = Some((Sight::Absent, now));
+        }
+    }
+
+    fn uid(&self) -> Option<&String> {
+        match &self.sight {
+            Some((Sight::Present(lease), _)) => Some(&lease.metadata.uid),
+            _ => None,
+        }
+    }
+
+    /// The highest version seen so far.
+    pub fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// Whether what was seen last is the Lease that we took, and still names us.
+    pub fn is_ours(&self) -> bool {
+        let names_us =
+            |lease: &Lease| lease.holder() == Some(self.us.as_str()) && self.ours.as_ref() == Some(&lease.metadata.uid);
+        matches!(&self.sight, Some((Sight::Present(lease), _)) if names_us(lease))
+    }
+
+    /// What stands in the Lease now, for people.
+    pub fn holder(&self) -> String {
+        match &self.sight {
+            None => "not known yet".to_owned(),
+            Some((Sight::Absent, _)) => "nobody: there is no Lease".to_owned(),
+            Some((Sight::Present(lease), _)) => lease.holder().unwrap_or("nobody").to_owned(),
+        }
+    }
+
+    /// From when on the Lease is free to be taken, if nothing changes; `None` when nothing was seen of it yet.
+    pub fn frees_at(&self) -> Option<Timestamp> {
+        let (sight, since) = self.sight.as_ref()?;
+        let after = |written| since.saturating_add((self.locks.wait)(self.own, written)).unwrap_or(Timestamp::MAX);
+        // Nobody was ever seen to hold it, or whoever did gave it back: there is nobody to wait for.
+        let vacant = self.held.map_or(*since, after);
+        Some(match sight {
+            Sight::Absent => vacant,
+            Sight::Present(lease) => match lease.holder() {
+                None => vacant,
+                // An own write whose answer was lost: writing it once more tells.
+                Some(holder) if holder == self.us => *since,
+                Some(_) => after(lease.duration()),
+            },
+        })
+    }
+
+    /// The version that has been seen for long enough, if any: 0 for a Lease that is absent.
+    pub fn expired(&self, now: Timestamp) -> Option<u64> {
+        self.frees_at().filter(|free| *free <= now)?;
+        match &self.sight {
+            Some((Sight::Present(lease), _)) => Some(lease.version_number()),
+            _ => Some(0),
+        }
+    }
+}
+
+impl Lease {
+    fn version_number(&self) -> u64 {
+        crate::listwatch::Versioned::version(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

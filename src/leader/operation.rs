@@ -1,0 +1,304 @@
+//! One operation on the Lease: a read and a write by `kube-leader-election`, made safe.
+//!
+//! Left alone, that lock believes the wall clock about expiry, writes without a resourceVersion, and stumbles over a
+//! Lease in which something is missing. So its client passes through a layer, made anew for each operation, which
+//! - notes what is read, when a write is sent, and what it is answered
+//! - shows the lock a whole Lease, expired exactly when it may be taken by our own observation, and held for ever when not
+//! - puts the version that this operation read into its write, once; a write without one is refused
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use kube::{Client, client::Body};
+use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
+use serde_json::{Value, json};
+use tower::{BoxError, Service};
+
+use super::{
+    lease::Lease,
+    locks::{Locks, Version},
+    observation::{Observation, WentBack},
+    timing::Timing,
+};
+use crate::env::Env;
+
+/// Which Lease, by whom, and how.
+#[derive(Clone)]
+pub struct Setting {
+    /// A client that needs no leadership, with connections of its own.
+    pub client: Client,
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The holder identity of this process.
+    pub identity: String,
+    /// The durations.
+    pub timing: Timing,
+    /// Time and chance.
+    pub env: Env,
+    /// The rules.
+    pub locks: Locks,
+}
+
+/// What an operation is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Purpose {
+    /// To take the Lease if it is free.
+    Take,
+    /// To renew it while it is ours.
+    Renew,
+}
+
+/// Why an operation came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum OperationError {
+    /// The Lease is older than it was.
+    #[error(transparent)]
+    WentBack(#[from] WentBack),
+    /// Another candidate was faster.
+    #[error("another one was faster")]
+    Conflict,
+    /// The lock could not read or write it.
+    #[error("{0}")]
+    Lock(String),
+    /// The API server accepted the write, and answered something that does not name us.
+    #[error("the API server answered the write of the Lease with a Lease of somebody else")]
+    NotOurs,
+}
+
+impl From<kube_leader_election::Error> for OperationError {
+    fn from(error: kube_leader_election::Error) -> Self {
+        use kube_leader_election::Error;
+
+        let (doing, cause) = match error {
+            Error::GetLease(cause) | Error::Kube(cause) => ("reading it", cause),
+            Error::CreateLease(cause) => ("creating it", cause),
+            Error::AcquireLease(cause) => ("taking it", cause),
+            Error::RenewLease(cause) => ("renewing it", cause),
+            Error::ReleaseLease(cause) => ("giving it back", cause),
+            Error::ApiError { response } => ("reading it", kube::Error::Api(response)),
+            other => return OperationError::Lock(other.to_string()),
+        };
+        match cause {
+            kube::Error::Api(status) if status.code == 409 => OperationError::Conflict,
+            // The whole Status is for programs.
+            kube::Error::Api(status) => OperationError::Lock(format!("{doing}: {}", status.message)),
+            other => OperationError::Lock(format!("{doing}: {}", crate::client::in_full(&other))),
+        }
+    }
+}
+
+impl Setting {
+    /// Takes or renews the Lease. Answers from when on the term is counted, or nothing where the Lease is somebody else's.
+    ///
+    /// # Errors
+    ///
+    /// When the API server does not answer or refuses, and when the Lease went back.
+    pub async fn hold(
+        &self,
+        purpose: Purpose,
+        observation: &Arc<Mutex<Observation>>,
+    ) -> Result<Option<Timestamp>, OperationError> {
+        let (lock, layer) = self.lock(purpose, observation);
+        let result = lock.try_acquire_or_renew().await;
+        let mut notes = layer.notes();
+        if let Some(went_back) = notes.went_back.take() {
+            return Err(went_back.into());
+        }
+        match result? {
+            LeaseLockResult::NotAcquired(_) => Ok(None),
+            LeaseLockResult::Acquired(_) => notes.term_from.map(Some).ok_or(OperationError::NotOurs),
+        }
+    }
+
+    /// Gives the Lease back.
+    ///
+    /// # Errors
+    ///
+    /// When the API server does not answer or refuses, and when the Lease is not ours any more.
+    pub async fn give_back(&self, observation: &Arc<Mutex<Observation>>) -> Result<(), OperationError> {
+        Ok(self.lock(Purpose::Renew, observation).0.step_down().await?)
+    }
+
+    fn lock(&self, purpose: Purpose, observation: &Arc<Mutex<Observation>>) -> (LeaseLock, Layer) {
+        let layer = Layer { setting: self.clone(), purpose, observation: observation.clone(), notes: Arc::default() };
+        let parameters = LeaseLockParams {
+            lease_name: self.name.clone(),
+            holder_id: self.identity.clone(),
+            lease_ttl: self.timing.lease_duration.unsigned_abs(),
+        };
+        (LeaseLock::new(Client::new(layer.clone(), &*self.namespace), &self.namespace, parameters), layer)
+    }
+}
+
+/// What is known of the operation so far.
+#[derive(Default)]
+struct Notes {
+    /// The version that was read, until a write takes it.
+    read: Option<String>,
+    /// From when on the term is counted, once a write was answered that names us.
+    term_from: Option<Timestamp>,
+    went_back: Option<WentBack>,
+}
+
+/// The layer between the lock and its client.
+#[derive(Clone)]
+struct Layer {
+    setting: Setting,
+    purpose: Purpose,
+    observation: Arc<Mutex<Observation>>,
+    notes: Arc<Mutex<Notes>>,
+}
+
+/// What the lock is shown.
+enum Shown {
+    /// As it is.
+    Ours,
+    /// Expired.
+    Free,
+    /// Held for ever.
+    Held,
+}
+
+impl Layer {
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn observation(&self) -> MutexGuard<'_, Observation> {
+        self.observation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn read(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        let (env, locks) = (&self.setting.env, &self.setting.locks);
+        let (known, expired) = {
+            let observation = self.observation();
+            (observation.highest(), observation.expired(env.now()))
+        };
+        let (status, body) = exchange(&self.setting.client, request).await?;
+        let confirms = |read| expired.is_some_and(|expired| (locks.confirms)(read, expired));
+        if status == StatusCode::NOT_FOUND {
+            let is_free = {
+                let mut observation = self.observation();
+                observation.read_absent(env.now());
+                confirms(0) || observation.expired(env.now()) == Some(0)
+            };
+            return if is_free && self.purpose == Purpose::Take {
+                Ok(response(status, body))
+            } else {
+                self.show(json!({}), &Shown::Held)
+            };
+        }
+        if !status.is_success() {
+            return Ok(response(status, body));
+        }
+        let (lease, whole) = (serde_json::from_slice::<Lease>(&body)?, serde_json::from_slice::<Value>(&body)?);
+        let read = crate::listwatch::Versioned::version(&lease);
+        self.notes().read = Some(lease.metadata.resource_version.clone());
+        let shown = {
+            let mut observation = self.observation();
+            let is_us = lease.holder() == Some(self.setting.identity.as_str());
+            if let Err(went_back) = observation.read(lease, known, env.now()) {
+                self.notes().went_back = Some(went_back);
+                return Err(went_back.into());
+            }
+            // Freed by what this very read showed: nobody ever held it, or it was given back.
+            let is_free = || confirms(read) || observation.expired(env.now()) == Some(read);
+            match self.purpose {
+                Purpose::Take if is_us => Shown::Ours,
+                Purpose::Take if is_free() => Shown::Free,
+                // One that was made anew is another one, whoever stands in it.
+                Purpose::Renew if observation.is_ours() => Shown::Ours,
+                Purpose::Take | Purpose::Renew => Shown::Held,
+            }
+        };
+        self.show(whole, &shown)
+    }
+
+    /// The Lease for the lock: complete, and with a verdict that it cannot mistake.
+    fn show(&self, mut lease: Value, shown: &Shown) -> Result<Response<Body>, BoxError> {
+        const LONG_AGO: &str = "1970-01-01T00:00:00.000000Z";
+        const NEVER: &str = "9000-01-01T00:00:00.000000Z";
+        let transitions = lease["spec"]["leaseTransitions"].as_i64().unwrap_or_default();
+        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        let (holder, renewed) = match shown {
+            Shown::Ours => (holder, NEVER),
+            Shown::Free => ("", LONG_AGO),
+            Shown::Held if holder.is_empty() => ("nobody yet", NEVER),
+            Shown::Held => (holder, NEVER),
+        };
+        lease["spec"] = json!({
+            "holderIdentity": holder,
+            "leaseDurationSeconds": 1,
+            "acquireTime": renewed,
+            "renewTime": renewed,
+            "leaseTransitions": transitions.clamp(0, i64::from(i32::MAX) - 1),
+        });
+        Ok(response(StatusCode::OK, serde_json::to_vec(&lease)?))
+    }
+
+    async fn write(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        let (head, body) = request.into_parts();
+        let mut body: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
+        if head.method != Method::POST {
+            match (self.setting.locks.version)(&mut self.notes().read) {
+                Version::Exactly(version) => body["metadata"]["resourceVersion"] = json!(version),
+                Version::Unknown => return Err("a write of the Lease without a read before it is refused".into()),
+                Version::Any => {}
+            }
+        }
+        let (env, locks) = (&self.setting.env, &self.setting.locks);
+        let sent = env.now();
+        let request = Request::from_parts(head, Body::from(serde_json::to_vec(&body)?));
+        let (status, answer) = exchange(&self.setting.client, request).await?;
+        if status.is_success() {
+            let lease: Lease = serde_json::from_slice(&answer)?;
+            if lease.holder() == Some(self.setting.identity.as_str()) {
+                let answered = env.now();
+                self.notes().term_from = Some((locks.term_from)(sent, answered));
+                self.observation().written(lease, answered);
+            }
+        }
+        Ok(response(status, answer))
+    }
+}
+
+/// Sends a request and reads the whole answer.
+async fn exchange(client: &Client, request: Request<Body>) -> Result<(StatusCode, Vec<u8>), BoxError> {
+    let (head, body) = client.send(request).await?.into_parts();
+    Ok((head.status, body.collect().await?.to_bytes().to_vec()))
+}
+
+fn response(status: StatusCode, body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response
+}
+
+impl Service<Request<Body>> for Layer {
+    type Response = Response<Body>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let layer = self.clone();
+        Box::pin(async move {
+            match *request.method() {
+                Method::GET => layer.read(request).await,
+                _ => layer.write(request).await,
+            }
+        })
+    }
+}

@@ -1,0 +1,245 @@
+//! Leadership as a value: who may write, and for how long.
+//!
+//! A [`Leadership`] is asked in three places only: the controllers' loop asks it whether to work at all; the writing
+//! client asks it before each request ([`Leadership::begin_write`]) and once more where the bytes leave
+//! ([`Pass::is_valid`]). Whoever holds the [`Office`] decides; without election that is [`Leadership::always`].
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+
+use super::timing::Timing;
+use crate::env::Env;
+
+/// The longest that any write may take, also without election.
+pub const WRITE_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
+
+/// How long a request can still take effect after it was sent: the API server's own limit.
+const MAY_LAND: SignedDuration = SignedDuration::from_secs(60);
+
+/// A term of office.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Term {
+    /// Counts the terms of this process from 1.
+    pub number: u64,
+    /// When it ends unless it is renewed; `None` without election.
+    pub ends: Option<Ends>,
+}
+
+/// When a term ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Ends {
+    /// From then on no byte of a write leaves this process.
+    pub gate: Timestamp,
+    /// By then every write has ended on the API server, if it came there without delay.
+    pub writes: Timestamp,
+}
+
+impl Ends {
+    /// The ends of a term whose last good renewal was sent at `renewed`.
+    ///
+    /// The lease lasts until `renewed` + lease duration at least: whoever waits for it begins to count when it sees that
+    /// renewal. The gate closes at the renew deadline. What left before may lie unacknowledged in the kernel for
+    /// [`Timing::user_timeout`], so a write has to end on the API server by that much earlier than the lease.
+    pub fn after(renewed: Timestamp, timing: &Timing) -> Self {
+        let later = |by| renewed.saturating_add(by).unwrap_or(Timestamp::MAX);
+        let lease = timing.lease_duration;
+        Ends { gate: later(timing.renew_deadline), writes: later(lease.saturating_sub(timing.user_timeout())) }
+    }
+
+    /// Room between the making of a request and the leaving of its bytes.
+    fn slack(&self) -> SignedDuration {
+        (self.writes.duration_since(self.gate) / 2).min(SignedDuration::from_secs(1))
+    }
+}
+
+/// The reading side: whether this process leads.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    term: watch::Receiver<Option<Term>>,
+    env: Env,
+    tally: Arc<Mutex<Tally>>,
+}
+
+impl Leadership {
+    /// Leads for as long as the process lives: no election.
+    pub fn always(env: Env) -> Self {
+        let (_, term) = watch::channel(Some(Term { number: 1, ends: None }));
+        Leadership { term, env, tally: Arc::default() }
+    }
+
+    /// The term in which this process leads now, if it does.
+    pub fn term(&self) -> Option<Term> {
+        let term = *self.term.borrow();
+        term.filter(|term| term.ends.is_none_or(|ends| self.env.now() < ends.gate))
+    }
+
+    /// Begins a write, if this process leads.
+    pub fn begin_write(&self) -> Option<Write> {
+        let (term, now) = (self.term()?, self.env.now());
+        let left = |ends: Ends| ends.writes.duration_since(now).saturating_sub(ends.slack());
+        let timeout = term.ends.map_or(WRITE_TIMEOUT, left).min(WRITE_TIMEOUT);
+        // A time-out of 0 would be none at all for the API server, and it is told whole milliseconds.
+        let timeout = SignedDuration::from_millis(i64::try_from(timeout.as_millis()).ok().filter(|left| *left > 0)?);
+        self.tally().under_way += 1;
+        let pass = Pass { leadership: self.clone(), number: term.number, timeout };
+        Some(Write { pass, sent: now, is_answered: false })
+    }
+
+    /// Waits until a term begins.
+    pub async fn begun(&mut self) -> Term {
+        loop {
+            if let Some(term) = self.term() {
+                return term;
+            }
+            if self.term.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Waits until the term of that number is over.
+    pub async fn ended(&mut self, number: u64) {
+        loop {
+            let Some(term) = self.term().filter(|term| term.number == number) else {
+                return;
+            };
+            let env = self.env.clone();
+            let end = async move {
+                match term.ends {
+                    Some(ends) => env.sleep_until(ends.gate).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = end => {}
+                changed = self.term.changed() => if changed.is_err() {
+                    std::future::pending::<()>().await;
+                },
+            }
+        }
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The writes that may still take effect.
+#[derive(Debug, Default)]
+struct Tally {
+    /// How many are under way.
+    under_way: usize,
+    /// When the last of those was sent that ended without an answer.
+    unanswered: Option<Timestamp>,
+}
+
+/// A write that is under way. Dropped without [`Write::answered`], it counts as one that may still take effect.
+#[derive(Debug)]
+pub struct Write {
+    pass: Pass,
+    sent: Timestamp,
+    is_answered: bool,
+}
+
+impl Write {
+    /// What the request shows where its bytes leave.
+    pub fn pass(&self) -> Pass {
+        self.pass.clone()
+    }
+
+    /// How long it may take.
+    pub fn timeout(&self) -> Duration {
+        Duration::try_from(self.pass.timeout).unwrap_or_default()
+    }
+
+    /// The API server has said what became of it.
+    pub fn answered(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        let mut tally = self.pass.leadership.tally();
+        tally.under_way = tally.under_way.saturating_sub(1);
+        if !self.is_answered {
+            tally.unanswered = tally.unanswered.max(Some(self.sent));
+        }
+    }
+}
+
+/// The right of one request to leave.
+#[derive(Clone, Debug)]
+pub struct Pass {
+    leadership: Leadership,
+    number: u64,
+    timeout: SignedDuration,
+}
+
+impl Pass {
+    /// Whether bytes of the request may leave now: the term for which it was made goes on, and the request will have
+    /// ended before the lease can.
+    pub fn is_valid(&self) -> bool {
+        let now = self.leadership.env.now();
+        let ends_in_time = |ends: Ends| now.saturating_add(self.timeout).is_ok_and(|end| end <= ends.writes);
+        let term = self.leadership.term().filter(|term| term.number == self.number);
+        term.is_some_and(|term| term.ends.is_none_or(ends_in_time))
+    }
+}
+
+/// The writing side: whoever holds it says whether this process leads.
+#[derive(Debug)]
+pub struct Office {
+    term: watch::Sender<Option<Term>>,
+    terms: u64,
+    leadership: Leadership,
+}
+
+impl Office {
+    /// An office that nobody holds.
+    pub fn vacant(env: Env) -> Self {
+        let (sender, term) = watch::channel(None);
+        Office { term: sender, terms: 0, leadership: Leadership { term, env, tally: Arc::default() } }
+    }
+
+    /// The value by which others see it.
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// Begins the next term.
+    pub fn begin(&mut self, ends: Option<Ends>) -> Term {
+        self.terms += 1;
+        let term = Term { number: self.terms, ends };
+        self.term.send_replace(Some(term));
+        term
+    }
+
+    /// Prolongs the term that runs. One that is over stays over.
+    pub fn prolong(&self, ends: Ends) -> bool {
+        match self.leadership.term() {
+            Some(term) => {
+                self.term.send_replace(Some(Term { ends: Some(ends), ..term }));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Ends the term: from now on nothing is written.
+    pub fn resign(&self) {
+        self.term.send_replace(None);
+    }
+
+    /// Whether no write can take effect any more.
+    pub fn is_settled(&self) -> bool {
+        let tally = self.leadership.tally();
+        let can_land = |sent: Timestamp| self.leadership.env.now().duration_since(sent) < MAY_LAND;
+        tally.under_way == 0 && !tally.unanswered.is_some_and(can_land)
+    }
+}

@@ -1,0 +1,96 @@
+//! The three times of an election, and how they must relate. Pure: values in, values or a sentence out.
+
+use jiff::SignedDuration;
+
+/// How much longer than the retry period the renew deadline must be, in tenths: as in client-go, a retry is put off by
+/// up to a fifth of the period, so that replicas do not try at the same moment.
+const JITTER_TENTHS: i128 = 12;
+
+/// The times of an election; only [`Timing::new`] makes one that holds together.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Timing {
+    /// How long a lease that is not renewed keeps others from leading.
+    pub lease_duration: SignedDuration,
+    /// How long a leader goes on trying to renew its lease before it stops leading.
+    pub renew_deadline: SignedDuration,
+    /// The time between two tries to take or to renew the lease.
+    pub retry_period: SignedDuration,
+}
+
+/// Why three times make no election.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum TimingError {
+    /// A leader would still write when another one leads already.
+    #[error(
+        "--leader-elect-lease-duration ({0:#}) must be longer than --leader-elect-renew-deadline ({1:#}), so that a leader \
+         that cannot renew its lease stops before others may take it: give a longer duration or a shorter deadline"
+    )]
+    Deadline(SignedDuration, SignedDuration),
+    /// A leader would give up after the first try that failed.
+    #[error(
+        "--leader-elect-renew-deadline ({0:#}) must be longer than 1.2 times --leader-elect-retry-period ({1:#}), so that \
+         a leader can try again before it gives up: give a longer deadline or a shorter period"
+    )]
+    Period(SignedDuration, SignedDuration),
+    /// There would be no pause between two tries.
+    #[error("--leader-elect-retry-period ({0:#}) must be longer than 0: give at least 1s")]
+    NoPause(SignedDuration),
+}
+
+impl Timing {
+    /// The times, if lease duration > renew deadline > 1.2 × retry period > 0.
+    ///
+    /// # Errors
+    ///
+    /// When they do not relate so; the sentence names the flags.
+    pub fn new(
+        lease_duration: SignedDuration,
+        renew_deadline: SignedDuration,
+        retry_period: SignedDuration,
+    ) -> Result<Self, TimingError> {
+        if !retry_period.is_positive() {
+            return Err(TimingError::NoPause(retry_period));
+        }
+        if renew_deadline.as_nanos() * 10 <= retry_period.as_nanos() * JITTER_TENTHS {
+            return Err(TimingError::Period(renew_deadline, retry_period));
+        }
+        if lease_duration <= renew_deadline {
+            return Err(TimingError::Deadline(lease_duration, renew_deadline));
+        }
+        Ok(Timing { lease_duration, renew_deadline, retry_period })
+    }
+
+    /// How long written bytes may stay unacknowledged before their connection is given up: a part of the time between the
+    /// end of a term and the end of its lease.
+    pub fn user_timeout(&self) -> SignedDuration {
+        (self.lease_duration.saturating_sub(self.renew_deadline) / 2).min(SignedDuration::from_secs(2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timing(lease: i64, deadline: i64, period: i64) -> Result<Timing, String> {
+        let [lease, deadline, period] = [lease, deadline, period].map(SignedDuration::from_secs);
+        Timing::new(lease, deadline, period).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn times_must_leave_room_for_each_other() {
+        for (lease, deadline, period) in [(15, 10, 2), (137, 107, 26), (3, 2, 1), (8, 7, 5)] {
+            assert!(timing(lease, deadline, period).is_ok(), "{lease} {deadline} {period}");
+        }
+        for (lease, deadline, period, named) in [
+            (10, 10, 2, ["--leader-elect-lease-duration (10s)", "--leader-elect-renew-deadline (10s)"]),
+            (9, 10, 2, ["--leader-elect-lease-duration (9s)", "--leader-elect-renew-deadline (10s)"]),
+            (15, 6, 5, ["--leader-elect-renew-deadline (6s)", "--leader-elect-retry-period (5s)"]),
+            (15, 1, 1, ["--leader-elect-renew-deadline (1s)", "--leader-elect-retry-period (1s)"]),
+            (15, 10, 0, ["--leader-elect-retry-period (0s)", "at least 1s"]),
+            (15, 10, -1, ["--leader-elect-retry-period", "at least 1s"]),
+        ] {
+            let sentence = timing(lease, deadline, period).unwrap_err();
+            assert!(named.iter().all(|flag| sentence.contains(flag)), "{sentence}");
+        }
+    }
+}

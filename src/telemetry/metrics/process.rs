@@ -1,0 +1,122 @@
+//! The figures of the process itself, as Prometheus' own clients have them, read from `/proc` when they are asked for.
+//! One that cannot be read is left out.
+
+use std::fs;
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+};
+
+/// Reads the figures of this process.
+#[derive(Debug)]
+pub(super) struct Process;
+
+/// What `/proc/self/stat` tells.
+#[derive(Debug, PartialEq)]
+struct Stat {
+    cpu_seconds: f64,
+    /// Since the machine's start.
+    started_seconds: f64,
+    virtual_bytes: u64,
+    resident_bytes: u64,
+}
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
+        let stat = stat();
+        if let Some(stat) = &stat {
+            let cpu = ConstCounter::new(stat.cpu_seconds);
+            let help = "Total user and system CPU time spent in seconds.";
+            cpu.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, cpu.metric_type())?)?;
+        }
+        let started = stat.as_ref().and_then(|stat| Some(boot_time()? + stat.started_seconds));
+        let open = fs::read_dir("/proc/self/fd").ok().and_then(|files| i64::try_from(files.count()).ok());
+        let gauges = [
+            ("process_resident_memory_bytes", "Resident memory size in bytes.", stat.as_ref().map(resident)),
+            ("process_virtual_memory_bytes", "Virtual memory size in bytes.", stat.as_ref().map(virtual_size)),
+            ("process_open_fds", "Number of open file descriptors.", open),
+            ("process_max_fds", "Maximum number of open file descriptors.", most_files()),
+        ];
+        for (name, help, value) in gauges {
+            if let Some(value) = value {
+                let gauge = ConstGauge::new(value);
+                gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+            }
+        }
+        if let Some(started) = started {
+            let gauge = ConstGauge::new(started);
+            let help = "Start time of the process since unix epoch in seconds.";
+            gauge.encode(encoder.encode_descriptor(
+                "process_start_time_seconds",
+                help,
+                None,
+                gauge.metric_type(),
+            )?)?;
+        }
+        Ok(())
+    }
+}
+
+fn resident(stat: &Stat) -> i64 {
+    i64::try_from(stat.resident_bytes).unwrap_or(i64::MAX)
+}
+
+fn virtual_size(stat: &Stat) -> i64 {
+    i64::try_from(stat.virtual_bytes).unwrap_or(i64::MAX)
+}
+
+fn stat() -> Option<Stat> {
+    let page = u64::try_from(rustix::param::page_size()).ok()?;
+    parse(&fs::read_to_string("/proc/self/stat").ok()?, rustix::param::clock_ticks_per_second(), page)
+}
+
+/// Reads what proc_pid_stat(5) describes. The name of the program, in brackets, may hold anything: what counts begins
+/// behind it, with the third field.
+fn parse(text: &str, ticks_per_second: u64, page: u64) -> Option<Stat> {
+    let (_, fields) = text.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    #[expect(clippy::cast_precision_loss, reason = "these counts stay far below 2^52")]
+    let time = |ticks: u64| ticks as f64 / ticks_per_second as f64;
+    Some(Stat {
+        cpu_seconds: time(number(14)? + number(15)?),
+        started_seconds: time(number(22)?),
+        virtual_bytes: number(23)?,
+        resident_bytes: number(24)? * page,
+    })
+}
+
+/// When the machine started, in seconds since 1970.
+fn boot_time() -> Option<f64> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+fn most_files() -> Option<i64> {
+    let text = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_programs_name_may_hold_brackets() {
+        let text = "42 (a) b) S 1 42 42 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 9 0 12300 7000000 3000 184467";
+        let expected =
+            Stat { cpu_seconds: 3.0, started_seconds: 123.0, virtual_bytes: 7_000_000, resident_bytes: 3000 * 4096 };
+        assert_eq!(parse(text, 100, 4096), Some(expected));
+        assert_eq!(parse("42 (a) S 1", 100, 4096), None);
+    }
+
+    #[test]
+    fn this_process_has_figures() {
+        assert!(stat().is_some_and(|stat| stat.resident_bytes > 100_000 && stat.virtual_bytes > stat.resident_bytes));
+        assert!(boot_time().is_some_and(|seconds| seconds > 1e9));
+        assert!(most_files().is_some_and(|files| files > 10));
+    }
+}
