@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, sleep};
 
@@ -177,11 +177,18 @@ impl Fleet {
     }
 
     /// How long it took from a moment until the write of the Lease was answered that began the next term.
-    pub fn next_term_after(&self, moment: Timestamp) -> Result<SignedDuration> {
-        let history = self.t.history()?;
-        let next = history.terms().into_iter().map(|(_, began)| began).find(|began| *began > moment);
-        let took = next.context("no term began")?.duration_since(moment);
-        self.t.tell(&format!("the next term began after {took:#}"));
-        Ok(took)
+    pub async fn next_term_after(&self, moment: Timestamp) -> Result<SignedDuration> {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            let history = self.t.history()?;
+            if let Some(began) = history.terms().into_iter().map(|(_, began)| began).find(|began| *began > moment) {
+                let took = began.duration_since(moment);
+                self.t.tell(&format!("the next term began after {took:#}"));
+                return Ok(took);
+            }
+            // The log of a request may come after its effect.
+            ensure!(Instant::now() < end, "the audit log does not tell of a next term");
+            sleep(Duration::from_millis(100)).await;
+        }
     }
 }

@@ -11,6 +11,7 @@ mod faults;
 mod friend;
 mod kubectl;
 mod labels;
+mod leader;
 mod namespace;
 mod quota;
 mod ranking;
@@ -18,6 +19,7 @@ mod refusals;
 mod restart;
 mod rights;
 mod sample;
+mod stir;
 mod template;
 
 use std::path::Path;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     // The longest first, so that none of them is still at it when all others are done.
     let mut scenarios = vec![Scenario::new("budget_of_100_sets", budget::hundred_sets).in_own_cluster(large)];
     scenarios.extend(faults::scenarios());
+    scenarios.extend(leader::scenarios());
     scenarios.extend([
         Scenario::new("sample_scales_and_heals", sample::scales_and_heals),
         Scenario::new("restart_while_creates_are_late", restart::while_creates_are_late),
