@@ -186,6 +186,7 @@ impl Scene {
 
     /// Fails if anybody wrote in this namespace who did not hold the Lease there; answers how many writes were judged.
     pub fn one_writer(&self) -> Result<usize> {
+        self.keep_history();
         let verdict = Verdict::read(self.cluster.audit_log(), &self.namespace, LEASE)?;
         self.tell(&format!("{} writes were judged, {} of them exempt", verdict.judged, verdict.exempt));
         verdict.held()
@@ -215,6 +216,8 @@ impl Scene {
         report.push_str(&format!("--- its events\n{}\n", tail(&events, 40)));
         report
             .push_str(&format!("--- the operators' last requests but watches\n{}\n", tail(&self.keep_requests(), 40)));
+        let history = self.keep_history();
+        report.push_str(&format!("--- the last writes of the Lease, if there is one\n{}\n", tail(&history, 20)));
         self.keep("objects.yaml", &["get", kinds, "--output=yaml"]).await;
         report.push_str(&format!("--- all of it is in {}", self.folder.display()));
         report
@@ -226,6 +229,14 @@ impl Scene {
         let story = self.story.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // What cannot be written is missing from the report, where it shows.
         let _ = std::fs::write(&file, story.as_str());
+        file
+    }
+
+    fn keep_history(&self) -> PathBuf {
+        let lines = |history: History| history.0.iter().skip(1).map(|change| format!("{change}\n")).collect();
+        let lines = self.history().map_or_else(|error| error.to_string(), lines);
+        let file = self.file("lease.txt");
+        let _ = std::fs::write(&file, lines);
         file
     }
 

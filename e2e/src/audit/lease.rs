@@ -8,6 +8,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{Request, entries, read};
 
+/// The duration, in seconds, of a Lease that was given back.
+const RELEASED: i64 = 1;
+
 /// One write of the Lease.
 #[derive(Clone, Debug)]
 pub struct Change {
@@ -17,6 +20,8 @@ pub struct Change {
     pub leader: Option<String>,
     /// How long the Lease lasts from here.
     pub lasts: SignedDuration,
+    /// Whether it gives the Lease back.
+    pub is_release: bool,
     /// When the API server received the write. It took effect between this …
     pub received: Timestamp,
     /// … and this, when the API server had answered.
@@ -29,6 +34,15 @@ impl Change {
     /// Whether a person did it.
     pub fn is_by_hand(&self) -> bool {
         !is_operator(&self.by)
+    }
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Change { version, leader, lasts, received, answered, by, .. } = self;
+        let took = answered.duration_since(*received).as_millis();
+        let (version, leader) = (version.unwrap_or(0), leader.as_deref().unwrap_or("nobody"));
+        write!(f, "{received:.6} +{took} ms, resourceVersion {version}: {leader} for {lasts:#}, written by {by}")
     }
 }
 
@@ -53,6 +67,7 @@ impl History {
             version: write.version().filter(|_| write.verb != "delete"),
             leader: users.get(holder(write)).filter(|_| write.verb != "delete").map(|user| user.to_string()),
             lasts: SignedDuration::from_secs(duration(write)),
+            is_release: holder(write).is_empty() && duration(write) == RELEASED,
             received: write.received(),
             answered: write.answered(),
             by: write.user().to_owned(),
@@ -61,19 +76,20 @@ impl History {
             version: Some(0),
             leader: None,
             lasts: SignedDuration::ZERO,
+            is_release: false,
             received: Timestamp::MIN,
             answered: Timestamp::MIN,
             by: String::new(),
         };
-        let (mut changes, gone): (Vec<_>, Vec<_>) = writes.iter().map(change).partition(|c| c.version.is_some());
-        changes.push(nobody);
-        changes.sort_by_key(|change| change.version);
-        // A deletion has no resourceVersion; but nobody writes the Lease again before it is gone.
+        let (gone, mut changes): (Vec<_>, Vec<_>) = writes.iter().partition(|write| write.verb == "delete");
+        changes.sort_by_key(|write| write.version());
+        // A deletion has no resourceVersion; but the Lease cannot be made again before it is gone.
         for deletion in gone {
-            let place = changes.partition_point(|change| change.received <= deletion.received);
+            let makes_it_again = |write: &&Request| write.verb == "create" && write.answered() > deletion.received();
+            let place = changes.iter().position(makes_it_again).unwrap_or(changes.len());
             changes.insert(place, deletion);
         }
-        Self(changes)
+        Self(std::iter::once(nobody).chain(changes.into_iter().map(change)).collect())
     }
 
     /// When this user gave the Lease back.
@@ -104,10 +120,26 @@ impl History {
         terms
     }
 
-    /// The last good renewal of a user before a time, as received.
-    pub fn renewed(&self, user: &str, before: Timestamp) -> Option<Timestamp> {
-        let is_own = |change: &&Change| change.by == user && change.leader.as_deref() == Some(user);
-        self.0.iter().filter(is_own).map(|change| change.received).rfind(|received| *received <= before)
+    /// One line for each term that began before the Lease of the leader before had run out, if that had not given it back.
+    ///
+    /// Whoever waits begins to count when it has seen the last renewal, and so later than that was received here.
+    pub fn thefts(&self) -> Vec<String> {
+        let mut thefts = Vec::new();
+        let (mut before, mut free) = (None, Timestamp::MIN);
+        for change in &self.0 {
+            if change.leader.is_some() && change.leader != before && change.received < free {
+                thefts.push(format!(
+                    "the Lease was taken {:#} too early: {change}",
+                    free.duration_since(change.received)
+                ));
+            }
+            if change.leader.is_some() {
+                before.clone_from(&change.leader);
+            }
+            let runs_out = change.received.saturating_add(change.lasts).unwrap_or(Timestamp::MAX);
+            free = if change.is_release { Timestamp::MIN } else { free.max(runs_out) };
+        }
+        thefts
     }
 }
 

@@ -1,4 +1,5 @@
-//! "One writer" as a check: every write that took effect was sent by the one who held the Lease at that time.
+//! "One writer" as a check: every write that took effect was sent by the one who held the Lease at that time; and nobody
+//! takes a Lease that has not run out.
 //!
 //! What is exact: Lease and objects are in one etcd, so the resourceVersion after a write tells between which two changes of
 //! the Lease it took effect. Where a write left no resourceVersion of its own (a delete, or a patch that changed nothing)
@@ -27,7 +28,7 @@ pub struct Verdict {
     pub judged: usize,
     /// Writes of a leader that did not know yet what a person had done to the Lease.
     pub exempt: usize,
-    /// What was wrong, one line for each write.
+    /// What was wrong, one line for each write of an object or of the Lease.
     pub violations: Vec<String>,
 }
 
@@ -42,7 +43,7 @@ impl Verdict {
 
     /// Judges these writes.
     pub fn of(writes: &[Request], history: &History) -> Self {
-        let mut verdict = Self::default();
+        let mut verdict = Self { violations: history.thefts(), ..Self::default() };
         for write in writes {
             verdict.judged += 1;
             match judge(write, history) {
@@ -130,9 +131,13 @@ mod tests {
         request(user, "patch", at, version, json!({"holderIdentity": holder, "leaseDurationSeconds": 15}))
     }
 
+    fn given_back(user: &str, at: i64, version: u64) -> Request {
+        request(user, "patch", at, version, json!({"holderIdentity": "", "leaseDurationSeconds": 1}))
+    }
+
     /// A takes it at 1 s and gives it back at 5 s, B takes it right after.
     fn handed_over() -> History {
-        History::of(&[lease(A, 1_000, 10, "a_1"), lease(A, 5_000, 50, ""), lease(B, 5_015, 51, "b_1")])
+        History::of(&[lease(A, 1_000, 10, "a_1"), given_back(A, 5_000, 50), lease(B, 5_015, 51, "b_1")])
     }
 
     fn violations(write: Request, history: &History) -> usize {
@@ -170,10 +175,26 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_is_waited_out_or_given_back() {
+        let thefts = |writes: &[Request]| History::of(writes).thefts().len();
+        assert_eq!(thefts(&[lease(A, 1_000, 10, "a_1"), lease(B, 16_100, 50, "b_1")]), 0);
+        assert_eq!(thefts(&[lease(A, 1_000, 10, "a_1"), lease(B, 15_900, 50, "b_1")]), 1);
+        assert_eq!(thefts(&[lease(A, 1_000, 10, "a_1"), given_back(A, 3_000, 20), lease(B, 3_100, 50, "b_1")]), 0);
+        let deleted = request("kubernetes-admin", "delete", 1_004, 0, json!(null));
+        let renewed_meanwhile = lease(A, 1_006, 11, "a_1");
+        let made_again = request(B, "create", 9_000, 60, json!({"holderIdentity": "b_1", "leaseDurationSeconds": 15}));
+        let history = History::of(&[lease(A, 1_000, 10, "a_1"), deleted, renewed_meanwhile, made_again]);
+        assert_eq!(history.terms().len(), 2, "a deletion comes right before what makes the Lease again");
+        assert_eq!(history.thefts().len(), 1);
+    }
+
+    #[test]
     fn after_an_edit_by_hand_its_former_holder_has_a_second() {
         let deleted = request("kubernetes-admin", "delete", 5_000, 0, json!(null));
         for edit in [lease("kubernetes-admin", 5_000, 50, "nobody"), deleted] {
-            let history = History::of(&[lease(A, 1_000, 10, "a_1"), edit, lease(B, 20_000, 80, "b_1")]);
+            let taken = request(B, "create", 20_000, 80, json!({"holderIdentity": "b_1", "leaseDurationSeconds": 15}));
+            let history = History::of(&[lease(A, 1_000, 10, "a_1"), edit, taken]);
+            assert_eq!(history.thefts().len(), 0);
             assert_eq!(violations(request(A, "create", 5_900, 55, json!(null)), &history), 0);
             assert_eq!(violations(request(A, "create", 6_100, 56, json!(null)), &history), 1);
             assert_eq!(violations(request(B, "create", 5_900, 55, json!(null)), &history), 1, "not for others");

@@ -29,6 +29,8 @@ pub enum Fault {
     WritesDoneButRefused,
     /// Half of the creates are done, and the connection is cut instead of an answer.
     CreatesCut,
+    /// Creates are done and never answered, and all else is as always.
+    CreatesUnanswered,
     /// Half of the creates reach the API server up to 20 s late, long after the operator gave up waiting.
     CreatesLate,
     /// The first create of each name reaches the API server 14 to 20 s late, a second one of that name at once.
@@ -43,7 +45,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 13] = [
+    pub const ALL: [Fault; 14] = [
         Fault::WatchesHeld,
         Fault::WatchesLate,
         Fault::WatchesReplayed,
@@ -52,6 +54,7 @@ impl Fault {
         Fault::WritesDoneButFailed,
         Fault::WritesDoneButRefused,
         Fault::CreatesCut,
+        Fault::CreatesUnanswered,
         Fault::CreatesLate,
         Fault::FirstCreatesLate,
         Fault::Away,

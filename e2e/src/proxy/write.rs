@@ -22,6 +22,7 @@ pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Ans
     let create = request.method() == Method::POST && request.uri().path().ends_with("/pods");
     let fault = faults.now().filter(|fault| match fault {
         Fault::FirstCreatesLate => create && faults.is_first(pod_name(request.body())),
+        Fault::CreatesUnanswered => create,
         Fault::CreatesCut | Fault::CreatesLate => create && faults.chance(CHANCE),
         Fault::WritesRefused | Fault::WritesDoneButFailed | Fault::WritesDoneButRefused => faults.chance(CHANCE),
         _ => false,
@@ -38,6 +39,11 @@ pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Ans
         Some(Fault::WritesDoneButRefused) => done_but(request, state, &REFUSALS[..2]).await,
         Some(Fault::CreatesCut) => {
             pass_on(request, &state.upstream).await?;
+            Err(io::ErrorKind::ConnectionAborted.into())
+        }
+        Some(Fault::CreatesUnanswered) => {
+            pass_on(request, &state.upstream).await?;
+            faults.until_none_of(&[Fault::CreatesUnanswered]).await;
             Err(io::ErrorKind::ConnectionAborted.into())
         }
         Some(Fault::CreatesLate) => {

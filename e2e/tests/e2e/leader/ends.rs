@@ -34,20 +34,26 @@ pub async fn asked_to_end(t: Arc<Scene>) -> Result<()> {
     reign.ends().await
 }
 
-/// While it waits for answers that never come, a second signal ends it on the spot; it cannot know what becomes of what it
-/// has asked for, and so it keeps the Lease, which runs out.
+/// It has asked for pods and waits in vain for the answers: nobody may lead before those requests can have no effect any
+/// more. So it does not give the Lease back when it ends, and the Lease runs out.
+pub async fn asked_to_end_without_answers(t: Arc<Scene>) -> Result<()> {
+    let (mut fleet, leader) = waits_in_vain(&t, "web").await?;
+    let user = fleet.operator(&leader)?.user().to_owned();
+    fleet.operator(&leader)?.ask_to_end()?;
+    let status = fleet.has_ended(&leader, Duration::from_secs(20)).await?;
+    ensure!(status.code() == Some(0), "asked to end, {leader} ended with {status}");
+    fleet.another_leads(&leader, Duration::from_secs(15)).await?;
+    ensure!(t.history()?.released(&user).is_none(), "{leader} gave the Lease back with creates unanswered");
+    t.until("5 pods", |seen| seen.at_rest("web", 5)).await?;
+    fleet.ends_well().await?;
+    t.one_writer().map(drop)
+}
+
+/// While it waits a second signal ends it on the spot.
 pub async fn asked_twice_to_end(t: Arc<Scene>) -> Result<()> {
     for (second, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
-        let mut fleet = Fleet::start_behind_proxies(&t, 2, &t.settings().elected(Election::SHORT)).await?;
-        let leader = fleet.leader().await?;
-        fleet.proxy(&leader)?.torment(Fault::AnswersLost);
-        let set = format!("asked-{code}");
-        t.create_set(&set, 5).await?;
-        t.until("a pod that nobody was told of", |seen| match seen.live(&set)?.len() {
-            0 => Err("no pod".to_owned()),
-            _ => Ok(()),
-        })
-        .await?;
+        let set = format!("web-{code}");
+        let (mut fleet, leader) = waits_in_vain(&t, &set).await?;
         let operator = fleet.operator(&leader)?;
         let user = operator.user().to_owned();
         operator.ask_to_end()?;
@@ -56,12 +62,26 @@ pub async fn asked_twice_to_end(t: Arc<Scene>) -> Result<()> {
         operator.signal(second)?;
         let status = fleet.has_ended(&leader, END).await?;
         ensure!(status.code() == Some(code), "a second signal ended {leader} with {status}, not {code}");
-        ensure!(t.history()?.released(&user).is_none(), "{leader} gave the Lease back with a create unanswered");
         fleet.another_leads(&leader, Duration::from_secs(15)).await?;
+        ensure!(t.history()?.released(&user).is_none(), "{leader} gave the Lease back with creates unanswered");
         t.until("5 pods", |seen| seen.at_rest(&set, 5)).await?;
         fleet.ends_well().await?;
     }
     t.one_writer().map(drop)
+}
+
+/// Two replicas, the leader of which has asked for the pods of a new set and gets no answer; the leader's name.
+async fn waits_in_vain(t: &Arc<Scene>, set: &str) -> Result<(Fleet, String)> {
+    let mut fleet = Fleet::start_behind_proxies(t, 2, &t.settings().elected(Election::SHORT)).await?;
+    let leader = fleet.leader().await?;
+    fleet.proxy(&leader)?.torment(Fault::CreatesUnanswered);
+    t.create_set(set, 5).await?;
+    t.until("a pod of which nobody was told", |seen| match seen.live(set)?.len() {
+        0 => Err("no pod".to_owned()),
+        _ => Ok(()),
+    })
+    .await?;
+    Ok((fleet, leader))
 }
 
 /// Nobody gives the Lease back: another one leads when it has run out.

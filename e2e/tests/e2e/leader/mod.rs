@@ -42,6 +42,7 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario::new("leader_killed", |t| ends::killed(t, Election::SHORT, 3)),
         Scenario::new("leader_killed_with_default_times", |t| ends::killed(t, Election::DEFAULT, 1)),
         Scenario::new("leader_asked_to_end", ends::asked_to_end),
+        Scenario::new("leader_asked_to_end_without_answers", ends::asked_to_end_without_answers),
         Scenario::new("leader_asked_twice_to_end", ends::asked_twice_to_end),
         Scenario::new("leader_out_of_reach_for_a_moment", cut_off::for_a_moment),
         Scenario::new("leader_with_another_clock", clocks::apart),
