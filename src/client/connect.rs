@@ -18,7 +18,8 @@ use kube::{
 };
 use tower::{BoxError, Service, ServiceBuilder, filter::FilterLayer};
 
-use super::{gate::GatedConnector, pool::Pool};
+use super::{counted::Counted, gate::GatedConnector, pool::Pool};
+use crate::telemetry::metrics::Requests;
 
 /// What every request says of its sender.
 pub const AGENT: &str = concat!("podset-operator/", env!("CARGO_PKG_VERSION"));
@@ -55,12 +56,12 @@ pub enum ConnectError {
     Proxy(http::Uri),
 }
 
-/// Makes a client with connections of its own.
+/// Makes a client with connections of its own, whose requests are counted.
 ///
 /// # Errors
 ///
 /// When the configuration's credentials, certificates or proxy cannot be used.
-pub fn connect(config: &Config, purpose: Purpose) -> Result<Client, ConnectError> {
+pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -70,15 +71,15 @@ pub fn connect(config: &Config, purpose: Purpose) -> Result<Client, ConnectError
         connector.set_tcp_user_timeout(Some(user_timeout));
     }
     match config.proxy_url.as_ref().filter(|_| !goes_direct(config, &std::env::var("NO_PROXY").unwrap_or_default())) {
-        None => over(config, purpose, connector),
+        None => over(config, purpose, requests, connector),
         Some(proxy) if proxy.scheme_str() == Some("http") => {
-            over(config, purpose, Tunnel::new(proxy.clone(), connector))
+            over(config, purpose, requests, Tunnel::new(proxy.clone(), connector))
         }
         Some(proxy) => Err(ConnectError::Proxy(proxy.clone())),
     }
 }
 
-fn over<C>(config: &Config, purpose: Purpose, connector: C) -> Result<Client, ConnectError>
+fn over<C>(config: &Config, purpose: Purpose, requests: &Requests, connector: C) -> Result<Client, ConnectError>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Read + Write + Connection + Send + Unpin + 'static,
@@ -87,7 +88,7 @@ where
 {
     if matches!(purpose, Purpose::Write { .. }) {
         let tls = config.rustls_https_connector_with_connector(GatedConnector(connector))?;
-        return client(config, Pool::new(tls));
+        return client(config, requests, Pool::new(tls));
     }
     let tls = config.rustls_https_connector_with_connector(connector)?;
     let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new())
@@ -96,9 +97,9 @@ where
         .retry_canceled_requests(false)
         .build(tls);
     if purpose == Purpose::Read {
-        client(config, ServiceBuilder::new().layer(FilterLayer::new(reads)).service(http))
+        client(config, requests, ServiceBuilder::new().layer(FilterLayer::new(reads)).service(http))
     } else {
-        client(config, http)
+        client(config, requests, http)
     }
 }
 
@@ -111,7 +112,7 @@ fn reads(request: Request<Body>) -> Result<Request<Body>, BoxError> {
 }
 
 /// The layers between kube's client and the connections.
-fn client<S, B>(config: &Config, connections: S) -> Result<Client, ConnectError>
+fn client<S, B>(config: &Config, requests: &Requests, connections: S) -> Result<Client, ConnectError>
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
@@ -126,7 +127,7 @@ where
         .option_layer(config.auth_layer()?)
         .layer(named.extra_headers_layer()?)
         .map_err(Into::<BoxError>::into)
-        .service(connections);
+        .service(Counted { connection: connections, requests: requests.clone() });
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 

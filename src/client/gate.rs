@@ -134,3 +134,47 @@ impl<S: Write + Unpin> Write for Gated<S> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        env::testing::virtual_env,
+        leader::{Ends, Office},
+    };
+    use hyper_util::rt::TokioIo;
+    use jiff::SignedDuration;
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    fn connection() -> (TokioIo<Gated<TokioIo<DuplexStream>>>, Gate, DuplexStream) {
+        let (ours, theirs) = duplex(1024);
+        let gate = Gate::connecting();
+        (TokioIo::new(Gated { stream: TokioIo::new(ours), gate: gate.clone() }), gate, theirs)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_leave_for_as_long_as_their_request_may() {
+        let env = virtual_env();
+        let mut office = Office::vacant(env.clone());
+        let second = |n| env.now() + SignedDuration::from_secs(n);
+        office.begin(Some(Ends { gate: second(5), writes: second(20) }));
+        let write = office.leadership().begin_write().unwrap();
+        let (mut stream, gate, mut server) = connection();
+        stream.write_all(b"hello").await.expect("a handshake needs no leadership");
+        gate.shut();
+        stream.write_all(b"POST").await.expect_err("no request is on its way");
+        gate.open(write.pass());
+        stream.write_all(b"POST").await.expect("this process leads");
+        assert_eq!(stream.write_vectored(&[io::IoSlice::new(b" /")]).await.expect("this process leads"), 2);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let refused = stream.write_all(b"pods").await.expect_err("the term is over");
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        let refused = stream.write_vectored(&[io::IoSlice::new(b"pods")]).await.expect_err("nor in slices");
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        drop(stream);
+        let mut arrived = String::new();
+        server.read_to_string(&mut arrived).await.unwrap();
+        assert_eq!(arrived, "helloPOST /");
+    }
+}

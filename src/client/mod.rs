@@ -5,6 +5,7 @@
 //! ([`Purpose`]).
 
 mod connect;
+mod counted;
 mod gate;
 mod pool;
 mod writer;
@@ -19,7 +20,7 @@ pub use self::{
     connect::{AGENT, ConnectError, Purpose, connect},
     writer::{Answer, Writer},
 };
-use crate::leader::Leadership;
+use crate::{leader::Leadership, telemetry::metrics::Requests};
 
 /// How long a read may take, watches apart.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -89,8 +90,13 @@ impl Clients {
     /// # Errors
     ///
     /// As [`connect`].
-    pub fn connect(config: &Config, leadership: Leadership, user_timeout: Duration) -> Result<Self, ConnectError> {
-        let write = connect(config, Purpose::Write { user_timeout })?;
-        Ok(Clients { read: connect(config, Purpose::Read)?, write: Writer::new(write, leadership) })
+    pub fn connect(
+        config: &Config,
+        leadership: Leadership,
+        user_timeout: Duration,
+        requests: &Requests,
+    ) -> Result<Self, ConnectError> {
+        let write = connect(config, Purpose::Write { user_timeout }, requests)?;
+        Ok(Clients { read: connect(config, Purpose::Read, requests)?, write: Writer::new(write, leadership) })
     }
 }

@@ -142,3 +142,91 @@ where
         Box::pin(self.clone().exchange(request))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{client::gate::GatedConnector, env::testing::virtual_env, leader::Office};
+    use hyper_util::client::legacy::connect::HttpConnector;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::{TcpListener, TcpStream},
+    };
+
+    type Clients = Pool<GatedConnector<HttpConnector>>;
+
+    /// A server on loopback, and a pool that leads to it.
+    async fn server() -> (TcpListener, String, Clients) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        (listener, address, Pool::new(GatedConnector(HttpConnector::new())))
+    }
+
+    fn request(address: &str, office: &Office) -> Request<Body> {
+        let request = Request::post(format!("{address}/pods?timeout=1s")).body(Body::from(b"a pod".to_vec()));
+        let mut request = request.unwrap();
+        request.extensions_mut().insert(office.leadership().begin_write().unwrap().pass());
+        request
+    }
+
+    async fn serve(connection: &mut TcpStream) -> String {
+        let mut request = vec![0; 4096];
+        let read = connection.read(&mut request).await.unwrap();
+        connection.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+        String::from_utf8_lossy(&request[..read]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_again_and_breaks_when_leadership_ends() {
+        let mut office = Office::vacant(virtual_env());
+        office.begin(None);
+        let (listener, address, pool) = server().await;
+        let server = tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let said = [serve(&mut connection).await, serve(&mut connection).await];
+            let mut rest = Vec::new();
+            connection.read_to_end(&mut rest).await.unwrap();
+            (said, rest)
+        });
+        for _ in 0..2 {
+            let response = pool.clone().exchange(request(&address, &office)).await.unwrap();
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{}");
+        }
+        let late = request(&address, &office);
+        office.resign();
+        pool.clone().exchange(late).await.expect_err("the leader has resigned");
+        let (said, rest) = server.await.unwrap();
+        for request in said {
+            assert!(request.starts_with("POST /pods?timeout=1s HTTP/1.1\r\n"), "{request}");
+            assert!(
+                request.to_lowercase().contains(&format!("host: {}\r\n", &address["http://".len()..])),
+                "{request}"
+            );
+            assert!(request.ends_with("a pod"), "{request}");
+        }
+        assert_eq!(rest, b"", "nothing more left this process");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_given_up_takes_its_connection_with_it() {
+        let mut office = Office::vacant(virtual_env());
+        office.begin(None);
+        let (listener, address, pool) = server().await;
+        let waiting =
+            tokio::time::timeout(Duration::from_millis(50), pool.clone().exchange(request(&address, &office)));
+        let (given_up, accepted) = tokio::join!(waiting, listener.accept());
+        assert!(given_up.is_err());
+        let mut all = Vec::new();
+        accepted.unwrap().0.read_to_end(&mut all).await.unwrap();
+        assert!(all.ends_with(b"a pod"), "it was sent, once, and the connection closed");
+        assert!(pool.idle().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_did_not_ask_for_leadership_is_refused() {
+        let (_listener, address, pool) = server().await;
+        let request = Request::post(address).body(Body::empty()).unwrap();
+        let refused = pool.exchange(request).await.expect_err("it did not ask");
+        assert!(refused.to_string().contains("without asking for leadership"), "{refused}");
+    }
+}

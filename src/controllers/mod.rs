@@ -8,24 +8,22 @@ pub mod podset;
 pub mod queue;
 pub mod requests;
 pub mod statuses;
-pub mod synced;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use tokio::{
-    sync::watch,
-    task::{JoinError, JoinSet},
-};
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
     client::ReadError,
     env::Env,
+    health::{Health, Pulse},
     leader::{Leadership, Term},
-    listwatch::Scope,
+    listwatch::{Scope, synced::Synced},
+    telemetry::metrics::{ControllerMetrics, Metrics, Outcome},
 };
 use queue::{Queue, Trigger};
 
@@ -37,6 +35,9 @@ const DRAIN: Duration = Duration::from_secs(20);
 
 /// The wait after a term could not be begun.
 const TERM_RETRY: Duration = Duration::from_secs(1);
+
+/// A worker whose loop has not turned for so long is stuck: a turn takes no time.
+const WORKER_LIMIT: SignedDuration = SignedDuration::from_secs(60);
 
 /// Namespace and name of an object.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -74,7 +75,7 @@ pub trait Controller: Send + Sync + 'static {
     fn watches(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>>;
 
     /// Becomes true once every cache holds a first complete list.
-    fn synced(&self) -> watch::Receiver<bool>;
+    fn synced(&self) -> &Synced;
 
     /// The queue in which its watches put what shall be reconciled.
     fn queue(&self) -> &Queue;
@@ -96,28 +97,61 @@ pub enum Next {
     Resync,
     /// At this time.
     At(Timestamp),
+    /// At this time, because something failed.
+    Retry(Timestamp),
     /// Never: the object is gone.
     Never,
 }
 
-/// Runs a controller until `stop`: its watches always, its reconciles while this process leads. Returns when no
-/// reconcile is under way any more.
+impl Next {
+    /// How a reconcile that ended at `now` with this is counted.
+    fn outcome(self, now: Timestamp) -> Outcome {
+        match self {
+            Next::Resync | Next::Never => Outcome::Success,
+            Next::At(when) if when <= now => Outcome::Requeue,
+            Next::At(_) => Outcome::RequeueAfter,
+            Next::Retry(_) => Outcome::Error,
+        }
+    }
+}
+
+/// What every controller of a process works with.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// Time and chance.
+    pub env: Env,
+    /// Whether the process may write.
+    pub leadership: Leadership,
+    /// Where is counted and measured what happens.
+    pub metrics: Metrics,
+    /// Where controllers say whether they are ready and turn.
+    pub health: Health,
+    /// How many objects a controller reconciles at once.
+    pub at_once: usize,
+    /// Ends all controllers.
+    pub stop: CancellationToken,
+}
+
+/// Runs a controller until `stop`: its watches always, its reconciles while this process leads. Its checks of health are
+/// there when this returns; the future that it returns is done when no reconcile is under way any more.
 ///
 /// # Panics
 ///
-/// When a watch or a reconcile panics: half a controller must not go on.
-pub async fn run<C: Controller>(
-    controller: Arc<C>,
-    env: Env,
-    leadership: Leadership,
-    at_once: usize,
-    stop: CancellationToken,
-) {
-    let mut watches: JoinSet<()> = controller.clone().watches().into_iter().collect();
-    let worker = Worker { controller, env, leadership, at_once, stop };
-    tokio::select! {
-        () = worker.run() => {}
-        () = first_panic(&mut watches) => {}
+/// The future panics when a watch or a reconcile panics: half a controller must not go on.
+pub fn run<C: Controller>(controller: Arc<C>, around: Surroundings) -> impl Future<Output = ()> + Send {
+    let name = controller.name();
+    let synced = controller.synced().clone();
+    around.health.ready_when(format!("{name}-caches"), move || synced.verdict());
+    let pulse = Pulse::new(&around.health, format!("{name}-worker"), WORKER_LIMIT);
+    let metrics = around.metrics.controller(name);
+    metrics.set_max_concurrent(around.at_once);
+    let worker = Worker { controller, around, pulse, metrics };
+    async move {
+        let mut watches: JoinSet<()> = worker.controller.clone().watches().into_iter().collect();
+        tokio::select! {
+            () = worker.run() => {}
+            () = first_panic(&mut watches) => {}
+        }
     }
 }
 
@@ -138,50 +172,53 @@ fn pass_on_panic(end: Result<(), JoinError>) {
 /// What takes keys from the queue and reconciles them.
 struct Worker<C> {
     controller: Arc<C>,
-    env: Env,
-    leadership: Leadership,
-    at_once: usize,
-    stop: CancellationToken,
+    around: Surroundings,
+    pulse: Pulse,
+    metrics: ControllerMetrics,
 }
 
 impl<C: Controller> Worker<C> {
     async fn run(&self) {
+        let Surroundings { leadership, stop, .. } = &self.around;
         let name = self.controller.name();
-        let mut synced = self.controller.synced();
-        let is_synced = tokio::select! {
-            synced = synced.wait_for(|synced| *synced) => synced.is_ok(),
-            () = self.stop.cancelled() => false,
+        let mut synced = self.controller.synced().subscribe();
+        let until_synced = async {
+            tokio::select! {
+                synced = synced.wait_for(|synced| *synced) => synced.is_ok(),
+                () = stop.cancelled() => false,
+            }
         };
-        if !is_synced {
+        if !self.pulse.during(until_synced).await {
             return;
         }
         info!(controller = name, objects = self.controller.keys().len(), "the caches are synced");
         loop {
-            let mut leadership = self.leadership.clone();
+            let mut leadership = leadership.clone();
             tokio::select! {
-                term = leadership.begun() => self.serve(term).await,
-                () = self.stop.cancelled() => return,
+                term = self.pulse.during(leadership.begun()) => self.serve(term).await,
+                () = stop.cancelled() => return,
             }
         }
     }
 
     /// Works for one term, and ends what it began.
     async fn serve(&self, term: Term) {
-        let mut leadership = self.leadership.clone();
+        let Surroundings { leadership, stop, .. } = &self.around;
+        let mut leadership = leadership.clone();
         let mut running = JoinSet::new();
         tokio::select! {
-            () = self.take_office(term) => self.work(term, &mut running).await,
+            () = self.pulse.during(self.take_office(term)) => self.work(term, &mut running).await,
             () = leadership.ended(term.number) => {}
-            () = self.stop.cancelled() => {}
+            () = stop.cancelled() => {}
         }
         // What is under way when a term ends without the process goes on to its end: every write of it is refused, and what
         // it learnt is kept.
         let overtime = async {
-            self.stop.cancelled().await;
+            stop.cancelled().await;
             tokio::time::sleep(DRAIN).await;
         };
         tokio::select! {
-            () = drain(&mut running) => return,
+            () = self.pulse.during(drain(&mut running)) => return,
             () = overtime => {}
         }
         warn!(controller = self.controller.name(), left = running.len(), "gave up waiting for reconciles to end");
@@ -199,32 +236,47 @@ impl<C: Controller> Worker<C> {
     }
 
     async fn work(&self, term: Term, running: &mut JoinSet<()>) {
-        let mut leadership = self.leadership.clone();
+        let Surroundings { env, leadership, at_once, stop, .. } = &self.around;
+        let mut leadership = leadership.clone();
         loop {
-            let has_room = running.len() < self.at_once;
+            self.pulse.beat();
+            let has_room = running.len() < *at_once;
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return,
+                () = stop.cancelled() => return,
                 () = leadership.ended(term.number) => return,
                 Some(end) = running.join_next() => pass_on_panic(end),
                 (key, trigger) = self.controller.queue().next(), if has_room => {
-                    running.spawn(reconcile(self.controller.clone(), self.env.clone(), key, trigger));
+                    let (controller, metrics) = (self.controller.clone(), self.metrics.clone());
+                    running.spawn(reconcile(controller, env.clone(), metrics, key, trigger));
                 }
+                () = self.pulse.rest() => {}
             }
         }
     }
 }
 
-async fn reconcile<C: Controller>(controller: Arc<C>, env: Env, key: ObjectKey, trigger: Trigger) {
+async fn reconcile<C: Controller>(
+    controller: Arc<C>,
+    env: Env,
+    metrics: ControllerMetrics,
+    key: ObjectKey,
+    trigger: Trigger,
+) {
     debug!(controller = controller.name(), object = %key, trigger, "reconciling");
+    let reconciling = metrics.reconciling();
     let next = controller.reconcile(&key, trigger).await;
-    let resync = env.now() + env.jittered(RESYNC, 0.2);
-    let wake = match next {
-        Next::Resync => Some(resync),
-        Next::At(when) => Some(when.min(resync)),
-        Next::Never => None,
-    };
-    controller.queue().done(&key, wake);
+    let now = env.now();
+    let outcome = next.outcome(now);
+    reconciling.ended(outcome);
+    let resync = now + env.jittered(RESYNC, 0.2);
+    let queue = controller.queue();
+    match next {
+        Next::Resync => queue.done(&key, Some(resync)),
+        Next::Never => queue.done(&key, None),
+        Next::At(when) if outcome == Outcome::Requeue => queue.done(&key, Some(when)),
+        Next::At(when) | Next::Retry(when) => queue.retry(&key, when.min(resync)),
+    }
 }
 
 async fn drain(running: &mut JoinSet<()>) {

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::ObjectKey;
-use crate::env::Env;
+use crate::{env::Env, telemetry::metrics::QueueMetrics};
 
 /// Why a key is in the queue.
 pub type Trigger = &'static str;
@@ -22,30 +22,32 @@ pub type Trigger = &'static str;
 #[derive(Debug)]
 pub struct Queue {
     env: Env,
+    metrics: QueueMetrics,
     state: Mutex<State>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Keys that wait, in order, each with what brought it here.
+    /// Keys that wait, in order; beside them what brought them here, and when.
     ready: VecDeque<ObjectKey>,
-    triggers: HashMap<ObjectKey, Trigger>,
-    /// Keys that are being reconciled.
-    active: BTreeSet<ObjectKey>,
+    triggers: HashMap<ObjectKey, (Trigger, Timestamp)>,
+    /// Keys that are being reconciled, and since when.
+    active: BTreeMap<ObjectKey, Timestamp>,
     alarms: BTreeSet<(Timestamp, ObjectKey)>,
     alarm_of: BTreeMap<ObjectKey, Timestamp>,
 }
 
 impl Queue {
-    /// An empty queue.
-    pub fn new(env: Env) -> Self {
-        Queue { env, state: Mutex::default(), changed: Notify::new() }
+    /// An empty queue, which is measured by `metrics`.
+    pub fn new(env: Env, metrics: QueueMetrics) -> Self {
+        Queue { env, metrics, state: Mutex::default(), changed: Notify::new() }
     }
 
     /// Queues a key, unless it waits already. A key that is being reconciled is reconciled once more afterwards.
     pub fn add(&self, key: ObjectKey, trigger: Trigger) {
-        self.lock().add(key, trigger);
+        let now = self.env.now();
+        self.lock().add(key, trigger, now, &self.metrics);
         self.changed.notify_one();
     }
 
@@ -54,9 +56,10 @@ impl Queue {
         loop {
             let changed = self.changed.notified();
             let alarm = {
+                let now = self.env.now();
                 let mut state = self.lock();
-                state.ring(self.env.now());
-                if let Some(next) = state.pop() {
+                state.ring(now, &self.metrics);
+                if let Some(next) = state.pop(now, &self.metrics) {
                     return next;
                 }
                 state.alarms.first().map(|(when, _)| *when)
@@ -75,13 +78,15 @@ impl Queue {
 
     /// A key was reconciled; it is queued again at `wake`, in place of any earlier alarm.
     pub fn done(&self, key: &ObjectKey, wake: Option<Timestamp>) {
-        self.lock().done(key, wake);
+        let now = self.env.now();
+        self.lock().done(key, wake, now, &self.metrics);
         self.changed.notify_one();
     }
 
-    /// How many keys wait.
-    pub fn depth(&self) -> usize {
-        self.lock().ready.len()
+    /// As [`Queue::done`], for a key that must be reconciled again later because something failed or is not due yet.
+    pub fn retry(&self, key: &ObjectKey, wake: Timestamp) {
+        self.metrics.retried();
+        self.done(key, Some(wake));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -90,35 +95,39 @@ impl Queue {
 }
 
 impl State {
-    fn add(&mut self, key: ObjectKey, trigger: Trigger) {
+    fn add(&mut self, key: ObjectKey, trigger: Trigger, now: Timestamp, metrics: &QueueMetrics) {
         if self.triggers.contains_key(&key) {
             return;
         }
-        self.triggers.insert(key.clone(), trigger);
-        if !self.active.contains(&key) {
+        metrics.added();
+        self.triggers.insert(key.clone(), (trigger, now));
+        if !self.active.contains_key(&key) {
             self.ready.push_back(key);
         }
     }
 
     /// Queues the keys whose alarm is due.
-    fn ring(&mut self, now: Timestamp) {
+    fn ring(&mut self, now: Timestamp, metrics: &QueueMetrics) {
         while self.alarms.first().is_some_and(|(when, _)| *when <= now) {
             if let Some((_, key)) = self.alarms.pop_first() {
                 self.alarm_of.remove(&key);
-                self.add(key, "alarm");
+                self.add(key, "alarm", now, metrics);
             }
         }
     }
 
-    fn pop(&mut self) -> Option<(ObjectKey, Trigger)> {
+    fn pop(&mut self, now: Timestamp, metrics: &QueueMetrics) -> Option<(ObjectKey, Trigger)> {
         let key = self.ready.pop_front()?;
-        let trigger = self.triggers.remove(&key).unwrap_or("unknown");
-        self.active.insert(key.clone());
+        let (trigger, added) = self.triggers.remove(&key).unwrap_or(("unknown", now));
+        metrics.taken(now, now.duration_since(added));
+        self.active.insert(key.clone(), now);
         Some((key, trigger))
     }
 
-    fn done(&mut self, key: &ObjectKey, wake: Option<Timestamp>) {
-        self.active.remove(key);
+    fn done(&mut self, key: &ObjectKey, wake: Option<Timestamp>, now: Timestamp, metrics: &QueueMetrics) {
+        if let Some(taken) = self.active.remove(key) {
+            metrics.done(taken, now);
+        }
         if self.triggers.contains_key(key) {
             self.ready.push_back(key.clone());
         }
@@ -136,6 +145,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::env::testing::virtual_env;
+    use crate::telemetry::metrics::Metrics;
     use jiff::SignedDuration;
     use tokio_test::{assert_pending, assert_ready, task};
 
@@ -143,9 +153,14 @@ mod tests {
         ObjectKey::new("default", name)
     }
 
+    fn queue() -> (Queue, Metrics) {
+        let metrics = Metrics::new(virtual_env());
+        (Queue::new(virtual_env(), metrics.queue("test")), metrics)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_key_is_queued_once() {
-        let queue = Queue::new(virtual_env());
+        let (queue, _) = queue();
         queue.add(key("a"), "spec");
         queue.add(key("a"), "pod");
         assert_eq!(queue.next().await, (key("a"), "spec"));
@@ -154,7 +169,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_never_handed_out_twice_at_once() {
-        let queue = Queue::new(virtual_env());
+        let (queue, _) = queue();
         queue.add(key("a"), "spec");
         queue.next().await;
         queue.add(key("a"), "pod");
@@ -166,7 +181,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_last_alarm_counts() {
         let env = virtual_env();
-        let queue = Queue::new(env.clone());
+        let (queue, _) = queue();
         let start = env.now();
         for seconds in [50, 5] {
             queue.add(key("a"), "spec");
@@ -177,6 +192,32 @@ mod tests {
         assert_eq!(env.now().duration_since(start).as_secs(), 5);
         queue.done(&key("a"), None);
         assert_pending!(task::spawn(queue.next()).poll());
-        assert_eq!(queue.depth(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_and_work_are_measured() {
+        let (queue, metrics) = queue();
+        let pass = |seconds| tokio::time::advance(std::time::Duration::from_secs(seconds));
+        queue.add(key("a"), "spec");
+        queue.add(key("a"), "pod");
+        pass(2).await;
+        queue.next().await;
+        queue.add(key("a"), "pod");
+        pass(5).await;
+        queue.retry(&key("a"), Timestamp::MAX);
+
+        let text = metrics.text().unwrap();
+        for (figure, expected) in [
+            ("adds_total", "2"),
+            ("depth", "1"),
+            ("retries_total", "1"),
+            ("queue_duration_seconds_sum", "2.0"),
+            ("queue_duration_seconds_count", "1"),
+            ("work_duration_seconds_sum", "5.0"),
+            ("work_duration_seconds_count", "1"),
+        ] {
+            let line = text.lines().find(|line| line.starts_with(&format!("workqueue_{figure}{{"))).unwrap();
+            assert_eq!(line.rsplit_once(' ').unwrap().1, expected, "{line}");
+        }
     }
 }

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     env::Env,
-    listwatch::{self, Change, Source},
+    listwatch::{self, Change, Source, synced::Synced},
 };
 
 /// The loop turns at least this often, so that it can be seen to turn.
@@ -110,7 +110,8 @@ impl Election {
             is_stale: |_, _| false,
         };
         let clock = env.clone();
-        listwatch::run::<Lease>(client, source, env, move |change| {
+        let listing = Synced::new(1).watch(source.what, &None);
+        listwatch::run::<Lease>(client, source, env, listing, move |change| {
             let mut observation = observation.lock().unwrap_or_else(PoisonError::into_inner);
             match change {
                 Change::Snapshot { mut items, version } => match items.pop() {

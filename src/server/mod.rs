@@ -1,1 +1,137 @@
-//! What the process serves.
+//! What the process serves: health probes and metrics, each at an address of its own.
+//!
+//! In: where to serve, and the values that are shown. Both servers are there before anything else begins and end after all
+//! else has ended, so that whoever asks gets an answer for as long as there is a process.
+
+mod auth;
+mod connections;
+mod listener;
+mod metrics;
+mod probes;
+mod tls;
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use kube::Client;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::{
+    cli::{BindAddress, RunArgs},
+    env::Env,
+    health::Health,
+    telemetry::metrics::Metrics,
+};
+use auth::Gate;
+use listener::Listener;
+use tls::Certificate;
+
+pub use listener::BindError;
+pub use tls::CertificateError;
+
+/// Why nothing can be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address cannot be listened at.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// There is no certificate to serve with.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+}
+
+/// The servers that run.
+#[derive(Debug)]
+pub struct Servers {
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+    probes: Option<SocketAddr>,
+    metrics: Option<SocketAddr>,
+}
+
+impl Servers {
+    /// Begins to serve what the flags ask for. `reviews` asks the API server who may see the metrics: it needs no
+    /// leadership.
+    ///
+    /// # Errors
+    ///
+    /// When an address is taken, or the certificate cannot be used.
+    pub async fn start(
+        arguments: &RunArgs,
+        env: &Env,
+        reviews: Client,
+        health: &Health,
+        metrics: &Metrics,
+    ) -> Result<Self, ServeError> {
+        let stop = CancellationToken::new();
+        let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
+        let address = &arguments.health_probe_bind_address;
+        if let Some(listener) = Listener::bind("--health-probe-bind-address", address).await? {
+            info!(address = %listener.address, "serving health probes");
+            servers.probes = Some(listener.address);
+            servers.serve(listener, None, probes::router(health.clone()));
+        }
+        if arguments.metrics_bind_address != BindAddress::Off {
+            servers.start_metrics(arguments, env, reviews, metrics).await?;
+        }
+        Ok(servers)
+    }
+
+    async fn start_metrics(
+        &mut self,
+        arguments: &RunArgs,
+        env: &Env,
+        reviews: Client,
+        metrics: &Metrics,
+    ) -> Result<(), ServeError> {
+        let certificate = match (&arguments.metrics_cert_path, arguments.metrics_secure) {
+            (_, false) => None,
+            (Some(folder), true) => Some(Certificate::from_folder(folder)?),
+            (None, true) => Some(Certificate::self_signed()?),
+        };
+        let Some(listener) = Listener::bind("--metrics-bind-address", &arguments.metrics_bind_address).await? else {
+            return Ok(());
+        };
+        info!(address = %listener.address, secure = arguments.metrics_secure, "serving metrics");
+        self.metrics = Some(listener.address);
+        let gate = certificate.as_ref().map(|_| Gate::new(reviews, env.clone()));
+        let acceptor = certificate.as_ref().map(Certificate::acceptor);
+        self.serve(listener, acceptor.transpose()?, metrics::router(metrics.clone(), gate));
+        if let Some(certificate) = certificate {
+            let stop = self.stop.clone();
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = certificate.keep_fresh() => {}
+                    () = stop.cancelled() => {}
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, listener: Listener, tls: Option<TlsAcceptor>, router: Router) {
+        self.tasks.spawn(connections::serve(listener.socket, tls, router, self.stop.clone()));
+    }
+
+    /// Where the health probes are served.
+    pub fn probes_address(&self) -> Option<SocketAddr> {
+        self.probes
+    }
+
+    /// Where the metrics are served.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// Ends both: nobody is let in any more, and who is in gets the answer, within a bounded time.
+    pub async fn end(mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

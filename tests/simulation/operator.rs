@@ -7,12 +7,14 @@ use jiff::{SignedDuration, Timestamp};
 use podset_operator::{
     client::{Clients, Writer},
     controllers::{
-        self, Controller,
+        self, Controller, Surroundings,
         mycustomresource::MyCustomResourceController,
         podset::{Parts, PodSetController, locks::Locks},
     },
     env::{Clock, Env, Random},
+    health::Health,
     leader::{Ends, Leadership, Office},
+    telemetry::metrics::Metrics,
 };
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -25,8 +27,7 @@ const AT_ONCE: usize = 64;
 /// An instance of the operator.
 pub struct Operator {
     office: Office,
-    env: Env,
-    stop: CancellationToken,
+    around: Surroundings,
     tasks: JoinSet<()>,
 }
 
@@ -62,6 +63,7 @@ impl Operator {
         (leadership, writes): (Leadership, Leadership),
         office: Office,
     ) -> Self {
+        let metrics = Metrics::new(env.clone());
         let clients = Clients { read: server.client(name), write: Writer::new(server.client(name), writes) };
         let parts = Parts {
             env: env.clone(),
@@ -70,16 +72,30 @@ impl Operator {
             scopes: vec![None],
             default_image: "example.com/default".to_owned(),
             instance: name.to_owned(),
+            metrics: metrics.clone(),
         };
-        let mut operator = Operator { office, env: env.clone(), stop: CancellationToken::new(), tasks: JoinSet::new() };
-        operator.run(PodSetController::new(parts), &env, &leadership);
-        operator.run(MyCustomResourceController::new(env.clone(), clients, vec![None]), &env, &leadership);
+        let friends = MyCustomResourceController::new(env.clone(), clients, vec![None], &metrics);
+        let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
+        let around = Surroundings { env, leadership, metrics, health, at_once: AT_ONCE, stop };
+        let mut operator = Operator { office, around, tasks: JoinSet::new() };
+        operator.run(PodSetController::new(parts));
+        operator.run(friends);
+        operator.around.health.started();
         operator
     }
 
-    fn run<C: Controller>(&mut self, controller: C, env: &Env, leadership: &Leadership) {
-        let stop = self.stop.clone();
-        self.tasks.spawn(controllers::run(Arc::new(controller), env.clone(), leadership.clone(), AT_ONCE, stop));
+    fn run<C: Controller>(&mut self, controller: C) {
+        self.tasks.spawn(controllers::run(Arc::new(controller), self.around.clone()));
+    }
+
+    /// How the instance feels.
+    pub fn health(&self) -> &Health {
+        &self.around.health
+    }
+
+    /// What the instance measures.
+    pub fn metrics(&self) -> &Metrics {
+        &self.around.metrics
     }
 
     /// Leads from now on.
@@ -89,7 +105,7 @@ impl Operator {
 
     /// Leads for so long, and no write takes longer.
     pub fn lead_for(&mut self, term: Duration) {
-        let end = self.env.now() + SignedDuration::try_from(term).expect("a test is not that long");
+        let end = self.around.env.now() + SignedDuration::try_from(term).expect("a test is not that long");
         self.office.begin(Some(Ends { gate: end, writes: end }));
     }
 
@@ -100,7 +116,7 @@ impl Operator {
 
     /// Ends in the orderly way.
     pub async fn end(mut self) {
-        self.stop.cancel();
+        self.around.stop.cancel();
         while let Some(end) = self.tasks.join_next().await {
             end.expect("no controller panics");
         }

@@ -12,7 +12,6 @@ use futures::{FutureExt, future::BoxFuture};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
-use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{
@@ -21,16 +20,19 @@ use super::{
     queue::{Queue, Trigger},
     requests,
     statuses::{self, Applied},
-    synced::Synced,
 };
 use crate::{
     api::{MyCustomResource, MyCustomResourceStatus},
     client::{Clients, ReadError},
     env::Env,
     leader::Term,
-    listwatch::{self, Change, Scope, Source, Versioned, is_stale},
+    listwatch::{self, Change, Scope, Source, Versioned, is_stale, synced::Synced},
+    telemetry::metrics::Metrics,
 };
 use index::{Index, Resource, ResourceWire};
+
+/// The controller's name.
+const NAME: &str = "mycustomresource";
 
 /// How long to wait after a status could not be written.
 const RETRY: SignedDuration = SignedDuration::from_secs(5);
@@ -59,30 +61,22 @@ pub struct MyCustomResourceController {
 
 impl MyCustomResourceController {
     /// A controller that has seen nothing yet.
-    pub fn new(env: Env, clients: Clients, scopes: Vec<Scope>) -> Self {
-        let (queue, synced) = (Queue::new(env.clone()), Synced::new(scopes.len() * 2));
+    pub fn new(env: Env, clients: Clients, scopes: Vec<Scope>, metrics: &Metrics) -> Self {
+        let (queue, synced) = (Queue::new(env.clone(), metrics.queue(NAME)), Synced::new(scopes.len() * 2));
         MyCustomResourceController { env, clients, scopes, index: Mutex::default(), queue, synced }
     }
 
     fn resource_changed(&self, scope: &Scope, change: Change<ResourceWire>) {
-        let is_first = matches!(change, Change::Snapshot { .. });
         let woken = self.index().apply_resources(scope, change.map(Resource::from));
         for key in woken {
             self.queue.add(key, "spec");
         }
-        if is_first {
-            self.synced.listed("mycustomresources", scope);
-        }
     }
 
     fn pod_changed(&self, scope: &Scope, change: Change<NameWire>) {
-        let is_first = matches!(change, Change::Snapshot { .. });
         let woken = self.index().apply_pods(scope, change.map(|pod| pod.metadata.key()));
         for key in woken {
             self.queue.add(key, "pod");
-        }
-        if is_first {
-            self.synced.listed("pods", scope);
         }
     }
 
@@ -102,7 +96,7 @@ impl MyCustomResourceController {
             }
             Applied::Failed(error) => {
                 warn!(resource = %key, error, "the status may not have been written, trying again");
-                Next::At(self.env.now() + self.env.jittered(RETRY, 0.1))
+                Next::Retry(self.env.now() + self.env.jittered(RETRY, 0.1))
             }
             Applied::NotSent => Next::Resync,
         }
@@ -115,31 +109,32 @@ impl MyCustomResourceController {
 
 impl Controller for MyCustomResourceController {
     fn name(&self) -> &'static str {
-        "mycustomresource"
+        NAME
     }
 
     fn watches(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         let mut watches = Vec::new();
         for scope in &self.scopes {
+            let (client, env) = (&self.clients.read, &self.env);
             let path = requests::collection::<MyCustomResource>(scope);
             let what = "mycustomresources.poc.test.domain";
             let resources = Source { what, path, labels: None, fields: None, metadata_only: false, is_stale };
-            let (controller, of) = (self.clone(), scope.clone());
+            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(what, scope));
             let sink = move |change| controller.resource_changed(&of, change);
-            watches.push(listwatch::run(self.clients.read.clone(), resources, self.env.clone(), sink).boxed());
+            watches.push(listwatch::run(client.clone(), resources, env.clone(), listing, sink).boxed());
 
             let path = requests::collection::<Pod>(scope);
             let pods =
                 Source { what: "names of pods", path, labels: None, fields: None, metadata_only: true, is_stale };
-            let (controller, of) = (self.clone(), scope.clone());
+            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(pods.what, scope));
             let sink = move |change| controller.pod_changed(&of, change);
-            watches.push(listwatch::run(self.clients.read.clone(), pods, self.env.clone(), sink).boxed());
+            watches.push(listwatch::run(client.clone(), pods, env.clone(), listing, sink).boxed());
         }
         watches
     }
 
-    fn synced(&self) -> watch::Receiver<bool> {
-        self.synced.subscribe()
+    fn synced(&self) -> &Synced {
+        &self.synced
     }
 
     fn queue(&self) -> &Queue {

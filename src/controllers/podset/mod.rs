@@ -30,7 +30,6 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod as PodResource;
-use tokio::sync::watch;
 use tracing::warn;
 
 use super::{
@@ -38,20 +37,23 @@ use super::{
     meta::Uid,
     queue::{Queue, Trigger},
     requests,
-    synced::Synced,
 };
 use crate::{
     api::{self, PodSet},
     client::{Clients, ReadError, in_full},
     env::Env,
     leader::Term,
-    listwatch::{self, Change, Scope, Source},
+    listwatch::{self, Change, Scope, Source, synced::Synced},
+    telemetry::metrics::Metrics,
 };
 use locks::Locks;
 use memory::Memory;
 use observe::{Caches, Effects, Observed, Pod, PodWire, Pods, Set, SetWire, Sets, View};
 use plan::{NamesIn, Plan, soonest};
 use takeover::{ReadFirst, TakeOver};
+
+/// The controller's name.
+const NAME: &str = "podset";
 
 /// How long to wait after a read failed that must come before a write.
 const READ_RETRY: SignedDuration = SignedDuration::from_secs(1);
@@ -71,6 +73,8 @@ pub struct Parts {
     pub default_image: String,
     /// The process, as events name it.
     pub instance: String,
+    /// Where is counted what happens.
+    pub metrics: Metrics,
 }
 
 /// What every stage of the pipeline can reach.
@@ -141,15 +145,14 @@ pub struct PodSetController {
 impl PodSetController {
     /// A controller that has seen nothing yet.
     pub fn new(parts: Parts) -> Self {
-        let Parts { env, clients, locks, scopes, default_image, instance } = parts;
+        let Parts { env, clients, locks, scopes, default_image, instance, metrics } = parts;
         let synced = Synced::new(scopes.len() * 2);
-        let (observed, queue) = (Observed::new(locks), Queue::new(env.clone()));
+        let (observed, queue) = (Observed::new(locks), Queue::new(env.clone(), metrics.queue(NAME)));
         let context = Context { env, clients, locks, scopes, default_image, instance, observed, queue };
         PodSetController { context, synced, take_over: TakeOver::default(), memories: Mutex::default() }
     }
 
     fn set_changed(&self, scope: &Scope, change: Change<SetWire>) {
-        let is_first = matches!(change, Change::Snapshot { .. });
         let change = change.map(Set::from);
         let effects = self.context.observed.lock().apply_sets(scope, change, self.context.env.now());
         for uid in &effects.gone {
@@ -158,19 +161,12 @@ impl PodSetController {
         for key in effects.wake {
             self.context.queue.add(key, "spec");
         }
-        if is_first {
-            self.synced.listed("podsets", scope);
-        }
     }
 
     fn pod_changed(&self, scope: &Scope, change: Change<PodWire>) {
-        let is_first = matches!(change, Change::Snapshot { .. });
         let change = change.map(Pod::from);
         let now = self.context.env.now();
         self.context.change_pods(None, |caches| caches.apply_pods(scope, change, now));
-        if is_first {
-            self.synced.listed("pods", scope);
-        }
     }
 
     /// The set of this name and UID and the plan for it, both of one moment; `None`: it is gone.
@@ -205,12 +201,13 @@ impl PodSetController {
                 Ok(ReadFirst::UnderWay) => Next::At(now + READ_RETRY),
                 Err(error) => {
                     warn!(set = %key, error = in_full(&error), "cannot read what must be known before the first write");
-                    Next::At(now + READ_RETRY)
+                    Next::Retry(now + READ_RETRY)
                 }
             };
         }
         let from = plan.count.live;
         let done = act::act(context, &view, plan, memory).await;
+        let has_failed = done.has_failed;
         report::learn(context, &view, done, from, memory);
 
         let Some((view, after)) = self.plan(key, uid, memory) else {
@@ -220,9 +217,13 @@ impl PodSetController {
         if self.take_over.is_unread(context, &view.set) && self.needs_a_write(&view, &after, memory) {
             return Next::At(context.env.now());
         }
-        let report_again = report::report(context, &view, &after, memory).await;
+        let reported = report::report(context, &view, &after, memory).await;
         let act_again = after.has_work().then(|| context.env.now());
-        soonest(soonest(act_again, report_again), after.wake).map_or(Next::Resync, Next::At)
+        match soonest(soonest(act_again, reported.again), after.wake) {
+            None => Next::Resync,
+            Some(when) if has_failed || reported.has_failed => Next::Retry(when),
+            Some(when) => Next::At(when),
+        }
     }
 
     fn memories(&self) -> MutexGuard<'_, HashMap<Uid, Memory>> {
@@ -232,29 +233,28 @@ impl PodSetController {
 
 impl Controller for PodSetController {
     fn name(&self) -> &'static str {
-        "podset"
+        NAME
     }
 
     fn watches(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         let mut watches = Vec::new();
         for scope in &self.context.scopes {
-            let (client, env) = (&self.context.clients.read, &self.context.env);
-            let (controller, of) = (self.clone(), scope.clone());
+            let Context { clients, env, locks, .. } = &self.context;
+            let sets = set_source(scope, locks);
+            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(sets.what, scope));
             let sink = move |change| controller.set_changed(&of, change);
-            watches.push(
-                listwatch::run(client.clone(), set_source(scope, &self.context.locks), env.clone(), sink).boxed(),
-            );
-            let (controller, of) = (self.clone(), scope.clone());
+            watches.push(listwatch::run(clients.read.clone(), sets, env.clone(), listing, sink).boxed());
+
+            let pods = pod_source(scope, locks);
+            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(pods.what, scope));
             let sink = move |change| controller.pod_changed(&of, change);
-            watches.push(
-                listwatch::run(client.clone(), pod_source(scope, &self.context.locks), env.clone(), sink).boxed(),
-            );
+            watches.push(listwatch::run(clients.read.clone(), pods, env.clone(), listing, sink).boxed());
         }
         watches
     }
 
-    fn synced(&self) -> watch::Receiver<bool> {
-        self.synced.subscribe()
+    fn synced(&self) -> &Synced {
+        &self.synced
     }
 
     fn queue(&self) -> &Queue {

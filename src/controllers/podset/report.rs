@@ -97,23 +97,32 @@ fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
     if more > 0 { format!("{text} and {more} more") } else { text }
 }
 
-/// Writes the status and the events that are due. Returns when to come back for what is not due yet.
-pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Memory) -> Option<Timestamp> {
+/// What came of a report.
+#[derive(Debug, Default)]
+pub struct Reported {
+    /// When to report again what could not be told now.
+    pub again: Option<Timestamp>,
+    /// Whether the status could not be written.
+    pub has_failed: bool,
+}
+
+/// Writes the status and the events that are due.
+pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Memory) -> Reported {
     let set = &view.set;
     let is_settled = plan.create.is_empty() && plan.delete.is_empty();
     let events = if is_settled { due_events(set, plan, memory) } else { Vec::new() };
     let new = status::status(view, plan, memory, context.env.clock.wall());
     if status::is_same(&set.status, &new) {
         tell(context, set, &events).await;
-        return None;
+        return Reported::default();
     }
     let now = context.env.now();
     if let Err(when) = may_write(memory, now, is_at_its_end(&new)) {
         tell(context, set, &events).await;
-        return Some(when);
+        return Reported { again: Some(when), has_failed: false };
     }
-    let (again, ()) = futures::join!(write_status(context, set, &new, memory), tell(context, set, &events));
-    again
+    let (reported, ()) = futures::join!(write_status(context, set, &new, memory), tell(context, set, &events));
+    reported
 }
 
 /// The events that are due now; they are not due again.
@@ -146,8 +155,8 @@ fn may_write(memory: &Memory, now: Timestamp, is_at_its_end: bool) -> Result<(),
     }
 }
 
-/// Applies a status. Returns when to try again, if it must be.
-async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, memory: &mut Memory) -> Option<Timestamp> {
+/// Applies a status.
+async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, memory: &mut Memory) -> Reported {
     let now = context.env.now();
     let applied = statuses::apply::<PodSet, SetWire>(&context.clients, &set.key, &set.uid, set.version, new).await;
     match applied {
@@ -155,18 +164,18 @@ async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, memory: 
             memory.status_written = Some(now);
             memory.has_news &= !is_at_its_end(new);
             context.set_answered(set, Some((*stored).into()));
-            None
+            Reported::default()
         }
         Applied::Outdated(found) => {
             context.set_answered(set, found.map(|found| (*found).into()));
-            Some(now + statuses::OUTDATED_RETRY)
+            Reported { again: Some(now + statuses::OUTDATED_RETRY), has_failed: false }
         }
         Applied::Failed(error) => {
             warn!(set = %set.key, error, "the status may not have been written, trying again");
             memory.status_written = Some(now);
-            Some(now + STATUS_EVERY)
+            Reported { again: Some(now + STATUS_EVERY), has_failed: true }
         }
-        Applied::NotSent => None,
+        Applied::NotSent => Reported::default(),
     }
 }
 

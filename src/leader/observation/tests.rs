@@ -1,1 +1,156 @@
+use super::*;
+use serde_json::{Value, json};
 
+/// Told by a candidate "us" whose own lease duration is 15 s.
+struct Story {
+    observation: Observation,
+    now: Timestamp,
+}
+
+impl Story {
+    fn begin() -> Self {
+        let own = SignedDuration::from_secs(15);
+        Story { observation: Observation::new("us", own, Locks::default()), now: Timestamp::UNIX_EPOCH }
+    }
+
+    fn after(&mut self, seconds: i64) -> &mut Self {
+        self.now += SignedDuration::from_secs(seconds);
+        self
+    }
+
+    fn watched(&mut self, lease: Lease) -> &mut Self {
+        self.observation.watched(lease, self.now);
+        self
+    }
+
+    fn absent(&mut self, version: u64) -> &mut Self {
+        self.observation.watched_absent(version, self.now);
+        self
+    }
+
+    fn written(&mut self, lease: Lease) -> &mut Self {
+        self.observation.written(lease, self.now);
+        self
+    }
+
+    /// In how many seconds it is free.
+    fn free_in(&self) -> Option<i64> {
+        self.observation.frees_at().map(|free| free.duration_since(self.now).as_secs())
+    }
+}
+
+fn lease(uid: &str, version: u64, spec: Value) -> Lease {
+    let metadata = json!({ "uid": uid, "resourceVersion": version.to_string() });
+    serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+}
+
+fn held(version: u64, holder: &str, seconds: i64) -> Lease {
+    lease("u", version, json!({ "holderIdentity": holder, "leaseDurationSeconds": seconds }))
+}
+
+fn released(version: u64) -> Lease {
+    held(version, "", 1)
+}
+
+#[test]
+fn it_expires_when_it_has_looked_the_same_for_long_enough() {
+    let mut story = Story::begin();
+    assert_eq!(story.free_in(), None, "nothing was seen yet");
+    story.watched(held(5, "a", 15));
+    assert_eq!(story.free_in(), Some(15));
+    story.after(14).watched(held(6, "a", 15));
+    assert_eq!(story.free_in(), Some(15), "it was renewed");
+    story.after(10).watched(held(6, "a", 15));
+    assert_eq!(story.free_in(), Some(5), "a second look at the same is no news");
+    assert_eq!(story.observation.expired(story.now), None);
+    story.after(5);
+    assert_eq!(story.observation.expired(story.now), Some(6));
+}
+
+#[test]
+fn the_longer_duration_counts() {
+    for (written, expected) in [(60, 60), (5, 15), (0, 15), (-3, 15)] {
+        let mut story = Story::begin();
+        story.watched(held(5, "a", written));
+        assert_eq!(story.free_in(), Some(expected), "written: {written}");
+    }
+}
+
+#[test]
+fn what_was_given_back_is_free_at_once() {
+    let mut story = Story::begin();
+    story.watched(held(5, "a", 15)).after(3).watched(released(6));
+    assert_eq!(story.free_in(), Some(0));
+    story.absent(7);
+    assert_eq!(story.free_in(), Some(0), "also when it is deleted afterwards");
+}
+
+#[test]
+fn whoever_had_seen_a_holder_waits_it_out() {
+    for empty in [json!({}), Value::Null, json!({ "holderIdentity": "", "leaseDurationSeconds": 15 })] {
+        let mut story = Story::begin();
+        story.watched(held(5, "a", 20)).after(3).watched(lease("u", 6, empty));
+        assert_eq!(story.free_in(), Some(20), "emptied");
+    }
+    let mut story = Story::begin();
+    story.watched(held(5, "a", 20)).after(3).absent(6).after(1).absent(7);
+    assert_eq!(story.free_in(), Some(19), "deleted");
+    let mut story = Story::begin();
+    story.absent(4);
+    assert_eq!(story.free_in(), Some(0), "nobody was ever seen to hold it");
+    story.watched(lease("u", 6, json!({})));
+    assert_eq!(story.free_in(), Some(0));
+}
+
+#[test]
+fn what_was_overtaken_changes_nothing() {
+    let mut story = Story::begin();
+    story.watched(held(9, "a", 15)).after(5).watched(held(8, "b", 15)).absent(7).watched(released(9));
+    assert_eq!(story.free_in(), Some(10));
+    // An own read may have shown what the watch shows later.
+    story.observation.read(held(12, "a", 15), 9, story.now).unwrap();
+    story.after(2).watched(held(11, "b", 15)).absent(12);
+    assert_eq!((story.free_in(), story.observation.holder()), (Some(13), "a".to_owned()));
+    // And the watch something newer than a read that was sent before.
+    story.watched(held(14, "b", 15));
+    story.observation.read(held(13, "a", 15), 12, story.now).unwrap();
+    assert_eq!(story.observation.holder(), "b");
+}
+
+#[test]
+fn a_lease_that_went_back_is_no_lease_to_go_by() {
+    let mut story = Story::begin();
+    story.watched(held(9, "a", 15));
+    assert_eq!(
+        story.observation.read(held(8, "a", 15), 9, story.now),
+        Err(WentBack { known: 9, read: 8 }),
+        "a read is consistent: the cluster is older than it was"
+    );
+    let anew = lease("v", 3, json!({ "holderIdentity": "a", "leaseDurationSeconds": 15 }));
+    assert_eq!(story.observation.read(anew, 9, story.now), Ok(()), "another one may well be older");
+    assert_eq!(story.observation.highest(), 3);
+}
+
+#[test]
+fn it_is_ours_from_an_own_write_on_until_something_else_is_seen() {
+    let mut story = Story::begin();
+    story.watched(held(5, "us", 15));
+    assert!(!story.observation.is_ours(), "that the lease says so is not enough");
+    assert_eq!(story.free_in(), Some(0), "but a reason to write it at once");
+    story.written(held(6, "us", 15));
+    assert!(story.observation.is_ours());
+    story.watched(held(5, "a", 15));
+    assert!(story.observation.is_ours(), "what was before is no news");
+    for lost in [
+        held(7, "a", 15),
+        held(7, "", 15),
+        lease("u", 7, json!({})),
+        lease("v", 7, json!({ "holderIdentity": "us", "leaseDurationSeconds": 15 })),
+    ] {
+        let mut story = Story::begin();
+        story.written(held(6, "us", 15)).watched(lost.clone());
+        assert!(!story.observation.is_ours(), "{lost:?}");
+    }
+    story.absent(7);
+    assert!(!story.observation.is_ours());
+}

@@ -4,6 +4,8 @@
 //! from a new one, nor a pod that is gone from one that was created while the list was being made (`locks.rs`).
 //! In: a path to watch. Out: [`Change`]s, in the order of their versions. It only reads, and it never ends by itself.
 
+pub mod synced;
+
 use std::{sync::Arc, time::Duration};
 
 use futures::StreamExt;
@@ -22,6 +24,7 @@ use crate::{
     client::{self, ReadError},
     env::Env,
 };
+use synced::Listing;
 
 /// How many objects a page of a list holds.
 const PAGE: u32 = 500;
@@ -146,17 +149,18 @@ pub async fn list<T: DeserializeOwned, R>(
     }
 }
 
-/// Lists and watches for ever, and hands every change to `sink`.
-pub async fn run<T>(client: Client, source: Source, env: Env, mut sink: impl FnMut(Change<T>))
+/// Lists and watches for ever, hands every change to `sink`, and says in `listing` how it fares.
+pub async fn run<T>(client: Client, source: Source, env: Env, listing: Listing, mut sink: impl FnMut(Change<T>))
 where
     T: DeserializeOwned + Clone + Versioned,
 {
-    let mut trouble = Trouble::new(&source, &env);
+    let mut trouble = Trouble::new(&source, &env, &listing);
     loop {
         let mut version = match list(&client, &source, Some).await {
             Ok((items, version)) => {
                 trouble.over();
                 sink(Change::Snapshot { items, version });
+                listing.listed();
                 version
             }
             Err(error) => {
@@ -262,13 +266,14 @@ pub fn version(text: &str) -> u64 {
 struct Trouble<'a> {
     what: &'static str,
     env: &'a Env,
+    listing: &'a Listing,
     wait: SignedDuration,
     said: Option<String>,
 }
 
 impl<'a> Trouble<'a> {
-    fn new(source: &Source, env: &'a Env) -> Self {
-        Trouble { what: source.what, env, wait: BACKOFF.0, said: None }
+    fn new(source: &Source, env: &'a Env, listing: &'a Listing) -> Self {
+        Trouble { what: source.what, env, listing, wait: BACKOFF.0, said: None }
     }
 
     /// All is well again.
@@ -289,6 +294,7 @@ impl<'a> Trouble<'a> {
     /// Says what is wrong, once for each new sentence, and waits.
     async fn wait(&mut self, error: &ReadError) {
         let sentence = explain(self.what, error);
+        self.listing.waits(sentence.clone());
         if self.said.as_ref() == Some(&sentence) {
             debug!("{sentence}");
         } else {

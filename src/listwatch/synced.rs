@@ -1,0 +1,129 @@
+//! Whether the caches of a controller hold a first complete list of everything they watch, and if not, why.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::watch;
+
+use super::Scope;
+use crate::health::Verdict;
+
+/// Becomes true once every watch has brought its first list. Cheap to clone; all clones are the same.
+#[derive(Clone, Debug)]
+pub struct Synced {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    watches: usize,
+    state: Mutex<State>,
+    synced: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    listed: BTreeSet<(&'static str, Scope)>,
+    /// What the other watches wait for.
+    waiting: BTreeMap<(&'static str, Scope), String>,
+}
+
+impl Synced {
+    /// Nothing is listed yet of so many watches.
+    pub fn new(watches: usize) -> Self {
+        Synced { shared: Arc::new(Shared { watches, state: Mutex::default(), synced: watch::channel(false).0 }) }
+    }
+
+    /// Where the watch of `what` in `scope` says how it fares.
+    pub fn watch(&self, what: &'static str, scope: &Scope) -> Listing {
+        let listing = Listing { synced: self.clone(), watch: (what, scope.clone()) };
+        listing.waits(format!("waiting for the first list of {what}"));
+        listing
+    }
+
+    /// The value to wait for.
+    pub fn subscribe(&self) -> watch::Receiver<bool> {
+        self.shared.synced.subscribe()
+    }
+
+    /// Whether it is true; if not, what every watch that has not listed yet waits for.
+    pub fn verdict(&self) -> Verdict {
+        let state = self.lock();
+        if state.listed.len() == self.shared.watches {
+            return Ok(());
+        }
+        // What goes wrong for one namespace mostly does for all.
+        let reasons: BTreeSet<&str> = state.waiting.values().map(String::as_str).collect();
+        if reasons.is_empty() {
+            return Err("the watches have not begun yet".to_owned());
+        }
+        Err(reasons.into_iter().collect::<Vec<_>>().join("; "))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How one watch fares.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    synced: Synced,
+    watch: (&'static str, Scope),
+}
+
+impl Listing {
+    /// It brought a list, and the cache has it.
+    pub fn listed(&self) {
+        let mut state = self.synced.lock();
+        state.waiting.remove(&self.watch);
+        state.listed.insert(self.watch.clone());
+        if state.listed.len() == self.synced.shared.watches {
+            self.synced.shared.synced.send_replace(true);
+        }
+    }
+
+    /// What it waits for; of no interest once it has listed: a cache that was whole stays so until it is known better.
+    pub fn waits(&self, sentence: String) {
+        let mut state = self.synced.lock();
+        if !state.listed.contains(&self.watch) {
+            state.waiting.insert(self.watch.clone(), sentence);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_watch_must_have_listed() {
+        let synced = Synced::new(2);
+        let (pods, sets) = (synced.watch("pods", &None), synced.watch("podsets", &None));
+        pods.listed();
+        pods.listed();
+        assert!(!*synced.subscribe().borrow());
+        sets.listed();
+        assert!(*synced.subscribe().borrow());
+    }
+
+    #[test]
+    fn whoever_has_not_listed_says_why() {
+        let synced = Synced::new(3);
+        assert_eq!(synced.verdict(), Err("the watches have not begun yet".to_owned()));
+        let (pods, sets) = (synced.watch("pods", &None), synced.watch("podsets", &Some("a".into())));
+        let others = synced.watch("podsets", &Some("b".into()));
+        let waiting = "waiting for the first list of pods; waiting for the first list of podsets";
+        assert_eq!(synced.verdict(), Err(waiting.to_owned()));
+        pods.listed();
+        sets.waits("the CRD is missing".to_owned());
+        others.waits("the CRD is missing".to_owned());
+        assert_eq!(synced.verdict(), Err("the CRD is missing".to_owned()));
+        sets.listed();
+        others.listed();
+        pods.waits("the API server is away".to_owned());
+        assert_eq!(synced.verdict(), Ok(()), "the caches were whole once");
+    }
+}

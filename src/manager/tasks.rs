@@ -1,0 +1,151 @@
+//! The tasks of the manager, each by its name: the controllers, and the election.
+
+use std::{collections::HashMap, fmt, future::Future};
+
+use tokio::task::{self, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::leader::Lost;
+
+/// How the election is called.
+const ELECTION: &str = "leader-election";
+
+/// Why the process has to end.
+#[derive(Debug)]
+pub enum Failure {
+    /// Another replica leads, or will.
+    Lost(Lost),
+    /// A task panicked.
+    Panicked {
+        /// Its name.
+        task: &'static str,
+        /// What it said.
+        error: JoinError,
+    },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Lost(lost) => write!(f, "{lost}"),
+            Failure::Panicked { task, error } => write!(f, "{task} panicked: {error}"),
+        }
+    }
+}
+
+/// Tasks that end together.
+pub struct Tasks {
+    running: JoinSet<Result<(), Lost>>,
+    names: HashMap<task::Id, &'static str>,
+    drained: CancellationToken,
+}
+
+impl Tasks {
+    /// None yet.
+    pub fn new() -> Self {
+        Tasks { running: JoinSet::new(), names: HashMap::new(), drained: CancellationToken::new() }
+    }
+
+    /// Starts a controller.
+    pub fn start(&mut self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+        let started = self.running.spawn(async move {
+            work.await;
+            Ok(())
+        });
+        self.names.insert(started.id(), name);
+    }
+
+    /// Cancelled when every controller has ended: nothing is written any more.
+    pub fn drained(&self) -> CancellationToken {
+        self.drained.clone()
+    }
+
+    /// Starts the election, which outlasts the controllers.
+    pub fn start_election(&mut self, election: impl Future<Output = Result<(), Lost>> + Send + 'static) {
+        let started = self.running.spawn(election);
+        self.names.insert(started.id(), ELECTION);
+    }
+
+    /// Waits until all have ended.
+    ///
+    /// # Errors
+    ///
+    /// At once when one of them panics, or the lease is lost. The others end with this value.
+    pub async fn ended(mut self) -> Result<(), Failure> {
+        while let Some(end) = self.running.join_next_with_id().await {
+            let id = match end {
+                Ok((id, Ok(()))) => id,
+                Ok((_, Err(lost))) => return Err(Failure::Lost(lost)),
+                Err(error) => {
+                    let task = self.names.get(&error.id()).copied().unwrap_or("a task");
+                    return Err(Failure::Panicked { task, error });
+                }
+            };
+            self.names.remove(&id);
+            if self.names.values().all(|name| *name == ELECTION) {
+                self.drained.cancel();
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{future::pending, time::Duration};
+    use tokio::{sync::mpsc, time::sleep};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_election_ends_after_the_last_controller() {
+        let (say, mut said) = mpsc::unbounded_channel();
+        let mut tasks = Tasks::new();
+        for (name, seconds) in [("slow", 2), ("fast", 1)] {
+            let say = say.clone();
+            tasks.start(name, async move {
+                sleep(Duration::from_secs(seconds)).await;
+                say.send(name).unwrap();
+            });
+        }
+        let drained = tasks.drained();
+        tasks.start_election(async move {
+            drained.cancelled().await;
+            say.send("election").unwrap();
+            Ok(())
+        });
+        tasks.ended().await.unwrap();
+        assert_eq!(
+            [said.recv().await, said.recv().await, said.recv().await],
+            [Some("fast"), Some("slow"), Some("election")]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_candidate_that_ends_leaves_the_controllers_to_end() {
+        let mut tasks = Tasks::new();
+        tasks.start("podset", sleep(Duration::from_secs(5)));
+        tasks.start_election(async { Ok(()) });
+        let began = tokio::time::Instant::now();
+        tasks.ended().await.unwrap();
+        assert_eq!(began.elapsed().as_secs(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_ends_all_and_says_whose_it_was() {
+        let mut tasks = Tasks::new();
+        tasks.start("mycustomresource", pending());
+        tasks.start("podset", async { panic!("out of pods") });
+        tasks.start_election(pending());
+        let failure = tasks.ended().await.unwrap_err().to_string();
+        assert!(failure.starts_with("podset panicked: ") && failure.contains("out of pods"), "{failure}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_lease_ends_all() {
+        let mut tasks = Tasks::new();
+        tasks.start("podset", pending());
+        tasks.start_election(async { Err(Lost::Deadline(10)) });
+        let failure = tasks.ended().await.unwrap_err().to_string();
+        assert_eq!(failure, "lost the lease: it could not be renewed for 10 s");
+    }
+}

@@ -1,0 +1,240 @@
+//! Who may see the metrics: whoever the API server knows by his token, and lets `get` the path `/metrics`.
+//!
+//! In: the head of a request. Out: nothing, or why not. It asks by TokenReview and SubjectAccessReview, which changes
+//! nothing and needs no leadership, and keeps the answers for a while. Tokens are kept as hashes only.
+//!
+//! Nobody may use it to press the API server: one question is asked at a time, a token that waits is not asked about again
+//! when the answer has come meanwhile, and tokens that were never good are asked about a few times a second only.
+//! Whoever was let through lately has a lane of his own, so that a flood of junk does not shut him out.
+
+mod answers;
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::http::{HeaderMap, header};
+use k8s_openapi::api::{
+    authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
+    authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use tokio::{
+    sync::{Mutex as Turn, Semaphore},
+    time::timeout,
+};
+use tracing::{info, warn};
+
+use crate::{client::in_full, env::Env};
+use answers::{Answers, TokenHash};
+
+/// What is asked for.
+const PATH: &str = "/metrics";
+/// What is done to it.
+const VERB: &str = "get";
+
+/// How long one question may take.
+const QUESTION: Duration = Duration::from_secs(5);
+
+/// How long a request may wait for its answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many requests may wait in a lane.
+const WAITING: usize = 32;
+
+/// Why someone does not get to see the metrics.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    /// He does not say who he is.
+    #[error("send the token of a ServiceAccount: `Authorization: Bearer TOKEN`")]
+    NoToken,
+    /// The API server does not know the token.
+    #[error("the API server does not accept this token: it may have expired")]
+    Unknown,
+    /// The API server knows him, and he has no right.
+    #[error("{0} may not get {PATH}: bind it to a ClusterRole with `nonResourceURLs: [{PATH}]` and `verbs: [{VERB}]`")]
+    Forbidden(String),
+    /// Too many tokens are asked about.
+    #[error("too many unknown tokens are sent: try again in a second")]
+    Busy,
+    /// The API server does not let the operator ask.
+    #[error(
+        "the operator may not ask the API server about tokens: bind its ServiceAccount to the ClusterRole \
+         system:auth-delegator"
+    )]
+    NotAsked,
+    /// The API server does not answer.
+    #[error("the API server does not say whose token this is: try again")]
+    NotAnswered,
+}
+
+/// What the API server says of a token.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Verdict {
+    Allowed,
+    Unknown,
+    Forbidden(String),
+}
+
+impl Verdict {
+    fn admits(self) -> Result<(), Refusal> {
+        match self {
+            Verdict::Allowed => Ok(()),
+            Verdict::Unknown => Err(Refusal::Unknown),
+            Verdict::Forbidden(user) => Err(Refusal::Forbidden(user)),
+        }
+    }
+}
+
+/// Lets through who may see the metrics.
+pub struct Gate {
+    client: Client,
+    env: Env,
+    answers: Mutex<Answers>,
+    known: Lane,
+    strangers: Lane,
+    /// What was said last of questions that failed, so that it is said once.
+    trouble: Mutex<Option<String>>,
+}
+
+/// Where requests wait for their turn to ask.
+struct Lane {
+    turn: Turn<()>,
+    places: Semaphore,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Lane { turn: Turn::default(), places: Semaphore::new(WAITING) }
+    }
+}
+
+impl Gate {
+    /// A gate that knows nobody yet.
+    pub fn new(client: Client, env: Env) -> Self {
+        let answers = Mutex::new(Answers::new(env.now()));
+        let trouble = Mutex::default();
+        Gate { client, env, answers, known: Lane::default(), strangers: Lane::default(), trouble }
+    }
+
+    /// Lets a request through, or says why not.
+    ///
+    /// # Errors
+    ///
+    /// When the token is missing, or the API server does not know it, gives it no right, or does not answer.
+    pub async fn admit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let token = bearer(headers).ok_or(Refusal::NoToken)?;
+        let hash = answers::hash(token);
+        let (answer, is_known) = {
+            let answers = self.answers();
+            (answers.get(&hash, self.env.now()), answers.was_allowed(&hash))
+        };
+        if let Some(verdict) = answer {
+            return verdict.admits();
+        }
+        let lane = if is_known { &self.known } else { &self.strangers };
+        match timeout(PATIENCE, self.ask_in_turn(lane, is_known, token, hash)).await {
+            Ok(verdict) => verdict?.admits(),
+            Err(_) => Err(Refusal::NotAnswered),
+        }
+    }
+
+    async fn ask_in_turn(&self, lane: &Lane, is_known: bool, token: &str, hash: TokenHash) -> Result<Verdict, Refusal> {
+        let _place = lane.places.try_acquire().map_err(|_| Refusal::Busy)?;
+        let _turn = lane.turn.lock().await;
+        {
+            let (mut answers, now) = (self.answers(), self.env.now());
+            if let Some(verdict) = answers.get(&hash, now) {
+                return Ok(verdict);
+            }
+            if !is_known && !answers.may_ask(now) {
+                return Err(Refusal::Busy);
+            }
+        }
+        let verdict = match timeout(QUESTION, self.ask(token)).await {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(error)) => return Err(self.failed(&error)),
+            Err(_) => {
+                self.warn_once("the API server did not say in time whose token it is".to_owned());
+                return Err(Refusal::NotAnswered);
+            }
+        };
+        if self.trouble().take().is_some() {
+            info!("the API server answers for the tokens of those who ask for metrics again");
+        }
+        self.answers().insert(hash, verdict.clone(), self.env.now());
+        Ok(verdict)
+    }
+
+    /// Asks who it is, and what he may do.
+    async fn ask(&self, token: &str) -> Result<Verdict, kube::Error> {
+        let spec = TokenReviewSpec { token: token.to_owned(), audiences: None };
+        let review = TokenReview { metadata: ObjectMeta::default(), spec, status: None };
+        let reviewed = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
+        let Some(user) = reviewed.status.filter(|status| status.authenticated == Some(true)).and_then(|it| it.user)
+        else {
+            return Ok(Verdict::Unknown);
+        };
+        let name = user.username.clone().unwrap_or_default();
+        let review = SubjectAccessReview { metadata: ObjectMeta::default(), spec: question(user), status: None };
+        let reviewed = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
+        let is_allowed = reviewed.status.is_some_and(|status| status.allowed && status.denied != Some(true));
+        Ok(if is_allowed { Verdict::Allowed } else { Verdict::Forbidden(name) })
+    }
+
+    /// Says in the log what is wrong in full, and to whoever asked no more than what he can use.
+    fn failed(&self, error: &kube::Error) -> Refusal {
+        let refusal = match error {
+            kube::Error::Api(status) if matches!(status.code, 401 | 403) => Refusal::NotAsked,
+            _ => Refusal::NotAnswered,
+        };
+        self.warn_once(format!("cannot tell who asks for metrics: {refusal}: {}", in_full(error)));
+        refusal
+    }
+
+    fn warn_once(&self, sentence: String) {
+        let mut trouble = self.trouble();
+        if trouble.as_ref() != Some(&sentence) {
+            warn!("{sentence}");
+            *trouble = Some(sentence);
+        }
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Option<String>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// May he see the metrics, with all that the API server says he is?
+fn question(user: UserInfo) -> SubjectAccessReviewSpec {
+    let UserInfo { extra, groups, uid, username } = user;
+    let attributes = NonResourceAttributes { path: Some(PATH.to_owned()), verb: Some(VERB.to_owned()) };
+    SubjectAccessReviewSpec {
+        extra,
+        groups,
+        non_resource_attributes: Some(attributes),
+        resource_attributes: None,
+        uid,
+        user: username,
+    }
+}
+
+/// The bearer token of a request, if it has one.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.trim().split_once(' ')?;
+    let token = token.trim();
+    let is_token = scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && !token.contains(' ');
+    is_token.then_some(token)
+}
+
+#[cfg(test)]
+mod tests;

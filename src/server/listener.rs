@@ -1,0 +1,117 @@
+//! From an address on the command line to a socket that listens.
+
+use std::{
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, lookup_host};
+
+use crate::cli::BindAddress;
+
+/// How many connections may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// An address cannot be listened at.
+#[derive(Debug, thiserror::Error)]
+#[error("{flag}: cannot listen at {host}:{port}: {source}; give another address, or 0 to serve nothing there")]
+pub struct BindError {
+    flag: &'static str,
+    host: String,
+    port: u16,
+    source: io::Error,
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket.
+    pub socket: TcpListener,
+    /// Where it listens, with the port that was taken for port 0.
+    pub address: SocketAddr,
+}
+
+impl Listener {
+    /// Listens at the address that `flag` gives; `None` if it says not to.
+    ///
+    /// # Errors
+    ///
+    /// When the host is unknown or none of its addresses can be listened at.
+    pub async fn bind(flag: &'static str, address: &BindAddress) -> Result<Option<Self>, BindError> {
+        let BindAddress::At { host, port } = address else {
+            return Ok(None);
+        };
+        let failed = |source| BindError { flag, host: host.clone(), port: *port, source };
+        let candidates: Vec<SocketAddr> = if host.is_empty() {
+            // An IPv6 socket takes IPv4 as well. Where there is no IPv6 at all, IPv4 must do.
+            vec![(Ipv6Addr::UNSPECIFIED, *port).into(), (Ipv4Addr::UNSPECIFIED, *port).into()]
+        } else {
+            lookup_host((host.as_str(), *port)).await.map_err(failed)?.collect()
+        };
+        let mut listened = Err(io::Error::other("the host has no address"));
+        for candidate in candidates {
+            listened = listen(candidate);
+            let is_over = match &listened {
+                Ok(_) => true,
+                // Half of "all addresses" would be a surprise to whoever asks the other half.
+                Err(error) => host.is_empty() && error.kind() == io::ErrorKind::AddrInUse,
+            };
+            if is_over {
+                break;
+            }
+        }
+        let socket = listened.and_then(TcpListener::from_std).map_err(failed)?;
+        let address = socket.local_addr().map_err(failed)?;
+        Ok(Some(Listener { socket, address }))
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    // A restarted process shall not wait for the connections of its predecessor to be forgotten.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn bind(host: &str, port: u16) -> Result<Listener, String> {
+        let address = BindAddress::At { host: host.to_owned(), port };
+        Listener::bind("--some-flag", &address).await.map(Option::unwrap).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn no_host_is_all_addresses() {
+        let listener = bind("", 0).await.unwrap();
+        assert!(listener.address.ip().is_unspecified() && listener.address.port() > 0);
+        tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, listener.address.port())).await.unwrap();
+        let named = bind("localhost", 0).await.unwrap();
+        assert!(named.address.ip().is_loopback());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_listened_at_is_said_with_its_flag() {
+        let taken = bind("127.0.0.1", 0).await.unwrap();
+        for host in ["127.0.0.1", ""] {
+            let sentence = bind(host, taken.address.port()).await.unwrap_err();
+            let expected = format!("--some-flag: cannot listen at {host}:{}", taken.address.port());
+            assert!(sentence.starts_with(&expected) && sentence.contains("give another address"), "{sentence}");
+        }
+        let sentence = bind("host.invalid", 0).await.unwrap_err();
+        assert!(sentence.starts_with("--some-flag: cannot listen at host.invalid:0"), "{sentence}");
+    }
+
+    #[tokio::test]
+    async fn zero_alone_turns_it_off() {
+        assert!(Listener::bind("--some-flag", &BindAddress::Off).await.unwrap().is_none());
+    }
+}

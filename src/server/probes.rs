@@ -1,0 +1,152 @@
+//! The health probes, in the words of the Kubernetes API server: `ok`, or every check on a line of its own.
+
+use std::fmt::Write;
+
+use axum::{
+    Router,
+    extract::{Path, RawQuery, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+
+use crate::health::{Health, Report};
+
+/// Which of the checks are asked.
+type Asked = fn(&Health) -> Report;
+
+/// Where each question is answered.
+const ENDPOINTS: [(&str, Asked); 3] =
+    [("healthz", Health::liveness), ("livez", Health::liveness), ("readyz", Health::readiness)];
+
+/// What is appended to a head that people read.
+const HEAD: [(header::HeaderName, &str); 2] =
+    [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+
+/// Answers `/healthz`, `/livez` and `/readyz`, with `?verbose` and `?exclude=NAME`, and each check by its name.
+pub fn router(health: Health) -> Router {
+    let mut router = Router::new();
+    for (endpoint, asked) in ENDPOINTS {
+        let all = get(move |State(health): State<Health>, RawQuery(query): RawQuery| async move {
+            all(endpoint, &asked(&health), &query.unwrap_or_default())
+        });
+        let one = get(move |State(health): State<Health>, Path(name): Path<String>| async move {
+            one(&asked(&health), &name) //
+        });
+        router = router
+            .route(&format!("/{endpoint}"), all.clone())
+            .route(&format!("/{endpoint}/"), all)
+            .route(&format!("/{endpoint}/{{name}}"), one);
+    }
+    let elsewhere = || async { text(StatusCode::NOT_FOUND, "there are /healthz, /livez and /readyz\n".to_owned()) };
+    router.fallback(elsewhere).with_state(health)
+}
+
+fn text(status: StatusCode, text: String) -> Response {
+    (status, HEAD, text).into_response()
+}
+
+/// The verdict of all checks: who fails, and why, if any does.
+fn all(endpoint: &str, report: &Report, query: &str) -> Response {
+    let parameters: Vec<(&str, &str)> =
+        query.split('&').map(|parameter| parameter.split_once('=').unwrap_or((parameter, ""))).collect();
+    let mut excluded: Vec<&str> =
+        parameters.iter().filter(|(name, _)| *name == "exclude").map(|(_, value)| *value).collect();
+    let is_verbose = parameters.iter().any(|(name, _)| *name == "verbose");
+    let mut has_failed = false;
+    let mut lines = String::new();
+    for (name, verdict) in report {
+        let is_excluded = excluded.contains(&name.as_str());
+        let _ = match verdict {
+            _ if is_excluded => writeln!(lines, "[+]{name} excluded: ok"),
+            Ok(()) => writeln!(lines, "[+]{name} ok"),
+            Err(sentence) => writeln!(lines, "[-]{name} failed: {sentence}"),
+        };
+        has_failed |= !is_excluded && verdict.is_err();
+    }
+    excluded.retain(|name| !report.contains_key(*name));
+    for name in excluded {
+        let _ = writeln!(lines, "warn: there is no check {name:?} to exclude");
+    }
+    match (has_failed, is_verbose) {
+        (true, _) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{endpoint} check failed\n")),
+        (false, true) => text(StatusCode::OK, format!("{lines}{endpoint} check passed\n")),
+        (false, false) => text(StatusCode::OK, "ok".to_owned()),
+    }
+}
+
+/// The verdict of one check.
+fn one(report: &Report, name: &str) -> Response {
+    match report.get(name) {
+        Some(Ok(())) => text(StatusCode::OK, "ok".to_owned()),
+        Some(Err(sentence)) => {
+            text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {name}: {sentence}\n"))
+        }
+        None => {
+            let names: Vec<&str> = report.keys().map(String::as_str).collect();
+            text(StatusCode::NOT_FOUND, format!("there is no check {name:?}; there are: {}\n", names.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+
+    use crate::env::Env;
+
+    async fn asked(health: &Health, path: &str) -> (u16, String) {
+        let request = axum::http::Request::get(path).body(Body::empty()).unwrap();
+        let answer = router(health.clone()).oneshot(request).await.unwrap();
+        let status = answer.status().as_u16();
+        assert_eq!(answer.headers()[header::CONTENT_TYPE], "text/plain; charset=utf-8");
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    fn health() -> Health {
+        let health = Health::new(Env::system());
+        health.started();
+        health.ready_when("podset-caches", || Err("the CRD is missing: install it".to_owned()));
+        health.ready_when("other-caches", || Ok(()));
+        health
+    }
+
+    #[tokio::test]
+    async fn answers_are_the_ones_that_people_know() {
+        let health = health();
+        let failing = "[+]other-caches ok\n[-]podset-caches failed: the CRD is missing: install it\n[+]process ok\n\
+                       readyz check failed\n";
+        let without = "[+]other-caches ok\n[+]podset-caches excluded: ok\n[+]process ok\nreadyz check passed\n";
+        let unknown = "there is no check \"pods\"; there are: other-caches, podset-caches, process\n";
+        let reason = "internal server error: podset-caches: the CRD is missing: install it\n";
+        for (path, status, expected) in [
+            ("/readyz", 500, failing),
+            ("/readyz/", 500, failing),
+            ("/readyz?verbose", 500, failing),
+            ("/readyz?exclude=podset-caches", 200, "ok"),
+            ("/readyz?verbose=1&exclude=podset-caches", 200, without),
+            ("/readyz/podset-caches", 500, reason),
+            ("/readyz/other-caches", 200, "ok"),
+            ("/readyz/pods", 404, unknown),
+            ("/livez", 200, "ok"),
+            ("/livez?verbose", 200, "[+]process ok\nlivez check passed\n"),
+            ("/healthz?verbose", 200, "[+]process ok\nhealthz check passed\n"),
+            ("/healthz/process", 200, "ok"),
+            ("/livez/podset-caches", 404, "there is no check \"podset-caches\"; there are: process\n"),
+            ("/", 404, "there are /healthz, /livez and /readyz\n"),
+        ] {
+            assert_eq!(asked(&health, path).await, (status, expected.to_owned()), "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_excluded_is_said() {
+        let (status, text) = asked(&health(), "/readyz?exclude=pods&exclude=podset-caches&verbose").await;
+        assert_eq!(status, 200);
+        assert!(text.contains("warn: there is no check \"pods\" to exclude\n"), "{text}");
+    }
+}
