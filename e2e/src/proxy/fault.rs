@@ -29,7 +29,9 @@ pub enum Fault {
     WritesDoneButRefused,
     /// Half of the creates are done, and the connection is cut instead of an answer.
     CreatesCut,
-    /// Creates are done and never answered, and all else is as always.
+    /// Writes are done and never answered; what is read is answered as always.
+    WritesUnanswered,
+    /// The same with creates of pods alone.
     CreatesUnanswered,
     /// Half of the creates reach the API server up to 20 s late, long after the operator gave up waiting.
     CreatesLate,
@@ -45,7 +47,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 14] = [
+    pub const ALL: [Fault; 15] = [
         Fault::WatchesHeld,
         Fault::WatchesLate,
         Fault::WatchesReplayed,
@@ -54,6 +56,7 @@ impl Fault {
         Fault::WritesDoneButFailed,
         Fault::WritesDoneButRefused,
         Fault::CreatesCut,
+        Fault::WritesUnanswered,
         Fault::CreatesUnanswered,
         Fault::CreatesLate,
         Fault::FirstCreatesLate,

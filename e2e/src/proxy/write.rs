@@ -22,6 +22,7 @@ pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Ans
     let create = request.method() == Method::POST && request.uri().path().ends_with("/pods");
     let fault = faults.now().filter(|fault| match fault {
         Fault::FirstCreatesLate => create && faults.is_first(pod_name(request.body())),
+        Fault::WritesUnanswered => true,
         Fault::CreatesUnanswered => create,
         Fault::CreatesCut | Fault::CreatesLate => create && faults.chance(CHANCE),
         Fault::WritesRefused | Fault::WritesDoneButFailed | Fault::WritesDoneButRefused => faults.chance(CHANCE),
@@ -41,9 +42,9 @@ pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Ans
             pass_on(request, &state.upstream).await?;
             Err(io::ErrorKind::ConnectionAborted.into())
         }
-        Some(Fault::CreatesUnanswered) => {
+        Some(fault @ (Fault::CreatesUnanswered | Fault::WritesUnanswered)) => {
             pass_on(request, &state.upstream).await?;
-            faults.until_none_of(&[Fault::CreatesUnanswered]).await;
+            faults.until_none_of(&[fault]).await;
             Err(io::ErrorKind::ConnectionAborted.into())
         }
         Some(Fault::CreatesLate) => {

@@ -1,6 +1,7 @@
 //! The API server cannot be reached, or not be heard, by the leader alone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::operator::Election;
@@ -25,6 +26,37 @@ pub async fn by(t: Arc<Scene>, fault: Fault) -> Result<()> {
     reign.ends_for_want_of_the_lease(&leader, END).await?;
     reign.goes_on(3).await;
     ensure!(reign.fleet.leader().await? == next, "{next} does not lead any more");
+    reign.ends().await
+}
+
+/// It is heard and hears nothing of what becomes of its writes, renewals too: it stops as if none of them had arrived, while
+/// the others see its Lease renewed until it does.
+pub async fn from_the_answers_to_its_writes(t: Arc<Scene>) -> Result<()> {
+    let mut reign = Reign::begin_behind_proxies(&t, Election::SHORT).await?;
+    let leader = reign.fleet.leader().await?;
+    reign.fleet.proxy(&leader)?.torment(Fault::WritesUnanswered);
+    let deadline = Duration::from_secs(Election::SHORT.renew_deadline);
+    reign.ends_for_want_of_the_lease(&leader, deadline + END).await?;
+    let ended = Timestamp::now();
+    reign.is_taken_over(&leader, ended).await?;
+    reign.ends().await
+}
+
+/// What they watch stands still, comes late, comes again, or ends: the Lease as they see it is not the Lease as it is.
+/// Whoever leads leads on, and nobody believes that a Lease has run out which is renewed.
+pub async fn from_what_they_watch(t: Arc<Scene>) -> Result<()> {
+    let mut reign = Reign::begin_behind_proxies(&t, Election::SHORT).await?;
+    let leader = reign.fleet.leader().await?;
+    for fault in [Fault::WatchesHeld, Fault::WatchesLate, Fault::WatchesReplayed, Fault::WatchesEnded] {
+        for name in reign.fleet.names() {
+            reign.fleet.proxy(&name)?.torment(fault);
+        }
+        reign.goes_on(2 * Election::SHORT.lease_duration).await;
+        ensure!(reign.fleet.leader().await? == leader, "under {fault:?}, {leader} lost a Lease that it renewed");
+    }
+    for name in reign.fleet.names() {
+        reign.fleet.proxy(&name)?.relent();
+    }
     reign.ends().await
 }
 

@@ -39,6 +39,8 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario::new("leader_frozen_in_the_middle_of_creates", ends::frozen_in_the_middle_of_creates),
         Scenario::new("leader_lease_edited_by_hand", edits::by_hand),
         Scenario::new("leader_of_a_rollout", rollout::with_other_times),
+        Scenario::new("leader_cut_off_from_the_answers_to_its_writes", cut_off::from_the_answers_to_its_writes),
+        Scenario::new("leader_cut_off_from_what_it_watches", cut_off::from_what_they_watch),
         Scenario::new("leader_killed", |t| ends::killed(t, Election::SHORT, 3)),
         Scenario::new("leader_killed_with_default_times", |t| ends::killed(t, Election::DEFAULT, 1)),
         Scenario::new("leader_asked_to_end", ends::asked_to_end),
