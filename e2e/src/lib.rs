@@ -4,18 +4,22 @@
 //! - [`suite`] runs them: builds the operator, starts [clusters](cluster), ends everything
 //! - [`scene`] is the place of one scenario, with [`verbs`] for what people do there and [`kubectl`] for how
 //! - [`observe`] are its eyes: waits by watch, and the check that no set ever has too many pods
-//! - [`audit`] counts the operator's requests
-//! - [`operator`] is the process under test, [`proxy`] what stands between it and its API server to torment it
+//! - [`audit`] counts the operator's requests, and judges that one replica at a time writes
+//! - [`operator`] is the process under test, with an [`account`] and [`rights`] of its own; [`fleet`] are several replicas
+//!   of it, [`proxy`] is what stands between it and its API server to torment it
 
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod audit;
 pub mod cluster;
+pub mod fleet;
 pub mod kubectl;
 pub mod observe;
 pub mod operator;
 mod process;
 pub mod proxy;
+pub mod rights;
 pub mod scene;
 pub mod suite;
 pub mod types;

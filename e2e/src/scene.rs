@@ -5,22 +5,30 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::Client;
 use kube::api::{Api, PostParams, WatchEvent, WatchParams};
 use serde_json::json;
 
+use crate::account::Account;
 use crate::audit::Requests;
+use crate::audit::lease::History;
+use crate::audit::writers::Verdict;
 use crate::cluster::Cluster;
 use crate::kubectl::Kubectl;
 use crate::observe::Observer;
 use crate::observe::view::{Seen, View};
-use crate::operator::{Operator, tail};
+use crate::operator::{Operator, Plan, Settings, tail};
+use crate::proxy::Proxy;
+use crate::rights;
 
 /// How long a scenario waits for something that should be there in seconds: machines may be slow.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The name of the Lease of every election: each namespace has its own.
+pub const LEASE: &str = "podset-operator";
 
 /// The place of one scenario.
 pub struct Scene {
@@ -37,6 +45,7 @@ impl Scene {
     /// Makes the namespace and begins to watch it.
     pub async fn start(namespace: &str, cluster: Arc<Cluster>, binary: &Path, folder: PathBuf) -> Result<Self> {
         make_namespace(cluster.client(), namespace).await.with_context(|| format!("making namespace {namespace}"))?;
+        rights::grant(cluster.client(), namespace).await.with_context(|| format!("granting rights in {namespace}"))?;
         let observer = Observer::start(cluster.client(), namespace);
         let binary = binary.to_owned();
         Ok(Self {
@@ -70,31 +79,66 @@ impl Scene {
         Kubectl::new(&self.cluster, &self.namespace)
     }
 
-    /// One more namespace, of which no eyes are kept.
+    /// One more namespace, of which no eyes are kept; the scenario's operators may work in it too.
     pub async fn other_namespace(&self, suffix: &str) -> Result<String> {
         let name = format!("{}-{suffix}", self.namespace);
         make_namespace(self.cluster.client(), &name).await?;
+        rights::grant_also(self.cluster.client(), &self.namespace, &name).await?;
         Ok(name)
     }
 
+    /// A proxy before the API server, with no fault yet.
+    pub async fn proxy(&self, seed: u64) -> Result<Proxy> {
+        Proxy::start(self.cluster.anonymous().await?, seed).await
+    }
+
+    /// The settings of an operator for the scenario's namespace.
+    pub fn settings(&self) -> Settings {
+        Settings::of(&self.namespace)
+    }
+
     /// Starts an operator for the scenario's namespace.
-    pub fn operator(&self) -> Result<Operator> {
-        self.operator_for(&[&self.namespace])
+    pub async fn operator(&self) -> Result<Operator> {
+        self.run(self.settings()).await
     }
 
     /// Starts an operator for these namespaces; none are all.
-    pub fn operator_for(&self, namespaces: &[&str]) -> Result<Operator> {
-        self.operator_at(self.cluster.kubeconfig(), namespaces)
+    pub async fn operator_for(&self, namespaces: &[&str]) -> Result<Operator> {
+        let namespaces = namespaces.iter().map(|namespace| namespace.to_string()).collect();
+        self.run(Settings { namespaces, ..Settings::default() }).await
     }
 
-    /// Starts an operator that finds the API server by this kubeconfig.
-    pub fn operator_at(&self, kubeconfig: &Path, namespaces: &[&str]) -> Result<Operator> {
+    /// Starts an operator for the scenario's namespace that finds this proxy in place of the API server.
+    pub async fn operator_behind(&self, proxy: &Proxy) -> Result<Operator> {
+        self.run(self.settings().behind(proxy)).await
+    }
+
+    /// Starts an operator.
+    pub async fn run(&self, settings: Settings) -> Result<Operator> {
+        let (name, log) = self.next_name();
+        let client = self.cluster.client();
+        let (home, account) = if settings.namespaces.is_empty() {
+            (rights::HOME, Account::existing(client, rights::HOME, rights::ACCOUNT).await?)
+        } else {
+            (self.namespace(), Account::create(client, &self.namespace, &name).await?)
+        };
+        let kubeconfig = self.file(&format!("{name}.kubeconfig"));
+        account.write_kubeconfig(settings.server.as_ref().unwrap_or(self.cluster.server()), &kubeconfig)?;
+        let (mark, cluster) = self.cluster.mark();
+        let mut environment = settings.clock();
+        environment.push((mark, cluster.to_owned()));
+        self.tell(&format!("{name} starts"));
+        let (user, flags) = (account.user(), settings.flags(home));
+        Operator::start(Plan { binary: &self.binary, name, user, kubeconfig, flags, environment, log })
+    }
+
+    /// The name and the log of the next operator.
+    fn next_name(&self) -> (String, PathBuf) {
         let mut logs = self.logs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let log = self.folder.join(format!("operator-{}.log", logs.len() + 1));
-        self.tell("an operator starts");
-        let operator = Operator::start(&self.binary, kubeconfig, namespaces, self.cluster.mark(), log.clone())?;
-        logs.push(log);
-        Ok(operator)
+        let name = format!("operator-{}", logs.len() + 1);
+        let log = self.file(&format!("{name}.log"));
+        logs.push(log.clone());
+        (name, log)
     }
 
     /// A file of the scenario's own.
@@ -132,6 +176,27 @@ impl Scene {
         self.observer.bound_held().await
     }
 
+    /// What holds at the end of every scenario: no set ever had more pods than it may, and no right was missing.
+    pub async fn ended_well(&self) -> Result<()> {
+        self.bound_held().await?;
+        let forbidden = self.requests()?.forbidden();
+        ensure!(forbidden.is_empty(), "config/rbac does not allow {} requests: {forbidden:#?}", forbidden.len());
+        Ok(())
+    }
+
+    /// Fails if anybody wrote in this namespace who did not hold the Lease there; answers how many writes were judged.
+    pub fn one_writer(&self) -> Result<usize> {
+        self.keep_history();
+        let verdict = Verdict::read(self.cluster.audit_log(), &self.namespace, LEASE)?;
+        self.tell(&format!("{} writes were judged, {} of them exempt", verdict.judged, verdict.exempt));
+        verdict.held()
+    }
+
+    /// Who held the Lease of this namespace, and when.
+    pub fn history(&self) -> Result<History> {
+        History::read(self.cluster.audit_log(), &self.namespace, LEASE)
+    }
+
     /// What operators have asked of the API server in this namespace.
     pub fn requests(&self) -> Result<Requests> {
         Requests::read(self.cluster.audit_log(), &self.namespace)
@@ -151,6 +216,8 @@ impl Scene {
         report.push_str(&format!("--- its events\n{}\n", tail(&events, 40)));
         report
             .push_str(&format!("--- the operators' last requests but watches\n{}\n", tail(&self.keep_requests(), 40)));
+        let history = self.keep_history();
+        report.push_str(&format!("--- the last writes of the Lease, if there is one\n{}\n", tail(&history, 20)));
         self.keep("objects.yaml", &["get", kinds, "--output=yaml"]).await;
         report.push_str(&format!("--- all of it is in {}", self.folder.display()));
         report
@@ -162,6 +229,14 @@ impl Scene {
         let story = self.story.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // What cannot be written is missing from the report, where it shows.
         let _ = std::fs::write(&file, story.as_str());
+        file
+    }
+
+    fn keep_history(&self) -> PathBuf {
+        let lines = |history: History| history.0.iter().skip(1).map(|change| format!("{change}\n")).collect();
+        let lines = self.history().map_or_else(|error| error.to_string(), lines);
+        let file = self.file("lease.txt");
+        let _ = std::fs::write(&file, lines);
         file
     }
 

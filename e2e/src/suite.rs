@@ -17,6 +17,7 @@ use crate::cluster::{Cluster, Wanted};
 use crate::kubectl::Kubectl;
 use crate::operator;
 use crate::process::printed;
+use crate::rights;
 use crate::scene::Scene;
 
 /// Scenarios at a time. They wait far more than they compute, so this is more than the cores of a small machine.
@@ -132,7 +133,7 @@ impl Suite {
         let scene = Arc::new(Scene::start(&dashed(scenario.name), cluster, self.binary().await?, folder).await?);
         let story = tokio::spawn(tokio::time::timeout(LIMIT, (scenario.run)(scene.clone())));
         let end = match story.await {
-            Ok(Ok(Ok(()))) => scene.bound_held().await.map(drop),
+            Ok(Ok(Ok(()))) => scene.ended_well().await,
             Ok(Ok(failed)) => failed,
             Ok(Err(_)) => Err(anyhow!("it took longer than {} s", LIMIT.as_secs())),
             Err(panic) => Err(anyhow!("it panicked: {}", panicked_with(panic))),
@@ -150,7 +151,7 @@ impl Suite {
         self.shared.get_or_init(start).await.clone().map_err(|error| anyhow!("{error}"))
     }
 
-    /// A new cluster with the custom resources in it.
+    /// A new cluster with the custom resources and the operator's rights in it.
     async fn cluster(&self, name: &str, wanted: &Wanted) -> Result<Arc<Cluster>> {
         let binary = self.binary().await?;
         let cluster = Arc::new(Cluster::start(name, wanted).await.with_context(|| format!("no cluster {name}"))?);
@@ -163,6 +164,7 @@ impl Suite {
         kubectl.run_with(&["apply", "-f", "-"], &crds).await?;
         let names = ["crd/podsets.app.example.com", "crd/mycustomresources.poc.test.domain"];
         kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", names[0], names[1]]).await?;
+        rights::install(&kubectl).await?;
         Ok(cluster)
     }
 

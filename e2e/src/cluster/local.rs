@@ -13,6 +13,9 @@ use crate::process::printed;
 /// Every process with this variable and the cluster's name in its environment ends with the cluster.
 pub const MARK: &str = "E2E_CLUSTER_NAME";
 
+/// As on OpenShift: who sets blockOwnerDeletion needs the right to change the owner's finalizers.
+const STRICT: &str = "kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement";
+
 /// Waits for the end of its standard input, then ends the marked processes ($1) and, by the script ($2), the cluster ($3).
 const GUARD: &str = r#"
 cat >/dev/null
@@ -40,6 +43,7 @@ impl Local {
         let guard = Mutex::new(guard(&script, name)?);
         let mut up = tokio::process::Command::new(&script);
         up.args(["up", name, "--", "--kube-audit-policy"]).arg(audit_policy());
+        up.args(["--extra-args", STRICT]);
         up.env("NODES", wanted.nodes.to_string()).env("NODE_PODS", wanted.pods_a_node.to_string());
         // Marked, so that the guard ends it too: after the guard it would start what nobody ends.
         up.env(MARK, name);

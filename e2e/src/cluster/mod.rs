@@ -8,8 +8,9 @@ mod local;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use serde_json::Value;
 
 /// What a scenario asks of a cluster.
 #[derive(Clone, Debug)]
@@ -32,6 +33,7 @@ pub struct Cluster {
     kubeconfig: PathBuf,
     audit_log: PathBuf,
     kubectl: PathBuf,
+    server: Value,
     client: Client,
     provider: local::Local,
 }
@@ -42,8 +44,9 @@ impl Cluster {
         let provider = local::Local::start(name, wanted).await?;
         let kubeconfig = provider.kubeconfig().to_owned();
         let client = Client::try_from(config(&kubeconfig).await?)?;
+        let server = server(&kubeconfig)?;
         let (audit_log, kubectl) = (provider.audit_log(), provider.kubectl());
-        Ok(Self { name: name.to_owned(), kubeconfig, audit_log, kubectl, client, provider })
+        Ok(Self { name: name.to_owned(), kubeconfig, audit_log, kubectl, server, client, provider })
     }
 
     /// Ends it, and every process that carries its [`mark`](Self::mark).
@@ -76,9 +79,16 @@ impl Cluster {
         &self.client
     }
 
-    /// The administrator's client configuration, for a client with layers of its own.
-    pub async fn config(&self) -> Result<Config> {
-        config(&self.kubeconfig).await
+    /// The configuration of a client that is nobody, for one that passes on what others say of themselves.
+    pub async fn anonymous(&self) -> Result<Config> {
+        let mut config = config(&self.kubeconfig).await?;
+        config.auth_info = AuthInfo::default();
+        Ok(config)
+    }
+
+    /// The API server, as in the `clusters` of a kubeconfig.
+    pub fn server(&self) -> &Value {
+        &self.server
     }
 
     /// An environment variable for every process that must not outlive the cluster.
@@ -88,6 +98,16 @@ impl Cluster {
 }
 
 async fn config(kubeconfig: &Path) -> Result<Config> {
-    let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
-    Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
+    Ok(Config::from_custom_kubeconfig(read(kubeconfig)?, &KubeConfigOptions::default()).await?)
+}
+
+fn server(kubeconfig: &Path) -> Result<Value> {
+    let clusters = read(kubeconfig)?.clusters;
+    let cluster =
+        clusters.into_iter().next().and_then(|named| named.cluster).context("a kubeconfig without a cluster")?;
+    Ok(serde_json::to_value(cluster)?)
+}
+
+fn read(kubeconfig: &Path) -> Result<Kubeconfig> {
+    Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))
 }

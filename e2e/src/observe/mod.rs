@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, ListParams};
@@ -52,6 +53,7 @@ impl Observer {
         watches.spawn(watch_kind::<Pod>(client.clone(), namespace.to_owned(), state.clone()));
         watches.spawn(watch_kind::<MyCustomResource>(client.clone(), namespace.to_owned(), state.clone()));
         watches.spawn(watch_kind::<Event>(client.clone(), namespace.to_owned(), state.clone()));
+        watches.spawn(watch_kind::<Lease>(client.clone(), namespace.to_owned(), state.clone()));
         Self { client: client.clone(), namespace: namespace.to_owned(), state, _watches: watches }
     }
 

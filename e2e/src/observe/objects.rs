@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Resource;
 use serde::de::DeserializeOwned;
@@ -126,6 +127,12 @@ impl Kind for MyCustomResource {
 impl Kind for Event {
     fn of(view: &mut View) -> &mut Objects<Self> {
         &mut view.events
+    }
+}
+
+impl Kind for Lease {
+    fn of(view: &mut View) -> &mut Objects<Self> {
+        &mut view.leases
     }
 }
 

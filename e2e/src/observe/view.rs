@@ -2,10 +2,12 @@
 //!
 //! Each question answers `Err` with what is there instead: a wait that fails prints the last of these answers.
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 
 use super::objects::Objects;
+use crate::scene::LEASE;
 use crate::types::{MyCustomResource, Pod, PodSet, in_short, uid};
 
 /// An answer, or what was seen instead.
@@ -22,6 +24,8 @@ pub struct View {
     pub seekers: Objects<MyCustomResource>,
     /// The events (events.k8s.io), whoever reported them.
     pub events: Objects<Event>,
+    /// The Leases.
+    pub leases: Objects<Lease>,
 }
 
 impl View {
@@ -38,6 +42,12 @@ impl View {
     /// The pod of that name.
     pub fn pod(&self, name: &str) -> Seen<&Pod> {
         self.pods.named(name).ok_or_else(|| format!("no pod {name}"))
+    }
+
+    /// The identity of the holder of the election's Lease; empty where nobody holds it.
+    pub fn holder(&self) -> Seen<String> {
+        let lease = self.leases.named(LEASE).ok_or("no Lease")?;
+        Ok(lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default())
     }
 
     /// Every pod with the set's owner reference: live, terminating or finished.

@@ -29,17 +29,25 @@ pub enum Fault {
     WritesDoneButRefused,
     /// Half of the creates are done, and the connection is cut instead of an answer.
     CreatesCut,
+    /// Writes are done and never answered; what is read is answered as always.
+    WritesUnanswered,
+    /// The same with creates of pods alone.
+    CreatesUnanswered,
     /// Half of the creates reach the API server up to 20 s late, long after the operator gave up waiting.
     CreatesLate,
     /// The first create of each name reaches the API server 14 to 20 s late, a second one of that name at once.
     FirstCreatesLate,
     /// Every connection is cut at the first request: there is no API server.
     Away,
+    /// Connections are accepted and requests taken, and nothing comes of them: the packets vanish on their way there.
+    Silent,
+    /// Requests arrive and are done, and no answer ever comes: the packets vanish on their way back.
+    AnswersLost,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 11] = [
+    pub const ALL: [Fault; 15] = [
         Fault::WatchesHeld,
         Fault::WatchesLate,
         Fault::WatchesReplayed,
@@ -48,9 +56,13 @@ impl Fault {
         Fault::WritesDoneButFailed,
         Fault::WritesDoneButRefused,
         Fault::CreatesCut,
+        Fault::WritesUnanswered,
+        Fault::CreatesUnanswered,
         Fault::CreatesLate,
         Fault::FirstCreatesLate,
         Fault::Away,
+        Fault::Silent,
+        Fault::AnswersLost,
     ];
 }
 
@@ -80,15 +92,15 @@ impl Faults {
         *self.now.borrow()
     }
 
-    /// Waits until another fault, or none, is in force.
-    pub async fn until_not(&self, fault: Fault) {
+    /// Waits until none of these faults is in force.
+    pub async fn until_none_of(&self, faults: &[Fault]) {
         // The sender is ours: it cannot be gone.
-        let _ = self.now.subscribe().wait_for(|now| *now != Some(fault)).await;
+        let _ = self.now.subscribe().wait_for(|now| now.is_none_or(|now| !faults.contains(&now))).await;
     }
 
-    /// Waits until this fault is in force.
-    pub async fn until(&self, fault: Fault) {
-        let _ = self.now.subscribe().wait_for(|now| *now == Some(fault)).await;
+    /// Waits until one of these faults is in force.
+    pub async fn until(&self, faults: &[Fault]) {
+        let _ = self.now.subscribe().wait_for(|now| now.is_some_and(|now| faults.contains(&now))).await;
     }
 
     pub fn struck(&self) {

@@ -1,8 +1,8 @@
 //! A proxy between the operator and its API server that does to requests and watches what networks, overloaded servers
 //! and stale caches do: one [`Fault`] at a time, chosen by the scenario.
 //!
-//! Plain HTTP on loopback towards the operator; towards the API server kube's own client, with the administrator's
-//! credentials. What the operator sends is passed on as it is.
+//! Plain HTTP on loopback towards the operator; towards the API server kube's own client, without credentials. What the
+//! operator sends is passed on as it is, its own credentials included.
 
 mod fault;
 mod watch;
@@ -11,7 +11,6 @@ mod write;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -25,7 +24,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::client::Body;
 use kube::{Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -46,10 +45,16 @@ struct State {
     histories: watch::Histories,
 }
 
+/// Faults that no request survives.
+const CUT_OFF: [Fault; 3] = [Fault::Away, Fault::Silent, Fault::AnswersLost];
+
+/// Those of them under which connections stay open and nothing is heard on them.
+const NOTHING_HEARD: [Fault; 2] = [Fault::Silent, Fault::AnswersLost];
+
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 impl Proxy {
-    /// Starts one before the API server of this configuration, with no fault. Whatever is left to chance follows from
+    /// Starts one before the API server of this anonymous configuration, with no fault. Whatever is left to chance follows from
     /// the seed, as far as the order of the requests is the same.
     pub async fn start(mut config: Config, seed: u64) -> Result<Self> {
         // The operator decides what is repeated, and nobody else.
@@ -78,16 +83,9 @@ impl Proxy {
         self.state.faults.strikes()
     }
 
-    /// Writes a kubeconfig by which an operator finds the proxy.
-    pub fn write_kubeconfig(&self, file: &Path) -> Result<PathBuf> {
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "proxy",
-            "clusters": [{"name": "proxy", "cluster": {"server": format!("http://{}", self.address)}}],
-            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}],
-            "users": [{"name": "nobody", "user": {}}]
-        });
-        std::fs::write(file, config.to_string()).with_context(|| format!("writing {}", file.display()))?;
-        Ok(file.to_owned())
+    /// The proxy in place of the API server, as in the `clusters` of a kubeconfig.
+    pub fn server(&self) -> Value {
+        json!({"server": format!("http://{}", self.address)})
     }
 }
 
@@ -120,13 +118,39 @@ async fn handle(request: Request<Incoming>, state: &Arc<State>) -> io::Result<An
         parts.headers.remove(name);
     }
     let request = Request::from_parts(parts, body);
-    if is_watch(&request) {
+    if let Some(fault) = cut_off(state) {
+        if fault == Fault::AnswersLost && !is_watch(&request) {
+            // In a task of its own: once it has arrived it is done, also if the operator hangs up.
+            let upstream = state.upstream.clone();
+            tokio::spawn(async move { pass(request, &upstream).await });
+        }
+        return cut(fault, state).await;
+    }
+    let answer = if is_watch(&request) {
         watch::pass(request, state).await
-    } else if request.method() == Method::GET && state.faults.now() != Some(Fault::Away) {
+    } else if request.method() == Method::GET {
         pass(request, &state.upstream).await
     } else {
         write::pass(request, state).await
+    };
+    match cut_off(state) {
+        Some(fault) => cut(fault, state).await, // since the request was passed on
+        None => answer,
     }
+}
+
+fn cut_off(state: &State) -> Option<Fault> {
+    state.faults.now().filter(|fault| CUT_OFF.contains(fault))
+}
+
+/// What becomes of a connection while the operator is cut off: where nothing is heard any more, it is open until the
+/// fault ends, and its other side has given it up by then.
+async fn cut(fault: Fault, state: &State) -> io::Result<Answer> {
+    state.faults.struck();
+    if fault != Fault::Away {
+        state.faults.until_none_of(&NOTHING_HEARD).await;
+    }
+    Err(io::ErrorKind::ConnectionAborted.into())
 }
 
 fn is_watch(request: &Request<Bytes>) -> bool {

@@ -15,7 +15,7 @@ use kube::client::Body;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Answer, Fault, State, answer, send, streamed};
+use super::{Answer, Fault, NOTHING_HEARD, State, answer, send, streamed};
 
 /// Events kept of each resource, to be told again.
 const KEPT: usize = 200;
@@ -43,10 +43,6 @@ impl Histories {
 
 /// Passes a watch on.
 pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Answer> {
-    if state.faults.now() == Some(Fault::Away) {
-        state.faults.struck();
-        return Err(io::ErrorKind::ConnectionAborted.into());
-    }
     let path = request.uri().path().to_owned();
     let (parts, body) = send(request, &state.upstream).await?.into_parts();
     let (lines, read) = unbounded();
@@ -92,13 +88,18 @@ async fn relay(
                 }
                 return;
             }
-            () = faults.until(Fault::Away) => return faults.struck(),
+            () = faults.until(&[Fault::Away]) => return faults.struck(),
+            () = faults.until(&NOTHING_HEARD) => {
+                faults.struck();
+                faults.until_none_of(&NOTHING_HEARD).await;
+                return;
+            }
         };
         let Some((arrived, line)) = next else { return };
         match faults.now() {
             Some(Fault::WatchesHeld) => {
                 faults.struck();
-                faults.until_not(Fault::WatchesHeld).await;
+                faults.until_none_of(&[Fault::WatchesHeld]).await;
             }
             Some(Fault::WatchesLate) => {
                 faults.struck();
@@ -121,7 +122,7 @@ async fn relay(
 
 /// Returns some moments after the fault began that ends watches.
 async fn ended(state: &State) {
-    state.faults.until(Fault::WatchesEnded).await;
+    state.faults.until(&[Fault::WatchesEnded]).await;
     sleep(Duration::from_millis(50) + state.faults.up_to_ms(1_500)).await;
     state.faults.struck();
 }

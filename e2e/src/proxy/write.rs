@@ -21,11 +21,12 @@ pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Ans
     let faults = &state.faults;
     let create = request.method() == Method::POST && request.uri().path().ends_with("/pods");
     let fault = faults.now().filter(|fault| match fault {
-        Fault::Away => true,
         Fault::FirstCreatesLate => create && faults.is_first(pod_name(request.body())),
+        Fault::WritesUnanswered => true,
+        Fault::CreatesUnanswered => create,
         Fault::CreatesCut | Fault::CreatesLate => create && faults.chance(CHANCE),
         Fault::WritesRefused | Fault::WritesDoneButFailed | Fault::WritesDoneButRefused => faults.chance(CHANCE),
-        Fault::WatchesHeld | Fault::WatchesLate | Fault::WatchesReplayed | Fault::WatchesEnded => false,
+        _ => false,
     });
     if fault.is_some() {
         faults.struck();
@@ -41,6 +42,11 @@ pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Ans
             pass_on(request, &state.upstream).await?;
             Err(io::ErrorKind::ConnectionAborted.into())
         }
+        Some(fault @ (Fault::CreatesUnanswered | Fault::WritesUnanswered)) => {
+            pass_on(request, &state.upstream).await?;
+            faults.until_none_of(&[fault]).await;
+            Err(io::ErrorKind::ConnectionAborted.into())
+        }
         Some(Fault::CreatesLate) => {
             let delay = Duration::from_secs(1) + faults.up_to_ms(19_000);
             late(request, delay, state).await
@@ -49,7 +55,6 @@ pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Ans
             let delay = Duration::from_secs(14) + faults.up_to_ms(6_000);
             late(request, delay, state).await
         }
-        Some(Fault::Away) => Err(io::ErrorKind::ConnectionAborted.into()),
         _ => pass_on(request, &state.upstream).await,
     }
 }

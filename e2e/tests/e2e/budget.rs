@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 const SIZE: usize = 10;
 
 pub async fn one_set(t: Arc<Scene>) -> Result<()> {
-    let operator = t.operator()?;
+    let operator = t.operator().await?;
     t.create_set("web", SIZE as i64).await?;
     t.until("10 pods", |seen| seen.at_rest("web", SIZE)).await?;
     is_quiet_for(&t, Duration::from_secs(20)).await?;
@@ -27,7 +27,7 @@ pub async fn one_set(t: Arc<Scene>) -> Result<()> {
 }
 
 pub async fn hundred_sets(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator_for(&[])?;
+    let _operator = t.operator_for(&[]).await?;
     let sets: Vec<String> = (0..100).map(|n| format!("set-{n:02}")).collect();
     try_join_all(sets.iter().map(|set| t.create_set(set, SIZE as i64))).await?;
     let limit = Duration::from_secs(180);
@@ -44,7 +44,7 @@ pub async fn hundred_sets(t: Arc<Scene>) -> Result<()> {
 
 /// Pods die all the time: each replacement is a scale of its own, and the status keeps up with all of them.
 pub async fn under_churn(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator()?;
+    let _operator = t.operator().await?;
     t.create_set("web", SIZE as i64).await?;
     t.until("10 pods", |seen| seen.at_rest("web", SIZE)).await?;
     let before = t.requests()?.len();
@@ -66,7 +66,7 @@ pub async fn under_churn(t: Arc<Scene>) -> Result<()> {
 
 /// Nothing is scaled, and the readiness of pods comes and goes: one status patch in five seconds is enough.
 pub async fn under_flapping(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator()?;
+    let _operator = t.operator().await?;
     t.create_set("web", 3).await?;
     let pods = t.until("3 pods", |seen| seen.at_rest("web", 3)).await?;
     t.until("the event of 3 pods", |seen| match seen.events_about("web").len() {

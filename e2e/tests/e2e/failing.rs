@@ -13,7 +13,7 @@ use tokio::time::Instant;
 const WAITS: [u64; 6] = [0, 1, 2, 4, 8, 16];
 
 pub async fn replaced_ever_more_slowly(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator()?;
+    let _operator = t.operator().await?;
     t.create_set("web", 1).await?;
     let mut known = vec![next_pod(&t, &[]).await?];
     for (failed, seconds) in WAITS.into_iter().enumerate() {

@@ -7,24 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::observe::view::View;
 use e2e::operator::Operator;
 use e2e::proxy::{Fault, Proxy};
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
-use kube::ResourceExt;
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::seq::{IndexedRandom, SliceRandom};
-use rand::{Rng, SeedableRng};
-use serde_json::json;
-use tokio::time::{Instant, sleep};
+use rand::seq::SliceRandom;
+use tokio::time::sleep;
+
+use crate::stir::{are_at_rest, create_sets, seed, stir};
 
 /// A create that was never answered holds its pod's replacement back for 60 s, and may land 20 s late.
 const CONVERGES: Duration = Duration::from_secs(120);
-
-const LABEL: &str = "app.kubernetes.io/managed-by";
-
-const SETS: [&str; 3] = ["red", "green", "blue"];
 
 pub fn scenarios() -> Vec<Scenario> {
     use Fault::*;
@@ -68,10 +63,9 @@ async fn without_a_rest(t: Arc<Scene>, each: Duration) -> Result<()> {
 /// The first create of a pod is on its way for long; a second one of the same name makes the pod, which dies; and when
 /// it has been replaced, the first create lands.
 async fn lands_after_its_pod_died(t: Arc<Scene>) -> Result<()> {
-    let proxy = Proxy::start(t.cluster().config().await?, 1).await?;
-    let kubeconfig = proxy.write_kubeconfig(&t.file("proxy.yaml"))?;
+    let proxy = t.proxy(1).await?;
     proxy.torment(Fault::FirstCreatesLate);
-    let mut operator = t.operator_at(&kubeconfig, &[t.namespace()])?;
+    let mut operator = t.operator_behind(&proxy).await?;
     let sets: Vec<String> = (0..8).map(|n| format!("set-{n}")).collect();
     for set in &sets {
         t.create_set(set, 1).await?;
@@ -100,12 +94,10 @@ struct Torment<'t> {
 
 impl<'t> Torment<'t> {
     async fn begin(t: &'t Scene) -> Result<Self> {
-        let seed = std::env::var("E2E_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-        let proxy = Proxy::start(t.cluster().config().await?, seed).await?;
-        let operator = t.operator_at(&proxy.write_kubeconfig(&t.file("proxy.yaml"))?, &[t.namespace()])?;
-        for set in SETS {
-            t.create_set(set, 3).await?;
-        }
+        let seed = seed();
+        let proxy = t.proxy(seed).await?;
+        let operator = t.operator_behind(&proxy).await?;
+        create_sets(t).await?;
         let mut begun = Self { t, proxy, operator, dice: StdRng::seed_from_u64(seed), seed };
         begun.ends("before any fault").await?;
         Ok(begun)
@@ -126,49 +118,8 @@ impl<'t> Torment<'t> {
     async fn ends(&mut self, when: &str) -> Result<()> {
         self.proxy.relent();
         let what = format!("all sets to come to rest {when} (E2E_SEED={})", self.seed);
-        let at_rest = |seen: &View| {
-            SETS.iter().try_for_each(|set| {
-                let wanted = seen.set(set)?.spec.replicas;
-                seen.at_rest(set, wanted as usize).map(drop)
-            })
-        };
-        self.t.within(CONVERGES, &what, at_rest).await?;
+        self.t.within(CONVERGES, &what, are_at_rest).await?;
         self.operator.is_running()?;
         self.t.bound_held().await.map(drop)
     }
-}
-
-/// Scales the sets, deletes pods, takes labels away and makes sets anew for so long.
-async fn stir(t: &Scene, dice: &mut StdRng, time: Duration) -> Result<()> {
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        let set = SETS.choose(dice).expect("there are sets");
-        match dice.random_range(0..100) {
-            0..45 => t.scale(set, dice.random_range(1..=10)).await?,
-            45..90 => {
-                for pod in some_pods(t, dice, set) {
-                    // It may be gone by now.
-                    let _ = t.delete_pod(&pod).await;
-                }
-            }
-            90..96 => {
-                for pod in some_pods(t, dice, set).iter().take(1) {
-                    let _ = t.patch_pod(pod, json!({"metadata": {"labels": {LABEL: null}}})).await;
-                }
-            }
-            _ => {
-                t.delete_set(set).await?;
-                t.create_set(set, dice.random_range(1..=10)).await?;
-            }
-        }
-        sleep(Duration::from_millis(dice.random_range(100..900))).await;
-    }
-    Ok(())
-}
-
-/// The names of up to three live pods of the set.
-fn some_pods(t: &Scene, dice: &mut StdRng, set: &str) -> Vec<String> {
-    let live = t.look(|seen| seen.live(set).map(|pods| pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>()));
-    let count = dice.random_range(1..=3);
-    live.unwrap_or_default().choose_multiple(dice, count).cloned().collect()
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 
 pub async fn appears_and_vanishes(t: Arc<Scene>) -> Result<()> {
     let elsewhere = t.other_namespace("elsewhere").await?;
-    let _operator = t.operator_for(&[t.namespace(), &elsewhere])?;
+    let _operator = t.operator_for(&[t.namespace(), &elsewhere]).await?;
     t.apply_sample("poc_v1_mycustomresource.yaml").await?;
     t.until("Healthy false, written, without the friend", |seen| is(seen, false, "FriendMissing")).await?;
 

@@ -8,7 +8,7 @@ use e2e::scene::Scene;
 use serde_json::{Value, json};
 
 pub async fn scales_and_shows(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator()?;
+    let _operator = t.operator().await?;
     let kubectl = t.kubectl();
     t.create_set("web", 2).await?;
     kubectl.run(&["wait", "--for=condition=Ready", "--timeout=90s", "podset/web"]).await?;

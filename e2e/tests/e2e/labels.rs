@@ -11,7 +11,7 @@ use serde_json::json;
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
 pub async fn taken_away_comes_back(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator()?;
+    let _operator = t.operator().await?;
     t.create_set("web", 3).await?;
     let pods = t.until("3 pods", |seen| seen.at_rest("web", 3)).await?;
     for pod in &pods[..2] {
@@ -29,7 +29,7 @@ pub async fn taken_away_comes_back(t: Arc<Scene>) -> Result<()> {
 /// While no operator runs, so that the next one does not find it by the label; and there is more to do than to repair:
 /// one of three pods is too many, whether it carries the label or not.
 pub async fn taken_away_unseen(t: Arc<Scene>) -> Result<()> {
-    let operator = t.operator()?;
+    let operator = t.operator().await?;
     t.create_set("web", 3).await?;
     let three = t.until("3 pods", |seen| seen.at_rest("web", 3)).await?;
     operator.kill().await?;
@@ -37,7 +37,7 @@ pub async fn taken_away_unseen(t: Arc<Scene>) -> Result<()> {
         t.patch_pod(pod, json!({"metadata": {"labels": {LABEL: null}}})).await?;
     }
     t.scale("web", 2).await?;
-    let _operator = t.operator()?;
+    let _operator = t.operator().await?;
     let two = t.until("2 pods", |seen| seen.at_rest("web", 2)).await?;
     ensure!(two.iter().all(|pod| three.contains(pod)), "of {three:?} there are now {two:?}");
     t.until("the label to come back", |seen| two.iter().try_for_each(|pod| is_labelled(seen, pod))).await

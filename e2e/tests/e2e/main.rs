@@ -11,12 +11,15 @@ mod faults;
 mod friend;
 mod kubectl;
 mod labels;
+mod leader;
 mod namespace;
 mod quota;
 mod ranking;
 mod refusals;
 mod restart;
+mod rights;
 mod sample;
+mod stir;
 mod template;
 
 use std::path::Path;
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
     // The longest first, so that none of them is still at it when all others are done.
     let mut scenarios = vec![Scenario::new("budget_of_100_sets", budget::hundred_sets).in_own_cluster(large)];
     scenarios.extend(faults::scenarios());
+    scenarios.extend(leader::scenarios());
     scenarios.extend([
         Scenario::new("sample_scales_and_heals", sample::scales_and_heals),
         Scenario::new("restart_while_creates_are_late", restart::while_creates_are_late),
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
         Scenario::new("namespace_deleted_under_a_set", namespace::deleted_under_a_set),
         Scenario::new("refusals_of_a_podset", refusals::of_a_podset),
         Scenario::new("refusals_of_a_mycustomresource", refusals::of_a_mycustomresource),
+        Scenario::new("rights_are_those_of_the_folder", rights::are_those_of_the_folder),
         Scenario::new("kubectl_scales_and_shows", kubectl::scales_and_shows),
         Scenario::new("kubectl_applies_the_folders", kubectl::applies_the_folders),
     ]);

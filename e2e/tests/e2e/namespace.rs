@@ -10,7 +10,7 @@ use e2e::scene::Scene;
 
 pub async fn deleted_under_a_set(t: Arc<Scene>) -> Result<()> {
     let doomed = t.other_namespace("doomed").await?;
-    let mut operator = t.operator_for(&[&doomed])?;
+    let mut operator = t.operator_for(&[&doomed]).await?;
     let kubectl = Kubectl::new(t.cluster(), &doomed);
     let sample = root().join("config/samples/app_v1alpha1_podset.yaml");
     kubectl.run(&["apply", "-f", &sample.to_string_lossy()]).await?;

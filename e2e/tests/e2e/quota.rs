@@ -18,7 +18,7 @@ pub async fn refuses_and_grows(t: Arc<Scene>) -> Result<()> {
     quotas.create(&PostParams::default(), &two).await?;
     tokio::time::timeout(Duration::from_secs(60), is_known(&quotas)).await.context("the quota is never counted")??;
 
-    let _operator = t.operator()?;
+    let _operator = t.operator().await?;
     t.create_set("web", 5).await?;
     t.until("2 pods and the refusal in the conditions", |seen| {
         seen.has_live("web", 2)?;
@@ -76,8 +76,7 @@ async fn backs_off(t: &Scene) -> Result<()> {
     let rounds = loop {
         let requests = t.requests()?;
         let refused = requests.of("create pods").into_iter().filter(|create| create.code() == 403);
-        let mut rounds: Vec<f64> =
-            refused.map(|r| r.request_received_timestamp.0.as_microsecond() as f64 / 1e6).collect();
+        let mut rounds: Vec<f64> = refused.map(|r| r.received().as_microsecond() as f64 / 1e6).collect();
         rounds.sort_by(f64::total_cmp);
         let sent = rounds.len();
         rounds.dedup_by(|later, earlier| *later - *earlier < 0.5);

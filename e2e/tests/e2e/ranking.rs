@@ -8,7 +8,7 @@ use e2e::scene::Scene;
 use serde_json::json;
 
 pub async fn of_victims(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator()?;
+    let _operator = t.operator().await?;
     t.create_set("web", 4).await?;
     let good = t.until("4 good pods", |seen| seen.at_rest("web", 4)).await?;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use e2e::observe::view::View;
-use e2e::proxy::{Fault, Proxy};
+use e2e::proxy::Fault;
 use e2e::scene::Scene;
 use futures::future::try_join_all;
 use tokio::time::sleep;
@@ -14,12 +14,12 @@ const SETS: usize = 10;
 
 pub async fn in_the_middle(t: Arc<Scene>) -> Result<()> {
     let sets = names();
-    let mut operator = t.operator()?;
+    let mut operator = t.operator().await?;
     try_join_all(sets.iter().map(|set| t.create_set(set, 10))).await?;
     for some in [5, 30, 60] {
         t.until(&format!("{some} pods"), |seen| at_least(seen, some)).await?;
         operator.kill().await?;
-        operator = t.operator()?;
+        operator = t.operator().await?;
     }
     t.until("10 pods in each set", |seen| all_at_rest(seen, 10)).await?;
 
@@ -27,7 +27,7 @@ pub async fn in_the_middle(t: Arc<Scene>) -> Result<()> {
     t.until("the first pods to go", |seen| at_most(seen, 90)).await?;
     operator.kill().await?;
     try_join_all(sets.iter().take(5).map(|set| t.scale(set, 7))).await?;
-    let _operator = t.operator()?;
+    let _operator = t.operator().await?;
     t.until("7 pods in half of the sets, 2 in the others", |seen| {
         let wanted = sets.iter().enumerate().map(|(n, set)| (set, if n < 5 { 7 } else { 2 }));
         wanted.into_iter().try_for_each(|(set, n)| seen.at_rest(set, n).map(drop))
@@ -37,9 +37,8 @@ pub async fn in_the_middle(t: Arc<Scene>) -> Result<()> {
 
 /// Creates of a killed operator land long after its successor has begun: both ask for the same names.
 pub async fn while_creates_are_late(t: Arc<Scene>) -> Result<()> {
-    let proxy = Proxy::start(t.cluster().config().await?, 1).await?;
-    let kubeconfig = proxy.write_kubeconfig(&t.file("proxy.yaml"))?;
-    let mut operator = t.operator_at(&kubeconfig, &[t.namespace()])?;
+    let proxy = t.proxy(1).await?;
+    let mut operator = t.operator_behind(&proxy).await?;
     for set in names() {
         t.create_set(&set, 1).await?;
     }
@@ -53,7 +52,7 @@ pub async fn while_creates_are_late(t: Arc<Scene>) -> Result<()> {
         t.tell(&format!("{} creates are late", proxy.strikes()));
         ensure!(proxy.strikes() > 0, "no create is late: it proves nothing");
         operator.kill().await?;
-        operator = t.operator_at(&kubeconfig, &[t.namespace()])?;
+        operator = t.operator_behind(&proxy).await?;
     }
     proxy.relent();
     t.until("10 pods in each set", |seen| all_at_rest(seen, 10)).await?;
@@ -64,13 +63,13 @@ pub async fn while_creates_are_late(t: Arc<Scene>) -> Result<()> {
 
 pub async fn in_an_orderly_way(t: Arc<Scene>) -> Result<()> {
     let sets = names();
-    let operator = t.operator()?;
+    let operator = t.operator().await?;
     try_join_all(sets.iter().map(|set| t.create_set(set, 10))).await?;
     t.until("the first pods", |seen| at_least(seen, 5)).await?;
     let end = operator.terminate(Duration::from_secs(20)).await?;
     ensure!(end.code() == Some(0), "at work, SIGTERM ended it with {end}");
 
-    let operator = t.operator()?;
+    let operator = t.operator().await?;
     t.until("10 pods in each set", |seen| all_at_rest(seen, 10)).await?;
     let began = Instant::now();
     let end = operator.terminate(Duration::from_secs(20)).await?;

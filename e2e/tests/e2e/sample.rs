@@ -13,7 +13,7 @@ use serde_json::json;
 const SET: &str = "podset-sample";
 
 pub async fn scales_and_heals(t: Arc<Scene>) -> Result<()> {
-    let _operator: Operator = t.operator()?;
+    let _operator: Operator = t.operator().await?;
     t.apply_sample("app_v1alpha1_podset.yaml").await?;
     let three = t.until("the sample's 3 pods", |seen| seen.at_rest(SET, 3)).await?;
     for name in &three {

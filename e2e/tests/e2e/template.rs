@@ -12,7 +12,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 pub async fn is_for_new_pods(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator()?;
+    let _operator = t.operator().await?;
     t.create_set_from("web", json!({"replicas": 1, "template": template("one", "example.com/app:1")})).await?;
     let old = t.until("a pod of the first template", |seen| seen.at_rest("web", 1)).await?;
     looks_like(&t, &old[0], "one", "example.com/app:1").await?;
@@ -49,7 +49,7 @@ async fn looks_like(t: &Scene, name: &str, tier: &str, image: &str) -> Result<()
 }
 
 pub async fn that_is_invalid_stalls(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator()?;
+    let _operator = t.operator().await?;
     let broken = [
         ("value", json!({"restartPolicy": "Sometimes", "containers": [{"name": "main", "image": "example.com/app"}]})),
         ("type", json!({"containers": "none"})),
@@ -92,7 +92,7 @@ pub async fn under_pod_security(t: Arc<Scene>) -> Result<()> {
     let restricted = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
     let namespaces: Api<Namespace> = Api::all(t.client());
     namespaces.patch(t.namespace(), &PatchParams::default(), &Patch::Merge(restricted)).await?;
-    let _operator = t.operator()?;
+    let _operator = t.operator().await?;
     t.create_set("default", 2).await?;
     t.until("default pods in a restricted namespace", |seen| seen.at_rest("default", 2)).await?;
 

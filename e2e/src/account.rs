@@ -1,0 +1,58 @@
+//! A ServiceAccount by which one operator process talks to the API server. Each process has its own, so that the audit
+//! log tells for every request which of them sent it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+
+/// A token outlives every scenario.
+const SECONDS: i64 = 3_600;
+
+/// A ServiceAccount and a token of it.
+pub struct Account {
+    namespace: String,
+    name: String,
+    token: String,
+}
+
+impl Account {
+    /// A new ServiceAccount.
+    pub async fn create(client: &Client, namespace: &str, name: &str) -> Result<Self> {
+        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        let accounts = Api::namespaced(client.clone(), namespace);
+        accounts.create(&PostParams::default(), &account).await.with_context(|| format!("creating account {name}"))?;
+        Self::existing(client, namespace, name).await
+    }
+
+    /// A ServiceAccount that is there already.
+    pub async fn existing(client: &Client, namespace: &str, name: &str) -> Result<Self> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+        let request: TokenRequest =
+            serde_json::from_value(json!({"metadata": {}, "spec": {"audiences": [], "expirationSeconds": SECONDS}}))?;
+        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await;
+        let token = answer.with_context(|| format!("asking for a token of account {name}"))?;
+        let token = token.status.and_then(|status| status.token).context("the API server gave no token")?;
+        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), token })
+    }
+
+    /// What the API server calls it.
+    pub fn user(&self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+    }
+
+    /// Writes a kubeconfig with it for an API server, given as in the `clusters` of a kubeconfig.
+    pub fn write_kubeconfig(&self, cluster: &Value, file: &Path) -> Result<()> {
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "clusters": [{"name": "it", "cluster": cluster}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": self.namespace}}],
+            "users": [{"name": "it", "user": {"token": self.token}}]
+        });
+        std::fs::write(file, config.to_string()).with_context(|| format!("writing {}", file.display()))
+    }
+}

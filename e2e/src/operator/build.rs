@@ -1,0 +1,51 @@
+//! The operator's binary, built from this workspace.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use tokio::process::Command;
+
+use crate::process::printed;
+
+/// Builds the operator and answers where its binary is: `cargo test` of this crate builds no other package's. A binary
+/// named by `E2E_OPERATOR_BINARY` is taken as it is.
+pub async fn build() -> Result<PathBuf> {
+    if let Some(binary) = std::env::var_os("E2E_OPERATOR_BINARY") {
+        return Ok(binary.into());
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--package", "podset-operator", "--bin", "podset-operator"]);
+    command.args(["--message-format", "json-render-diagnostics"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    // What cargo says of this package to its tests would make build scripts of others run again, each time.
+    for (variable, _) in std::env::vars_os() {
+        let name = variable.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&variable);
+        }
+    }
+    let messages = printed(command).await.context("the operator does not compile")?;
+    executable(&messages).context("cargo built the operator and does not say where")
+}
+
+fn executable(messages: &str) -> Option<PathBuf> {
+    #[derive(Deserialize)]
+    struct Message {
+        executable: Option<PathBuf>,
+    }
+    messages.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok()?.executable).next_back()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_binary_is_the_last_executable_that_cargo_names() {
+        let messages = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
+                        {\"reason\":\"compiler-artifact\",\"executable\":\"/t/podset-operator\"}\n\
+                        {\"reason\":\"build-finished\",\"success\":true}\n";
+        assert_eq!(executable(messages), Some(PathBuf::from("/t/podset-operator")));
+    }
+}

@@ -1,0 +1,83 @@
+//! The rights of `config/rbac`, as the operators under test have them: installed in a cluster as a user would, and bound
+//! in a scenario's namespace as for an operator with `--watch-namespace`. Nothing here says what the rights are.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
+use kube::Client;
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+use tokio::time::{Duration, sleep, timeout};
+
+use crate::kubectl::Kubectl;
+use crate::root;
+
+/// The namespace of `config/rbac`.
+pub const HOME: &str = "podset-operator-system";
+
+/// The ServiceAccount there.
+pub const ACCOUNT: &str = "podset-operator";
+
+const MANAGER: &str = "podset-operator-manager-role";
+const ELECTION: &str = "podset-operator-leader-election-role";
+const REVIEWS: &str = "podset-operator-metrics-auth-role";
+
+/// Installs them, as a user does.
+pub async fn install(kubectl: &Kubectl) -> Result<()> {
+    let folder = root().join("config/rbac");
+    kubectl.run(&["apply", "-k", &folder.to_string_lossy()]).await.map(drop)
+}
+
+/// Lets every ServiceAccount of a namespace run an operator for it: its objects, a Lease in it, and the reviews.
+pub async fn grant(client: &Client, namespace: &str) -> Result<()> {
+    let installed: Api<Role> = Api::namespaced(client.clone(), HOME);
+    let election = installed.get(ELECTION).await.context("reading the Role of the leader election")?;
+    let role: Role = serde_json::from_value(json!({"metadata": {"name": ELECTION}, "rules": election.rules}))?;
+    Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &role).await?;
+    bind(client, namespace, "Role", ELECTION, namespace).await?;
+    let binding: ClusterRoleBinding =
+        serde_json::from_value(binding(&format!("{namespace}-reviews"), "ClusterRole", REVIEWS, namespace))?;
+    Api::all(client.clone()).create(&PostParams::default(), &binding).await?;
+    grant_also(client, namespace, namespace).await
+}
+
+/// Lets every ServiceAccount of the namespace `of` work on the objects of the namespace `at`.
+pub async fn grant_also(client: &Client, of: &str, at: &str) -> Result<()> {
+    bind(client, at, "ClusterRole", MANAGER, of).await?;
+    // Who is authorised is answered from a cache: an operator that was quicker than that would be refused at first.
+    timeout(Duration::from_secs(30), is_known(client, of, at)).await.context("its rights do not come into force")?
+}
+
+async fn bind(client: &Client, at: &str, kind: &str, role: &str, of: &str) -> Result<()> {
+    let binding: RoleBinding = serde_json::from_value(binding(role, kind, role, of))?;
+    Api::namespaced(client.clone(), at).create(&PostParams::default(), &binding).await?;
+    Ok(())
+}
+
+/// All accounts of the namespace, so that each operator can have one of its own.
+fn binding(name: &str, kind: &str, role: &str, of: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group(of)}]
+    })
+}
+
+fn group(namespace: &str) -> String {
+    format!("system:serviceaccounts:{namespace}")
+}
+
+async fn is_known(client: &Client, of: &str, at: &str) -> Result<()> {
+    let question: SubjectAccessReview = serde_json::from_value(json!({"metadata": {}, "spec": {
+        "user": format!("system:serviceaccount:{of}:any"), "groups": [group(of)],
+        "resourceAttributes": {"namespace": at, "verb": "create", "resource": "pods"}
+    }}))?;
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    loop {
+        let answer = reviews.create(&PostParams::default(), &question).await?;
+        if answer.status.is_some_and(|status| status.allowed) {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
