@@ -7,7 +7,12 @@ use super::*;
 /// A new pair: certificate and key, as PEM.
 fn new_pair() -> (String, String) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    (made.cert.pem(), made.signing_key.serialize_pem())
+    (pem("CERTIFICATE", made.cert.der().to_vec()), pem("PRIVATE KEY", made.signing_key.serialize_der()))
+}
+
+fn pem(label: &str, der: Vec<u8>) -> String {
+    let base64 = serde_json::to_value(k8s_openapi::ByteString(der)).unwrap();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", base64.as_str().unwrap())
 }
 
 fn write(folder: &Path, (certificate, key): &(String, String)) {
@@ -36,7 +41,7 @@ fn what_cannot_be_served_is_refused_with_the_flag_and_the_file() {
     let (one, other) = (new_pair(), new_pair());
     write(folder.path(), &(one.0.clone(), other.1));
     assert!(refused().contains("cannot be used together"));
-    write(folder.path(), &("-----".to_owned(), one.1.clone()));
+    write(folder.path(), &("no certificate".to_owned(), one.1.clone()));
     assert!(refused().contains("tls.crt is not in PEM format"));
     write(folder.path(), &(one.0.clone(), String::new()));
     assert!(refused().contains("tls.key is not in PEM format"));
