@@ -120,6 +120,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
+    requests.expect_host(config.cluster_url.authority().map_or("", |authority| authority.as_str()));
     let mut named = config.clone();
     named.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
     let service = ServiceBuilder::new()
