@@ -15,7 +15,7 @@ use crate::{
     chaos::{Dice, is_right, play_seeds},
 };
 
-const SEEDS: Range<u64> = 0..30;
+const SEEDS: Range<u64> = 0..16;
 const SETS: [&str; 2] = ["red", "green"];
 
 /// The durations that replicas may have: those of one run may differ, as in a rollout.
