@@ -62,6 +62,17 @@ pub enum ConnectError {
 ///
 /// When the configuration's credentials, certificates or proxy cannot be used.
 pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
+    let connector = tcp(config, purpose);
+    match config.proxy_url.as_ref().filter(|_| !goes_direct(config, &std::env::var("NO_PROXY").unwrap_or_default())) {
+        None => over(config, purpose, requests, connector),
+        Some(proxy) if proxy.scheme_str() == Some("http") => {
+            over(config, purpose, requests, Tunnel::new(proxy.clone(), connector))
+        }
+        Some(proxy) => Err(ConnectError::Proxy(proxy.clone())),
+    }
+}
+
+fn tcp(config: &Config, purpose: Purpose) -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -70,13 +81,7 @@ pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result
     if let Purpose::Write { user_timeout } | Purpose::WithoutLeadership { user_timeout } = purpose {
         connector.set_tcp_user_timeout(Some(user_timeout));
     }
-    match config.proxy_url.as_ref().filter(|_| !goes_direct(config, &std::env::var("NO_PROXY").unwrap_or_default())) {
-        None => over(config, purpose, requests, connector),
-        Some(proxy) if proxy.scheme_str() == Some("http") => {
-            over(config, purpose, requests, Tunnel::new(proxy.clone(), connector))
-        }
-        Some(proxy) => Err(ConnectError::Proxy(proxy.clone())),
-    }
+    connector
 }
 
 fn over<C>(config: &Config, purpose: Purpose, requests: &Requests, connector: C) -> Result<Client, ConnectError>
@@ -162,5 +167,37 @@ mod tests {
         ] {
             assert_eq!(goes_direct(&Config::new(url.parse().unwrap()), no_proxy), expected, "{url} {no_proxy}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_the_kernel_cannot_deliver_breaks_the_connection_before_the_lease_ends() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let user_timeout = Duration::from_millis(1500);
+        for (purpose, expected) in [
+            (Purpose::Read, None),
+            (Purpose::Write { user_timeout }, Some(user_timeout)),
+            (Purpose::WithoutLeadership { user_timeout }, Some(user_timeout)),
+        ] {
+            let stream = tower::ServiceExt::oneshot(tcp(&Config::new(to.clone()), purpose), to.clone()).await.unwrap();
+            let socket = socket2::SockRef::from(stream.inner());
+            assert_eq!(socket.tcp_user_timeout().unwrap(), expected, "{purpose:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_reading_client_sends_nothing_that_could_change_something() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let metrics = crate::telemetry::metrics::Metrics::new(crate::env::testing::virtual_env());
+        let client = connect(&Config::new(to), Purpose::Read, &metrics.requests()).unwrap();
+        let request = Request::post("/api/v1/namespaces/a/pods").body(Body::empty()).unwrap();
+        let refused = client.send(request).await.expect_err("it only reads").to_string();
+        assert!(
+            refused.contains("POST /api/v1/namespaces/a/pods was given to the client that only reads"),
+            "{refused}"
+        );
+        let nobody = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
+        assert!(nobody.is_err(), "it did not even connect");
     }
 }
