@@ -77,7 +77,10 @@ fn tcp(config: &Config, purpose: Purpose) -> HttpConnector {
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(config.connect_timeout);
+    // Half a minute of silence, then three questions without an answer: the other side is gone.
     connector.set_keepalive(Some(Duration::from_secs(30)));
+    connector.set_keepalive_interval(Some(Duration::from_secs(5)));
+    connector.set_keepalive_retries(Some(3));
     if let Purpose::Write { user_timeout } | Purpose::WithoutLeadership { user_timeout } = purpose {
         connector.set_tcp_user_timeout(Some(user_timeout));
     }

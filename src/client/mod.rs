@@ -75,7 +75,7 @@ pub fn in_full(error: &dyn StdError) -> String {
     text
 }
 
-/// Both clients of an instance of the operator.
+/// The clients of the controllers of one instance of the operator.
 #[derive(Clone)]
 pub struct Clients {
     /// For everything that changes nothing. It needs no leadership.

@@ -195,8 +195,9 @@ impl<C: Controller> Worker<C> {
         loop {
             let mut leadership = leadership.clone();
             tokio::select! {
-                term = self.pulse.during(leadership.begun()) => self.serve(term).await,
+                biased;
                 () = stop.cancelled() => return,
+                term = self.pulse.during(leadership.begun()) => self.serve(term).await,
             }
         }
     }

@@ -18,7 +18,7 @@ use super::{
     lease::Lease,
     locks::Locks,
     observation::{Observation, WentBack},
-    operation::{OperationError, Purpose, Setting},
+    operation::{Intent, OperationError, Setting},
     term::{Ends, Office},
     timing::Timing,
 };
@@ -29,6 +29,9 @@ use crate::{
 
 /// The loop turns at least this often, so that it can be seen to turn.
 const TURN: SignedDuration = SignedDuration::from_secs(5);
+
+/// The longest that an operation on the Lease may take.
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// Why a leader no longer leads. The process has to end: what it had in hand is the next leader's.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -81,18 +84,23 @@ impl Election {
         Election { setting, office, observation: Arc::new(Mutex::new(observation)), turned }
     }
 
-    /// Stands for election, and leads when elected. `stop` ends a candidacy at once; a leader goes on until `drained`, then
-    /// gives the lease back.
+    /// Stands for election once `ready`, and leads when elected. `stop` ends a candidacy at once; a leader goes on until
+    /// `drained`, then gives the lease back. The Lease is watched from the beginning.
     ///
     /// # Errors
     ///
     /// When the lease is lost. Nothing is written from then on.
-    pub async fn run(mut self, stop: CancellationToken, drained: CancellationToken) -> Result<(), Lost> {
+    pub async fn run(
+        mut self,
+        ready: impl Future<Output = ()>,
+        stop: CancellationToken,
+        drained: CancellationToken,
+    ) -> Result<(), Lost> {
         let (seen, news) = watch::channel(());
         let watching = self.watch(seen);
         tokio::select! {
             () = watching => std::future::pending().await,
-            end = self.stand(news, stop, drained) => end,
+            end = self.stand(news, ready, stop, drained) => end,
         }
     }
 
@@ -131,9 +139,20 @@ impl Election {
     async fn stand(
         &mut self,
         mut news: watch::Receiver<()>,
+        ready: impl Future<Output = ()>,
         stop: CancellationToken,
         drained: CancellationToken,
     ) -> Result<(), Lost> {
+        let mut ready = std::pin::pin!(ready);
+        loop {
+            (self.turned)();
+            let env = &self.setting.env;
+            tokio::select! {
+                () = &mut ready => break,
+                () = stop.cancelled() => return Ok(()),
+                () = env.sleep_until(env.now() + TURN) => {}
+            }
+        }
         let Some(since) = self.be_elected(&mut news, &stop).await? else {
             return Ok(());
         };
@@ -152,25 +171,26 @@ impl Election {
         news: &mut watch::Receiver<()>,
         stop: &CancellationToken,
     ) -> Result<Option<Timestamp>, Lost> {
-        let env = self.setting.env.clone();
-        let mut not_before = env.now();
-        let mut leader = String::new();
+        let (env, period) = (self.setting.env.clone(), self.setting.timing.retry_period);
+        let (mut not_before, mut tried) = (env.now(), None);
+        let (mut holder, mut trouble) = (String::new(), Trouble::default());
         loop {
             (self.turned)();
+            self.tell(&mut holder);
             let now = env.now();
-            let frees_at = self.observation().frees_at();
-            self.tell(&mut leader);
-            let when = frees_at.unwrap_or(now).max(not_before);
+            let (frees_at, heard) = {
+                let observation = self.observation();
+                (observation.frees_at(), observation.heard())
+            };
+            // A leader is heard of each period: after silence it is looked for, whatever becomes of the watch.
+            let silent = heard.map_or(now, |heard| heard + period * 2);
+            // What was freed since the last try is taken at once.
+            let is_news = frees_at != tried && frees_at.is_some_and(|free| free <= now);
+            let when = frees_at.map_or(now, |free| free.min(silent)).max(if is_news { now } else { not_before });
             if now < when {
                 tokio::select! {
                     () = env.sleep_until(when.min(now + TURN)) => {}
-                    // What was freed just now is taken at once, whatever came of an earlier try.
-                    _ = news.changed() => {
-                        let freed = self.observation().frees_at();
-                        if freed != frees_at && freed.is_some_and(|free| free <= env.now()) {
-                            not_before = env.now();
-                        }
-                    }
+                    _ = news.changed() => {}
                     () = stop.cancelled() => return Ok(None),
                 }
                 continue;
@@ -178,14 +198,15 @@ impl Election {
             if stop.is_cancelled() {
                 return Ok(None);
             }
+            tried = frees_at;
             // To its end, also if `stop` comes: a write that is dropped might still take the Lease, for nobody.
-            match self.attempt(Purpose::Take).await {
+            match self.attempt(Intent::Take).await {
                 Ok(Some(since)) if self.begin(since) => return Ok(Some(since)),
-                Ok(_) | Err(Failed::Operation(OperationError::Conflict)) => debug!("the lease is held by another"),
-                Err(Failed::Operation(OperationError::WentBack(went_back))) => return Err(went_back.into()),
-                Err(error) => warn!(%error, "cannot take the lease, trying again"),
+                Ok(_) | Err(OperationError::Conflict) => trouble.over(),
+                Err(OperationError::WentBack(went_back)) => return Err(went_back.into()),
+                Err(error) => trouble.say("cannot take the lease", &error),
             }
-            not_before = env.now() + env.jittered(self.setting.timing.retry_period, 0.2);
+            not_before = env.now() + env.jittered(period, 0.2);
         }
     }
 
@@ -215,7 +236,7 @@ impl Election {
         drained: &CancellationToken,
     ) -> Result<(), Lost> {
         let (env, timing) = (self.setting.env.clone(), self.setting.timing);
-        let mut next = since + timing.retry_period;
+        let (mut next, mut trouble) = (since + timing.retry_period, Trouble::default());
         loop {
             (self.turned)();
             self.check()?;
@@ -232,7 +253,7 @@ impl Election {
                 continue;
             }
             next = env.now() + timing.retry_period;
-            let attempt = self.attempt(Purpose::Renew);
+            let attempt = self.attempt(Intent::Renew);
             let renewed = tokio::select! {
                 biased;
                 () = env.sleep_until(deadline) => return Err(lost()),
@@ -241,11 +262,14 @@ impl Election {
             };
             match renewed {
                 // Whatever is renewed after the deadline does not revive the term.
-                Ok(Some(renewed)) if self.office.prolong(Ends::after(renewed, &timing)) => since = renewed,
+                Ok(Some(renewed)) if self.office.prolong(Ends::after(renewed, &timing)) => {
+                    since = renewed;
+                    trouble.over();
+                }
                 Ok(Some(_)) => return Err(lost()),
                 Ok(None) => debug!("the lease was not renewed: it is not ours"),
-                Err(Failed::Operation(OperationError::WentBack(went_back))) => return Err(went_back.into()),
-                Err(error) => warn!(%error, "cannot renew the lease, trying again"),
+                Err(OperationError::WentBack(went_back)) => return Err(went_back.into()),
+                Err(error) => trouble.say("cannot renew the lease", &error),
             }
         }
     }
@@ -280,17 +304,15 @@ impl Election {
         }
     }
 
-    async fn attempt(&self, purpose: Purpose) -> Result<Option<Timestamp>, Failed> {
-        let hold = self.setting.hold(purpose, &self.observation);
-        match tokio::time::timeout(self.patience(), hold).await {
-            Ok(result) => Ok(result?),
-            Err(_) => Err(Failed::Timeout),
-        }
+    async fn attempt(&self, intent: Intent) -> Result<Option<Timestamp>, OperationError> {
+        let hold = self.setting.hold(intent, &self.observation);
+        tokio::time::timeout(self.patience(), hold).await.unwrap_or(Err(OperationError::Timeout))
     }
 
-    /// How long an operation may take: a leader whose first try gets no answer has time for another one.
+    /// How long an operation may take. Half of the deadline, so that with the usual durations there is time for another one;
+    /// and no longer than a process that shall end may wait.
     fn patience(&self) -> Duration {
-        Duration::try_from(self.setting.timing.renew_deadline / 2).unwrap_or_default()
+        Duration::try_from(self.setting.timing.renew_deadline / 2).unwrap_or_default().min(LONGEST)
     }
 
     fn observation(&self) -> MutexGuard<'_, Observation> {
@@ -298,11 +320,26 @@ impl Election {
     }
 }
 
-/// Why an attempt came to nothing.
-#[derive(Debug, thiserror::Error)]
-enum Failed {
-    #[error("the API server did not answer in time")]
-    Timeout,
-    #[error(transparent)]
-    Operation(#[from] OperationError),
+/// What goes wrong again and again, and is said once.
+#[derive(Default)]
+struct Trouble {
+    said: Option<String>,
+}
+
+impl Trouble {
+    fn say(&mut self, what: &str, error: &OperationError) {
+        let sentence = format!("{what}, trying again: {error}");
+        if self.said.as_ref() == Some(&sentence) {
+            debug!("{sentence}");
+        } else {
+            warn!("{sentence}");
+            self.said = Some(sentence);
+        }
+    }
+
+    fn over(&mut self) {
+        if self.said.take().is_some() {
+            info!("the lease can be read and written again");
+        }
+    }
 }

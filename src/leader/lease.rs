@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::listwatch::{Versioned, version};
 
-/// A Lease, decoded field by field: what does not decode is as good as missing.
+/// A Lease. Every field of it may be missing.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default)]
 pub struct Lease {

@@ -7,7 +7,7 @@
 //!
 //! | rule | where | attack |
 //! |---|---|---|
-//! | 1. A lease has expired when this process has seen the same version of it for the longer of its own and the written duration, counted from receipt; and only if a read just before the write still shows that version | [`Locks::wait`], [`Locks::confirms`] | E2 a watch that stalls; E6 different durations |
+//! | 1. A lease has expired when this process has seen the same version of it for the longer of its own and the written duration, counted from receipt; and only if a read just before the write still shows that version | [`Locks::wait`], [`Locks::is_free`] | E2 a watch that stalls; E6 different durations |
 //! | 2. A write of the Lease carries the version of the read in the same operation, and there is one operation at a time | [`Locks::version`] | E3 two take what both saw expired |
 //! | 3. A term runs from before the sending of the last good renewal, and one that is over stays over | [`Locks::term_from`], [`Office::prolong`](super::Office::prolong) | E4 an answer that comes late |
 //! | 4. The leader's own watch or read that shows another holder, or none, ends its term at once; a Lease that was deleted or emptied is not taken before its former holder's duration is over, unless that holder gave it back | [`Locks::has_lost`], [`Observation::frees_at`] | E5 a Lease deleted, emptied, overwritten |
@@ -25,8 +25,9 @@ use super::{Office, observation::Observation};
 pub struct Locks {
     /// How long a lease must be seen unchanged, from its own duration and the written one.
     pub wait: fn(own: SignedDuration, written: SignedDuration) -> SignedDuration,
-    /// Whether the version just read confirms what was seen to expire.
-    pub confirms: fn(read: u64, expired: u64) -> bool,
+    /// Whether the Lease may be taken: from the version that has expired, if any, as it was known before the read just made
+    /// and as it is known by that read, and from the version that it showed. 0 is the version of no Lease.
+    pub is_free: fn(before: Option<u64>, after: Option<u64>, read: u64) -> bool,
     /// The version that a write of the Lease carries, taken from what the read of its operation left.
     pub version: fn(read: &mut Option<String>) -> Version,
     /// From when on a term is counted.
@@ -52,7 +53,7 @@ impl Default for Locks {
     fn default() -> Self {
         Locks {
             wait: Ord::max,
-            confirms: |read, expired| read == expired,
+            is_free: |_, after, read| after == Some(read),
             version: |read| read.take().map_or(Version::Unknown, Version::Exactly),
             term_from: |sent, _| sent,
             has_lost: |observation| !observation.is_ours(),

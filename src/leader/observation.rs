@@ -6,6 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{lease::Lease, locks::Locks};
+use crate::listwatch::Versioned;
 
 /// What was seen last.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -35,6 +36,8 @@ pub struct Observation {
     locks: Locks,
     /// What was seen last, and since when it has looked like that.
     sight: Option<(Sight, Timestamp)>,
+    /// When anything was heard of it last.
+    heard: Option<Timestamp>,
     /// The highest version seen so far.
     highest: u64,
     /// How long whoever was seen to hold it last may go on, from when that is no longer seen.
@@ -46,44 +49,41 @@ pub struct Observation {
 impl Observation {
     /// Nothing was seen yet by the candidate `us`, whose own lease duration is `own`.
     pub fn new(us: impl Into<String>, own: SignedDuration, locks: Locks) -> Self {
-        Observation { us: us.into(), own, locks, sight: None, highest: 0, held: None, ours: None }
+        Observation { us: us.into(), own, locks, sight: None, heard: None, highest: 0, held: None, ours: None }
     }
 
     /// A watch shows the Lease. What is not newer than what is known was overtaken on its way.
     pub fn watched(&mut self, lease: Lease, now: Timestamp) {
-        if lease.version_number() > self.highest {
+        self.heard = Some(now);
+        if lease.version() > self.highest {
             self.see(lease, now);
         }
     }
 
     /// A watch shows that there is no Lease as of this version.
     pub fn watched_absent(&mut self, version: u64, now: Timestamp) {
+        self.heard = Some(now);
         if version > self.highest {
             self.highest = version;
             self.see_absent(now);
         }
     }
 
-    /// A read shows the Lease; `known` was the highest version when the read was sent.
+    /// A read shows the Lease, or that there is none; `known` was the highest version when the read was sent.
     ///
     /// # Errors
     ///
-    /// When the Lease is older than that.
-    pub fn read(&mut self, lease: Lease, known: u64, now: Timestamp) -> Result<(), WentBack> {
-        let (read, is_same) = (lease.version_number(), self.uid() == Some(&lease.metadata.uid));
-        if is_same && read < known {
-            return Err(WentBack { known, read });
-        }
-        // A watch may have shown something newer meanwhile. Only a Lease that was made anew may be older than that.
-        if !is_same || read >= self.highest {
-            self.see(lease, now);
+    /// When the Lease is older than that: a read is consistent, and one that was made anew has a higher version.
+    pub fn read(&mut self, lease: Option<Lease>, known: u64, now: Timestamp) -> Result<(), WentBack> {
+        self.heard = Some(now);
+        match lease {
+            Some(lease) if lease.version() < known => return Err(WentBack { known, read: lease.version() }),
+            // A watch may have shown something newer meanwhile.
+            Some(lease) if lease.version() >= self.highest => self.see(lease, now),
+            None if known == self.highest => self.see_absent(now),
+            Some(_) | None => {}
         }
         Ok(())
-    }
-
-    /// A read shows that there is no Lease.
-    pub fn read_absent(&mut self, now: Timestamp) {
-        self.see_absent(now);
     }
 
     /// An own write was answered with this Lease, which names us: we hold it.
@@ -93,7 +93,7 @@ impl Observation {
     }
 
     fn see(&mut self, lease: Lease, now: Timestamp) {
-        self.highest = lease.version_number();
+        self.highest = lease.version();
         if lease.is_released() {
             self.held = None;
         } else if lease.holder().is_some() {
@@ -111,11 +111,10 @@ impl Observation {
         }
     }
 
-    fn uid(&self) -> Option<&String> {
-        match &self.sight {
-            Some((Sight::Present(lease), _)) => Some(&lease.metadata.uid),
-            _ => None,
-        }
+    /// When anything was heard of the Lease last. Its leader renews it all the time, so silence means that the watch is mute,
+    /// or that there is no leader.
+    pub fn heard(&self) -> Option<Timestamp> {
+        self.heard
     }
 
     /// The highest version seen so far.
@@ -160,15 +159,9 @@ impl Observation {
     pub fn expired(&self, now: Timestamp) -> Option<u64> {
         self.frees_at().filter(|free| *free <= now)?;
         match &self.sight {
-            Some((Sight::Present(lease), _)) => Some(lease.version_number()),
+            Some((Sight::Present(lease), _)) => Some(lease.version()),
             _ => Some(0),
         }
-    }
-}
-
-impl Lease {
-    fn version_number(&self) -> u64 {
-        crate::listwatch::Versioned::version(self)
     }
 }
 

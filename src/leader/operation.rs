@@ -26,7 +26,7 @@ use super::{
     observation::{Observation, WentBack},
     timing::Timing,
 };
-use crate::env::Env;
+use crate::{env::Env, listwatch::Versioned};
 
 /// Which Lease, by whom, and how.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ pub struct Setting {
 
 /// What an operation is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Purpose {
+pub enum Intent {
     /// To take the Lease if it is free.
     Take,
     /// To renew it while it is ours.
@@ -65,6 +65,9 @@ pub enum OperationError {
     /// Another candidate was faster.
     #[error("another one was faster")]
     Conflict,
+    /// Nobody knows what became of it.
+    #[error("the API server did not answer in time")]
+    Timeout,
     /// The lock could not read or write it.
     #[error("{0}")]
     Lock(String),
@@ -103,10 +106,10 @@ impl Setting {
     /// When the API server does not answer or refuses, and when the Lease went back.
     pub async fn hold(
         &self,
-        purpose: Purpose,
+        intent: Intent,
         observation: &Arc<Mutex<Observation>>,
     ) -> Result<Option<Timestamp>, OperationError> {
-        let (lock, layer) = self.lock(purpose, observation);
+        let (lock, layer) = self.lock(intent, observation);
         let result = lock.try_acquire_or_renew().await;
         let mut notes = layer.notes();
         if let Some(went_back) = notes.went_back.take() {
@@ -124,11 +127,11 @@ impl Setting {
     ///
     /// When the API server does not answer or refuses, and when the Lease is not ours any more.
     pub async fn give_back(&self, observation: &Arc<Mutex<Observation>>) -> Result<(), OperationError> {
-        Ok(self.lock(Purpose::Renew, observation).0.step_down().await?)
+        Ok(self.lock(Intent::Renew, observation).0.step_down().await?)
     }
 
-    fn lock(&self, purpose: Purpose, observation: &Arc<Mutex<Observation>>) -> (LeaseLock, Layer) {
-        let layer = Layer { setting: self.clone(), purpose, observation: observation.clone(), notes: Arc::default() };
+    fn lock(&self, intent: Intent, observation: &Arc<Mutex<Observation>>) -> (LeaseLock, Layer) {
+        let layer = Layer { setting: self.clone(), intent, observation: observation.clone(), notes: Arc::default() };
         let parameters = LeaseLockParams {
             lease_name: self.name.clone(),
             holder_id: self.identity.clone(),
@@ -152,14 +155,15 @@ struct Notes {
 #[derive(Clone)]
 struct Layer {
     setting: Setting,
-    purpose: Purpose,
+    intent: Intent,
     observation: Arc<Mutex<Observation>>,
     notes: Arc<Mutex<Notes>>,
 }
 
 /// What the lock is shown.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Shown {
-    /// As it is.
+    /// Held by us.
     Ours,
     /// Expired.
     Free,
@@ -178,61 +182,47 @@ impl Layer {
 
     async fn read(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let (env, locks) = (&self.setting.env, &self.setting.locks);
-        let (known, expired) = {
+        let (known, before) = {
             let observation = self.observation();
             (observation.highest(), observation.expired(env.now()))
         };
         let (status, body) = exchange(&self.setting.client, request).await?;
-        let confirms = |read| expired.is_some_and(|expired| (locks.confirms)(read, expired));
-        if status == StatusCode::NOT_FOUND {
-            let is_free = {
-                let mut observation = self.observation();
-                observation.read_absent(env.now());
-                confirms(0) || observation.expired(env.now()) == Some(0)
-            };
-            return if is_free && self.purpose == Purpose::Take {
-                Ok(response(status, body))
-            } else {
-                self.show(json!({}), &Shown::Held)
-            };
+        let lease = match status {
+            StatusCode::NOT_FOUND => None,
+            status if status.is_success() => Some(serde_json::from_slice::<Lease>(&body)?),
+            status => return Ok(response(status, body)),
+        };
+        let read = lease.as_ref().map_or(0, Versioned::version);
+        self.notes().read = lease.as_ref().map(|lease| lease.metadata.resource_version.clone());
+        let mut observation = self.observation();
+        if let Err(went_back) = observation.read(lease, known, env.now()) {
+            self.notes().went_back = Some(went_back);
+            return Err(went_back.into());
         }
-        if !status.is_success() {
+        let shown = match self.intent {
+            Intent::Take if (locks.is_free)(before, observation.expired(env.now()), read) => Shown::Free,
+            // One that was made anew is another one, whoever stands in it.
+            Intent::Renew if observation.is_ours() => Shown::Ours,
+            Intent::Take | Intent::Renew => Shown::Held,
+        };
+        drop(observation);
+        if status == StatusCode::NOT_FOUND && shown == Shown::Free {
             return Ok(response(status, body));
         }
-        let (lease, whole) = (serde_json::from_slice::<Lease>(&body)?, serde_json::from_slice::<Value>(&body)?);
-        let read = crate::listwatch::Versioned::version(&lease);
-        self.notes().read = Some(lease.metadata.resource_version.clone());
-        let shown = {
-            let mut observation = self.observation();
-            let is_us = lease.holder() == Some(self.setting.identity.as_str());
-            if let Err(went_back) = observation.read(lease, known, env.now()) {
-                self.notes().went_back = Some(went_back);
-                return Err(went_back.into());
-            }
-            // Freed by what this very read showed: nobody ever held it, or it was given back.
-            let is_free = || confirms(read) || observation.expired(env.now()) == Some(read);
-            match self.purpose {
-                Purpose::Take if is_us => Shown::Ours,
-                Purpose::Take if is_free() => Shown::Free,
-                // One that was made anew is another one, whoever stands in it.
-                Purpose::Renew if observation.is_ours() => Shown::Ours,
-                Purpose::Take | Purpose::Renew => Shown::Held,
-            }
-        };
-        self.show(whole, &shown)
+        let whole = if status == StatusCode::NOT_FOUND { json!({}) } else { serde_json::from_slice(&body)? };
+        self.show(whole, shown)
     }
 
     /// The Lease for the lock: complete, and with a verdict that it cannot mistake.
-    fn show(&self, mut lease: Value, shown: &Shown) -> Result<Response<Body>, BoxError> {
+    fn show(&self, mut lease: Value, shown: Shown) -> Result<Response<Body>, BoxError> {
         const LONG_AGO: &str = "1970-01-01T00:00:00.000000Z";
         const NEVER: &str = "9000-01-01T00:00:00.000000Z";
         let transitions = lease["spec"]["leaseTransitions"].as_i64().unwrap_or_default();
-        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
         let (holder, renewed) = match shown {
-            Shown::Ours => (holder, NEVER),
+            Shown::Ours => (self.setting.identity.as_str(), NEVER),
             Shown::Free => ("", LONG_AGO),
-            Shown::Held if holder.is_empty() => ("nobody yet", NEVER),
-            Shown::Held => (holder, NEVER),
+            // Whoever stands in it, also if that is us: the lock would renew what bears our name.
+            Shown::Held => ("somebody else", NEVER),
         };
         lease["spec"] = json!({
             "holderIdentity": holder,

@@ -6,7 +6,7 @@
 
 mod config;
 mod signals;
-mod tasks;
+pub mod tasks;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use jiff::SignedDuration;
 use kube::Config;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::{
     api,
@@ -40,8 +40,11 @@ const FATAL: u8 = 1;
 /// Exit code for wrong flags or an unreadable kubeconfig.
 const USAGE: u8 = 2;
 
-/// How long, beyond a try that gets no answer, the loop of the election may take to turn.
+/// How long the loop of the election may take to turn: several times what it takes at most.
 const ELECTION_TURNS: SignedDuration = SignedDuration::from_secs(30);
+
+/// How long a replica whose caches are not synced leaves leading to others.
+const UNSYNCED: Duration = Duration::from_secs(15);
 
 /// Why the operator cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -245,15 +248,19 @@ async fn candidacy(
     around: Surroundings,
     drained: CancellationToken,
 ) -> Result<(), Lost> {
-    for mut cache in synced {
-        tokio::select! {
-            _ = cache.wait_for(|synced| *synced) => {}
-            () = around.stop.cancelled() => return Ok(()),
+    let pulse = Pulse::new(&around.health, tasks::ELECTION, ELECTION_TURNS);
+    let ready = async {
+        let all = futures::future::join_all(synced.into_iter().map(|mut cache| async move {
+            // Its sender lives as long as the controller, and without controllers there is no election.
+            let _ = cache.wait_for(|synced| *synced).await;
+        }));
+        // A controller that can never begin, for want of a CRD or of a right, must not keep the others from work.
+        if tokio::time::timeout(UNSYNCED, all).await.is_err() {
+            warn!("standing for election although not all caches are synced: /readyz?verbose says which");
         }
-    }
-    let pulse = Pulse::new(&around.health, "leader-election", parts.timing.renew_deadline + ELECTION_TURNS);
+    };
     let parts = leader::Parts { turned: Arc::new(move || pulse.beat()), ..parts };
-    Election::new(parts, office).run(around.stop, drained).await
+    Election::new(parts, office).run(ready, around.stop, drained).await
 }
 
 /// Calls `show` whenever this process begins or ceases to lead.

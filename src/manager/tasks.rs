@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::leader::Lost;
 
 /// How the election is called.
-const ELECTION: &str = "leader-election";
+pub const ELECTION: &str = "leader-election";
 
 /// Why the process has to end.
 #[derive(Debug)]
@@ -38,6 +38,12 @@ pub struct Tasks {
     running: JoinSet<Result<(), Lost>>,
     names: HashMap<task::Id, &'static str>,
     drained: CancellationToken,
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Tasks {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::{BoxFuture, ready};
 use http::{Request, Response};
 use jiff::SignedDuration;
 use kube::client::Body;
@@ -20,10 +20,11 @@ use podset_operator::{
     },
     health::Health,
     leader::{self, Election, Leadership, Lost, Office, Pass, Timing},
+    manager::tasks::{Failure, Tasks},
     telemetry::metrics::Metrics,
 };
 use tokio::{
-    task::{JoinHandle, JoinSet},
+    task::JoinHandle,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -92,9 +93,9 @@ impl Candidate {
             at_once: 64,
             stop: stop.clone(),
         };
-        let mut controllers = JoinSet::new();
-        controllers.spawn(controllers::run(Arc::new(PodSetController::new(parts)), around.clone()));
-        controllers.spawn(controllers::run(Arc::new(friends), around));
+        let mut tasks = Tasks::new();
+        tasks.start("podset", controllers::run(Arc::new(PodSetController::new(parts)), around.clone()));
+        tasks.start("mycustomresource", controllers::run(Arc::new(friends), around));
         let [lease, deadline, period] = <[i64; 3]>::from(model.timing).map(SignedDuration::from_secs);
         let parts = leader::Parts {
             client: server.client(name),
@@ -106,7 +107,8 @@ impl Candidate {
             locks: model.locks,
             turned: Arc::new(|| {}),
         };
-        let life = tokio::spawn(live(controllers, Election::new(parts, office), stop.clone()));
+        tasks.start_election(Election::new(parts, office).run(ready(()), stop.clone(), tasks.drained()));
+        let life = tokio::spawn(live(tasks));
         Candidate { name: name.to_owned(), leadership, stop, wire, life }
     }
 
@@ -147,27 +149,13 @@ impl Candidate {
     }
 }
 
-/// The life of a replica, as the manager lets it run: whatever ends badly ends all.
-async fn live(mut controllers: JoinSet<()>, election: Election, stop: CancellationToken) -> Result<(), Lost> {
-    let drained = CancellationToken::new();
-    let mut election = election.run(stop, drained.clone()).boxed();
-    let all = async {
-        while let Some(end) = controllers.join_next().await {
-            end.expect("no controller panics");
-        }
-    };
-    tokio::select! {
-        lost = &mut election => match lost {
-            Ok(()) => {}
-            lost => return lost,
-        },
-        () = all => {
-            drained.cancel();
-            return election.await;
-        }
+/// The life of a replica, as the manager lets it run.
+async fn live(tasks: Tasks) -> Result<(), Lost> {
+    match tasks.ended().await {
+        Ok(()) => Ok(()),
+        Err(Failure::Lost(lost)) => Err(lost),
+        Err(failure) => panic!("{failure}"),
     }
-    while controllers.join_next().await.is_some() {}
-    Ok(())
 }
 
 /// The wire of the writing client: where bytes leave. What is on it goes on whatever becomes of the replica.

@@ -108,27 +108,44 @@ fn what_was_overtaken_changes_nothing() {
     story.watched(held(9, "a", 15)).after(5).watched(held(8, "b", 15)).absent(7).watched(released(9));
     assert_eq!(story.free_in(), Some(10));
     // An own read may have shown what the watch shows later.
-    story.observation.read(held(12, "a", 15), 9, story.now).unwrap();
+    story.observation.read(Some(held(12, "a", 15)), 9, story.now).unwrap();
     story.after(2).watched(held(11, "b", 15)).absent(12);
     assert_eq!((story.free_in(), story.observation.holder()), (Some(13), "a".to_owned()));
     // And the watch something newer than a read that was sent before.
     story.watched(held(14, "b", 15));
-    story.observation.read(held(13, "a", 15), 12, story.now).unwrap();
+    story.observation.read(Some(held(13, "a", 15)), 12, story.now).unwrap();
+    story.observation.read(None, 12, story.now).unwrap();
     assert_eq!(story.observation.holder(), "b");
 }
 
 #[test]
-fn a_lease_that_went_back_is_no_lease_to_go_by() {
+fn what_was_deleted_meanwhile_does_not_come_back_by_a_read() {
     let mut story = Story::begin();
-    story.watched(held(9, "a", 15));
-    assert_eq!(
-        story.observation.read(held(8, "a", 15), 9, story.now),
-        Err(WentBack { known: 9, read: 8 }),
-        "a read is consistent: the cluster is older than it was"
-    );
-    let anew = lease("v", 3, json!({ "holderIdentity": "a", "leaseDurationSeconds": 15 }));
-    assert_eq!(story.observation.read(anew, 9, story.now), Ok(()), "another one may well be older");
-    assert_eq!(story.observation.highest(), 3);
+    story.watched(held(9, "a", 15)).after(1).absent(11);
+    story.observation.read(Some(held(9, "a", 15)), 9, story.now).unwrap();
+    assert_eq!(story.observation.holder(), "nobody: there is no Lease");
+}
+
+#[test]
+fn a_lease_that_went_back_is_no_lease_to_go_by() {
+    for uid in ["u", "v"] {
+        let mut story = Story::begin();
+        story.watched(held(9, "a", 15));
+        let older = lease(uid, 8, json!({ "holderIdentity": "a", "leaseDurationSeconds": 15 }));
+        let refused = story.observation.read(Some(older), 9, story.now);
+        assert_eq!(refused, Err(WentBack { known: 9, read: 8 }), "the cluster is older than it was");
+    }
+}
+
+#[test]
+fn silence_is_counted_from_whatever_was_heard_last() {
+    let mut story = Story::begin();
+    assert_eq!(story.observation.heard(), None);
+    story.watched(held(9, "a", 15)).after(3).watched(held(9, "a", 15));
+    assert_eq!(story.observation.heard(), Some(story.now));
+    story.after(3);
+    story.observation.read(None, 9, story.now).unwrap();
+    assert_eq!(story.observation.heard(), Some(story.now));
 }
 
 #[test]

@@ -61,7 +61,7 @@ async fn e2_what_was_renewed_has_not_expired() {
 
 #[tokio::test(start_paused = true)]
 async fn e2_succeeds_if_the_read_need_not_confirm() {
-    assert!(is_broken(&e2(Locks { confirms: |_, _| true, ..Locks::default() }).await));
+    assert!(is_broken(&e2(Locks { is_free: |before, _, _| before.is_some(), ..Locks::default() }).await));
 }
 
 /// E3: two standbys have seen the same lease expire, and both take it.

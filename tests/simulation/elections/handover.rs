@@ -128,3 +128,73 @@ async fn a_lease_that_somebody_emptied_deleted_or_spoiled_is_used_again() {
     assert!(b.leads());
     converged(&server).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_whose_watch_is_mute_follows_all_the_same() {
+    let server = cluster();
+    let (a, b) = two(&server).await;
+    server.watches().of("b").on("leases").stall();
+    sleep(seconds(30)).await;
+    assert!(a.leads() && !b.leads());
+    a.kill();
+    leads(&b, seconds(15 + 2 * 2 + 1)).await;
+    kill_pods(&server, seconds(2)).await;
+    converged(&server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_comes_in_the_middle_of_a_try_is_taken_at_once() {
+    let server = cluster();
+    let a = Candidate::start(&server, "a", Model::default());
+    converged(&server).await;
+    let held =
+        server.fault(Requests::all().of("leases").from("b").verb(Verb::Get), crate::apiserver::Fault::HoldAnswer);
+    let b = Candidate::start(&server, "b", Model::default());
+    held.met(1).await;
+    a.end().await.expect("an orderly end");
+    sleep(Duration::from_millis(100)).await;
+    held.release();
+    leads(&b, Duration::from_millis(900)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_made_anew_is_not_the_one_that_was_taken() {
+    let server = cluster();
+    let (a, _b) = two(&server).await;
+    server.watches().of("a").on("leases").stall();
+    let lease = server.with(|state| state.expect(&LEASES, LEASE.0, LEASE.1));
+    server.delete_lease(LEASE.0, LEASE.1);
+    server.create(&LEASES, LEASE.0, json!({ "metadata": { "name": LEASE.1 }, "spec": lease["spec"] }));
+    sleep(seconds(3)).await;
+    assert!(a.has_ended(), "it names the leader, and is another one");
+    assert!(matches!(a.ended().await, Err(Lost::Taken(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_goes_back_ends_the_process() {
+    let server = cluster();
+    let (a, b) = two(&server).await;
+    let old = server.with(|state| (*state.expect(&LEASES, LEASE.0, LEASE.1)).clone());
+    sleep(seconds(5)).await;
+    // As when a backup of etcd is restored: nothing is told by watches.
+    server.with(|state| state.objects.insert((LEASES.qualified, LEASE.0.to_owned(), LEASE.1.to_owned()), old.into()));
+    sleep(seconds(8)).await;
+    for replica in [a, b] {
+        assert!(replica.has_ended(), "{}", replica.name());
+        assert!(matches!(replica.ended().await, Err(Lost::WentBack(_))));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_waits_in_vain_for_an_answer_keeps_its_lease_to_the_end() {
+    let server = cluster();
+    let (a, b) = two(&server).await;
+    let never = Requests::creates("pods").from("a");
+    server.fault(never, crate::apiserver::Fault::ExecuteUnanswered(seconds(9)));
+    kill_pods(&server, seconds(1)).await;
+    let before = tokio::time::Instant::now();
+    a.end().await.expect("an orderly end");
+    assert!(before.elapsed() <= seconds(20), "the drain is bounded");
+    leads(&b, seconds(20)).await;
+    converged(&server).await;
+}
