@@ -17,7 +17,7 @@ help: ## List the targets
 	  /^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## See it work: local cluster, operator, a tour of both; KEEP=1 leaves them up
+demo: ## See it work: local cluster, three replicas, a tour of both; KEEP=1 leaves them up
 	@hack/demo
 
 ##@ Development
@@ -26,9 +26,13 @@ demo: ## See it work: local cluster, operator, a tour of both; KEEP=1 leaves the
 build: ## Build the operator: target/debug/podset-operator
 	cargo build
 
+# Free ports of this machine alone, so that a second one can stand by; a flag in ARGS or a variable of the environment wins.
 .PHONY: run
-run: ## Run the operator on this machine for the cluster of KUBECONFIG, without leader election
-	cargo run -- run --leader-elect=false
+run: export PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS ?= 127.0.0.1:0
+run: export PODSET_OPERATOR_METRICS_BIND_ADDRESS ?= 127.0.0.1:0
+run: export PODSET_OPERATOR_METRICS_SECURE ?= false
+run: ## Run the operator on this machine (ARGS=FLAGS); probes and plain metrics at free local ports, see its log
+	cargo run -- run $(ARGS)
 
 .PHONY: manifests
 manifests: ## Write config/crd/bases anew from the Rust types

@@ -12,9 +12,16 @@ use jiff::SignedDuration;
 use crate::leader::{Timing, TimingError};
 use values::{bind_address, image, lease_name, log_level, namespace, seconds};
 
+/// How a run ends, for whoever starts it.
+const EXIT_CODES: &str = "Exit codes:
+  0         asked to end (SIGTERM, SIGINT), and ended in order
+  1         a fatal error, or the lease is lost
+  2         wrong flags, or a kubeconfig that cannot be read
+  130, 143  a second SIGINT or SIGTERM ended it at once";
+
 /// Keeps N identical pods for every PodSet, and never more than N, not for a moment.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "podset-operator", version, about, args_conflicts_with_subcommands = true)]
+#[command(name = "podset-operator", version, about, args_conflicts_with_subcommands = true, after_help = EXIT_CODES)]
 pub struct Cli {
     /// What to do; `run` by default.
     #[command(subcommand)]
@@ -28,6 +35,7 @@ pub struct Cli {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Run the operator (the default)
+    #[command(after_help = EXIT_CODES)]
     Run(Box<RunArgs>),
     /// Print the custom resource definitions as YAML
     Crd,
@@ -71,7 +79,7 @@ pub struct RunArgs {
         num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Leader election")]
     pub leader_elect: bool,
 
-    /// How long a lease that is not renewed keeps the other replicas from leading
+    /// How long a lease that is not renewed keeps the other replicas from leading, in whole seconds
     #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_parser = seconds,
         value_name = "DURATION", help_heading = "Leader election")]
     pub leader_elect_lease_duration: SignedDuration,
