@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, sleep};
 
-use crate::observe::view::{Seen, View};
+use crate::observe::view::Seen;
 use crate::operator::{Operator, Settings};
 use crate::proxy::Proxy;
 use crate::scene::Scene;
@@ -122,24 +122,24 @@ impl Fleet {
         self.replica(name)?.proxy.as_ref().with_context(|| format!("{name} has no proxy"))
     }
 
-    /// The name of the replica that holds the Lease, once one does.
+    /// The name of the replica that leads, once one does and knows it.
     pub async fn leader(&self) -> Result<String> {
-        self.t.within(START, "a leader", |seen| self.holder(seen)).await
+        self.t.within(START, "a leader", |seen| self.named(&seen.renewing_holder()?)).await
     }
 
     /// Waits until a replica other than this one holds the Lease, so long at most; its name.
     pub async fn another_leads(&self, than: &str, limit: Duration) -> Result<String> {
         let what = format!("another leader than {than}");
         self.t
-            .within(limit, &what, |seen| match self.holder(seen)? {
+            .within(limit, &what, |seen| match self.named(&seen.holder()?)? {
                 same if same == than => Err(format!("{same} holds the Lease")),
                 other => Ok(other),
             })
             .await
     }
 
-    fn holder(&self, seen: &View) -> Seen<String> {
-        let holder = seen.holder()?;
+    /// The replica of this identity.
+    fn named(&self, holder: &str) -> Seen<String> {
         let is_it = |name: &&str| holder.strip_prefix(*name).is_some_and(|rest| rest.starts_with('_'));
         let name = self.replicas.iter().map(|replica| replica.operator.name()).find(is_it);
         name.map(str::to_owned).ok_or_else(|| format!("the Lease is held by {holder:?}"))

@@ -50,6 +50,16 @@ impl View {
         Ok(lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default())
     }
 
+    /// The same, once the holder has renewed it: from then on it knows for certain that it leads.
+    pub fn renewing_holder(&self) -> Seen<String> {
+        let holder = self.holder()?;
+        let spec = self.leases.named(LEASE).and_then(|lease| lease.spec.as_ref());
+        match spec.map(|spec| (&spec.acquire_time, &spec.renew_time)) {
+            Some((Some(acquired), Some(renewed))) if renewed.0 > acquired.0 => Ok(holder),
+            _ => Err(format!("{holder:?} has not renewed the Lease yet")),
+        }
+    }
+
     /// Every pod with the set's owner reference: live, terminating or finished.
     pub fn pods_of(&self, set: &PodSet) -> Vec<&Pod> {
         self.pods.owned_by(&uid(&set.metadata)).collect()

@@ -8,10 +8,14 @@ use e2e::fleet::Fleet;
 use e2e::operator::Election;
 use e2e::proxy::Fault;
 use e2e::scene::Scene;
+use futures::future::try_join_all;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 
 use super::{END, Reign};
+use crate::stir::seed;
 
 /// It does what it has in hand, gives the Lease back, and ends; another one leads within a second of that.
 pub async fn asked_to_end(t: Arc<Scene>) -> Result<()> {
@@ -98,19 +102,20 @@ pub async fn killed(t: Arc<Scene>, election: Election, times: usize) -> Result<(
     reign.ends().await
 }
 
-/// Its time stands still while it creates pods, until another one leads. When it goes on nothing that it had begun leaves
-/// it any more.
+/// Its time stands still in the middle of many creates, some of which are between the question whether it leads and the
+/// socket. When its time goes on another one leads, and nothing of what it had begun leaves it any more.
 pub async fn frozen_in_the_middle_of_creates(t: Arc<Scene>) -> Result<()> {
     let mut reign = Reign::begin(&t, Election::SHORT).await?;
+    let mut dice = StdRng::seed_from_u64(seed());
     for round in 0..3 {
         let leader = reign.fleet.leader().await?;
-        let burst: Vec<String> = (0..4).map(|n| format!("burst-{round}-{n}")).collect();
-        for set in &burst {
-            t.create_set(set, 10).await?;
-        }
-        t.until("the first pods of a burst", |seen| {
+        // So many at once that it needs new connections for them, which take their time.
+        let burst: Vec<String> = (0..16).map(|n| format!("burst-{round}-{n}")).collect();
+        try_join_all(burst.iter().map(|set| t.create_set(set, 10))).await?;
+        let some = dice.random_range(1..=20);
+        t.until(&format!("{some} pods of a burst"), |seen| {
             let there = burst.iter().filter_map(|set| seen.live(set).ok()).map(|pods| pods.len()).sum::<usize>();
-            if there > 0 { Ok(()) } else { Err("none".to_owned()) }
+            if there >= some { Ok(()) } else { Err(format!("{there} pods")) }
         })
         .await?;
         reign.fleet.operator(&leader)?.freeze()?;
@@ -119,10 +124,9 @@ pub async fn frozen_in_the_middle_of_creates(t: Arc<Scene>) -> Result<()> {
         reign.goes_on(1).await;
         reign.fleet.operator(&leader)?.thaw()?;
         reign.ends_for_want_of_the_lease(&leader, END).await?;
-        for set in &burst {
-            t.until("10 pods in each set of the burst", |seen| seen.at_rest(set, 10)).await?;
-            t.delete_set(set).await?;
-        }
+        let whole = "10 pods in each set of the burst";
+        t.until(whole, |seen| burst.iter().try_for_each(|set| seen.at_rest(set, 10).map(drop))).await?;
+        try_join_all(burst.iter().map(|set| t.delete_set(set))).await?;
         if round < 2 {
             reign.gets_another().await?;
         }
