@@ -41,7 +41,8 @@ async fn e1_succeeds_if_nobody_asks_where_bytes_leave() {
     assert!(is_broken(&e1(false).await));
 }
 
-/// E2: the watch of a standby stands still. What it saw last looks expired; its read shows a lease that was renewed.
+/// E2: the watch of a standby stands still, and its reads are lost, until what it saw last looks expired; then a read
+/// shows a lease that was renewed.
 async fn e2(locks: Locks) -> ApiServer {
     let server = cluster();
     let a = Candidate::start(&server, "a", Model::default());
@@ -49,7 +50,10 @@ async fn e2(locks: Locks) -> ApiServer {
     let b = Candidate::start(&server, "b", with(locks));
     sleep(seconds(5)).await;
     server.watches().of("b").on("leases").stall();
-    kill_pods(&server, seconds(60)).await;
+    let lost = server.fault(Requests::all().of("leases").from("b"), Fault::CutBefore);
+    kill_pods(&server, seconds(20)).await;
+    lost.remove();
+    kill_pods(&server, seconds(40)).await;
     drop((a, b));
     server
 }
