@@ -17,7 +17,7 @@ use kube::Client;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::{
     cli::{BindAddress, RunArgs},
@@ -88,7 +88,11 @@ impl Servers {
         metrics: &Metrics,
     ) -> Result<(), ServeError> {
         let certificate = match (&arguments.metrics_cert_path, arguments.metrics_secure) {
-            (_, false) => None,
+            (Some(_), false) => {
+                warn!("--metrics-cert-path is not used: --metrics-secure=false serves plain HTTP");
+                None
+            }
+            (None, false) => None,
             (Some(folder), true) => Some(Certificate::from_folder(folder)?),
             (None, true) => Some(Certificate::self_signed()?),
         };

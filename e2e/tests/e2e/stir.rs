@@ -9,7 +9,7 @@ use e2e::scene::Scene;
 use kube::ResourceExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -77,7 +77,7 @@ async fn stir_once(t: &Scene, dice: &mut StdRng) -> Result<()> {
 fn some_pods(t: &Scene, dice: &mut StdRng, set: &str) -> Vec<String> {
     let live = t.look(|seen| seen.live(set).map(|pods| pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>()));
     let count = dice.random_range(1..=3);
-    live.unwrap_or_default().choose_multiple(dice, count).cloned().collect()
+    live.unwrap_or_default().sample(dice, count).cloned().collect()
 }
 
 /// Stirs until it is told to stop, or dropped.

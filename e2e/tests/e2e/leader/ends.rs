@@ -11,7 +11,7 @@ use e2e::scene::Scene;
 use futures::future::try_join_all;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
 
 use super::{END, Reign};
