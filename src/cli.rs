@@ -9,7 +9,10 @@ use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use jiff::SignedDuration;
 
-use crate::leader::{Timing, TimingError};
+use crate::{
+    leader::{Timing, TimingError},
+    listwatch::Scope,
+};
 use values::{bind_address, image, lease_name, log_level, namespace, seconds};
 
 /// How a run ends, for whoever starts it.
@@ -192,9 +195,10 @@ pub enum BindAddress {
 }
 
 impl RunArgs {
-    /// The namespaces to watch, each once; empty for all.
-    pub fn namespaces(&self) -> BTreeSet<&str> {
-        self.watch_namespace.iter().map(String::as_str).collect()
+    /// What to watch: each namespace once, or all.
+    pub fn scopes(&self) -> Vec<Scope> {
+        let namespaces: BTreeSet<&str> = self.watch_namespace.iter().map(String::as_str).collect();
+        if namespaces.is_empty() { vec![None] } else { namespaces.into_iter().map(|name| Some(name.into())).collect() }
     }
 
     /// The times of the election. Of a command line that [`Cli::read`] took, they fit together.
@@ -288,6 +292,7 @@ mod tests {
     #[test]
     fn namespaces_are_watched_once() {
         let run = parsed(&["--watch-namespace=a,b", "--watch-namespace=a"]).unwrap();
-        assert_eq!(run.namespaces().into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(run.scopes(), [Some("a".into()), Some("b".into())]);
+        assert_eq!(parsed(&[]).unwrap().scopes(), [None]);
     }
 }

@@ -149,6 +149,7 @@ pub fn run<C: Controller>(controller: Arc<C>, around: Surroundings) -> impl Futu
     async move {
         let mut watches: JoinSet<()> = worker.controller.clone().watches().into_iter().collect();
         tokio::select! {
+            biased;
             () = worker.run() => {}
             () = first_panic(&mut watches) => {}
         }
@@ -184,6 +185,7 @@ impl<C: Controller> Worker<C> {
         let mut synced = self.controller.synced().subscribe();
         let until_synced = async {
             tokio::select! {
+                biased;
                 synced = synced.wait_for(|synced| *synced) => synced.is_ok(),
                 () = stop.cancelled() => false,
             }
@@ -208,6 +210,7 @@ impl<C: Controller> Worker<C> {
         let mut leadership = leadership.clone();
         let mut running = JoinSet::new();
         tokio::select! {
+            biased;
             () = self.pulse.during(self.take_office(term)) => self.work(term, &mut running).await,
             () = leadership.ended(term.number) => {}
             () = stop.cancelled() => {}
@@ -219,6 +222,7 @@ impl<C: Controller> Worker<C> {
             tokio::time::sleep(DRAIN).await;
         };
         tokio::select! {
+            biased;
             () = self.pulse.during(drain(&mut running)) => return,
             () = overtime => {}
         }

@@ -67,6 +67,7 @@ impl Queue {
             match alarm {
                 Some(when) => {
                     tokio::select! {
+                        biased;
                         () = changed => {}
                         () = self.env.sleep_until(when) => {}
                     }

@@ -99,6 +99,7 @@ impl Election {
         let (seen, news) = watch::channel(());
         let watching = self.watch(seen);
         tokio::select! {
+            biased;
             () = watching => std::future::pending().await,
             end = self.stand(news, ready, stop, drained) => end,
         }
@@ -148,6 +149,7 @@ impl Election {
             (self.turned)();
             let env = &self.setting.env;
             tokio::select! {
+                biased;
                 () = &mut ready => break,
                 () = stop.cancelled() => return Ok(()),
                 () = env.sleep_until(env.now() + TURN) => {}
@@ -189,6 +191,7 @@ impl Election {
             let when = frees_at.map_or(now, |free| free.min(silent)).max(if is_news { now } else { not_before });
             if now < when {
                 tokio::select! {
+                    biased;
                     () = env.sleep_until(when.min(now + TURN)) => {}
                     _ = news.changed() => {}
                     () = stop.cancelled() => return Ok(None),

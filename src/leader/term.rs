@@ -116,6 +116,7 @@ impl Leadership {
                 }
             };
             tokio::select! {
+                biased;
                 () = end => {}
                 changed = self.term.changed() => if changed.is_err() {
                     std::future::pending::<()>().await;

@@ -5,46 +5,34 @@
 //! otherwise, by a panic or a lost lease, ends the process at once: half a manager must not go on.
 
 mod config;
+pub mod replica;
 mod signals;
-pub mod tasks;
+mod tasks;
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
-use jiff::SignedDuration;
-use kube::Config;
-use tokio::sync::watch;
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tracing::{error, info, warn};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
 
 use crate::{
     api,
     cli::{Cli, Command, RunArgs},
     client::{self, Clients, ConnectError, Purpose, in_full},
-    controllers::{
-        self, Controller, Surroundings,
-        mycustomresource::MyCustomResourceController,
-        podset::{Parts, PodSetController, locks::Locks},
-    },
+    controllers::podset,
     env::Env,
-    health::{Health, Pulse},
-    leader::{self, Election, Leadership, Lost, Office, Timing, TimingError},
-    listwatch::Scope,
+    health::Health,
+    leader::{self, Leadership, Office, TimingError},
     server::{ServeError, Servers},
     telemetry::{self, metrics::Metrics},
 };
+use replica::{Candidacy, Parts, Replica};
 use signals::Signals;
-use tasks::Tasks;
+pub use tasks::Failure;
 
 /// Exit code for a fatal error or a lost lease.
 const FATAL: u8 = 1;
 /// Exit code for wrong flags or an unreadable kubeconfig.
 const USAGE: u8 = 2;
-
-/// How long the loop of the election may take to turn: several times what it takes at most.
-const ELECTION_TURNS: SignedDuration = SignedDuration::from_secs(30);
-
-/// How long a replica whose caches are not synced leaves leading to others.
-const UNSYNCED: Duration = Duration::from_secs(15);
 
 /// Why the operator cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -135,6 +123,7 @@ async fn run(arguments: &RunArgs) -> u8 {
         }
     };
     tokio::select! {
+        biased;
         code = manager.ended() => code,
         code = signals.obeyed(&health, &stop) => code,
     }
@@ -142,9 +131,8 @@ async fn run(arguments: &RunArgs) -> u8 {
 
 /// Everything that runs.
 struct Manager {
-    tasks: Tasks,
+    replica: Replica,
     servers: Servers,
-    _who_leads: AbortOnDropHandle<()>,
 }
 
 impl Manager {
@@ -160,115 +148,41 @@ impl Manager {
         let office = arguments.leader_elect.then(|| Office::vacant(env.clone()));
         let leadership = office.as_ref().map_or_else(|| Leadership::always(env.clone()), Office::leadership);
         let user_timeout = Duration::try_from(timing.user_timeout()).unwrap_or_default();
+        let without_leadership =
+            || client::connect(&config, Purpose::WithoutLeadership { user_timeout }, &metrics.requests());
         let clients = Clients::connect(&config, leadership.clone(), user_timeout, &metrics.requests())?;
-        let reviews = client::connect(&config, Purpose::WithoutLeadership { user_timeout }, &metrics.requests())?;
-        let servers = Servers::start(arguments, &env, reviews, health, &metrics).await?;
-        let around = Surroundings {
-            env: env.clone(),
-            leadership: leadership.clone(),
-            metrics: metrics.clone(),
-            health: health.clone(),
-            at_once: arguments.max_concurrent_reconciles.into(),
-            stop: stop.clone(),
+        let servers = Servers::start(arguments, &env, without_leadership()?, health, &metrics).await?;
+        let candidacy = match office {
+            None => None,
+            Some(office) => Some(Candidacy {
+                office,
+                client: without_leadership()?,
+                namespace: config.default_namespace.clone(),
+                locks: leader::locks::Locks::default(),
+            }),
         };
-        let mut tasks = Tasks::new();
-        let synced = start_controllers(arguments, &around, clients, &mut tasks);
-        if let Some(office) = office {
-            let client = client::connect(&config, Purpose::WithoutLeadership { user_timeout }, &metrics.requests())?;
-            let parts = parts(arguments, &config, client, timing, &env);
-            let candidacy = candidacy(parts, office, synced, around, tasks.drained());
-            tasks.start_election(candidacy);
-        }
-        health.started();
-        let shown = metrics.leader(&arguments.leader_elect_resource_name);
-        let who_leads =
-            AbortOnDropHandle::new(tokio::spawn(show_leadership(leadership, move |leads| shown.set(leads))));
-        Ok(Manager { tasks, servers, _who_leads: who_leads })
+        let replica = Replica::start(Parts {
+            arguments,
+            instance: config::instance(),
+            env,
+            clients,
+            leadership,
+            candidacy,
+            locks: podset::locks::Locks::default(),
+            metrics,
+            health: health.clone(),
+            stop: stop.clone(),
+        })?;
+        Ok(Manager { replica, servers })
     }
 
     async fn ended(self) -> u8 {
-        if let Err(failure) = self.tasks.ended().await {
+        if let Err(failure) = self.replica.ended().await {
             error!("{failure}; ending the process");
             return FATAL;
         }
         self.servers.end().await;
         info!("podset-operator ends");
         0
-    }
-}
-
-/// Starts the controllers; a further one is one line here. Answers what tells whether their caches are synced.
-fn start_controllers(
-    arguments: &RunArgs,
-    around: &Surroundings,
-    clients: Clients,
-    tasks: &mut Tasks,
-) -> Vec<watch::Receiver<bool>> {
-    let namespaces = arguments.namespaces();
-    let scopes: Vec<Scope> =
-        if namespaces.is_empty() { vec![None] } else { namespaces.into_iter().map(|name| Some(name.into())).collect() };
-    let parts = Parts {
-        env: around.env.clone(),
-        clients: clients.clone(),
-        locks: Locks::default(),
-        scopes: scopes.clone(),
-        default_image: arguments.default_image.clone(),
-        instance: config::instance(),
-        metrics: around.metrics.clone(),
-    };
-    let friends = MyCustomResourceController::new(around.env.clone(), clients, scopes, &around.metrics);
-    vec![start(PodSetController::new(parts), around, tasks), start(friends, around, tasks)]
-}
-
-fn start<C: Controller>(controller: C, around: &Surroundings, tasks: &mut Tasks) -> watch::Receiver<bool> {
-    let (name, synced) = (controller.name(), controller.synced().subscribe());
-    tasks.start(name, controllers::run(Arc::new(controller), around.clone()));
-    synced
-}
-
-fn parts(arguments: &RunArgs, config: &Config, client: kube::Client, timing: Timing, env: &Env) -> leader::Parts {
-    let namespace = arguments.leader_elect_resource_namespace.as_ref();
-    leader::Parts {
-        client,
-        namespace: namespace.unwrap_or(&config.default_namespace).clone(),
-        name: arguments.leader_elect_resource_name.clone(),
-        identity: config::identity(&config::instance(), env),
-        timing,
-        env: env.clone(),
-        locks: leader::locks::Locks::default(),
-        turned: Arc::new(|| {}),
-    }
-}
-
-/// Stands for election once the caches are synced: whoever leads shall have work to do at once.
-async fn candidacy(
-    parts: leader::Parts,
-    office: Office,
-    synced: Vec<watch::Receiver<bool>>,
-    around: Surroundings,
-    drained: CancellationToken,
-) -> Result<(), Lost> {
-    let pulse = Pulse::new(&around.health, tasks::ELECTION, ELECTION_TURNS);
-    let ready = async {
-        let all = futures::future::join_all(synced.into_iter().map(|mut cache| async move {
-            // Its sender lives as long as the controller, and without controllers there is no election.
-            let _ = cache.wait_for(|synced| *synced).await;
-        }));
-        // A controller that can never begin, for want of a CRD or of a right, must not keep the others from work.
-        if tokio::time::timeout(UNSYNCED, all).await.is_err() {
-            warn!("standing for election although not all caches are synced: /readyz?verbose says which");
-        }
-    };
-    let parts = leader::Parts { turned: Arc::new(move || pulse.beat()), ..parts };
-    Election::new(parts, office).run(ready, around.stop, drained).await
-}
-
-/// Calls `show` whenever this process begins or ceases to lead.
-async fn show_leadership(mut leadership: Leadership, show: impl Fn(bool)) {
-    loop {
-        let term = leadership.begun().await;
-        show(true);
-        leadership.ended(term.number).await;
-        show(false);
     }
 }

@@ -53,6 +53,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use tokio::sync::watch::{Receiver, Sender};
 
 pub use self::{
+    clock::Chance,
     control::FaultRule,
     faults::Fault,
     kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     apiserver::{Fault, Requests},
-    candidate::LEASE,
+    replica::LEASE,
 };
 
 /// The leases' requests of this replica are lost.
@@ -18,9 +18,9 @@ fn cut_lease(server: &ApiServer, name: &str) {
 /// E1: ten creates have passed every check, then their process is frozen for longer than its lease, and the bytes leave.
 async fn e1(is_gated: bool) -> ApiServer {
     let server = ApiServer::new(1);
-    let a = Candidate::start(&server, "a", Model { is_gated, ..Model::default() });
+    let a = Replica::start(&server, "a", Model { is_gated, ..Model::default() });
     leads(&a, seconds(1)).await;
-    let b = Candidate::start(&server, "b", Model::default());
+    let b = Replica::start(&server, "b", Model::default());
     a.freeze_writes(seconds(40));
     server.create_podset(NS, "web", 10);
     sleep(Duration::from_millis(100)).await;
@@ -45,9 +45,9 @@ async fn e1_succeeds_if_nobody_asks_where_bytes_leave() {
 /// shows a lease that was renewed.
 async fn e2(locks: Locks) -> ApiServer {
     let server = cluster();
-    let a = Candidate::start(&server, "a", Model::default());
+    let a = Replica::start(&server, "a", Model::default());
     leads(&a, seconds(1)).await;
-    let b = Candidate::start(&server, "b", with(locks));
+    let b = Replica::start(&server, "b", with(locks));
     sleep(seconds(5)).await;
     server.watches().of("b").on("leases").stall();
     let lost = server.fault(Requests::all().of("leases").from("b"), Fault::CutBefore);
@@ -71,9 +71,9 @@ async fn e2_succeeds_if_the_read_need_not_confirm() {
 /// E3: two standbys have seen the same lease expire, and both take it.
 async fn e3(locks: Locks) -> ApiServer {
     let server = cluster();
-    let a = Candidate::start(&server, "a", Model::default());
+    let a = Replica::start(&server, "a", Model::default());
     leads(&a, seconds(1)).await;
-    let others = ["b", "c"].map(|name| Candidate::start(&server, name, with(locks)));
+    let others = ["b", "c"].map(|name| Replica::start(&server, name, with(locks)));
     sleep(seconds(5)).await;
     // Neither hears at once of what the other one does.
     server.watches().on("leases").delay(seconds(1));
@@ -96,9 +96,9 @@ async fn e3_succeeds_if_a_write_carries_no_version() {
 /// E4: the last renewal before the leader is cut off from its lease is answered late. It was written when it was sent.
 async fn e4(locks: Locks) -> ApiServer {
     let server = cluster();
-    let a = Candidate::start(&server, "a", with(locks));
+    let a = Replica::start(&server, "a", with(locks));
     leads(&a, seconds(1)).await;
-    let b = Candidate::start(&server, "b", Model::default());
+    let b = Replica::start(&server, "b", Model::default());
     sleep(seconds(5)).await;
     let mutating = Requests::mutating().of("leases").from("a");
     let held = server.fault(mutating, Fault::HoldAnswer);
@@ -127,7 +127,7 @@ async fn e4_succeeds_if_it_is_counted_from_the_answer() {
 /// E5: a person deletes, empties or overwrites the Lease of a leader that can reach the API server.
 async fn e5(locks: Locks, edit: impl Fn(&ApiServer)) -> ApiServer {
     let server = cluster();
-    let a = Candidate::start(&server, "a", with(locks));
+    let a = Replica::start(&server, "a", with(locks));
     leads(&a, seconds(1)).await;
     sleep(seconds(5)).await;
     edit(&server);
@@ -157,9 +157,9 @@ async fn e5_a_leader_whose_lease_is_not_its_own_any_more_stops() {
 /// than the short one.
 async fn e6(locks: Locks) -> ApiServer {
     let server = cluster();
-    let a = Candidate::start(&server, "a", Model { timing: (60, 40, 2), ..Model::default() });
+    let a = Replica::start(&server, "a", Model { timing: (60, 40, 2), ..Model::default() });
     leads(&a, seconds(1)).await;
-    let b = Candidate::start(&server, "b", Model { timing: (6, 4, 1), locks, ..Model::default() });
+    let b = Replica::start(&server, "b", Model { timing: (6, 4, 1), locks, ..Model::default() });
     sleep(seconds(5)).await;
     cut_lease(&server, "a");
     kill_pods(&server, seconds(80)).await;
@@ -181,9 +181,9 @@ async fn e6_succeeds_if_the_own_duration_alone_counts() {
 /// E7: the leader ends while a create has no answer, and that create is still to be executed.
 async fn e7(locks: Locks) -> ApiServer {
     let server = ApiServer::new(1);
-    let a = Candidate::start(&server, "a", with(locks));
+    let a = Replica::start(&server, "a", with(locks));
     leads(&a, seconds(1)).await;
-    let b = Candidate::start(&server, "b", Model::default());
+    let b = Replica::start(&server, "b", Model::default());
     sleep(seconds(5)).await;
     let late = server.fault(Requests::creates("pods").from("a"), Fault::ExecuteLate(seconds(5)));
     server.create_podset(NS, "web", 10);

@@ -11,15 +11,15 @@ use serde_json::json;
 use super::*;
 use crate::{
     apiserver::{Fault, Requests, Status},
-    candidate::LEASE,
     chaos::{Dice, is_right, play_seeds},
+    replica::LEASE,
 };
 
 const SEEDS: Range<u64> = 0..16;
 const SETS: [&str; 2] = ["red", "green"];
 
 /// The durations that replicas may have: those of one run may differ, as in a rollout.
-const TIMINGS: [(i64, i64, i64); 3] = [(15, 10, 2), (6, 4, 1), (3, 2, 1)];
+const TIMINGS: [(u64, u64, u64); 3] = [(15, 10, 2), (6, 4, 1), (3, 2, 1)];
 
 /// How late a request may be executed whose connection broke: as long as bytes may lie unacknowledged.
 const IN_THE_KERNEL: u64 = 500;
@@ -27,7 +27,7 @@ const IN_THE_KERNEL: u64 = 500;
 struct Run {
     server: ApiServer,
     dice: Dice,
-    replicas: Vec<Candidate>,
+    replicas: Vec<Replica>,
     started: usize,
     /// Whether people edit the Lease. Then no replica is cut off meanwhile: both together are beyond the promise.
     is_edited: bool,
@@ -55,7 +55,7 @@ impl Run {
         let timing = *self.dice.pick(&TIMINGS).unwrap();
         let name = format!("replica-{}", self.started);
         self.started += 1;
-        self.replicas.push(Candidate::start(&self.server, &name, Model { timing, ..Model::default() }));
+        self.replicas.push(Replica::start(&self.server, &name, Model { timing, ..Model::default() }));
     }
 
     /// Who died is started again, as a Deployment would.
@@ -69,7 +69,7 @@ impl Run {
 
     /// One of them; the leader as often as all others together.
     fn one(&mut self) -> usize {
-        let leader = self.replicas.iter().position(Candidate::leads);
+        let leader = self.replicas.iter().position(Replica::leads);
         match leader.filter(|_| self.dice.below(2) == 0) {
             Some(leader) => leader,
             None => usize::try_from(self.dice.below(self.replicas.len() as u64)).unwrap(),

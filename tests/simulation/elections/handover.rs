@@ -5,14 +5,14 @@ use serde_json::json;
 use super::*;
 use crate::{
     apiserver::{LEASES, Requests, Verb},
-    candidate::LEASE,
+    replica::LEASE,
 };
-use podset_operator::leader::Lost;
+use podset_operator::{leader::Lost, manager::Failure};
 
-async fn two(server: &ApiServer) -> (Candidate, Candidate) {
-    let a = Candidate::start(server, "a", Model::default());
+async fn two(server: &ApiServer) -> (Replica, Replica) {
+    let a = Replica::start(server, "a", Model::default());
     leads(&a, seconds(1)).await;
-    let b = Candidate::start(server, "b", Model::default());
+    let b = Replica::start(server, "b", Model::default());
     converged(server).await;
     (a, b)
 }
@@ -51,7 +51,7 @@ async fn a_leader_that_is_cut_off_ends_before_the_next_one_begins() {
     let cut = server.partition("a");
     let killing = kill_pods(&server, seconds(30));
     let (lost, ()) = tokio::join!(a.ended(), killing);
-    assert_eq!(lost, Err(Lost::Deadline(10)));
+    assert!(matches!(lost, Err(Failure::Lost(Lost::Deadline(10)))), "{lost:?}");
     assert!(b.leads());
     cut.remove();
     converged(&server).await;
@@ -98,9 +98,9 @@ async fn a_standby_ends_at_once() {
 #[tokio::test(start_paused = true)]
 async fn of_many_that_stand_at_once_one_leads() {
     let server = cluster();
-    let all: Vec<_> = ["a", "b", "c", "d"].map(|name| Candidate::start(&server, name, Model::default())).into();
+    let all: Vec<_> = ["a", "b", "c", "d"].map(|name| Replica::start(&server, name, Model::default())).into();
     sleep(seconds(5)).await;
-    assert_eq!(all.iter().filter(|candidate| candidate.leads()).count(), 1);
+    assert_eq!(all.iter().filter(|replica| replica.leads()).count(), 1);
     converged(&server).await;
 }
 
@@ -110,7 +110,7 @@ async fn a_lease_that_somebody_emptied_deleted_or_spoiled_is_used_again() {
         json!({}),
         json!({ "holderIdentity": "", "leaseDurationSeconds": 15 }),
         json!({ "holderIdentity": "nobody-at-all", "leaseDurationSeconds": 20 }),
-        json!({ "holderIdentity": "a", "leaseTransitions": 2_147_483_647 }),
+        json!({ "holderIdentity": "a_somebody", "leaseTransitions": 2_147_483_647 }),
     ];
     for spec in spoiled {
         let server = cluster();
@@ -124,7 +124,7 @@ async fn a_lease_that_somebody_emptied_deleted_or_spoiled_is_used_again() {
     let (a, b) = two(&server).await;
     server.delete_lease(LEASE.0, LEASE.1);
     kill_pods(&server, seconds(30)).await;
-    assert!(matches!(a.ended().await, Err(Lost::Taken(_))));
+    assert!(matches!(a.ended().await, Err(Failure::Lost(Lost::Taken(_)))));
     assert!(b.leads());
     converged(&server).await;
 }
@@ -145,12 +145,16 @@ async fn a_standby_whose_watch_is_mute_follows_all_the_same() {
 #[tokio::test(start_paused = true)]
 async fn a_release_that_comes_in_the_middle_of_a_try_is_taken_at_once() {
     let server = cluster();
-    let a = Candidate::start(&server, "a", Model::default());
+    let a = Replica::start(&server, "a", Model::default());
     converged(&server).await;
     let held =
         server.fault(Requests::all().of("leases").from("b").verb(Verb::Get), crate::apiserver::Fault::HoldAnswer);
-    let b = Candidate::start(&server, "b", Model::default());
+    // It has to ask, as nothing tells it of the Lease.
+    let watch = server.watches().of("b").on("leases");
+    watch.hold();
+    let b = Replica::start(&server, "b", Model::default());
     held.met(1).await;
+    watch.release();
     a.end().await.expect("an orderly end");
     sleep(Duration::from_millis(100)).await;
     held.release();
@@ -167,7 +171,7 @@ async fn a_lease_made_anew_is_not_the_one_that_was_taken() {
     server.create(&LEASES, LEASE.0, json!({ "metadata": { "name": LEASE.1 }, "spec": lease["spec"] }));
     sleep(seconds(3)).await;
     assert!(a.has_ended(), "it names the leader, and is another one");
-    assert!(matches!(a.ended().await, Err(Lost::Taken(_))));
+    assert!(matches!(a.ended().await, Err(Failure::Lost(Lost::Taken(_)))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +185,7 @@ async fn a_lease_that_goes_back_ends_the_process() {
     sleep(seconds(8)).await;
     for replica in [a, b] {
         assert!(replica.has_ended(), "{}", replica.name());
-        assert!(matches!(replica.ended().await, Err(Lost::WentBack(_))));
+        assert!(matches!(replica.ended().await, Err(Failure::Lost(Lost::WentBack(_)))));
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::{
     apiserver::{ApiServer, PodScript},
-    candidate::{Candidate, Model},
+    replica::{Model, Replica},
 };
 
 const NS: &str = "default";
@@ -36,13 +36,13 @@ fn with(locks: leader::locks::Locks) -> Model {
 }
 
 /// Waits until this replica leads.
-async fn leads(candidate: &Candidate, within: Duration) {
+async fn leads(replica: &Replica, within: Duration) {
     let patience = tokio::time::timeout(within, async {
-        while !candidate.leads() {
+        while !replica.leads() {
             sleep(Duration::from_millis(5)).await;
         }
     });
-    assert!(patience.await.is_ok(), "{} does not lead after {within:?}", candidate.name());
+    assert!(patience.await.is_ok(), "{} does not lead after {within:?}", replica.name());
 }
 
 /// Kills a pod of the set ten times a second, so that whoever leads always has something to write.

@@ -1,0 +1,168 @@
+//! One replica of the operator, whatever carries its requests and whoever asks it to end: the controllers and the election.
+//!
+//! The process makes one of the machine's clock and of connections to a cluster; `tests/simulation` makes several of a
+//! virtual clock and of an API server of its own. A further controller is one line in [`Replica::start`].
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::SignedDuration;
+use kube::Client;
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tracing::warn;
+
+use super::{
+    config,
+    tasks::{self, Failure, Tasks},
+};
+use crate::{
+    cli::RunArgs,
+    client::Clients,
+    controllers::{
+        self, Controller, Surroundings,
+        mycustomresource::MyCustomResourceController,
+        podset::{self, PodSetController},
+    },
+    env::Env,
+    health::{Health, Pulse},
+    leader::{self, Election, Leadership, Office, TimingError},
+    telemetry::metrics::Metrics,
+};
+
+/// How long the loop of the election may take to turn: several times what it takes at most.
+const ELECTION_TURNS: SignedDuration = SignedDuration::from_secs(30);
+
+/// How long a replica whose caches are not synced leaves leading to others.
+const UNSYNCED: Duration = Duration::from_secs(15);
+
+/// What a replica is made of.
+pub struct Parts<'a> {
+    /// The flags.
+    pub arguments: &'a RunArgs,
+    /// Whose name its events and its holder identity bear: the pod's.
+    pub instance: String,
+    /// Time and chance.
+    pub env: Env,
+    /// For everything but the Lease. The writing one asks the same leadership.
+    pub clients: Clients,
+    /// Whether it leads.
+    pub leadership: Leadership,
+    /// How it comes to lead; `None`: it leads from the start.
+    pub candidacy: Option<Candidacy>,
+    /// The rules that keep the bound.
+    pub locks: podset::locks::Locks,
+    /// Where is counted and measured what happens.
+    pub metrics: Metrics,
+    /// Where it says how it feels.
+    pub health: Health,
+    /// Asks it to end.
+    pub stop: CancellationToken,
+}
+
+/// What a replica stands for election with.
+pub struct Candidacy {
+    /// What it may hold.
+    pub office: Office,
+    /// A client for the Lease, which needs no leadership and has connections of its own.
+    pub client: Client,
+    /// The namespace of the Lease, where the flags do not name one.
+    pub namespace: String,
+    /// The rules of the election.
+    pub locks: leader::locks::Locks,
+}
+
+/// A replica that runs. It ends with this value.
+pub struct Replica {
+    tasks: Tasks,
+    _who_leads: AbortOnDropHandle<()>,
+}
+
+impl Replica {
+    /// Starts the controllers, and stands for election.
+    ///
+    /// # Errors
+    ///
+    /// When the times of the election do not fit together.
+    pub fn start(parts: Parts<'_>) -> Result<Self, TimingError> {
+        let Parts { arguments, instance, env, clients, leadership, candidacy, locks, metrics, health, stop } = parts;
+        let timing = arguments.timing()?;
+        let scopes = arguments.scopes();
+        let around = Surroundings {
+            env: env.clone(),
+            leadership: leadership.clone(),
+            metrics: metrics.clone(),
+            health: health.clone(),
+            at_once: arguments.max_concurrent_reconciles.into(),
+            stop: stop.clone(),
+        };
+        let podset = podset::Parts {
+            env: env.clone(),
+            clients: clients.clone(),
+            locks,
+            scopes: scopes.clone(),
+            default_image: arguments.default_image.clone(),
+            instance: instance.clone(),
+            metrics: metrics.clone(),
+        };
+        let friends = MyCustomResourceController::new(env.clone(), clients, scopes, &metrics);
+        let mut tasks = Tasks::new();
+        let synced =
+            vec![start(PodSetController::new(podset), &around, &mut tasks), start(friends, &around, &mut tasks)];
+        if let Some(Candidacy { office, client, namespace, locks }) = candidacy {
+            let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS);
+            let parts = leader::Parts {
+                client,
+                namespace: arguments.leader_elect_resource_namespace.clone().unwrap_or(namespace),
+                name: arguments.leader_elect_resource_name.clone(),
+                identity: config::identity(&instance, &env),
+                timing,
+                env,
+                locks,
+                turned: Arc::new(move || pulse.beat()),
+            };
+            let election = Election::new(parts, office).run(all_synced(synced), stop, tasks.drained());
+            tasks.start_election(election);
+        }
+        health.started();
+        let shown = metrics.leader(&arguments.leader_elect_resource_name);
+        let who_leads = tokio::spawn(show_leadership(leadership, move |leads| shown.set(leads)));
+        Ok(Replica { tasks, _who_leads: AbortOnDropHandle::new(who_leads) })
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    ///
+    /// At once when a part of it panics, or the lease is lost. The rest ends with it: half a replica must not go on.
+    pub async fn ended(self) -> Result<(), Failure> {
+        self.tasks.ended().await
+    }
+}
+
+fn start<C: Controller>(controller: C, around: &Surroundings, tasks: &mut Tasks) -> watch::Receiver<bool> {
+    let (name, synced) = (controller.name(), controller.synced().subscribe());
+    tasks.start(name, controllers::run(Arc::new(controller), around.clone()));
+    synced
+}
+
+/// Waits until the caches are synced: whoever leads shall have work to do at once.
+async fn all_synced(synced: Vec<watch::Receiver<bool>>) {
+    let all = futures::future::join_all(synced.into_iter().map(|mut cache| async move {
+        // Its sender lives as long as the controller, and without controllers there is no election.
+        let _ = cache.wait_for(|synced| *synced).await;
+    }));
+    // A controller that can never begin, for want of a CRD or of a right, must not keep the others from work.
+    if tokio::time::timeout(UNSYNCED, all).await.is_err() {
+        warn!("standing for election although not all caches are synced: /readyz?verbose says which");
+    }
+}
+
+/// Calls `show` whenever this process begins or ceases to lead.
+async fn show_leadership(mut leadership: Leadership, show: impl Fn(bool)) {
+    loop {
+        let term = leadership.begun().await;
+        show(true);
+        leadership.ended(term.number).await;
+        show(false);
+    }
+}

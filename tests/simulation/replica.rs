@@ -1,0 +1,295 @@
+//! Replicas of the operator that stand for election on the API server of the simulation: what the process runs, with its
+//! flags, but for the machine's clock, chance, sockets and signals.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use jiff::{SignedDuration, Timestamp};
+use kube::client::Body;
+use podset_operator::{
+    cli::{Cli, Command, RunArgs},
+    client::{Clients, Writer},
+    controllers::podset,
+    env::{Clock, Env, Random},
+    health::Health,
+    leader::{self, Leadership, Office, Pass},
+    manager::{
+        Failure,
+        replica::{Candidacy, Parts},
+    },
+    telemetry::metrics::Metrics,
+};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::apiserver::{AnswerBody, ApiServer, Chance, Connection, Cut};
+
+/// The namespace and the name of the Lease.
+pub const LEASE: (&str, &str) = ("default", "podset-operator");
+
+/// What a replica is made of.
+#[derive(Clone, Copy)]
+pub struct Model {
+    /// The durations: lease, renew deadline, retry period, in seconds.
+    pub timing: (u64, u64, u64),
+    /// The rules of the election.
+    pub locks: leader::locks::Locks,
+    /// The rules that keep the bound.
+    pub podset: podset::locks::Locks,
+    /// Whether leadership is asked where the bytes leave.
+    pub is_gated: bool,
+    /// Whether writes end before the term that they were begun in.
+    pub is_bounded: bool,
+    /// By how many seconds its wall clock is off.
+    pub wall_offset: i64,
+    /// All its chance follows from this.
+    pub seed: u64,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Model {
+            timing: (15, 10, 2),
+            locks: leader::locks::Locks::default(),
+            podset: podset::locks::Locks::default(),
+            is_gated: true,
+            is_bounded: true,
+            wall_offset: 0,
+            seed: 0,
+        }
+    }
+}
+
+impl Model {
+    /// The flags with which the process would be started.
+    fn flags(&self) -> RunArgs {
+        let (lease, deadline, period) = self.timing;
+        let flags = [
+            "podset-operator".to_owned(),
+            format!("--leader-elect-lease-duration={lease}s"),
+            format!("--leader-elect-renew-deadline={deadline}s"),
+            format!("--leader-elect-retry-period={period}s"),
+            "--default-image=example.com/default".to_owned(),
+        ];
+        match Cli::read(&flags).map(Cli::into_command) {
+            Ok(Command::Run(arguments)) => *arguments,
+            other => panic!("the flags of a test are right: {other:?}"),
+        }
+    }
+}
+
+/// A replica that runs.
+pub struct Replica {
+    name: String,
+    model: Model,
+    leadership: Leadership,
+    stop: CancellationToken,
+    ice: Ice,
+    life: JoinHandle<Result<(), Failure>>,
+}
+
+impl Replica {
+    /// Starts a replica.
+    pub fn start(server: &ApiServer, name: &str, model: Model) -> Self {
+        server.stands_for_election(name);
+        let env = Env {
+            clock: Arc::new(VirtualClock::new(server, model.wall_offset)),
+            random: Arc::new(Seeded(Mutex::new(Chance::from_seed(model.seed)))),
+        };
+        let office = Office::vacant(env.clone());
+        let (leadership, stop, ice) = (office.leadership(), CancellationToken::new(), Ice::default());
+        let wire = Wire { connection: server.connection(name), ice: ice.clone(), asks: model.is_gated };
+        let client = || kube::Client::new(Wire { asks: false, ..wire.clone() }, LEASE.0);
+        let asked = if model.is_bounded { leadership.clone() } else { Leadership::always(env.clone()) };
+        let writer = Writer::new(kube::Client::new(wire.clone(), LEASE.0), asked);
+        let arguments = model.flags();
+        let parts = Parts {
+            arguments: &arguments,
+            instance: name.to_owned(),
+            env: env.clone(),
+            clients: Clients { read: client(), write: writer },
+            leadership: leadership.clone(),
+            candidacy: Some(Candidacy { office, client: client(), namespace: LEASE.0.to_owned(), locks: model.locks }),
+            locks: model.podset,
+            metrics: Metrics::new(env.clone()),
+            health: Health::new(env),
+            stop: stop.clone(),
+        };
+        let replica = podset_operator::manager::replica::Replica::start(parts);
+        let life = tokio::spawn(replica.expect("a test gives times that fit together").ended());
+        Replica { name: name.to_owned(), model, leadership, stop, ice, life }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is made of.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Whether it leads, as it believes.
+    pub fn leads(&self) -> bool {
+        self.leadership.term().is_some()
+    }
+
+    /// Whether its process has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.life.is_finished()
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub async fn end(self) -> Result<(), Failure> {
+        self.stop.cancel();
+        self.ended().await
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(self) -> Result<(), Failure> {
+        self.life.await.expect("nobody but a test ends it otherwise")
+    }
+
+    /// Ends it as a process that is killed.
+    pub fn kill(self) {
+        self.life.abort();
+    }
+
+    /// Freezes it between the check and the socket: what it writes from now on leaves when the time is over.
+    pub fn freeze_writes(&self, time: Duration) {
+        self.ice.is_whole.store(false, Ordering::Relaxed);
+        *self.ice.until.lock().expect("no test panics here") = Some(Instant::now() + time);
+    }
+
+    /// Freezes it whole: nothing leaves it, and it takes nothing in, until the time is over. Its timers go on: what they
+    /// would do in a process that stands still, they do when it goes on, and see the same clock.
+    pub fn freeze(&self, server: &ApiServer, time: Duration) {
+        self.freeze_writes(time);
+        self.ice.is_whole.store(true, Ordering::Relaxed);
+        let watches = server.watches().of(&self.name);
+        watches.hold();
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            watches.release();
+        });
+    }
+}
+
+/// What keeps a replica from sending, and perhaps from hearing.
+#[derive(Clone, Default)]
+struct Ice {
+    until: Arc<Mutex<Option<Instant>>>,
+    is_whole: Arc<AtomicBool>,
+}
+
+impl Ice {
+    async fn melt(&self) {
+        let until = *self.until.lock().expect("no test panics here");
+        if let Some(until) = until {
+            sleep_until(until).await;
+        }
+    }
+
+    async fn melt_if_whole(&self) {
+        if self.is_whole.load(Ordering::Relaxed) {
+            self.melt().await;
+        }
+    }
+}
+
+/// The wire of a client: where bytes leave. What is on it goes on whatever becomes of the replica.
+#[derive(Clone)]
+struct Wire {
+    connection: Connection,
+    ice: Ice,
+    /// Whether what leaves has to show that it may.
+    asks: bool,
+}
+
+impl Wire {
+    async fn carry(mut self, mut request: Request<Body>) -> Result<Response<AnswerBody>, Cut> {
+        let pass = request.extensions_mut().remove::<Pass>();
+        // Only writes as the leader have one.
+        match &pass {
+            Some(_) => self.ice.melt().await,
+            None => self.ice.melt_if_whole().await,
+        }
+        if self.asks && !pass.expect("every write as the leader has asked").is_valid() {
+            return Err(Cut);
+        }
+        let answer = tower::Service::call(&mut self.connection, request).await;
+        self.ice.melt_if_whole().await;
+        answer
+    }
+}
+
+impl tower::Service<Request<Body>> for Wire {
+    type Response = Response<AnswerBody>;
+    type Error = Cut;
+    type Future = BoxFuture<'static, Result<Self::Response, Cut>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let carried = tokio::spawn(self.clone().carry(request));
+        Box::pin(async move { carried.await.unwrap_or(Err(Cut)) })
+    }
+}
+
+/// The server's clock, as a process has it whose wall clock is off.
+struct VirtualClock {
+    epoch: Timestamp,
+    origin: Instant,
+    wall_offset: SignedDuration,
+}
+
+impl VirtualClock {
+    fn new(server: &ApiServer, wall_offset: i64) -> Self {
+        let wall_offset = SignedDuration::from_secs(wall_offset);
+        let epoch = server.with(|state| state.clock.now()) + wall_offset;
+        VirtualClock { epoch, origin: Instant::now(), wall_offset }
+    }
+}
+
+impl fmt::Debug for VirtualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VirtualClock({}, off by {:#})", self.now(), self.wall_offset)
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        self.epoch + SignedDuration::try_from(self.origin.elapsed()).expect("a test is not that long")
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.now()
+    }
+}
+
+/// Chance that follows from a seed.
+#[derive(Debug)]
+struct Seeded(Mutex<Chance>);
+
+impl Random for Seeded {
+    fn unit(&self) -> f64 {
+        const VALUES: f64 = 9_007_199_254_740_992.0;
+        let bits = self.0.lock().expect("no test panics here").bits();
+        (bits >> 11) as f64 / VALUES
+    }
+}
