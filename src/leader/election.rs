@@ -30,8 +30,11 @@ use crate::{
 /// The loop turns at least this often, so that it can be seen to turn.
 const TURN: SignedDuration = SignedDuration::from_secs(5);
 
-/// The longest that an operation on the Lease may take.
-const LONGEST: Duration = Duration::from_secs(5);
+/// The shortest wait after a renewal that failed.
+const SOON: SignedDuration = SignedDuration::from_millis(100);
+
+/// The longest that a process that shall end waits for an operation on the Lease.
+const AT_THE_END: Duration = Duration::from_secs(5);
 
 /// Why a leader no longer leads. The process has to end: what it had in hand is the next leader's.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -176,13 +179,16 @@ impl Election {
         let (env, period) = (self.setting.env.clone(), self.setting.timing.retry_period);
         let (mut not_before, mut tried) = (env.now(), None);
         let (mut holder, mut trouble) = (String::new(), Trouble::default());
+        // Whoever heard no answer to a write lets others go first.
+        let mut handicap = SignedDuration::ZERO;
         loop {
             (self.turned)();
             self.tell(&mut holder);
             let now = env.now();
             let (frees_at, heard) = {
                 let observation = self.observation();
-                (observation.frees_at(), observation.heard())
+                let free = |at: Timestamp| at.saturating_add(handicap).unwrap_or(Timestamp::MAX);
+                (observation.frees_at().map(free), observation.heard())
             };
             // A leader is heard of each period: after silence it is looked for, whatever becomes of the watch.
             let silent = heard.map_or(now, |heard| heard + period * 2);
@@ -202,12 +208,24 @@ impl Election {
                 return Ok(None);
             }
             tried = frees_at;
-            // To its end, also if `stop` comes: a write that is dropped might still take the Lease, for nobody.
-            match self.attempt(Intent::Take).await {
+            // If `stop` comes it has some time to end: a write that is dropped might still take the Lease, for nobody.
+            let taken = tokio::select! {
+                biased;
+                taken = self.attempt(Intent::Take) => taken,
+                () = after(&stop) => return Ok(None),
+            };
+            match taken {
                 Ok(Some(since)) if self.begin(since) => return Ok(Some(since)),
-                Ok(_) | Err(OperationError::Conflict) => trouble.over(),
+                Ok(_) => trouble.over(),
+                Err(OperationError::Conflict) => {
+                    handicap = SignedDuration::ZERO;
+                    trouble.over();
+                }
                 Err(OperationError::WentBack(went_back)) => return Err(went_back.into()),
-                Err(error) => trouble.say("cannot take the lease", &error),
+                Err(error) => {
+                    handicap = period;
+                    trouble.say("cannot take the lease", &error);
+                }
             }
             not_before = env.now() + env.jittered(period, 0.2);
         }
@@ -261,6 +279,7 @@ impl Election {
                 biased;
                 () = env.sleep_until(deadline) => return Err(lost()),
                 () = self.taken(news) => continue,
+                () = drained.cancelled() => return Ok(()),
                 renewed = attempt => renewed,
             };
             match renewed {
@@ -272,7 +291,12 @@ impl Election {
                 Ok(Some(_)) => return Err(lost()),
                 Ok(None) => debug!("the lease was not renewed: it is not ours"),
                 Err(OperationError::WentBack(went_back)) => return Err(went_back.into()),
-                Err(error) => trouble.say("cannot renew the lease", &error),
+                Err(error) => {
+                    trouble.say("cannot renew the lease", &error);
+                    // Whatever the durations, there is time for some more tries.
+                    let left = deadline.duration_since(env.now());
+                    next = next.min(env.now() + (left / 3).max(SOON));
+                }
             }
         }
     }
@@ -300,7 +324,7 @@ impl Election {
             warn!("a write is still without an answer: the lease is not given back, it runs out");
             return;
         }
-        match tokio::time::timeout(self.patience(), self.setting.give_back(&self.observation)).await {
+        match tokio::time::timeout(AT_THE_END, self.setting.give_back(&self.observation)).await {
             Ok(Ok(())) => info!("gave the lease back"),
             Ok(Err(error)) => warn!(%error, "cannot give the lease back: it runs out"),
             Err(_) => warn!("cannot give the lease back, the API server does not answer: it runs out"),
@@ -309,18 +333,20 @@ impl Election {
 
     async fn attempt(&self, intent: Intent) -> Result<Option<Timestamp>, OperationError> {
         let hold = self.setting.hold(intent, &self.observation);
-        tokio::time::timeout(self.patience(), hold).await.unwrap_or(Err(OperationError::Timeout))
-    }
-
-    /// How long an operation may take. Half of the deadline, so that with the usual durations there is time for another one;
-    /// and no longer than a process that shall end may wait.
-    fn patience(&self) -> Duration {
-        Duration::try_from(self.setting.timing.renew_deadline / 2).unwrap_or_default().min(LONGEST)
+        // So that with the usual durations there is time for another one.
+        let patience = Duration::try_from(self.setting.timing.renew_deadline / 2).unwrap_or_default();
+        tokio::time::timeout(patience, hold).await.unwrap_or(Err(OperationError::Timeout))
     }
 
     fn observation(&self) -> MutexGuard<'_, Observation> {
         self.observation.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Waits until an operation that was under way at `stop` has had its time.
+async fn after(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(AT_THE_END).await;
 }
 
 /// What goes wrong again and again, and is said once.

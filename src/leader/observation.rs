@@ -146,12 +146,9 @@ impl Observation {
         let vacant = self.held.map_or(*since, after);
         Some(match sight {
             Sight::Absent => vacant,
-            Sight::Present(lease) => match lease.holder() {
-                None => vacant,
-                // An own write whose answer was lost: writing it once more tells.
-                Some(holder) if holder == self.us => *since,
-                Some(_) => after(lease.duration()),
-            },
+            // Also where it names us, by an own write whose answer was lost: taking it again and again would keep it from
+            // those who hear their answers.
+            Sight::Present(lease) => lease.holder().map_or(vacant, |_| after(lease.duration())),
         })
     }
 

@@ -188,10 +188,14 @@ impl Layer {
         };
         let (status, body) = exchange(&self.setting.client, request).await?;
         let lease = match status {
-            StatusCode::NOT_FOUND => None,
+            StatusCode::NOT_FOUND if says_not_found(&body) => None,
+            StatusCode::NOT_FOUND => return Err(NOT_OF_THE_API_SERVER.into()),
             status if status.is_success() => Some(serde_json::from_slice::<Lease>(&body)?),
             status => return Ok(response(status, body)),
         };
+        if lease.as_ref().is_some_and(|lease| lease.version() == 0) {
+            return Err(NOT_OF_THE_API_SERVER.into());
+        }
         let read = lease.as_ref().map_or(0, Versioned::version);
         self.notes().read = lease.as_ref().map(|lease| lease.metadata.resource_version.clone());
         let mut observation = self.observation();
@@ -258,6 +262,15 @@ impl Layer {
         }
         Ok(response(status, answer))
     }
+}
+
+/// Why an answer is not believed: what stands before an API server answers by itself when that is away.
+const NOT_OF_THE_API_SERVER: &str = "the answer is not one of a Kubernetes API server";
+
+/// Whether this body of a 404 is the API server's word that there is no Lease.
+fn says_not_found(body: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(body)
+        .is_ok_and(|status| status["kind"] == "Status" && status["reason"] == "NotFound")
 }
 
 /// Sends a request and reads the whole answer.

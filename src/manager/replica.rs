@@ -29,7 +29,7 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 
-/// How long the loop of the election may take to turn: several times what it takes at most.
+/// How long the loop of the election may take to turn beyond one operation on the Lease: several times what it takes at most.
 const ELECTION_TURNS: SignedDuration = SignedDuration::from_secs(30);
 
 /// How long a replica whose caches are not synced leaves leading to others.
@@ -109,7 +109,7 @@ impl Replica {
         let synced =
             vec![start(PodSetController::new(podset), &around, &mut tasks), start(friends, &around, &mut tasks)];
         if let Some(Candidacy { office, client, namespace, locks }) = candidacy {
-            let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS);
+            let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline / 2);
             let parts = leader::Parts {
                 client,
                 namespace: arguments.leader_elect_resource_namespace.clone().unwrap_or(namespace),

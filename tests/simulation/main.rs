@@ -6,9 +6,9 @@
 mod apiserver;
 mod attacks;
 mod behaviour;
-mod chaos;
 mod elections;
 mod life;
 mod operator;
 mod replica;
 mod shown;
+mod world;

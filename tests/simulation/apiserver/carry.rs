@@ -119,6 +119,9 @@ struct Carrier {
 
 impl Carrier {
     async fn carry_out(self, hit: Option<Hit>, reply: Reply) {
+        if let Some(Hit { fault: Fault::ArriveLate(delay), .. }) = &hit {
+            sleep(*delay).await;
+        }
         let deadline = Instant::now() + self.request.timeout().unwrap_or(LONGEST).min(LONGEST);
         if let Some(latency) = self.with(|state| state.latency(state.settings.request_latency)) {
             sleep(latency).await;
@@ -144,6 +147,10 @@ impl Carrier {
                 }
             }
             Fault::Delay(delay) => self.execute_after(sleep(delay), deadline, Some(reply)).await,
+            Fault::ArriveLate(_) => {
+                let answer = self.execute();
+                self.answer(reply, answer).await;
+            }
             Fault::HoldExecution => {
                 let released = async move { drop(gate.acquire().await.map(|permit| permit.forget())) };
                 self.execute_after(released, deadline, Some(reply)).await;
@@ -185,7 +192,11 @@ impl Carrier {
         }
         if self.with(|state| state.settings.honour_timeout) == Some(false) {
             due.await;
-            self.execute();
+            // Later than the lease of its sender is beyond the promise.
+            let at = |state: &State| state.clock.elapsed();
+            if self.with(|state| state.one_writer.may_land(&self.request.instance, at(state))) == Some(true) {
+                self.execute();
+            }
         }
     }
 
@@ -236,12 +247,13 @@ impl Done {
 }
 
 impl State {
-    /// Checks that a request was one of the leader's.
+    /// Checks that a request was one of the leader's, and meant what it hit.
     fn check_writer(&mut self, id: usize) {
         let lease = self.of_kind(&LEASES, "").next();
         let holder = lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str()).map(str::to_owned);
         if let Some(entry) = self.log.entries().get(id) {
             self.one_writer.executed(entry, holder.as_deref());
+            self.truth.executed(entry);
         }
     }
 

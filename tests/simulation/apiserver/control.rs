@@ -245,21 +245,21 @@ impl ApiServer {
         self.with(|state| state.one_writer.violations().to_vec())
     }
 
+    /// The first promise that was broken, if one was.
+    pub fn broken(&self) -> Option<String> {
+        self.with(|state| {
+            let bound = state.promise.violations().first().map(Violation::to_string);
+            let writer =
+                || state.one_writer.violations().first().map(|w| format!("written by one that does not lead: {w}"));
+            bound.or_else(writer).or_else(|| state.truth.violations().first().cloned())
+        })
+    }
+
     /// Fails the test if a promise was ever broken.
     #[track_caller]
     pub fn check(&self) {
-        if let Some(first) = self.violations().first() {
-            panic!(
-                "{} ({}) had {} live pods where {} are allowed:\n{}",
-                first.set,
-                first.uid,
-                first.live,
-                first.bound,
-                first.history.join("\n"),
-            );
-        }
-        if let Some(first) = self.writes_of_others().first() {
-            panic!("written by one that is not the leader: {first}");
+        if let Some(broken) = self.broken() {
+            panic!("{broken}");
         }
     }
 }

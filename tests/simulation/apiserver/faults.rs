@@ -23,6 +23,8 @@ pub enum Fault {
     CutBefore,
     /// Executed this much later, unless its `?timeout=` is over by then.
     Delay(Duration),
+    /// Arrives this much later: only then does its `?timeout=` begin.
+    ArriveLate(Duration),
     /// The connection breaks at once; executed this much later all the same.
     ExecuteLate(Duration),
     /// Never answered; executed after this long.
@@ -43,6 +45,7 @@ impl Fault {
             Self::ExecuteThenGarble => "execute-then-garble",
             Self::CutBefore => "cut-before",
             Self::Delay(_) => "delay",
+            Self::ArriveLate(_) => "arrive-late",
             Self::ExecuteLate(_) => "execute-late",
             Self::ExecuteUnanswered(_) => "execute-unanswered",
             Self::HoldAnswer => "hold-answer",

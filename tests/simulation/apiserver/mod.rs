@@ -14,7 +14,7 @@
 //! | `watch`, `window`, `feed` | streams of changes: what is queued, what a watch sees of it, what a client gets |
 //! | `jobs`, `kubelet`, `gc` | the cluster's own controllers |
 //! | `select`, `faults`, `log` | which requests, what goes wrong with them, what came of them |
-//! | `promise`, `writer` | never more than N, and one writer, checked at every change |
+//! | `promise`, `writer`, `truth` | never more than N, one writer, and nothing said or hit that is not so: checked at every change |
 //! | `users`, `surroundings`, `control`, `views` | what tests say, set, switch and see |
 
 mod admission;
@@ -41,6 +41,7 @@ mod settings;
 mod status;
 mod store;
 mod surroundings;
+mod truth;
 mod users;
 mod views;
 mod watch;
@@ -54,7 +55,7 @@ use tokio::sync::watch::{Receiver, Sender};
 
 pub use self::{
     clock::Chance,
-    control::FaultRule,
+    control::WatchControl,
     faults::Fault,
     kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
     kubelet::PodScript,

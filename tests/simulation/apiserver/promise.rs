@@ -4,7 +4,10 @@
 //! `status.observedGeneration` (absent: the first) to `metadata.generation`; for a set that is
 //! gone, what held last. Reads changes; changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt,
+};
 
 use super::{
     kinds::{PODS, PODSETS},
@@ -28,6 +31,13 @@ pub struct Violation {
     pub bound: usize,
     /// The last changes of the set and its pods, the violating one at the end.
     pub history: Vec<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Violation { uid, set, live, bound, history } = self;
+        write!(f, "{set} ({uid}) had {live} live pods where {bound} are allowed:\n{}", history.join("\n"))
+    }
 }
 
 /// What is known of one set.

@@ -21,6 +21,7 @@ use super::{
     object,
     promise::Promise,
     settings::Settings,
+    truth::Truth,
     watch::Watches,
     writer::OneWriter,
 };
@@ -99,6 +100,7 @@ pub struct State {
     pub ownership: Ownership,
     pub promise: Promise,
     pub one_writer: OneWriter,
+    pub truth: Truth,
 }
 
 impl State {
@@ -124,6 +126,7 @@ impl State {
             ownership: Ownership::default(),
             promise: Promise::default(),
             one_writer: OneWriter::default(),
+            truth: Truth::default(),
         };
         for namespace in ["default", "kube-system"] {
             state.ensure_namespace(namespace);
@@ -232,7 +235,8 @@ impl State {
             by: by.to_owned(),
         };
         self.promise.observe(&change);
-        self.one_writer.changed(kind, by, change.at);
+        self.one_writer.changed(&change);
+        self.truth.observe(&change);
         self.watch_change(&change);
         self.kubelet_sees(&change);
         self.collector_sees(&change);

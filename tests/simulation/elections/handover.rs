@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    apiserver::{LEASES, Requests, Verb},
+    apiserver::{Fault, LEASES, Requests, Verb},
     replica::LEASE,
 };
 use podset_operator::{leader::Lost, manager::Failure};
@@ -61,7 +61,7 @@ async fn a_leader_that_is_cut_off_ends_before_the_next_one_begins() {
 async fn one_error_does_not_end_a_term() {
     let server = cluster();
     let (a, _b) = two(&server).await;
-    let cut = server.fault(Requests::all().of("leases").from("a"), crate::apiserver::Fault::CutBefore);
+    let cut = server.fault(Requests::all().of("leases").from("a"), Fault::CutBefore);
     sleep(seconds(6)).await;
     cut.remove();
     sleep(seconds(60)).await;
@@ -147,8 +147,7 @@ async fn a_release_that_comes_in_the_middle_of_a_try_is_taken_at_once() {
     let server = cluster();
     let a = Replica::start(&server, "a", Model::default());
     converged(&server).await;
-    let held =
-        server.fault(Requests::all().of("leases").from("b").verb(Verb::Get), crate::apiserver::Fault::HoldAnswer);
+    let held = server.fault(Requests::all().of("leases").from("b").verb(Verb::Get), Fault::HoldAnswer);
     // It has to ask, as nothing tells it of the Lease.
     let watch = server.watches().of("b").on("leases");
     watch.hold();
@@ -194,11 +193,62 @@ async fn a_leader_that_waits_in_vain_for_an_answer_keeps_its_lease_to_the_end() 
     let server = cluster();
     let (a, b) = two(&server).await;
     let never = Requests::creates("pods").from("a");
-    server.fault(never, crate::apiserver::Fault::ExecuteUnanswered(seconds(9)));
+    server.fault(never, Fault::ExecuteUnanswered(seconds(9)));
     kill_pods(&server, seconds(1)).await;
     let before = tokio::time::Instant::now();
     a.end().await.expect("an orderly end");
     assert!(before.elapsed() <= seconds(20), "the drain is bounded");
     leads(&b, seconds(20)).await;
     converged(&server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_hears_no_answers_leaves_the_lease_to_those_who_do() {
+    let server = cluster();
+    server.fault(Requests::mutating().of("leases").from("b"), Fault::ExecuteThenError(500));
+    let a = Replica::start(&server, "a", Model::default());
+    leads(&a, seconds(1)).await;
+    let _b = Replica::start(&server, "b", Model::default());
+    let c = Replica::start(&server, "c", Model::default());
+    sleep(seconds(10)).await;
+    a.kill();
+    leads(&c, seconds(120)).await;
+    assert!(server.count(&Requests::mutating().of("leases").from("b")) <= 8, "a try per lease duration");
+    converged(&server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_api_server_is_led_on_with_durations_to_match() {
+    let server = cluster();
+    server.settings(|settings| settings.request_latency = Duration::from_millis(3_500));
+    let a = Replica::start(&server, "a", Model { timing: (60, 40, 5), ..Model::default() });
+    leads(&a, seconds(60)).await;
+    sleep(seconds(300)).await;
+    assert!(a.leads());
+    server.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_fails_is_tried_again_before_the_deadline_whatever_the_durations() {
+    for timing in [(3, 2, 1), (8, 7, 5), (15, 10, 8)] {
+        let server = cluster();
+        let a = Replica::start(&server, "a", Model { timing, ..Model::default() });
+        leads(&a, seconds(1)).await;
+        for _ in 0..5 {
+            server.fault(Requests::all().of("leases").first(1), Fault::CutBefore).met(1).await;
+            sleep(seconds(20)).await;
+        }
+        assert!(a.leads(), "{timing:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_shall_end_does_not_wait_for_a_renewal() {
+    let server = cluster();
+    let (a, _b) = two(&server).await;
+    let held = server.fault(Requests::all().of("leases").from("a").verb(Verb::Get), Fault::HoldAnswer);
+    held.met(1).await;
+    let before = tokio::time::Instant::now();
+    a.end().await.expect("an orderly end");
+    assert!(before.elapsed() < seconds(6), "{:?}", before.elapsed());
 }

@@ -3,7 +3,6 @@
 //! succeeds.
 
 mod attacks;
-mod chaos;
 mod handover;
 
 use std::time::Duration;

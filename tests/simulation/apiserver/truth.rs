@@ -1,0 +1,181 @@
+//! The checker of what replicas do besides making pods: they touch nobody else's objects, a delete hits no pod that was
+//! made after it was sent, and what they say in statuses and events is so. Reads; changes nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{
+    kinds::{EVENTS, PODS, PODSETS},
+    log::LoggedRequest,
+    object,
+    request::Verb,
+    store::{Change, ChangeKind},
+};
+
+/// Who is not a replica.
+const OTHERS: [&str; 5] = ["user", "kubelet", "scheduler", "garbage-collector", "namespace-controller"];
+
+/// What is known of one set.
+#[derive(Default)]
+struct Known {
+    replicas: BTreeMap<i64, u64>,
+    /// The names of all pods that it ever had.
+    pods: BTreeSet<String>,
+    live: BTreeSet<String>,
+    most_live: usize,
+    made: usize,
+    /// How many pods its events say were made in place of others.
+    said: usize,
+}
+
+/// The checker.
+#[derive(Default)]
+pub struct Truth {
+    sets: BTreeMap<String, Known>,
+    /// When each pod was made, and by whom, by its UID.
+    made: BTreeMap<String, (Duration, String)>,
+    /// What a delete took last from each name.
+    hit: BTreeMap<(String, String), String>,
+    /// How many creates were refused, or came back as something else than was ordered.
+    refused: usize,
+    violations: Vec<String>,
+}
+
+impl Truth {
+    /// Takes in a change.
+    pub fn observe(&mut self, change: &Change) {
+        let is_by_replica = !OTHERS.contains(&&*change.by);
+        if *change.kind == PODS {
+            self.observe_pod(change, is_by_replica);
+        } else if *change.kind == PODSETS {
+            self.observe_set(change, is_by_replica);
+        } else if *change.kind == EVENTS && is_by_replica {
+            self.check_event(change);
+        }
+    }
+
+    fn observe_pod(&mut self, change: &Change, is_by_replica: bool) {
+        let (pod, uid) = (&change.object, object::uid(&change.object).to_owned());
+        let name = object::name(pod).to_owned();
+        let (_, maker) = self.made.entry(uid.clone()).or_insert_with(|| (change.at, change.by.clone()));
+        if is_by_replica && maker == "user" {
+            self.violations.push(format!("a stranger's pod was changed: {change}"));
+        }
+        let is_as_ordered = object::controller_uid(pod).is_some()
+            && pod["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "podset-operator"
+            && name.contains("-pod");
+        if change.change == ChangeKind::Added && is_by_replica && !is_as_ordered {
+            self.refused += 1;
+        }
+        let ends = change.change == ChangeKind::Deleted || object::is_terminating(pod);
+        if is_by_replica && ends {
+            self.hit.insert((object::namespace(pod).to_owned(), name.clone()), uid.clone());
+        }
+        if let Some(owner) = object::controller_uid(pod) {
+            let known = self.sets.entry(owner.to_owned()).or_default();
+            if change.change == ChangeKind::Added {
+                known.made += 1;
+            }
+            known.pods.insert(name);
+            if !ends && object::is_live(pod) {
+                known.live.insert(uid);
+            } else {
+                known.live.remove(&uid);
+            }
+            known.most_live = known.most_live.max(known.live.len());
+        }
+    }
+
+    fn observe_set(&mut self, change: &Change, is_by_replica: bool) {
+        let (set, generation) = (&change.object, object::generation(&change.object));
+        let before = change.before.as_deref();
+        if change.change != ChangeKind::Deleted {
+            let known = self.sets.entry(object::uid(set).to_owned()).or_default();
+            known.replicas.insert(generation, set["spec"]["replicas"].as_u64().unwrap_or(1));
+        }
+        if !is_by_replica {
+            return;
+        }
+        let is_status_alone = before.is_some_and(|before| before["spec"] == set["spec"]);
+        if change.change != ChangeKind::Modified || !is_status_alone {
+            self.violations.push(format!("more than a status was changed: {change}"));
+        } else if let Err(lie) = self.check_status(set, before.map_or(&Value::Null, |before| &before["status"])) {
+            self.violations.push(format!("{lie}: {change}: {}", set["status"]));
+        }
+    }
+
+    /// Whether a status can be true at all: it may be late, and never of its own making.
+    fn check_status(&self, set: &Value, before: &Value) -> Result<(), &'static str> {
+        let Some(known) = self.sets.get(object::uid(set)) else { return Err("the status of nobody") };
+        let status = &set["status"];
+        let names: Vec<&str> = status["podNames"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let (ready, observed) = (status["readyReplicas"].as_u64(), status["observedGeneration"].as_i64());
+        if status["availableReplicas"].as_u64() != u64::try_from(names.len()).ok() {
+            return Err("availableReplicas is not the number of podNames");
+        }
+        if ready > status["availableReplicas"].as_u64() {
+            return Err("more pods are ready than available");
+        }
+        if names.iter().any(|name| !known.pods.contains(*name)) {
+            return Err("podNames has one that the set never had");
+        }
+        if observed < before["observedGeneration"].as_i64() || observed > Some(object::generation(set)) {
+            return Err("observedGeneration went back, or ahead");
+        }
+        let wanted = observed.and_then(|observed| known.replicas.range(..=observed).next_back()).map(|(_, n)| *n);
+        let is_ready = object::condition(set, "Ready").is_some_and(|held| held["status"] == "True");
+        if is_ready && (ready != wanted || status["availableReplicas"].as_u64() != wanted) {
+            return Err("Ready, and not all pods are");
+        }
+        Ok(())
+    }
+
+    fn check_event(&mut self, change: &Change) {
+        let event = &change.object;
+        let note = event["note"].as_str().unwrap_or_default();
+        let known = self.sets.entry(event["regarding"]["uid"].as_str().unwrap_or_default().to_owned()).or_default();
+        let numbers: Vec<usize> = note.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let is_so = match (event["reason"].as_str().unwrap_or_default(), &numbers[..]) {
+            ("ScaledUp", [from, to]) => from < to && *to <= known.most_live,
+            ("ScaledDown", [from, to]) => from > to,
+            ("PodsReplaced", [n]) => {
+                known.said += n;
+                known.said <= known.made
+            }
+            ("FailedCreate", _) => self.refused > 0,
+            _ => false,
+        };
+        if !is_so {
+            self.violations.push(format!("an event that is not so: {note} ({change})"));
+        }
+    }
+
+    /// A request was executed.
+    pub fn executed(&mut self, entry: &LoggedRequest) {
+        let request = &entry.request;
+        if *request.kind != PODS {
+            return;
+        }
+        match request.verb {
+            Verb::Create if !entry.took_effect() => self.refused += 1,
+            Verb::Delete if entry.took_effect() => {
+                let hit = self.hit.get(&(request.namespace.clone(), request.name.clone()));
+                let made = hit.and_then(|uid| self.made.get(uid));
+                if made.is_some_and(|(made, _)| *made > entry.at) {
+                    self.violations
+                        .push(format!("a delete hit a pod that was made after it was sent: {}", entry.line()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// All violations so far.
+    pub fn violations(&self) -> &[String] {
+        &self.violations
+    }
+}

@@ -1,0 +1,122 @@
+//! The list of all that can happen. A deed answers whether it happened: some need a pod, or a leader.
+
+use super::{World, dice::Dice, faults, plots, users};
+
+/// What goes together.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// People use what they have: in every world.
+    User,
+    /// Something goes wrong, in some worlds.
+    Fault,
+    /// Requests are executed late, in some worlds.
+    Late,
+    /// Somebody or something stands between a replica and the API server: not where the Lease is edited by hand, since both
+    /// together are beyond the promise.
+    Apart,
+    /// The Lease is edited by hand.
+    Edit,
+}
+
+/// Something that can happen.
+pub struct Deed {
+    /// Its name.
+    pub name: &'static str,
+    /// What it goes together with.
+    pub kind: Kind,
+    /// Does it, and says whether it could be done.
+    pub act: fn(&mut World) -> bool,
+}
+
+const fn deed(kind: Kind, name: &'static str, act: fn(&mut World) -> bool) -> Deed {
+    Deed { name, kind, act }
+}
+
+/// All of them.
+pub const DEEDS: &[Deed] = &[
+    deed(Kind::User, "a set is scaled", users::scale),
+    deed(Kind::User, "a set is scaled back and forth", users::scale_back_and_forth),
+    deed(Kind::User, "a pod is deleted", users::delete_pod),
+    deed(Kind::User, "a pod is killed", users::kill_pod),
+    deed(Kind::User, "all pods of a set are killed", users::kill_all_pods),
+    deed(Kind::User, "a pod fails", users::fail_pod),
+    deed(Kind::User, "a pod finishes", users::finish_pod),
+    deed(Kind::User, "a pod is not ready for a while", users::unready_pod),
+    deed(Kind::User, "a set gets a label", users::label_set),
+    deed(Kind::User, "a template is changed", users::change_template),
+    deed(Kind::User, "a set is deleted, or made anew", users::delete_set),
+    deed(Kind::User, "a set is orphaned", users::orphan_set),
+    deed(Kind::User, "a set is deleted in the foreground", users::delete_set_in_foreground),
+    deed(Kind::User, "a namespace is deleted", users::delete_namespace),
+    deed(Kind::User, "a pod loses the watched label", users::strip_label),
+    deed(Kind::User, "a pod loses its owner", users::strip_owner),
+    deed(Kind::User, "a stranger has the next name", users::strange_name),
+    deed(Kind::User, "a stranger takes a pod's place", users::strange_pod),
+    deed(Kind::User, "a friend is looked for", users::seek_friend),
+    deed(Kind::User, "a friend comes or goes", users::toggle_friend),
+    deed(Kind::Fault, "a quota is set or lifted", faults::quota),
+    deed(Kind::Fault, "a webhook takes owners off", faults::webhook_without_owner),
+    deed(Kind::Fault, "a webhook takes labels off", faults::webhook_without_labels),
+    deed(Kind::Fault, "a webhook renames pods", faults::webhook_renames),
+    deed(Kind::Fault, "a webhook refuses pods", faults::webhook_refuses),
+    deed(Kind::Fault, "pods go slowly", faults::slow_to_go),
+    deed(Kind::Fault, "pods fail or finish soon", faults::short_lived),
+    deed(Kind::Fault, "pods are never ready", faults::never_ready),
+    deed(Kind::Fault, "requests are refused", faults::refuse),
+    deed(Kind::Fault, "requests are executed and answered with an error", faults::execute_then_error),
+    deed(Kind::Fault, "answers are lost", faults::execute_then_cut),
+    deed(Kind::Fault, "answers are garbled", faults::garble),
+    deed(Kind::Fault, "requests are lost", faults::cut_before),
+    deed(Kind::Fault, "answers are held", faults::hold_answers),
+    deed(Kind::Apart, "requests are slow", faults::delay),
+    deed(Kind::Apart, "requests arrive late", faults::arrive_late),
+    deed(Kind::Late, "requests are executed late", faults::execute_late),
+    deed(Kind::Late, "requests are executed late and never answered", faults::execute_unanswered),
+    deed(Kind::Apart, "watches lag", faults::delay_watches),
+    deed(Kind::Apart, "watches are held", faults::hold_watches),
+    deed(Kind::Apart, "watches stall", faults::stall_watches),
+    deed(Kind::Fault, "watches repeat old events", faults::replay_watches),
+    deed(Kind::Fault, "watches end", faults::end_watches),
+    deed(Kind::Fault, "watches are cut", faults::cut_watches),
+    deed(Kind::Fault, "watches are gone", faults::expire_watches),
+    deed(Kind::Fault, "the history is compacted", faults::compact),
+    deed(Kind::Fault, "a replica is killed", faults::kill),
+    deed(Kind::Fault, "a replica is asked to end", faults::ask_to_end),
+    deed(Kind::Apart, "a replica is frozen", faults::freeze),
+    deed(Kind::Fault, "a replica is frozen before the socket", faults::freeze_writes),
+    deed(Kind::Apart, "a replica is cut off", faults::partition),
+    deed(Kind::Apart, "a replica hears no answers", faults::one_way),
+    deed(Kind::Apart, "a replica is cut off from the Lease", faults::cut_lease),
+    deed(Kind::Fault, "the cluster is sound again", faults::heal),
+    deed(Kind::Edit, "the Lease is deleted", faults::delete_lease),
+    deed(Kind::Edit, "the Lease is emptied", faults::empty_lease),
+    deed(Kind::Edit, "the Lease is overwritten", faults::overwrite_lease),
+    deed(Kind::Edit, "the Lease is released by hand", faults::release_lease),
+    deed(Kind::Apart, "the leader is frozen in the middle of creates", plots::frozen_in_the_middle),
+    deed(Kind::Apart, "a standby is blind until the lease looks expired", plots::blind_standby),
+    deed(Kind::Apart, "standbys see late, and the leader dies", plots::tie),
+    deed(Kind::Apart, "a renewal is answered late, and the last one", plots::late_renewal),
+    deed(Kind::Apart, "the leader of the shortest lease is cut off", plots::short_lease),
+    deed(Kind::Apart, "the leader is asked to end with creates unanswered", plots::end_unanswered),
+    deed(Kind::Apart, "a standby whose watches stall takes over", plots::blind_heir),
+    deed(Kind::Fault, "a pod ends before its create is answered", plots::ghost),
+    deed(Kind::Apart, "an old N comes late", plots::old_n),
+    deed(Kind::Late, "a lost create lands after its pod was replaced", plots::late_create),
+    deed(Kind::Fault, "pods out of sight, and fewer wanted", plots::out_of_sight),
+];
+
+/// What can happen in one world: all that users do, and some of what goes wrong. In one of eight nothing does.
+pub fn drawn(dice: &mut Dice) -> Vec<&'static Deed> {
+    let is_sound = dice.one_in(8);
+    let (is_edited, is_late, share) = (dice.one_in(3), dice.one_in(2), dice.one(&[2, 3, 6]));
+    let can_be = |kind| match kind {
+        Kind::User => true,
+        Kind::Fault => !is_sound,
+        Kind::Apart => !is_sound && !is_edited,
+        Kind::Late => !is_sound && !is_edited && is_late,
+        Kind::Edit => !is_sound && is_edited,
+    };
+    let mut drawn: Vec<_> = DEEDS.iter().filter(|deed| can_be(deed.kind)).collect();
+    drawn.retain(|deed| deed.kind == Kind::User || dice.one_in(share));
+    drawn
+}

@@ -1,0 +1,95 @@
+//! What must be true when nothing goes wrong any more.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{SETS, World, faults};
+use crate::apiserver::{ApiServer, LEASES, MYCUSTOMRESOURCES, PODS, object};
+
+/// Within how many seconds all is as it should be: a request may land late for 60 s, pods that kept failing are replaced
+/// after 300 s at most, and before either somebody has to lead.
+const CONVERGES: u64 = 420;
+
+/// For how many seconds nothing may be asked for.
+const SILENT: u64 = 30;
+
+/// Waits until everything is as it should be, and stays so in silence.
+pub async fn reached(world: &mut World) -> Result<(), String> {
+    while let Some(later) = world.later.pop_first() {
+        tokio::time::sleep_until(later.0.0).await;
+        (later.1)(world);
+    }
+    faults::lift_all(world);
+    let mut wrong = Vec::new();
+    for second in 0..=CONVERGES {
+        world.replace_the_dead();
+        wrong = what_is_wrong(world);
+        if wrong.is_empty() || world.broken().is_some() {
+            break;
+        }
+        if second == CONVERGES {
+            return Err(format!("not converged after {CONVERGES} s:\n{}", wrong.join("\n")));
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    debug_assert!(wrong.is_empty() || world.broken().is_some());
+    // What a watch has not confirmed after a minute is read once.
+    sleep(Duration::from_secs(62)).await;
+    let mark = world.server.mark();
+    sleep(Duration::from_secs(SILENT)).await;
+    let requests = world.server.requests_since(mark);
+    let leader = world.leader().map(|place| world.replicas[place].name().to_owned());
+    let is_renewal = |instance: &str| Some(instance) == leader.as_deref();
+    if let Some(noise) = requests.iter().find(|r| *r.request.kind != LEASES || !is_renewal(&r.request.instance)) {
+        return Err(format!("not silent at rest: {}", noise.line()));
+    }
+    world.replace_the_dead();
+    match what_is_wrong(world) {
+        wrong if wrong.is_empty() => Ok(()),
+        wrong => Err(format!("did not stay converged:\n{}", wrong.join("\n"))),
+    }
+}
+
+fn what_is_wrong(world: &World) -> Vec<String> {
+    let mut wrong: Vec<String> =
+        SETS.iter().filter_map(|(namespace, name)| set_is_right(&world.server, namespace, name).err()).collect();
+    for resource in world.server.all(&MYCUSTOMRESOURCES, "") {
+        let friend = &resource["spec"]["name"];
+        let is_there = world.server.all(&PODS, "").iter().any(|pod| pod["metadata"]["name"] == *friend);
+        if resource["status"]["Healthy"] != is_there {
+            wrong.push(format!("the friend {friend}: {}, and it is {is_there}", resource["status"]));
+        }
+    }
+    if world.replicas.iter().filter(|replica| replica.leads()).count() != 1 {
+        wrong.push("not one leads".to_owned());
+    }
+    wrong
+}
+
+/// Whether a set is as its spec wants it, and its status says so.
+fn set_is_right(server: &ApiServer, namespace: &str, name: &str) -> Result<(), String> {
+    let set = server.podset(namespace, name);
+    if set.is_null() {
+        return Ok(());
+    }
+    let (wanted, status) = (&set["spec"]["replicas"], &set["status"]);
+    let live = server.live_pods(namespace, name);
+    let finished = server.pods(namespace, name).iter().filter(|pod| object::is_finished(pod)).count();
+    let conditions: Vec<&Value> = status["conditions"].as_array().into_iter().flatten().collect();
+    let is_ready = matches!(conditions[..], [only] if only["type"] == "Ready" && only["status"] == "True");
+    let facts = [
+        (wanted.as_u64() == u64::try_from(live.len()).ok(), "as many pods as it wants"),
+        (server.ready_pods(namespace, name).len() == live.len(), "only ready pods"),
+        (status["podNames"] == json!(live), "the names of its pods in its status"),
+        (status["readyReplicas"] == *wanted && status["availableReplicas"] == *wanted, "its numbers in its status"),
+        (status["observedGeneration"] == set["metadata"]["generation"], "its generation in its status"),
+        (is_ready, "the one condition Ready"),
+        (finished <= 3, "3 finished pods at most"),
+    ];
+    match facts.iter().find(|(is_so, _)| !is_so) {
+        None => Ok(()),
+        Some((_, what)) => Err(format!("{namespace}/{name} has not {what}: {live:?}, spec {}, {status}", set["spec"])),
+    }
+}

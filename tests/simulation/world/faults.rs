@@ -1,0 +1,311 @@
+//! What goes wrong with requests, watches, replicas, nodes and the Lease.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{SETS, World};
+use crate::{
+    apiserver::{Fault, LEASES, PodScript, Requests, Status},
+    replica::LEASE,
+};
+
+impl World {
+    /// Some requests, of one replica or of all.
+    fn some_requests(&mut self) -> Requests {
+        let requests = match self.dice.below(7) {
+            0 | 1 => Requests::creates("pods"),
+            2 => Requests::deletes("pods"),
+            3 => Requests::status_patches("podsets"),
+            4 => Requests::all().of("leases"),
+            5 => Requests::all(),
+            _ => Requests::mutating(),
+        };
+        let requests = if self.dice.one_in(2) { requests.from(&self.any_name()) } else { requests };
+        requests.first(usize::try_from(self.dice.within(1..9)).unwrap_or(1))
+    }
+
+    fn fault(&mut self, fault: Fault) -> bool {
+        let requests = self.some_requests();
+        self.server.fault(requests, fault);
+        true
+    }
+
+    /// Some watches, of one replica or of all.
+    fn some_watches(&mut self) -> crate::apiserver::WatchControl {
+        let watches = self.server.watches();
+        let watches = if self.dice.one_in(2) { watches.of(&self.any_name()) } else { watches };
+        match self.dice.below(5) {
+            0 => watches,
+            1 | 2 => watches.on("pods"),
+            3 => watches.on("podsets"),
+            _ => watches.on("leases"),
+        }
+    }
+
+    fn some_code(&mut self) -> u16 {
+        self.dice.one(&[409, 429, 500, 503, 504])
+    }
+}
+
+pub fn quota(world: &mut World) -> bool {
+    if world.dice.one_in(2) {
+        let pods = usize::try_from(world.dice.within(1..12)).unwrap_or(1);
+        world.server.set_quota("default", "tight", pods);
+    } else {
+        world.server.lift_quota("default");
+    }
+    true
+}
+
+fn webhook(world: &mut World, act: fn(&mut Value) -> Result<(), Status>) -> bool {
+    world.server.set_webhook(act);
+    let pause = world.dice.millis(500..8_000);
+    world.later(pause, |world| world.server.lift_webhook());
+    true
+}
+
+pub fn webhook_without_owner(world: &mut World) -> bool {
+    webhook(world, |pod| {
+        pod["metadata"]["ownerReferences"] = json!([]);
+        Ok(())
+    })
+}
+
+pub fn webhook_without_labels(world: &mut World) -> bool {
+    webhook(world, |pod| {
+        pod["metadata"]["labels"] = json!({});
+        Ok(())
+    })
+}
+
+pub fn webhook_renames(world: &mut World) -> bool {
+    webhook(world, |pod| {
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        pod["metadata"]["name"] = json!(format!("renamed-{}", name.replace("-pod", "-")));
+        Ok(())
+    })
+}
+
+pub fn webhook_refuses(world: &mut World) -> bool {
+    webhook(world, |_| Err(Status::of_code(403)))
+}
+
+fn script(world: &mut World, script: PodScript) -> bool {
+    world.server.pods_live(script);
+    let pause = world.dice.millis(5_000..30_000);
+    world.later(pause, |world| world.server.pods_live(PodScript::default()));
+    true
+}
+
+pub fn slow_to_go(world: &mut World) -> bool {
+    let time = world.dice.millis(2_000..40_000);
+    script(world, PodScript::default().gone_after(time))
+}
+
+pub fn short_lived(world: &mut World) -> bool {
+    let time = world.dice.millis(100..5_000);
+    let lives = if world.dice.one_in(2) { PodScript::fails_after(time) } else { PodScript::succeeds_after(time) };
+    script(world, lives)
+}
+
+pub fn never_ready(world: &mut World) -> bool {
+    script(world, PodScript::never_ready())
+}
+
+pub fn refuse(world: &mut World) -> bool {
+    let code = world.some_code();
+    world.fault(Fault::Refuse(Status::of_code(code)))
+}
+
+pub fn execute_then_error(world: &mut World) -> bool {
+    let code = world.some_code();
+    world.fault(Fault::ExecuteThenError(code))
+}
+
+pub fn execute_then_cut(world: &mut World) -> bool {
+    world.fault(Fault::ExecuteThenCut)
+}
+
+pub fn garble(world: &mut World) -> bool {
+    world.fault(Fault::ExecuteThenGarble)
+}
+
+pub fn cut_before(world: &mut World) -> bool {
+    world.fault(Fault::CutBefore)
+}
+
+pub fn hold_answers(world: &mut World) -> bool {
+    let requests = world.some_requests();
+    let held = world.server.fault(requests, Fault::HoldAnswer);
+    let pause = world.dice.millis(100..12_000);
+    world.later(pause, |_| held.release());
+    true
+}
+
+pub fn delay(world: &mut World) -> bool {
+    let time = world.dice.millis(100..12_000);
+    world.fault(Fault::Delay(time))
+}
+
+/// As long as bytes may lie unacknowledged where the lease is shortest.
+pub fn arrive_late(world: &mut World) -> bool {
+    let time = world.dice.millis(10..450);
+    world.fault(Fault::ArriveLate(time))
+}
+
+pub fn execute_late(world: &mut World) -> bool {
+    let time = world.dice.millis(500..58_000);
+    world.fault(Fault::ExecuteLate(time))
+}
+
+pub fn execute_unanswered(world: &mut World) -> bool {
+    let time = world.dice.millis(500..58_000);
+    world.fault(Fault::ExecuteUnanswered(time))
+}
+
+pub fn delay_watches(world: &mut World) -> bool {
+    let time = world.dice.millis(50..8_000);
+    world.some_watches().delay(time);
+    true
+}
+
+pub fn hold_watches(world: &mut World) -> bool {
+    let watches = world.some_watches();
+    watches.hold();
+    let pause = world.dice.millis(200..20_000);
+    world.later(pause, move |_| watches.release());
+    true
+}
+
+pub fn stall_watches(world: &mut World) -> bool {
+    world.some_watches().stall();
+    true
+}
+
+pub fn replay_watches(world: &mut World) -> bool {
+    let events = usize::try_from(world.dice.within(1..20)).unwrap_or(1);
+    world.some_watches().replay(events);
+    true
+}
+
+pub fn end_watches(world: &mut World) -> bool {
+    world.some_watches().end();
+    true
+}
+
+pub fn cut_watches(world: &mut World) -> bool {
+    world.some_watches().cut();
+    true
+}
+
+pub fn expire_watches(world: &mut World) -> bool {
+    world.some_watches().gone();
+    true
+}
+
+pub fn compact(world: &mut World) -> bool {
+    world.server.compact();
+    world.some_watches().end();
+    true
+}
+
+pub fn kill(world: &mut World) -> bool {
+    let place = world.any();
+    world.replicas.remove(place).kill();
+    world.start_replica();
+    true
+}
+
+pub fn ask_to_end(world: &mut World) -> bool {
+    let place = world.any();
+    tokio::spawn(world.replicas.remove(place).end());
+    world.start_replica();
+    true
+}
+
+pub fn freeze(world: &mut World) -> bool {
+    let (place, time) = (world.any(), world.dice.millis(100..25_000));
+    world.replicas[place].freeze(&world.server, time);
+    true
+}
+
+pub fn freeze_writes(world: &mut World) -> bool {
+    let (place, time) = (world.any(), world.dice.millis(100..25_000));
+    world.replicas[place].freeze_writes(time);
+    true
+}
+
+/// In force for a while.
+fn for_a_while(world: &mut World, requests: Requests, fault: Fault) -> bool {
+    let rule = world.server.fault(requests, fault);
+    let pause = world.dice.millis(1_000..30_000);
+    world.later(pause, |_| rule.remove());
+    true
+}
+
+pub fn partition(world: &mut World) -> bool {
+    let name = world.any_name();
+    world.server.watches().of(&name).stall();
+    for_a_while(world, Requests::all().from(&name), Fault::CutBefore)
+}
+
+pub fn one_way(world: &mut World) -> bool {
+    let name = world.any_name();
+    for_a_while(world, Requests::all().from(&name), Fault::ExecuteThenCut)
+}
+
+pub fn cut_lease(world: &mut World) -> bool {
+    let name = world.any_name();
+    for_a_while(world, Requests::all().of("leases").from(&name), Fault::CutBefore)
+}
+
+pub fn heal(world: &mut World) -> bool {
+    world.server.heal();
+    true
+}
+
+fn edit_lease(world: &mut World, edit: impl FnOnce(&World)) -> bool {
+    let is_there = world.server.with(|state| state.get(&LEASES, LEASE.0, LEASE.1).is_some());
+    if is_there {
+        // As by one who sees what he does: nobody is out of reach.
+        world.server.heal();
+        edit(world);
+    }
+    is_there
+}
+
+fn write_lease(world: &mut World, spec: Value) -> bool {
+    edit_lease(world, |world| world.server.overwrite_lease(LEASE.0, LEASE.1, spec))
+}
+
+pub fn delete_lease(world: &mut World) -> bool {
+    edit_lease(world, |world| world.server.delete_lease(LEASE.0, LEASE.1))
+}
+
+pub fn empty_lease(world: &mut World) -> bool {
+    write_lease(world, json!({}))
+}
+
+pub fn overwrite_lease(world: &mut World) -> bool {
+    let seconds = world.dice.within(1..10);
+    write_lease(world, json!({ "holderIdentity": "somebody", "leaseDurationSeconds": seconds }))
+}
+
+pub fn release_lease(world: &mut World) -> bool {
+    write_lease(world, json!({ "holderIdentity": "", "leaseDurationSeconds": 1 }))
+}
+
+/// Everything is well again.
+pub fn lift_all(world: &World) {
+    world.server.heal();
+    world.server.lift_quota("default");
+    world.server.lift_webhook();
+    world.server.pods_live(PodScript::default());
+    world.server.settings(|settings| settings.request_latency = Duration::from_millis(1));
+    for (namespace, set) in SETS {
+        for pod in world.server.live_pods(namespace, set) {
+            world.server.set_ready(namespace, &pod, true);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The whole operator in one process, under every fault, on virtual time: three replicas with election and all controllers,
+//! users, nodes, and whatever else happens, all drawn from one seed.
+//!
+//! `make simulate SEEDS=1000` plays many seeds, `make simulate SEED=7` one of them again and tells its story.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod` | one world: how it begins, what happens when, how it ends |
+//! | `deeds` | the list of all that can happen |
+//! | `users`, `faults`, `plots` | what happens: by people and nodes, to requests and replicas, and in ways that fit together |
+//! | `end` | what must be true when it is over |
+//! | `play` | many seeds at once, and what is told of them |
+//! | `mutants` | the same with one mechanism of the operator taken out: something must go wrong |
+
+mod deeds;
+mod dice;
+mod end;
+mod faults;
+mod mutants;
+mod play;
+mod plots;
+mod users;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::FutureExt as _;
+use podset_operator::{controllers::podset, leader, manager::Failure};
+use tokio::time::{Instant, sleep_until};
+
+use self::{
+    deeds::{Deed, Kind},
+    dice::Dice,
+    play::Tally,
+};
+use crate::{
+    apiserver::ApiServer,
+    replica::{Model, Replica},
+};
+
+/// The sets: namespace and name.
+const SETS: [(&str, &str); 3] = [("default", "red"), ("default", "green"), ("other", "blue")];
+
+/// The durations that replicas may have, in seconds: those of one world may differ, as in a rollout.
+const TIMINGS: [(u64, u64, u64); 4] = [(15, 10, 2), (6, 4, 1), (3, 2, 1), (4, 2, 1)];
+
+/// What a replica is, beside what chance makes of it.
+#[derive(Clone, Copy)]
+struct Variant {
+    podset: podset::locks::Locks,
+    leader: leader::locks::Locks,
+    is_gated: bool,
+    is_bounded: bool,
+}
+
+impl Default for Variant {
+    fn default() -> Self {
+        Variant {
+            podset: podset::locks::Locks::default(),
+            leader: leader::locks::Locks::default(),
+            is_gated: true,
+            is_bounded: true,
+        }
+    }
+}
+
+type Later = Box<dyn FnOnce(&mut World)>;
+
+/// One world.
+struct World {
+    server: ApiServer,
+    dice: Dice,
+    variant: Variant,
+    /// What can happen in it.
+    deeds: Vec<&'static Deed>,
+    /// What was set going and is still to come.
+    later: BTreeMap<(Instant, u64), Later>,
+    set_going: u64,
+    replicas: Vec<Replica>,
+    started: u64,
+    /// Which timings its replicas have.
+    timings: Vec<(u64, u64, u64)>,
+    /// What a part of a replica said when it panicked.
+    panicked: Option<String>,
+    tally: Tally,
+    story: Vec<String>,
+}
+
+/// What became of a world.
+struct Outcome {
+    /// What went wrong, with the end of its history.
+    broken: Option<String>,
+    tally: Tally,
+    /// Of all requests and all changes: the same for the same seed.
+    fingerprint: u64,
+    story: Vec<String>,
+}
+
+impl World {
+    fn new(seed: u64, variant: Variant) -> Self {
+        let server = ApiServer::new(seed);
+        let mut dice = Dice::new(seed);
+        let deeds = deeds::drawn(&mut dice);
+        server.settings(|settings| {
+            settings.jitter = dice.millis(0..40);
+            settings.request_latency = dice.millis(1..30);
+            // Then a request may be executed long after its sender gave up.
+            settings.honour_timeout = !deeds.iter().any(|deed| deed.kind == Kind::Late);
+        });
+        // In one world of two all have the same durations.
+        let first = dice.one(&TIMINGS);
+        let timings = if dice.one_in(2) { TIMINGS.into() } else { vec![first] };
+        let mut world = World {
+            server,
+            dice,
+            variant,
+            deeds,
+            later: BTreeMap::new(),
+            set_going: 0,
+            panicked: None,
+            replicas: Vec::new(),
+            started: 0,
+            timings,
+            tally: Tally::default(),
+            story: Vec::new(),
+        };
+        for (namespace, set) in SETS {
+            let replicas = world.dice.within(1..11).cast_signed();
+            world.server.create_podset(namespace, set, replicas);
+        }
+        for _ in 0..3 {
+            world.start_replica();
+        }
+        world
+    }
+
+    /// Lets things happen, until something is broken or it has been enough.
+    async fn play(&mut self) {
+        let users: Vec<_> = self.deeds.iter().copied().filter(|deed| deed.kind == Kind::User).collect();
+        let others: Vec<_> = self.deeds.iter().copied().filter(|deed| deed.kind != Kind::User).collect();
+        let mut left = self.dice.within(40..110);
+        let mut next = Instant::now();
+        while left > 0 && self.broken().is_none() {
+            let due = self.later.first_entry().filter(|later| later.key().0 <= next);
+            if let Some(later) = due {
+                let at = later.key().0;
+                let act = later.remove();
+                sleep_until(at).await;
+                act(self);
+                continue;
+            }
+            sleep_until(next).await;
+            self.replace_the_dead();
+            let is_user = others.is_empty() || self.dice.below(5) < 3;
+            let deed = if is_user { self.dice.one(&users) } else { self.dice.one(&others) };
+            if (deed.act)(self) {
+                self.tally.count(deed.name);
+                self.tell(deed.name);
+                left -= 1;
+            }
+            next += self.dice.millis(0..1_500);
+        }
+    }
+
+    /// The first thing that went wrong.
+    fn broken(&self) -> Option<String> {
+        self.panicked.clone().or_else(|| self.server.broken())
+    }
+
+    fn tell(&mut self, what: &str) {
+        let at = self.server.with(|state| state.clock.elapsed()).as_secs_f64();
+        self.story.push(format!("{at:>10.3}s {what}"));
+    }
+
+    /// Does it after this time.
+    fn later(&mut self, after: Duration, act: impl FnOnce(&mut World) + 'static) {
+        self.set_going += 1;
+        self.later.insert((Instant::now() + after, self.set_going), Box::new(act));
+    }
+
+    fn start_replica(&mut self) {
+        let name = format!("replica-{}", self.started);
+        self.started += 1;
+        let Variant { podset, leader: locks, is_gated, is_bounded } = self.variant;
+        let model = Model {
+            timing: self.dice.one(&self.timings),
+            locks,
+            podset,
+            is_gated,
+            is_bounded,
+            wall_offset: self.dice.below(1_200).cast_signed() - 600,
+            seed: self.dice.below(u64::MAX),
+        };
+        self.replicas.push(Replica::start(&self.server, &name, model));
+    }
+
+    /// Who has ended is started again, as by a Deployment.
+    fn replace_the_dead(&mut self) {
+        let (dead, alive) = std::mem::take(&mut self.replicas).into_iter().partition(Replica::has_ended);
+        self.replicas = alive;
+        for replica in <Vec<Replica>>::from(dead) {
+            let name = replica.name().to_owned();
+            let end = replica.ended().now_or_never();
+            self.tell(&format!("{name} had ended by itself: {end:?}"));
+            if let Some(Err(panic @ Failure::Panicked { .. })) = end {
+                self.panicked = Some(format!("{name}: {panic}"));
+            }
+            self.tally.count(play::ENDED);
+            self.start_replica();
+        }
+    }
+
+    /// The place of the leader, if somebody leads.
+    fn leader(&self) -> Option<usize> {
+        self.replicas.iter().position(Replica::leads)
+    }
+
+    /// The place of one replica; the leader as often as all others together.
+    fn any(&mut self) -> usize {
+        match self.leader().filter(|_| self.dice.one_in(2)) {
+            Some(leader) => leader,
+            None => usize::try_from(self.dice.below(self.replicas.len() as u64)).unwrap_or(0),
+        }
+    }
+
+    /// The name of one replica.
+    fn any_name(&mut self) -> String {
+        let place = self.any();
+        self.replicas[place].name().to_owned()
+    }
+
+    fn outcome(mut self, end: Result<(), String>) -> Outcome {
+        let broken = self.broken().or(end.err());
+        self.tally.of_requests(&self.server);
+        let fingerprint = play::fingerprint(&self.server);
+        Outcome { broken, tally: self.tally, fingerprint, story: self.story }
+    }
+}
+
+/// Plays one world to its end.
+async fn run(seed: u64, variant: Variant) -> Outcome {
+    let mut world = World::new(seed, variant);
+    world.play().await;
+    let end = match world.broken() {
+        Some(_) => Ok(()),
+        None => end::reached(&mut world).await,
+    };
+    world.outcome(end)
+}

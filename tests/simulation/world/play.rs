@@ -1,0 +1,217 @@
+//! Many worlds at once, on all cores, and what is told of them.
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    io::Write as _,
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use super::{Outcome, Variant, deeds::DEEDS, run};
+use crate::apiserver::{ApiServer, ChangeKind, LEASES};
+
+/// A replica ended without being asked to: it lost the lease.
+pub const ENDED: &str = "a replica ended by itself";
+const HAND_OVERS: &str = "another one leads";
+const CONFLICTS: &str = "requests that conflicted (409)";
+const UNKNOWN: &str = "writes of unknown fate";
+const LATE: &str = "requests executed more than 10 s after they were sent";
+
+/// What is counted besides deeds, and must have happened as well.
+const MEASURED: [&str; 5] = [ENDED, HAND_OVERS, CONFLICTS, UNKNOWN, LATE];
+
+/// How often each thing happened.
+#[derive(Clone, Default)]
+pub struct Tally(BTreeMap<&'static str, u64>);
+
+impl Tally {
+    /// It happened once more.
+    pub fn count(&mut self, what: &'static str) {
+        self.add(what, 1);
+    }
+
+    fn add(&mut self, what: &'static str, times: usize) {
+        *self.0.entry(what).or_default() += times as u64;
+    }
+
+    fn add_all(&mut self, other: &Tally) {
+        for (what, times) in &other.0 {
+            *self.0.entry(what).or_default() += times;
+        }
+    }
+
+    /// Counts what the requests and changes of a world show.
+    pub fn of_requests(&mut self, server: &ApiServer) {
+        server.with(|state| {
+            for entry in state.log.entries() {
+                if let Some(fault) = entry.fault {
+                    self.count(fault);
+                }
+                if entry.answered == Some(409) {
+                    self.count(CONFLICTS);
+                }
+                let is_told = entry.answered.is_some_and(|code| code < 500);
+                if entry.request.verb.mutates() && entry.outcome.is_some() && !is_told {
+                    self.count(UNKNOWN);
+                }
+                if entry.executed_at.is_some_and(|at| at.as_secs() > entry.at.as_secs() + 10) {
+                    self.count(LATE);
+                }
+            }
+            let mut holder = String::new();
+            for change in state.history.iter().filter(|c| *c.kind == LEASES && c.change != ChangeKind::Deleted) {
+                let now = change.object["spec"]["holderIdentity"].as_str().unwrap_or_default();
+                if !now.is_empty() && now != holder {
+                    self.count(HAND_OVERS);
+                    now.clone_into(&mut holder);
+                }
+            }
+        });
+    }
+
+    /// What can happen and did not.
+    fn missing(&self) -> Vec<&'static str> {
+        let all = DEEDS.iter().map(|deed| deed.name).chain(MEASURED);
+        all.filter(|name| !self.0.contains_key(name)).collect()
+    }
+}
+
+/// All requests and all changes, in one number.
+pub fn fingerprint(server: &ApiServer) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    server.with(|state| {
+        for entry in state.log.entries() {
+            entry.line().hash(&mut hasher);
+        }
+        for change in &state.history {
+            change.to_string().hash(&mut hasher);
+            change.object.to_string().hash(&mut hasher);
+        }
+    });
+    hasher.finish()
+}
+
+/// Plays one seed in a world of its own.
+pub fn play(seed: u64, variant: Variant) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime");
+    match catch_unwind(AssertUnwindSafe(|| runtime.block_on(run(seed, variant)))) {
+        Ok(outcome) => outcome,
+        Err(panic) => {
+            let said = panic.downcast_ref::<String>().cloned();
+            let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
+            let broken = Some(format!("panicked: {}", said.unwrap_or_default()));
+            Outcome { broken, tally: Tally::default(), fingerprint: 0, story: Vec::new() }
+        }
+    }
+}
+
+/// What became of many seeds.
+pub struct Summary {
+    /// The seeds in which something went wrong, and what.
+    pub broken: BTreeMap<u64, Outcome>,
+    tally: Tally,
+    seeds: u64,
+    seconds: f64,
+}
+
+/// Plays these seeds on all cores; stops at the first in which something goes wrong if `until_broken`.
+pub fn play_all(seeds: Range<u64>, variant: Variant, until_broken: bool, shows_progress: bool) -> Summary {
+    let began = Instant::now();
+    let (next, done) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
+    let summary = Mutex::new(Summary { broken: BTreeMap::new(), tally: Tally::default(), seeds: 0, seconds: 0.0 });
+    let work = || loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        let is_over = until_broken && !summary.lock().expect("no panic").broken.is_empty();
+        if seed >= seeds.end || is_over {
+            return;
+        }
+        let outcome = play(seed, variant);
+        let mut all = summary.lock().expect("no panic");
+        all.tally.add_all(&outcome.tally);
+        if outcome.broken.is_some() {
+            all.broken.insert(seed, outcome);
+        }
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if shows_progress && done.is_multiple_of(100) {
+            let rate = done as f64 / began.elapsed().as_secs_f64();
+            eprintln!("{done} of {} seeds, {rate:.1} a second, {} broken", seeds.end - seeds.start, all.broken.len());
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let mut summary = summary.into_inner().expect("no panic");
+    summary.seeds = done.into_inner();
+    summary.seconds = began.elapsed().as_secs_f64();
+    summary
+}
+
+impl Summary {
+    /// What was exercised.
+    fn tell(&self) {
+        let mut out = std::io::stderr().lock();
+        let rate = self.seeds as f64 / self.seconds;
+        // Nothing can be done about a terminal that is gone.
+        let _ = writeln!(out, "\n{} seeds in {:.0} s, {rate:.1} a second. What happened:", self.seeds, self.seconds);
+        for (what, times) in &self.tally.0 {
+            let _ = writeln!(out, "{times:>10}  {what}");
+        }
+    }
+}
+
+/// The end of the story of a seed that went wrong.
+fn report(seed: u64, outcome: &Outcome) -> String {
+    const SHOWN: usize = 40;
+    let broken = outcome.broken.as_deref().unwrap_or("nothing went wrong");
+    let from = outcome.story.len().saturating_sub(SHOWN);
+    let story = outcome.story[from..].join("\n");
+    format!("seed {seed}: {broken}\nwhat happened before:\n{story}\nagain: make simulate SEED={seed}\n")
+}
+
+/// The number that a variable of the environment gives.
+fn number(variable: &str) -> Option<u64> {
+    let given = std::env::var(variable).ok()?;
+    Some(given.parse().unwrap_or_else(|_| panic!("{variable}={given}: give a whole number")))
+}
+
+/// How many seeds each run of the tests plays.
+const USUAL: u64 = 200;
+
+/// From how many seeds on everything must have happened.
+const ENOUGH: u64 = 200;
+
+#[test]
+fn whatever_happens_the_promises_hold() {
+    if let Some(seed) = number("SIMULATION_SEED") {
+        let outcome = play(seed, Variant::default());
+        eprintln!("{}", outcome.story.join("\n"));
+        assert!(outcome.broken.is_none(), "{}", report(seed, &outcome));
+        return;
+    }
+    let (from, seeds) = (number("SIMULATION_FROM").unwrap_or(0), number("SIMULATION_SEEDS").unwrap_or(USUAL));
+    let summary = play_all(from..from + seeds, Variant::default(), false, true);
+    summary.tell();
+    let reports: Vec<_> = summary.broken.iter().map(|(seed, outcome)| report(*seed, outcome)).collect();
+    assert!(reports.is_empty(), "{}", reports.join("\n"));
+    if seeds >= ENOUGH {
+        let missing = summary.tally.missing();
+        assert!(missing.is_empty(), "never happened, so it was not tested: {missing:?}");
+    }
+}
+
+#[test]
+fn a_seed_is_always_the_same_world() {
+    for seed in 0..8 {
+        let [one, two] = [(); 2].map(|()| play(seed, Variant::default()).fingerprint);
+        assert_eq!(one, two, "seed {seed}");
+    }
+}

@@ -1,0 +1,224 @@
+//! Things that go wrong together, each an attack of those in `attacks` and `elections`, with its times drawn. What is left
+//! of them is healed with everything else.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{SETS, World};
+use crate::apiserver::{Fault, PODSETS, PodScript, Requests, object};
+
+impl World {
+    /// The leader's place and name.
+    fn who_leads(&self) -> Option<(usize, String)> {
+        let place = self.leader()?;
+        Some((place, self.replicas[place].name().to_owned()))
+    }
+
+    /// The name of a replica that stands by.
+    fn a_standby(&mut self) -> Option<String> {
+        let standbys: Vec<_> = self.replicas.iter().filter(|r| !r.leads()).map(|r| r.name().to_owned()).collect();
+        self.dice.pick(&standbys).cloned()
+    }
+
+    /// The lease duration of the replica at this place.
+    fn lease(&self, place: usize) -> Duration {
+        Duration::from_secs(self.replicas[place].model().timing.0)
+    }
+
+    /// Whoever leads has something to write, now and for a while.
+    fn keep_busy(&mut self, rounds: u64) {
+        for (namespace, set) in SETS {
+            for pod in self.server.live_pods(namespace, set).iter().take(3) {
+                self.server.kill_pod(namespace, pod);
+            }
+        }
+        if rounds > 0 {
+            self.later(Duration::from_millis(400), move |world| world.keep_busy(rounds - 1));
+        }
+    }
+
+    /// A set that is there and stays.
+    fn a_set(&mut self) -> Option<(&'static str, &'static str)> {
+        let (namespace, name) = self.dice.one(&SETS);
+        let set = self.server.podset(namespace, name);
+        (!set.is_null() && !object::is_terminating(&set)).then_some((namespace, name))
+    }
+
+    fn scale_if_there(&self, (namespace, set): (&'static str, &'static str), replicas: i64) {
+        let stored = self.server.podset(namespace, set);
+        if !stored.is_null() && !object::is_terminating(&stored) {
+            self.server.scale(namespace, set, replicas);
+        }
+    }
+}
+
+/// E1.
+pub fn frozen_in_the_middle(world: &mut World) -> bool {
+    let Some((place, name)) = world.who_leads() else { return false };
+    let lease = world.lease(place);
+    world.replicas[place].freeze_writes(lease * 2 + world.dice.millis(0..4_000));
+    world.server.watches().of(&name).on("leases").stall();
+    world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
+    world.keep_busy(50);
+    true
+}
+
+/// E2.
+pub fn blind_standby(world: &mut World) -> bool {
+    let (Some(name), Some((place, _))) = (world.a_standby(), world.who_leads()) else { return false };
+    world.server.watches().of(&name).on("leases").stall();
+    let lost = world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
+    let time = world.lease(place).max(Duration::from_secs(15)) + world.dice.millis(0..3_000);
+    world.later(time, |world| {
+        lost.remove();
+        world.keep_busy(20);
+    });
+    true
+}
+
+/// E3.
+pub fn tie(world: &mut World) -> bool {
+    let Some((place, _)) = world.who_leads() else { return false };
+    let lag = world.dice.millis(100..1_500);
+    let time = world.lease(place) + Duration::from_secs(4);
+    world.server.watches().on("leases").delay(lag);
+    world.replicas.remove(place).kill();
+    world.start_replica();
+    world.keep_busy(50);
+    world.later(time, |world| world.server.watches().on("leases").release());
+    true
+}
+
+/// E4.
+pub fn late_renewal(world: &mut World) -> bool {
+    let Some((place, name)) = world.who_leads() else { return false };
+    let held = world.server.fault(Requests::mutating().of("leases").from(&name), Fault::HoldAnswer);
+    let deadline = world.replicas[place].model().timing.1 * 1_000;
+    let pause = world.dice.millis(deadline / 4..deadline);
+    let slow = world.dice.millis(200..1_500);
+    world.later(pause, move |world| {
+        held.release();
+        world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
+        world.server.watches().of(&name).on("leases").stall();
+        world.server.fault(Requests::mutating().of("pods").from(&name), Fault::Delay(slow));
+        world.keep_busy(50);
+    });
+    true
+}
+
+/// E6.
+pub fn short_lease(world: &mut World) -> bool {
+    let Some((_, name)) = world.who_leads() else { return false };
+    world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
+    world.server.watches().of(&name).on("leases").stall();
+    world.keep_busy(40);
+    true
+}
+
+/// E7.
+pub fn end_unanswered(world: &mut World) -> bool {
+    let Some((place, name)) = world.who_leads() else { return false };
+    let time = world.dice.millis(1_000..6_000);
+    world.server.fault(Requests::creates("pods").from(&name).first(4), Fault::ExecuteUnanswered(time));
+    world.keep_busy(20);
+    let leader = world.replicas.remove(place);
+    world.start_replica();
+    let pause = world.dice.millis(20..500);
+    world.later(pause, |_| drop(tokio::spawn(leader.end())));
+    true
+}
+
+/// A4.
+pub fn blind_heir(world: &mut World) -> bool {
+    let Some((place, _)) = world.who_leads() else { return false };
+    for replica in world.replicas.iter().filter(|replica| !replica.leads()) {
+        let watches = world.server.watches().of(replica.name());
+        watches.clone().on("pods").stall();
+        watches.on("podsets").stall();
+    }
+    world.keep_busy(3);
+    let leader = world.replicas[place].name().to_owned();
+    world.later(Duration::from_secs(4), move |world| {
+        if let Some(place) = world.replicas.iter().position(|replica| replica.name() == leader) {
+            tokio::spawn(world.replicas.remove(place).end());
+            world.start_replica();
+        }
+    });
+    true
+}
+
+/// A6.
+pub fn ghost(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.a_set() else { return false };
+    let creates = Requests::creates("pods").in_namespace(namespace).first(1);
+    let held = world.server.fault(creates, Fault::HoldAnswer);
+    let before = world.server.live_pods(namespace, set);
+    if let Some(pod) = before.first() {
+        world.server.kill_pod(namespace, pod);
+    }
+    world.later(Duration::from_millis(400), move |world| {
+        for pod in world.server.live_pods(namespace, set).iter().filter(|pod| !before.contains(pod)) {
+            world.server.kill_pod(namespace, pod);
+        }
+    });
+    world.later(Duration::from_millis(900), |_| held.release());
+    true
+}
+
+/// A5.
+pub fn old_n(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.a_set() else { return false };
+    let lag = world.dice.millis(2_000..10_000);
+    world.scale_if_there((namespace, set), 8);
+    world.later(Duration::from_secs(2), move |world| {
+        if world.server.podset(namespace, set).is_null() {
+            return;
+        }
+        world.server.watches().on("podsets").delay(lag);
+        let label = json!({ "metadata": { "labels": { "seen": "late" } } });
+        world.server.patch(&PODSETS, namespace, set, label);
+        world.later(Duration::from_secs(1), move |world| {
+            world.scale_if_there((namespace, set), 2);
+            for pod in world.server.live_pods(namespace, set).iter().take(1) {
+                world.server.kill_pod(namespace, pod);
+            }
+        });
+        world.later(lag + Duration::from_secs(5), |world| world.server.watches().on("podsets").release());
+    });
+    true
+}
+
+/// A1.
+pub fn late_create(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.a_set() else { return false };
+    let time = world.dice.millis(2_000..50_000);
+    let script = PodScript::default().gone_after(world.dice.millis(1_000..15_000));
+    world.server.pods_live(script);
+    let creates = Requests::creates("pods").in_namespace(namespace).first(2);
+    world.server.fault(creates, Fault::ExecuteLate(time));
+    for pod in world.server.live_pods(namespace, set).iter().take(2) {
+        world.server.kill_pod(namespace, pod);
+    }
+    for round in 1..4 {
+        world.later(Duration::from_secs(round), move |world| {
+            for pod in world.server.live_pods(namespace, set) {
+                world.server.delete_pod(namespace, &pod);
+            }
+        });
+    }
+    true
+}
+
+/// A7.
+pub fn out_of_sight(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.a_set() else { return false };
+    let live = world.server.live_pods(namespace, set);
+    for pod in live.iter().take(live.len() / 2 + 1) {
+        world.server.strip_label(namespace, pod, "app.kubernetes.io/managed-by");
+    }
+    let replicas = world.dice.within(1..6).cast_signed();
+    let pause = world.dice.millis(0..3_000);
+    world.later(pause, move |world| world.scale_if_there((namespace, set), replicas));
+    true
+}

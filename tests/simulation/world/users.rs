@@ -1,0 +1,211 @@
+//! What people and nodes do.
+
+use podset_operator::controllers::podset::names::pod_name;
+use serde_json::json;
+
+use super::{SETS, World};
+use crate::apiserver::{MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, object};
+
+const LABEL: &str = "app.kubernetes.io/managed-by";
+const FRIENDS: [&str; 2] = ["joe", "ann"];
+
+type Set = (&'static str, &'static str);
+
+impl World {
+    /// A set that can be used: it is there, and stays.
+    fn set(&mut self) -> Option<Set> {
+        let (namespace, name) = self.dice.one(&SETS);
+        let set = self.server.podset(namespace, name);
+        (!set.is_null() && !object::is_terminating(&set)).then_some((namespace, name))
+    }
+
+    /// A live pod, with the namespace.
+    fn pod(&mut self) -> Option<(&'static str, String)> {
+        let (namespace, set) = self.set()?;
+        let live = self.server.live_pods(namespace, set);
+        Some((namespace, self.dice.pick(&live)?.clone()))
+    }
+
+    /// A live pod that runs.
+    fn running_pod(&mut self) -> Option<(&'static str, String)> {
+        self.pod().filter(|(namespace, name)| object::phase(&self.server.pod(namespace, name)) == "Running")
+    }
+
+    /// How many a set may want.
+    fn some_replicas(&mut self) -> i64 {
+        self.dice.within(1..11).cast_signed()
+    }
+
+    fn is_open(&self, namespace: &str) -> bool {
+        !object::is_terminating(&self.server.get(&NAMESPACES, "", namespace))
+    }
+}
+
+pub fn scale(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let replicas = world.some_replicas();
+    world.server.scale(namespace, set, replicas);
+    true
+}
+
+pub fn scale_back_and_forth(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let (low, high) = (world.some_replicas(), world.some_replicas());
+    world.server.scale(namespace, set, low);
+    let pause = world.dice.millis(0..3_000);
+    world.later(pause, move |world| {
+        let stored = world.server.podset(namespace, set);
+        if !stored.is_null() && !object::is_terminating(&stored) {
+            world.server.scale(namespace, set, high);
+        }
+    });
+    true
+}
+
+pub fn delete_pod(world: &mut World) -> bool {
+    let Some((namespace, pod)) = world.pod() else { return false };
+    world.server.delete_pod(namespace, &pod);
+    true
+}
+
+pub fn kill_pod(world: &mut World) -> bool {
+    let Some((namespace, pod)) = world.pod() else { return false };
+    world.server.kill_pod(namespace, &pod);
+    true
+}
+
+pub fn kill_all_pods(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let live = world.server.live_pods(namespace, set);
+    live.iter().for_each(|pod| world.server.kill_pod(namespace, pod));
+    !live.is_empty()
+}
+
+pub fn fail_pod(world: &mut World) -> bool {
+    let Some((namespace, pod)) = world.running_pod() else { return false };
+    world.server.fail_pod(namespace, &pod);
+    true
+}
+
+pub fn finish_pod(world: &mut World) -> bool {
+    let Some((namespace, pod)) = world.running_pod() else { return false };
+    world.server.succeed_pod(namespace, &pod);
+    true
+}
+
+pub fn unready_pod(world: &mut World) -> bool {
+    let Some((namespace, pod)) = world.running_pod() else { return false };
+    world.server.set_ready(namespace, &pod, false);
+    true
+}
+
+pub fn label_set(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let value = world.dice.below(9).to_string();
+    world.server.patch(&PODSETS, namespace, set, json!({ "metadata": { "labels": { "n": value } } }));
+    true
+}
+
+pub fn change_template(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let image = format!("example.com/app:{}", world.dice.below(9));
+    let template = json!({ "spec": { "containers": [{ "name": "app", "image": image }] } });
+    world.server.patch(&PODSETS, namespace, set, json!({ "spec": { "template": template } }));
+    true
+}
+
+pub fn delete_set(world: &mut World) -> bool {
+    let (namespace, name) = world.dice.one(&SETS);
+    if !world.server.podset(namespace, name).is_null() {
+        let is_open = world.set() == Some((namespace, name));
+        if is_open {
+            world.server.delete_podset(namespace, name);
+        }
+        return is_open;
+    }
+    let replicas = world.some_replicas();
+    let is_open = world.is_open(namespace);
+    if is_open {
+        world.server.create_podset(namespace, name, replicas);
+    }
+    is_open
+}
+
+pub fn orphan_set(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set().filter(|_| world.dice.one_in(3)) else { return false };
+    world.server.orphan_podset(namespace, set);
+    true
+}
+
+pub fn delete_set_in_foreground(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set().filter(|_| world.dice.one_in(2)) else { return false };
+    world.server.delete_podset_in_foreground(namespace, set);
+    true
+}
+
+pub fn delete_namespace(world: &mut World) -> bool {
+    const DOOMED: &str = "other";
+    let is_there = !world.server.get(&NAMESPACES, "", DOOMED).is_null() && world.is_open(DOOMED);
+    let is_it = is_there && world.dice.one_in(4);
+    if is_it {
+        world.server.delete_namespace(DOOMED);
+    }
+    is_it
+}
+
+pub fn strip_label(world: &mut World) -> bool {
+    let Some((namespace, pod)) = world.pod() else { return false };
+    world.server.strip_label(namespace, &pod, LABEL);
+    true
+}
+
+pub fn strip_owner(world: &mut World) -> bool {
+    let Some((namespace, pod)) = world.pod().filter(|_| world.dice.one_in(2)) else { return false };
+    world.server.strip_owner(namespace, &pod);
+    true
+}
+
+/// Somebody's own pod has a name that the set would take.
+pub fn strange_name(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let uid = object::uid(&world.server.podset(namespace, set)).to_owned();
+    let index = u32::try_from(world.dice.below(16)).unwrap_or_default();
+    let name = pod_name(set, &uid, index);
+    let is_free = world.server.pod(namespace, &name).is_null() && world.is_open(namespace);
+    if is_free {
+        world.server.create_pod(namespace, &name, json!({ "app": "theirs" }));
+    }
+    is_free
+}
+
+/// Somebody kills a pod of a set and makes an own one of its name, labels and all.
+pub fn strange_pod(world: &mut World) -> bool {
+    let Some((namespace, name)) = world.pod().filter(|(namespace, _)| world.is_open(namespace)) else { return false };
+    let labels = world.server.pod(namespace, &name)["metadata"]["labels"].clone();
+    world.server.kill_pod(namespace, &name);
+    world.server.create_pod(namespace, &name, labels);
+    true
+}
+
+pub fn seek_friend(world: &mut World) -> bool {
+    let friend = world.dice.one(&FRIENDS);
+    let is_new = world.server.get(&MYCUSTOMRESOURCES, "default", friend).is_null();
+    if is_new {
+        world.server.create_mycustomresource("default", friend, friend);
+    }
+    is_new
+}
+
+pub fn toggle_friend(world: &mut World) -> bool {
+    let (friend, namespace) = (world.dice.one(&FRIENDS), world.dice.one(&["default", "other"]));
+    let stored = world.server.get(&PODS, namespace, friend);
+    if !stored.is_null() {
+        world.server.kill_pod(namespace, friend);
+        return true;
+    }
+    let is_open = world.is_open(namespace);
+    if is_open {
+        world.server.create_pod(namespace, friend, json!({}));
+    }
+    is_open
+}
