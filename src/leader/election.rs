@@ -185,13 +185,14 @@ impl Election {
             (self.turned)();
             self.tell(&mut holder);
             let now = env.now();
-            let (frees_at, heard) = {
+            let (frees_at, heard, written) = {
                 let observation = self.observation();
                 let free = |at: Timestamp| at.saturating_add(handicap).unwrap_or(Timestamp::MAX);
-                (observation.frees_at().map(free), observation.heard())
+                (observation.frees_at().map(free), observation.heard(), observation.written())
             };
-            // A leader is heard of each period: after silence it is looked for, whatever becomes of the watch.
-            let silent = heard.map_or(now, |heard| heard + period * 2);
+            // A leader is heard of each period, by its durations or by ours: after silence it is looked for, whatever becomes
+            // of the watch.
+            let silent = heard.map_or(now, |heard| heard + (period * 2).max(written / 3));
             // What was freed since the last try is taken at once.
             let is_news = frees_at != tried && frees_at.is_some_and(|free| free <= now);
             let when = frees_at.map_or(now, |free| free.min(silent)).max(if is_news { now } else { not_before });

@@ -87,7 +87,7 @@ impl Observation {
     }
 
     /// An own write was answered with this Lease, which names us: we hold it.
-    pub fn written(&mut self, lease: Lease, now: Timestamp) {
+    pub fn wrote(&mut self, lease: Lease, now: Timestamp) {
         self.ours = Some(lease.metadata.uid.clone());
         self.watched(lease, now);
     }
@@ -111,10 +111,15 @@ impl Observation {
         }
     }
 
-    /// When anything was heard of the Lease last. Its leader renews it all the time, so silence means that the watch is mute,
-    /// or that there is no leader.
+    /// When anything was heard of the Lease last, if ever. Its leader renews it all the time, so silence means that the watch
+    /// is mute, or that there is no leader.
     pub fn heard(&self) -> Option<Timestamp> {
         self.heard
+    }
+
+    /// How long the lease lasts that was seen last.
+    pub fn written(&self) -> SignedDuration {
+        self.held.unwrap_or_default()
     }
 
     /// The highest version seen so far.

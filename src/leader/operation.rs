@@ -257,7 +257,7 @@ impl Layer {
             if lease.holder() == Some(self.setting.identity.as_str()) {
                 let answered = env.now();
                 self.notes().term_from = Some((locks.term_from)(sent, answered));
-                self.observation().written(lease, answered);
+                self.observation().wrote(lease, answered);
             }
         }
         Ok(response(status, answer))

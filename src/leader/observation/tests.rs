@@ -29,7 +29,7 @@ impl Story {
     }
 
     fn written(&mut self, lease: Lease) -> &mut Self {
-        self.observation.written(lease, self.now);
+        self.observation.wrote(lease, self.now);
         self
     }
 

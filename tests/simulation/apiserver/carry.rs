@@ -205,7 +205,12 @@ impl Carrier {
         if let Some(latency) = self.with(|state| state.latency(state.settings.answer_latency)) {
             sleep(latency).await;
         }
-        self.with(|state| state.log.answered(self.id, answer.code()));
+        self.with(|state| {
+            state.log.answered(self.id, answer.code());
+            if let Some(entry) = state.log.entries().get(self.id) {
+                state.truth.answered(entry);
+            }
+        });
         // The client may have given up: the answer is lost then.
         drop(reply.send(Ok(answer.into_response())));
     }

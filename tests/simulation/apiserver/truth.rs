@@ -26,7 +26,6 @@ struct Known {
     /// The names of all pods that it ever had.
     pods: BTreeSet<String>,
     live: BTreeSet<String>,
-    most_live: usize,
     made: usize,
     /// How many pods its events say were made in place of others.
     said: usize,
@@ -86,7 +85,6 @@ impl Truth {
             } else {
                 known.live.remove(&uid);
             }
-            known.most_live = known.most_live.max(known.live.len());
         }
     }
 
@@ -140,7 +138,7 @@ impl Truth {
         let known = self.sets.entry(event["regarding"]["uid"].as_str().unwrap_or_default().to_owned()).or_default();
         let numbers: Vec<usize> = note.split(' ').filter_map(|word| word.parse().ok()).collect();
         let is_so = match (event["reason"].as_str().unwrap_or_default(), &numbers[..]) {
-            ("ScaledUp", [from, to]) => from < to && *to <= known.most_live,
+            ("ScaledUp", [from, to]) => from < to && to - from <= known.made,
             ("ScaledDown", [from, to]) => from > to,
             ("PodsReplaced", [n]) => {
                 known.said += n;
@@ -154,6 +152,14 @@ impl Truth {
         }
     }
 
+    /// A request was answered.
+    pub fn answered(&mut self, entry: &LoggedRequest) {
+        let request = &entry.request;
+        if *request.kind == PODS && request.verb == Verb::Create && entry.answered.is_some_and(|code| code >= 400) {
+            self.refused += 1;
+        }
+    }
+
     /// A request was executed.
     pub fn executed(&mut self, entry: &LoggedRequest) {
         let request = &entry.request;
@@ -161,7 +167,6 @@ impl Truth {
             return;
         }
         match request.verb {
-            Verb::Create if !entry.took_effect() => self.refused += 1,
             Verb::Delete if entry.took_effect() => {
                 let hit = self.hit.get(&(request.namespace.clone(), request.name.clone()));
                 let made = hit.and_then(|uid| self.made.get(uid));

@@ -8,6 +8,7 @@ use super::{
     delete::DeleteOptions,
     kinds::{Kind, LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
     object,
+    status::Status,
     write::merge,
 };
 
@@ -50,24 +51,28 @@ impl ApiServer {
 
     /// Makes a pod that belongs to nobody: its UID.
     pub fn create_pod(&self, namespace: &str, name: &str, labels: Value) -> String {
-        self.create(
-            &PODS,
-            namespace,
-            json!({
-                "metadata": { "name": name, "labels": labels },
-                "spec": { "containers": [{ "name": "main", "image": "example.com/main" }] },
-            }),
-        )
+        self.create(&PODS, namespace, strange_pod(name, labels))
+    }
+
+    /// Makes a pod that belongs to nobody, if it is let pass.
+    pub fn try_to_create_pod(&self, namespace: &str, name: &str, labels: Value) -> bool {
+        self.try_to_create(&PODS, namespace, strange_pod(name, labels)).is_ok()
     }
 
     /// Makes any object: its UID. Panics where the API server would refuse it.
-    pub fn create(&self, kind: &'static Kind, namespace: &str, mut object: Value) -> String {
+    pub fn create(&self, kind: &'static Kind, namespace: &str, object: Value) -> String {
+        match self.try_to_create(kind, namespace, object) {
+            Ok(uid) => uid,
+            Err(status) => panic!("the user's create is refused: {}", status.message),
+        }
+    }
+
+    /// Makes any object, if the API server lets it pass: its UID.
+    pub fn try_to_create(&self, kind: &'static Kind, namespace: &str, mut object: Value) -> Result<String, Status> {
         self.act(|state| {
             state.ensure_namespace(namespace);
-            match state.create_object(kind, namespace, &mut object, USER) {
-                Ok(created) => object::uid(&created).to_owned(),
-                Err(status) => panic!("the user's create is refused: {}", status.message),
-            }
+            let created = state.create_object(kind, namespace, &mut object, USER)?;
+            Ok(object::uid(&created).to_owned())
         })
     }
 
@@ -152,4 +157,11 @@ impl ApiServer {
             }
         });
     }
+}
+
+fn strange_pod(name: &str, labels: Value) -> Value {
+    json!({
+        "metadata": { "name": name, "labels": labels },
+        "spec": { "containers": [{ "name": "main", "image": "example.com/main" }] },
+    })
 }

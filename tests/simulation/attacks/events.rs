@@ -131,3 +131,22 @@ async fn a1_a_create_that_lands_at_the_last_moment_is_not_forgotten_before_it_is
     server.check();
     operator.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a5_a_set_that_is_gone_does_not_come_back_with_an_old_n() {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 2);
+    let operator = leader(&server, Locks::default());
+    ready(&server, "web", 2).await;
+    sleep(10).await;
+    server.watches().on("podsets").delay(seconds(10));
+    server.scale(NS, "web", 8);
+    server.scale(NS, "web", 2);
+    server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(5).await;
+    server.delete_podset(NS, "web");
+    sleep(60).await;
+    server.check();
+    assert_eq!(server.all(&crate::apiserver::PODS, NS).len(), 0);
+    operator.kill();
+}

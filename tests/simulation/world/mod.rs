@@ -33,7 +33,7 @@ use self::{
     play::Tally,
 };
 use crate::{
-    apiserver::ApiServer,
+    apiserver::{ApiServer, LEASES, Verb},
     replica::{Model, Replica},
 };
 
@@ -82,7 +82,7 @@ struct World {
     /// What a part of a replica said when it panicked.
     panicked: Option<String>,
     tally: Tally,
-    story: Vec<String>,
+    story: Vec<(Duration, String)>,
 }
 
 /// What became of a world.
@@ -92,7 +92,8 @@ struct Outcome {
     tally: Tally,
     /// Of all requests and all changes: the same for the same seed.
     fingerprint: u64,
-    story: Vec<String>,
+    /// What happened, line by line; empty where nothing went wrong.
+    chronicle: Vec<String>,
 }
 
 impl World {
@@ -167,8 +168,23 @@ impl World {
     }
 
     fn tell(&mut self, what: &str) {
-        let at = self.server.with(|state| state.clock.elapsed()).as_secs_f64();
-        self.story.push(format!("{at:>10.3}s {what}"));
+        self.story.push((self.server.with(|state| state.clock.elapsed()), what.to_owned()));
+    }
+
+    /// What happened, what was asked for, and what changed, in the order of time.
+    fn chronicle(&self) -> Vec<String> {
+        let story = self.story.iter().map(|(at, what)| (*at, format!("{:>10.3}s -- {what}", at.as_secs_f64())));
+        let mut all: Vec<_> = story.collect();
+        self.server.with(|state| {
+            let changes = state.history.iter().filter(|change| *change.kind != LEASES);
+            all.extend(changes.map(|change| (change.at, change.to_string())));
+            let requests = state.log.entries().iter().filter(|entry| *entry.request.kind != LEASES);
+            let telling =
+                requests.filter(|e| e.request.verb != Verb::Watch && (e.fault.is_some() || e.outcome != Some(200)));
+            all.extend(telling.map(|entry| (entry.at, entry.line())));
+        });
+        all.sort_by_key(|(at, _)| *at);
+        all.into_iter().map(|(_, line)| line).collect()
     }
 
     /// Does it after this time.
@@ -232,7 +248,8 @@ impl World {
         let broken = self.broken().or(end.err());
         self.tally.of_requests(&self.server);
         let fingerprint = play::fingerprint(&self.server);
-        Outcome { broken, tally: self.tally, fingerprint, story: self.story }
+        let chronicle = if broken.is_some() { self.chronicle() } else { Vec::new() };
+        Outcome { broken, tally: self.tally, fingerprint, chronicle }
     }
 }
 

@@ -107,7 +107,7 @@ pub fn play(seed: u64, variant: Variant) -> Outcome {
             let said = panic.downcast_ref::<String>().cloned();
             let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
             let broken = Some(format!("panicked: {}", said.unwrap_or_default()));
-            Outcome { broken, tally: Tally::default(), fingerprint: 0, story: Vec::new() }
+            Outcome { broken, tally: Tally::default(), fingerprint: 0, chronicle: Vec::new() }
         }
     }
 }
@@ -172,9 +172,9 @@ impl Summary {
 fn report(seed: u64, outcome: &Outcome) -> String {
     const SHOWN: usize = 40;
     let broken = outcome.broken.as_deref().unwrap_or("nothing went wrong");
-    let from = outcome.story.len().saturating_sub(SHOWN);
-    let story = outcome.story[from..].join("\n");
-    format!("seed {seed}: {broken}\nwhat happened before:\n{story}\nagain: make simulate SEED={seed}\n")
+    let from = outcome.chronicle.len().saturating_sub(SHOWN);
+    let before = outcome.chronicle[from..].join("\n");
+    format!("seed {seed}: {broken}\nwhat happened before:\n{before}\nall of it: make simulate SEED={seed}\n")
 }
 
 /// The number that a variable of the environment gives.
@@ -193,7 +193,7 @@ const ENOUGH: u64 = 200;
 fn whatever_happens_the_promises_hold() {
     if let Some(seed) = number("SIMULATION_SEED") {
         let outcome = play(seed, Variant::default());
-        eprintln!("{}", outcome.story.join("\n"));
+        eprintln!("{}", outcome.chronicle.join("\n"));
         assert!(outcome.broken.is_none(), "{}", report(seed, &outcome));
         return;
     }

@@ -171,20 +171,16 @@ pub fn strange_name(world: &mut World) -> bool {
     let uid = object::uid(&world.server.podset(namespace, set)).to_owned();
     let index = u32::try_from(world.dice.below(16)).unwrap_or_default();
     let name = pod_name(set, &uid, index);
-    let is_free = world.server.pod(namespace, &name).is_null() && world.is_open(namespace);
-    if is_free {
-        world.server.create_pod(namespace, &name, json!({ "app": "theirs" }));
-    }
-    is_free
+    let is_free = world.server.pod(namespace, &name).is_null();
+    is_free && world.server.try_to_create_pod(namespace, &name, json!({ "app": "theirs" }))
 }
 
 /// Somebody kills a pod of a set and makes an own one of its name, labels and all.
 pub fn strange_pod(world: &mut World) -> bool {
-    let Some((namespace, name)) = world.pod().filter(|(namespace, _)| world.is_open(namespace)) else { return false };
+    let Some((namespace, name)) = world.pod() else { return false };
     let labels = world.server.pod(namespace, &name)["metadata"]["labels"].clone();
     world.server.kill_pod(namespace, &name);
-    world.server.create_pod(namespace, &name, labels);
-    true
+    world.server.try_to_create_pod(namespace, &name, labels)
 }
 
 pub fn seek_friend(world: &mut World) -> bool {
@@ -203,9 +199,5 @@ pub fn toggle_friend(world: &mut World) -> bool {
         world.server.kill_pod(namespace, friend);
         return true;
     }
-    let is_open = world.is_open(namespace);
-    if is_open {
-        world.server.create_pod(namespace, friend, json!({}));
-    }
-    is_open
+    world.server.try_to_create_pod(namespace, friend, json!({}))
 }

@@ -17,6 +17,8 @@ pub struct Sets {
     locks: Locks,
     by_key: HashMap<ObjectKey, Arc<Set>>,
     by_uid: HashMap<Uid, ObjectKey>,
+    /// Sets that an answer said are gone, until the watch says so: what it still brings of them is old.
+    gone: HashMap<Uid, ObjectKey>,
 }
 
 /// What a change of the cache means for the controller.
@@ -31,7 +33,7 @@ pub struct Effects {
 impl Sets {
     /// An empty cache.
     pub fn new(locks: Locks) -> Self {
-        Sets { locks, by_key: HashMap::new(), by_uid: HashMap::new() }
+        Sets { locks, by_key: HashMap::new(), by_uid: HashMap::new(), gone: HashMap::new() }
     }
 
     /// Takes in what the watch of `scope` says.
@@ -40,7 +42,10 @@ impl Sets {
         match change {
             Change::Snapshot { items, version } => self.snapshot(scope, items, version, &mut effects),
             Change::Applied(set) => self.upsert(set, &mut effects),
-            Change::Deleted(set) => self.remove(&set.key, &set.uid, &mut effects),
+            Change::Deleted(set) => {
+                self.remove(&set.key, &set.uid, &mut effects);
+                self.gone.remove(&set.uid);
+            }
             Change::Progress(_) => {}
         }
         effects
@@ -48,26 +53,32 @@ impl Sets {
 
     fn snapshot(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
         let listed: HashSet<Uid> = items.iter().map(|set| set.uid.clone()).collect();
-        let absent: Vec<Arc<Set>> = self
-            .by_key
-            .values()
-            .filter(|set| in_scope(scope, &set.key) && set.version <= version && !listed.contains(&set.uid))
-            .cloned()
-            .collect();
-        for set in absent {
+        for set in self.absent(scope, &listed, version) {
             self.remove(&set.key, &set.uid, effects);
         }
+        // The watch goes on from here.
+        self.gone.retain(|uid, key| !in_scope(scope, key) || listed.contains(uid));
         for set in items {
             self.upsert(set, effects);
         }
     }
 
+    /// The known sets that would be in a list of this version, and are not.
+    fn absent(&self, scope: &Scope, listed: &HashSet<Uid>, version: u64) -> Vec<Arc<Set>> {
+        let known = self.by_key.values().filter(|set| in_scope(scope, &set.key) && set.version <= version);
+        known.filter(|set| !listed.contains(&set.uid)).cloned().collect()
+    }
+
     /// Takes in a consistent list of the sets of `scope` that no watch brought. A set that is not known is left to its
     /// watch: it may have come and gone already.
     pub fn refresh(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
-        let mut items = items;
-        items.retain(|set| self.contains(&set.uid));
-        self.snapshot(scope, items, version, effects);
+        let listed: HashSet<Uid> = items.iter().map(|set| set.uid.clone()).collect();
+        for set in self.absent(scope, &listed, version) {
+            self.answered(&set.key, &set.uid, None, effects);
+        }
+        for set in items {
+            self.answered(&set.key.clone(), &set.uid.clone(), Some(set), effects);
+        }
     }
 
     /// A request for the set of this name and UID was answered with this state of it; `None`: it is gone. A set that is
@@ -76,11 +87,19 @@ impl Sets {
         match found.filter(|found| found.uid == *uid) {
             Some(found) if self.contains(uid) => self.upsert(found, effects),
             Some(_) => {}
-            None => self.remove(key, uid, effects),
+            None => {
+                if self.contains(uid) {
+                    self.gone.insert(uid.clone(), key.clone());
+                }
+                self.remove(key, uid, effects);
+            }
         }
     }
 
     fn upsert(&mut self, set: Set, effects: &mut Effects) {
+        if self.gone.contains_key(&set.uid) {
+            return;
+        }
         let former = self.by_key.get(&set.key);
         if former.is_some_and(|former| (self.locks.is_stale)(set.version, former.version)) {
             return;
