@@ -141,6 +141,7 @@ async fn a5_a_set_that_is_gone_does_not_come_back_with_an_old_n() {
     sleep(10).await;
     server.watches().on("podsets").delay(seconds(10));
     server.scale(NS, "web", 8);
+    sleep(1).await;
     server.scale(NS, "web", 2);
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(5).await;
