@@ -45,6 +45,14 @@ test: lint test-unit test-e2e ## Everything that CI checks
 test-unit: ## Tests without a cluster: tables, properties, simulation, generated manifests
 	cargo test -p podset-operator
 
+.PHONY: simulate
+simulate: export SIMULATION_SEEDS = $(SEEDS)
+simulate: export SIMULATION_FROM = $(FROM)
+simulate: export SIMULATION_SEED = $(SEED)
+simulate: SEEDS ?= 1000
+simulate: ## The operator in SEEDS=1000 worlds full of faults (FROM=0: the first); SEED=7: one of them, told whole
+	cargo test --profile simulation -p podset-operator --test simulation -- --exact world::play::whatever_happens_the_promises_hold --nocapture
+
 .PHONY: test-e2e
 test-e2e: ## Scenarios on a local cluster of their own
 	cargo test -p e2e

@@ -38,23 +38,28 @@ impl ApiServer {
 
     /// The pods that belong to a PodSet by its present UID, in any state.
     pub fn pods(&self, namespace: &str, podset: &str) -> Vec<Value> {
-        let set = self.podset(namespace, podset);
-        let mut pods = self.all(&PODS, namespace);
-        pods.retain(|pod| object::controller_uid(pod) == Some(object::uid(&set)));
-        pods
+        self.pods_of(namespace, podset, |pod| Some(pod.clone()))
     }
 
     /// Names of the live pods of a PodSet.
     pub fn live_pods(&self, namespace: &str, podset: &str) -> Vec<String> {
-        let pods = self.pods(namespace, podset);
-        pods.iter().filter(|p| object::is_live(p)).map(|p| object::name(p).to_owned()).collect()
+        self.pods_of(namespace, podset, |pod| object::is_live(pod).then(|| object::name(pod).to_owned()))
     }
 
     /// Names of the live pods of a PodSet that are ready.
     pub fn ready_pods(&self, namespace: &str, podset: &str) -> Vec<String> {
-        let pods = self.pods(namespace, podset);
-        let ready = |p: &&Value| object::is_live(p) && object::is_ready(p);
-        pods.iter().filter(ready).map(|p| object::name(p).to_owned()).collect()
+        let is_it = |pod: &Value| object::is_live(pod) && object::is_ready(pod);
+        self.pods_of(namespace, podset, |pod| is_it(pod).then(|| object::name(pod).to_owned()))
+    }
+
+    fn pods_of<T>(&self, namespace: &str, podset: &str, view: impl Fn(&Value) -> Option<T>) -> Vec<T> {
+        self.with(|state| {
+            let Some(set) = state.get(&PODSETS, namespace, podset) else { return Vec::new() };
+            let pods = state.of_kind(&PODS, namespace);
+            pods.filter(|pod| object::controller_uid(pod) == Some(object::uid(set)))
+                .filter_map(|pod| view(pod))
+                .collect()
+        })
     }
 
     /// The events of `events.k8s.io` in a namespace, by reason; all for an empty reason.

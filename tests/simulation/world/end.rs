@@ -22,19 +22,21 @@ pub async fn reached(world: &mut World) -> Result<(), String> {
         (later.1)(world);
     }
     faults::lift_all(world);
-    let mut wrong = Vec::new();
-    for second in 0..=CONVERGES {
+    let mut left = CONVERGES;
+    loop {
         world.replace_the_dead();
-        wrong = what_is_wrong(world);
+        let wrong = what_is_wrong(world);
         if wrong.is_empty() || world.broken().is_some() {
             break;
         }
-        if second == CONVERGES {
-            return Err(format!("not converged after {CONVERGES} s:\n{}", wrong.join("\n")));
-        }
+        left =
+            left.checked_sub(1).ok_or_else(|| format!("not converged after {CONVERGES} s:\n{}", wrong.join("\n")))?;
         sleep(Duration::from_secs(1)).await;
     }
-    debug_assert!(wrong.is_empty() || world.broken().is_some());
+    // It takes its time, so one world of four is enough.
+    if !world.dice.one_in(4) {
+        return Ok(());
+    }
     // Who follows a watch that is mute asks by itself.
     world.server.watches().cut();
     // What a watch has not confirmed after a minute is read once.

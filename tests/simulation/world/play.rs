@@ -117,8 +117,10 @@ pub struct Summary {
     /// The seeds in which something went wrong, and what.
     pub broken: BTreeMap<u64, Outcome>,
     tally: Tally,
-    seeds: u64,
-    seconds: f64,
+    /// How many were played.
+    pub seeds: u64,
+    /// How long that took.
+    pub seconds: f64,
 }
 
 /// Plays these seeds on all cores; stops at the first in which something goes wrong if `until_broken`.
@@ -179,7 +181,7 @@ fn report(seed: u64, outcome: &Outcome) -> String {
 
 /// The number that a variable of the environment gives.
 fn number(variable: &str) -> Option<u64> {
-    let given = std::env::var(variable).ok()?;
+    let given = std::env::var(variable).ok().filter(|given| !given.is_empty())?;
     Some(given.parse().unwrap_or_else(|_| panic!("{variable}={given}: give a whole number")))
 }
 
