@@ -119,7 +119,7 @@ impl State {
         let initial = request.flag("sendInitialEvents");
         if version > 0 && !initial {
             let since = self.history.partition_point(|c| c.resource_version <= version);
-            return self.history[since..].iter().filter_map(|c| window.event(c)).collect();
+            return self.history[since..].iter().filter_map(|c| Some(window.sight(c)?.line(c))).collect();
         }
         let present = self.of_kind(window.kind, &window.namespace);
         let mut lines: Vec<Bytes> = present.filter(|o| window.contains(o)).map(|o| window.line("ADDED", o)).collect();
@@ -131,10 +131,11 @@ impl State {
 
     /// Called with every change: every watch that sees it gets its event.
     pub fn watch_change(&mut self, change: &Change) {
-        let events: Vec<(u64, Bytes)> =
-            self.watches.open.iter().filter_map(|(id, watcher)| Some((*id, watcher.window.event(change)?))).collect();
-        for (id, event) in events {
-            self.send_line(id, event);
+        let seen = self.watches.open.iter().filter_map(|(id, watcher)| Some((*id, watcher.window.sight(change)?)));
+        let mut lines = BTreeMap::new();
+        for (id, sight) in seen.collect::<Vec<_>>() {
+            let line = lines.entry(sight).or_insert_with(|| sight.line(change)).clone();
+            self.send_line(id, line);
         }
     }
 

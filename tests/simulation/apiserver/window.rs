@@ -46,31 +46,26 @@ impl Window {
     }
 
     /// A change as an event: an object that enters is added, one that leaves is deleted.
-    pub fn event(&self, change: &Change) -> Option<Bytes> {
+    pub fn sight(&self, change: &Change) -> Option<Sight> {
         if *change.kind != *self.kind {
             return None;
         }
         let gone = change.change == ChangeKind::Deleted;
         let before = change.before.as_deref().is_some_and(|o| self.contains(o));
         let after = !gone && self.contains(&change.object);
-        match (before, after) {
-            (false, false) => None,
-            (false, true) => Some(self.line("ADDED", &change.object)),
-            (true, true) => Some(self.line("MODIFIED", &change.object)),
-            (true, false) if gone => Some(self.line("DELETED", &change.object)),
-            (true, false) => {
-                // It left the selector: its former state, under the new resourceVersion.
-                let mut last = change.before.as_deref().cloned().unwrap_or_default();
-                let version = change.resource_version.to_string();
-                object::meta_mut(&mut last).insert("resourceVersion".to_owned(), version.into());
-                Some(self.line("DELETED", &last))
-            }
-        }
+        let (event, is_former) = match (before, after) {
+            (false, false) => return None,
+            (false, true) => ("ADDED", false),
+            (true, true) => ("MODIFIED", false),
+            // It left the selector: its former state, under the new resourceVersion.
+            (true, false) => ("DELETED", !gone),
+        };
+        Some(Sight { event, is_former, metadata_only: self.metadata_only })
     }
 
     /// One line of the stream.
     pub fn line(&self, event: &str, object: &Value) -> Bytes {
-        line(event, &presented(object, self.metadata_only))
+        line(event, object, self.metadata_only)
     }
 
     /// A bookmark; at the end of the initial events it says so.
@@ -85,17 +80,37 @@ impl Window {
             (self.kind.kind, self.kind.api_version())
         };
         let object = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
-        line("BOOKMARK", &object)
+        line("BOOKMARK", &object, false)
+    }
+}
+
+/// How a watch sees a change. Who see it alike get the same line.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Sight {
+    event: &'static str,
+    is_former: bool,
+    metadata_only: bool,
+}
+
+impl Sight {
+    /// The line for a change that is seen so.
+    pub fn line(&self, change: &Change) -> Bytes {
+        if !self.is_former {
+            return line(self.event, &change.object, self.metadata_only);
+        }
+        let mut last = change.before.as_deref().cloned().unwrap_or_default();
+        let version = change.resource_version.to_string();
+        object::meta_mut(&mut last).insert("resourceVersion".to_owned(), version.into());
+        line(self.event, &last, self.metadata_only)
     }
 }
 
 /// The event with which a watch is refused in the middle of its stream.
 pub fn error_line(status: &Status) -> Bytes {
-    line("ERROR", &status.to_value())
+    line("ERROR", &status.to_value(), false)
 }
 
-fn line(event: &str, object: &Value) -> Bytes {
-    let mut text = json!({ "type": event, "object": object }).to_string();
-    text.push('\n');
-    text.into()
+fn line(event: &str, object: &Value, metadata_only: bool) -> Bytes {
+    let object = if metadata_only { presented(object, true).to_string() } else { object.to_string() };
+    format!("{{\"type\":\"{event}\",\"object\":{object}}}\n").into()
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{SETS, World, faults};
-use crate::apiserver::{ApiServer, LEASES, MYCUSTOMRESOURCES, PODS, object};
+use super::{SETS, World, deeds::Kind, faults};
+use crate::apiserver::{ApiServer, LEASES, MYCUSTOMRESOURCES, PODS, Requests, object};
 
 /// Within how many seconds all is as it should be: a request may land late for 60 s, pods that kept failing are replaced
 /// after 300 s at most, and before either somebody has to lead.
@@ -33,6 +33,9 @@ pub async fn reached(world: &mut World) -> Result<(), String> {
             left.checked_sub(1).ok_or_else(|| format!("not converged after {CONVERGES} s:\n{}", wrong.join("\n")))?;
         sleep(Duration::from_secs(1)).await;
     }
+    if world.deeds.iter().all(|deed| deed.kind == Kind::User) {
+        within_budget(world)?;
+    }
     // It takes its time, so one world of four is enough.
     if !world.dice.one_in(4) {
         return Ok(());
@@ -54,6 +57,19 @@ pub async fn reached(world: &mut World) -> Result<(), String> {
         wrong if wrong.is_empty() => Ok(()),
         wrong => Err(format!("did not stay converged:\n{}", wrong.join("\n"))),
     }
+}
+
+/// What a world in which nothing went wrong may have cost: creates for its pods and for names that strangers had; for each
+/// thing that users did two status patches, for pods that go or come to be ready later one more, and an event.
+fn within_budget(world: &World) -> Result<(), String> {
+    let count = |requests: Requests| world.server.count(&requests);
+    let (creates, made) = (count(Requests::creates("pods")), world.server.effects(&Requests::creates("pods")));
+    let done = world.story.len() + SETS.len();
+    let (patches, events) = (count(Requests::status_patches("podsets")), count(Requests::creates("events")));
+    if creates > made + done || patches > 3 * done || events > done {
+        return Err(format!("{done} deeds cost {creates} creates of {made} pods, {patches} patches, {events} events"));
+    }
+    Ok(())
 }
 
 fn what_is_wrong(world: &World) -> Vec<String> {
