@@ -72,6 +72,8 @@ pub struct Index {
     seekers: HashMap<Arc<str>, BTreeSet<ObjectKey>>,
     /// For each pod name the namespaces in which it exists.
     pods: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Statuses that are being written.
+    writing: HashMap<ObjectKey, MyCustomResourceStatus>,
 }
 
 impl Index {
@@ -113,7 +115,16 @@ impl Index {
         }
     }
 
-    /// Takes in a state of a resource, unless a newer one is known. Returns its key if its spec is new.
+    /// This status of a resource is being written, or no longer: it is nothing new when it comes back.
+    pub fn writes(&mut self, key: &ObjectKey, status: Option<MyCustomResourceStatus>) {
+        match status {
+            Some(status) => self.writing.insert(key.clone(), status),
+            None => self.writing.remove(key),
+        };
+    }
+
+    /// Takes in a state of a resource, unless a newer one is known. Returns its key if its spec is new, or its status one
+    /// that somebody else wrote, perhaps a former leader who knew less.
     fn upsert(&mut self, resource: Resource) -> Option<ObjectKey> {
         let key = resource.key.clone();
         let former = self.resources.get(&key);
@@ -122,6 +133,8 @@ impl Index {
         }
         let is_new =
             former.is_none_or(|former| (&former.uid, former.generation) != (&resource.uid, resource.generation));
+        let is_strange = former.is_some_and(|former| former.status != resource.status)
+            && self.writing.get(&key) != Some(&resource.status);
         if is_new {
             self.remove(&key);
             if let Some(friend) = &resource.friend {
@@ -129,7 +142,7 @@ impl Index {
             }
         }
         self.resources.insert(key.clone(), resource);
-        is_new.then_some(key)
+        (is_new || is_strange).then_some(key)
     }
 
     fn remove(&mut self, key: &ObjectKey) {

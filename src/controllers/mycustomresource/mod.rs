@@ -82,7 +82,16 @@ impl MyCustomResourceController {
 
     async fn write(&self, resource: &Resource, new: &MyCustomResourceStatus) -> Next {
         let Resource { key, uid, version, .. } = resource;
+        self.index().writes(key, Some(new.clone()));
         let applied = statuses::apply::<MyCustomResource, ResourceWire>(&self.clients, key, uid, *version, new).await;
+        let next = self.written(resource, new, applied);
+        self.index().writes(key, None);
+        next
+    }
+
+    /// Takes in what became of a status.
+    fn written(&self, resource: &Resource, new: &MyCustomResourceStatus, applied: Applied<ResourceWire>) -> Next {
+        let key = &resource.key;
         match applied {
             Applied::Written(stored) => {
                 self.index().answered(resource, Some((*stored).into()));

@@ -33,7 +33,7 @@ use self::{
     play::Tally,
 };
 use crate::{
-    apiserver::{ApiServer, LEASES, Verb},
+    apiserver::{ApiServer, LEASES},
     replica::{Model, Replica},
 };
 
@@ -179,9 +179,7 @@ impl World {
             let changes = state.history.iter().filter(|change| *change.kind != LEASES);
             all.extend(changes.map(|change| (change.at, change.to_string())));
             let requests = state.log.entries().iter().filter(|entry| *entry.request.kind != LEASES);
-            let telling =
-                requests.filter(|e| e.request.verb != Verb::Watch && (e.fault.is_some() || e.outcome != Some(200)));
-            all.extend(telling.map(|entry| (entry.at, entry.line())));
+            all.extend(requests.map(|entry| (entry.at, entry.line())));
         });
         all.sort_by_key(|(at, _)| *at);
         all.into_iter().map(|(_, line)| line).collect()

@@ -231,7 +231,9 @@ impl Pods {
                     seen.delete_answered = seen.delete_answered.map(|_| now);
                 }
             }
-            Some(_) => {
+            Some(pod) => {
+                // Perhaps one that was ours: it has lost its owner as well as the label.
+                self.remove(&pod.uid, now);
                 self.strangers.insert(key.clone(), now);
             }
             None => {

@@ -7,6 +7,7 @@ use std::{
 
 use super::set::Set;
 use crate::{
+    api::PodSetStatus,
     controllers::{ObjectKey, in_scope, meta::Uid, podset::locks::Locks},
     listwatch::{Change, Scope},
 };
@@ -19,6 +20,8 @@ pub struct Sets {
     by_uid: HashMap<Uid, ObjectKey>,
     /// Sets that an answer said are gone, until the watch says so: what it still brings of them is old.
     gone: HashMap<Uid, ObjectKey>,
+    /// Statuses that are being written, by the UID of their set.
+    writing: HashMap<Uid, PodSetStatus>,
 }
 
 /// What a change of the cache means for the controller.
@@ -33,7 +36,7 @@ pub struct Effects {
 impl Sets {
     /// An empty cache.
     pub fn new(locks: Locks) -> Self {
-        Sets { locks, by_key: HashMap::new(), by_uid: HashMap::new(), gone: HashMap::new() }
+        Sets { locks, by_key: HashMap::new(), by_uid: HashMap::new(), gone: HashMap::new(), writing: HashMap::new() }
     }
 
     /// Takes in what the watch of `scope` says.
@@ -96,6 +99,14 @@ impl Sets {
         }
     }
 
+    /// This status of the set of this UID is being written, or no longer: it is nothing new when it comes back.
+    pub fn writes(&mut self, uid: &Uid, status: Option<PodSetStatus>) {
+        match status {
+            Some(status) => self.writing.insert(uid.clone(), status),
+            None => self.writing.remove(uid),
+        };
+    }
+
     fn upsert(&mut self, set: Set, effects: &mut Effects) {
         if self.gone.contains_key(&set.uid) {
             return;
@@ -104,7 +115,10 @@ impl Sets {
         if former.is_some_and(|former| (self.locks.is_stale)(set.version, former.version)) {
             return;
         }
-        if former.is_none_or(|former| former.calls_for_action(&set)) {
+        // A status that somebody else wrote, perhaps a former leader who knew less.
+        let is_strange =
+            |former: &Arc<Set>| former.status != set.status && self.writing.get(&set.uid) != Some(&set.status);
+        if former.is_none_or(|former| former.calls_for_action(&set) || is_strange(former)) {
             effects.wake.push(set.key.clone());
         }
         if let Some(former) = former.filter(|former| former.uid != set.uid) {
