@@ -146,3 +146,41 @@ async fn a_hand_over_in_the_middle_of_a_scale_up_converges() {
     b.end().await;
     a.end().await;
 }
+
+/// A4 again: a set was made anew while the new leader's watch stood still, and wants fewer pods than it did at first.
+#[tokio::test(start_paused = true)]
+async fn a4_a_set_that_the_new_leader_has_not_met_is_read_when_it_does() {
+    let server = ApiServer::new(1);
+    for set in ["web", "other"] {
+        server.create_podset(NS, set, 2);
+    }
+    let a = Operator::leader(&server, "a", Locks::default());
+    let mut b = Operator::standby(&server, "b", Locks::default());
+    for set in ["web", "other"] {
+        ready(&server, set, 2).await;
+    }
+    let watches = server.watches().of("b").on("podsets");
+    watches.delay(seconds(30));
+    server.delete_podset(NS, "web");
+    server.wait_until(|s| s.podset(NS, "web").is_null() && s.pods(NS, "web").is_empty(), seconds(60)).await;
+    server.create_podset(NS, "web", 8);
+    ready(&server, "web", 8).await;
+    server.scale(NS, "web", 2);
+    ready(&server, "web", 2).await;
+    sleep(3).await;
+    a.end().await;
+    b.lead();
+    // It has to write for the other one, and reads the namespace before.
+    server.kill_pod(NS, &server.live_pods(NS, "other")[0]);
+    ready(&server, "other", 2).await;
+    for _ in 0..40 {
+        for pod in server.live_pods(NS, "web") {
+            server.kill_pod(NS, &pod);
+        }
+        sleep(1).await;
+    }
+    server.check();
+    ready(&server, "web", 2).await;
+    assert_eq!(server.ready_pods(NS, "web").len(), 2);
+    b.kill();
+}

@@ -11,6 +11,9 @@ pub enum Kind {
     Fault,
     /// Requests are executed late, in some worlds.
     Late,
+    /// Pods get other names than were asked for: not where requests are executed late, since a name is what makes a create
+    /// that comes twice harmless.
+    Renamed,
     /// Somebody or something stands between a replica and the API server: not where the Lease is edited by hand, since both
     /// together are beyond the promise.
     Apart,
@@ -57,7 +60,7 @@ pub const DEEDS: &[Deed] = &[
     deed(Kind::Fault, "a quota is set or lifted", faults::quota),
     deed(Kind::Fault, "a webhook takes owners off", faults::webhook_without_owner),
     deed(Kind::Fault, "a webhook takes labels off", faults::webhook_without_labels),
-    deed(Kind::Fault, "a webhook renames pods", faults::webhook_renames),
+    deed(Kind::Renamed, "a webhook renames pods", faults::webhook_renames),
     deed(Kind::Fault, "a webhook refuses pods", faults::webhook_refuses),
     deed(Kind::Fault, "pods go slowly", faults::slow_to_go),
     deed(Kind::Fault, "pods fail or finish soon", faults::short_lived),
@@ -114,6 +117,7 @@ pub fn drawn(dice: &mut Dice) -> Vec<&'static Deed> {
         Kind::Fault => !is_sound,
         Kind::Apart => !is_sound && !is_edited,
         Kind::Late => !is_sound && !is_edited && is_late,
+        Kind::Renamed => !is_sound && !is_late,
         Kind::Edit => !is_sound && is_edited,
     };
     let mut drawn: Vec<_> = DEEDS.iter().filter(|deed| can_be(deed.kind)).collect();
