@@ -33,6 +33,11 @@ impl FaultRule {
         self.server.with(|state| state.faults.hits(self.id)).unwrap_or(0)
     }
 
+    /// Whether nobody has removed it.
+    pub fn is_in_force(&self) -> bool {
+        self.server.with(|state| state.faults.hits(self.id)).is_some()
+    }
+
     /// Waits until it has met `count` requests.
     pub async fn met(&self, count: usize) {
         self.server.wait_until(|_| self.hits() >= count, Duration::from_secs(600)).await;

@@ -55,7 +55,7 @@ use tokio::sync::watch::{Receiver, Sender};
 
 pub use self::{
     clock::Chance,
-    control::WatchControl,
+    control::{FaultRule, WatchControl},
     faults::Fault,
     kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
     kubelet::PodScript,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{SETS, World};
-use crate::apiserver::{Fault, PODSETS, PodScript, Requests, object};
+use crate::apiserver::{Fault, FaultRule, PODSETS, PodScript, Requests, object};
 
 impl World {
     /// The leader's place and name.
@@ -94,17 +94,32 @@ pub fn tie(world: &mut World) -> bool {
 pub fn late_renewal(world: &mut World) -> bool {
     let Some((place, name)) = world.who_leads() else { return false };
     let held = world.server.fault(Requests::mutating().of("leases").from(&name), Fault::HoldAnswer);
-    let deadline = world.replicas[place].model().timing.1 * 1_000;
-    let pause = world.dice.millis(deadline / 4..deadline);
+    // Later, and nobody waits for it any more.
+    let pause = Duration::from_millis(world.replicas[place].model().timing.1 * 1_000 * 9 / 20);
     let slow = world.dice.millis(200..1_500);
-    world.later(pause, move |world| {
-        held.release();
-        world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
-        world.server.watches().of(&name).on("leases").stall();
-        world.server.fault(Requests::mutating().of("pods").from(&name), Fault::Delay(slow));
-        world.keep_busy(50);
+    when_met(world, held, move |world, held| {
+        world.later(pause, move |world| {
+            held.release();
+            world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
+            world.server.watches().of(&name).on("leases").stall();
+            world.server.fault(Requests::mutating().of("pods").from(&name), Fault::Delay(slow));
+            world.keep_busy(50);
+        });
     });
     true
+}
+
+/// Does it as soon as the fault has met a request.
+fn when_met(world: &mut World, rule: FaultRule, act: impl FnOnce(&mut World, FaultRule) + 'static) {
+    if rule.hits() > 0 {
+        return act(world, rule);
+    }
+    world.later(Duration::from_millis(20), move |world| {
+        // What is healed before it met anything never will.
+        if rule.is_in_force() {
+            when_met(world, rule, act);
+        }
+    });
 }
 
 /// E6.
