@@ -5,10 +5,12 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
 use kube::Client;
+use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{Duration, sleep, timeout};
 
+use crate::cluster::{Cluster, LABEL};
 use crate::kubectl::Kubectl;
 use crate::root;
 
@@ -29,14 +31,17 @@ pub async fn install(kubectl: &Kubectl) -> Result<()> {
 }
 
 /// Lets every ServiceAccount of a namespace run an operator for it: its objects, a Lease in it, and the reviews.
-pub async fn grant(client: &Client, namespace: &str) -> Result<()> {
+pub async fn grant(cluster: &Cluster, namespace: &str) -> Result<()> {
+    let client = cluster.client();
     let installed: Api<Role> = Api::namespaced(client.clone(), HOME);
     let election = installed.get(ELECTION).await.context("reading the Role of the leader election")?;
     let role: Role = serde_json::from_value(json!({"metadata": {"name": ELECTION}, "rules": election.rules}))?;
     Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &role).await?;
     bind(client, namespace, "Role", ELECTION, namespace).await?;
-    let binding: ClusterRoleBinding =
+    let mut binding: ClusterRoleBinding =
         serde_json::from_value(binding(&format!("{namespace}-reviews"), "ClusterRole", REVIEWS, namespace))?;
+    // No namespace takes it along.
+    binding.labels_mut().insert(LABEL.to_owned(), cluster.name().to_owned());
     Api::all(client.clone()).create(&PostParams::default(), &binding).await?;
     grant_also(client, namespace, namespace).await
 }

@@ -19,7 +19,7 @@ pub async fn deleted_under_a_set(t: Arc<Scene>) -> Result<()> {
     // kubectl waits until it is gone.
     kubectl.run(&["delete", "namespace", &doomed, "--timeout=90s"]).await?;
     operator.is_running()?;
-    let requests = Requests::read(t.cluster().audit_log(), &doomed)?;
+    let requests = Requests::read(t.cluster().audit_log()?, &doomed)?;
     let refused = requests.of("create pods").into_iter().filter(|create| create.code() >= 400).count();
     ensure!(refused <= 3, "{refused} creates were sent into a namespace that is being deleted");
     let events = requests.of("create events").len();
