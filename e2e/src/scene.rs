@@ -97,6 +97,14 @@ impl Scene {
         Ok(name)
     }
 
+    /// The same, but the operators have there no right to this resource.
+    pub async fn namespace_without(&self, suffix: &str, resource: &str) -> Result<String> {
+        let name = format!("{}-{suffix}", self.namespace);
+        make_namespace(&self.cluster, &name).await?;
+        rights::grant_but(self.cluster.client(), &self.namespace, &name, resource).await?;
+        Ok(name)
+    }
+
     /// A proxy before the API server, with no fault yet.
     pub async fn proxy(&self, seed: u64) -> Result<Proxy> {
         Proxy::start(self.cluster.anonymous().await?, seed).await

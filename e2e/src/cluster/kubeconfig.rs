@@ -108,7 +108,8 @@ impl Traces {
         let mut failed = false;
         // First what holds PodSets, while there is somebody to ask for their kind.
         failed |= !self.delete(&["namespace", &label]);
-        failed |= !self.delete(&["clusterrolebinding", &label]);
+        let kinds = "clusterrolebinding,mutatingadmissionpolicy,mutatingadmissionpolicybinding,validatingadmissionpolicy,validatingadmissionpolicybinding";
+        failed |= !self.delete(&[kinds, &label]);
         failed |= !self.delete(&["-k", &rbac.to_string_lossy()]);
         for crd in &self.crds {
             failed |= !self.delete(&["crd", crd]);

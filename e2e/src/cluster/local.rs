@@ -23,6 +23,9 @@ pub async fn start(name: &str, wanted: &Wanted) -> Result<Found> {
     if wanted.stages {
         up.args(["--enable-crds", "Stage"]);
     }
+    if wanted.unthrottled {
+        up.arg("--disable-qps-limits");
+    }
     up.env("NODES", wanted.nodes.to_string()).env("NODE_PODS", wanted.pods_a_node.to_string());
     // Marked, so that the guard ends it too: after the guard it would start what nobody ends.
     up.env(MARK, name);

@@ -37,11 +37,13 @@ pub struct Wanted {
     pub pods_a_node: u32,
     /// Whether the life of pods can be scripted.
     pub stages: bool,
+    /// Whether scheduler, controllers and nodes ask as often as they like.
+    pub unthrottled: bool,
 }
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { nodes: 3, pods_a_node: 1_000, stages: false }
+        Self { nodes: 3, pods_a_node: 1_000, stages: false, unthrottled: false }
     }
 }
 

@@ -5,12 +5,19 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
+mod autoscaler;
 mod budget;
+mod control_plane;
+mod deletion;
 mod failing;
 mod faults;
+mod foreign;
 mod friend;
+mod healing;
 mod kubectl;
 mod labels;
+mod large;
 mod leader;
 mod namespace;
 mod quota;
@@ -19,8 +26,10 @@ mod refusals;
 mod restart;
 mod rights;
 mod sample;
+mod scale;
 mod stir;
 mod template;
+mod wait;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -36,12 +45,39 @@ fn main() -> ExitCode {
     // The operator is killed or put behind a proxy, and pods die by the dozen.
     let tormented = [Processes, SimulatedPods];
     // The longest first, so that none of them is still at it when all others are done.
-    let hundred_sets = Scenario::new("budget_of_100_sets", budget::hundred_sets).in_own_cluster(large);
-    let mut scenarios = vec![hundred_sets.needs(&counted).needs(&[Processes])];
+    let hundred_sets = Scenario::new("budget_of_100_sets", budget::hundred_sets).in_own_cluster(large.clone());
+    let large_set =
+        Scenario::new("large_set_of_5000", large::set_of_5000).in_own_cluster(Wanted { unthrottled: true, ..large });
+    let scripted = Wanted { stages: true, ..Wanted::default() };
+    let mut scenarios = vec![
+        large_set.needs(&counted),
+        hundred_sets.needs(&counted).needs(&[Processes]),
+        Scenario::new("control_plane_api_server_restarts", control_plane::api_server_restarts)
+            .in_own_cluster(Wanted::default())
+            .needs(&[ControlPlane, Processes]),
+        Scenario::new("control_plane_etcd_restarts", control_plane::etcd_restarts)
+            .in_own_cluster(Wanted::default())
+            .needs(&[ControlPlane, Processes]),
+        Scenario::new("failing_pods_by_their_own_doing", failing::by_their_own_doing)
+            .in_own_cluster(scripted)
+            .needs(&[Stages, AuditLog]),
+    ];
     scenarios.extend(faults::scenarios().into_iter().map(|scenario| scenario.needs(&tormented)));
     scenarios.extend(leader::scenarios().into_iter().map(|scenario| scenario.needs(&tormented).needs(&[AuditLog])));
     scenarios.extend([
         Scenario::new("sample_scales_and_heals", sample::scales_and_heals),
+        Scenario::new("scale_up", scale::up),
+        Scenario::new("scale_down", scale::down),
+        Scenario::new("deletion_in_the_foreground", deletion::in_the_foreground),
+        Scenario::new("deletion_in_the_background", deletion::in_the_background),
+        Scenario::new("deletion_that_orphans", deletion::that_orphans),
+        Scenario::new("autoscaler_keeps_a_set_within_its_bounds", autoscaler::keeps_a_set_within_its_bounds),
+        Scenario::new("healing_of_killed_and_evicted_pods", healing::of_killed_and_evicted_pods),
+        Scenario::new("foreign_pods_are_left_alone", foreign::pods_are_left_alone),
+        Scenario::new("admission_takes_the_label_away", admission::takes_the_label_away),
+        Scenario::new("admission_takes_the_owner_away", admission::takes_the_owner_away),
+        Scenario::new("admission_adds_to_pods", admission::adds_to_pods),
+        Scenario::new("admission_refuses_pods", admission::refuses_pods),
         Scenario::new("restart_while_creates_are_late", restart::while_creates_are_late).needs(&tormented),
         Scenario::new("restart_in_the_middle", restart::in_the_middle).needs(&tormented),
         Scenario::new("restart_in_an_orderly_way", restart::in_an_orderly_way).needs(&tormented),
@@ -63,7 +99,12 @@ fn main() -> ExitCode {
         Scenario::new("namespace_deleted_under_a_set", namespace::deleted_under_a_set).needs(&[AuditLog, Processes]),
         Scenario::new("refusals_of_a_podset", refusals::of_a_podset),
         Scenario::new("refusals_of_a_mycustomresource", refusals::of_a_mycustomresource),
+        Scenario::new("namespace_deleted_in_the_middle_of_a_scale_up", namespace::deleted_in_the_middle_of_a_scale_up)
+            .needs(&[AuditLog, Processes]),
         Scenario::new("rights_are_those_of_the_folder", rights::are_those_of_the_folder),
+        Scenario::new("rights_are_all_used", rights::are_all_used).needs(&[AuditLog, Processes]),
+        Scenario::new("rights_to_finalizers_are_needed", rights::to_finalizers_are_needed)
+            .needs(&[StrictOwners, Processes]),
         Scenario::new("kubectl_scales_and_shows", kubectl::scales_and_shows),
         Scenario::new("kubectl_applies_the_folders", kubectl::applies_the_folders),
     ]);
