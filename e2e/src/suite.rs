@@ -186,9 +186,7 @@ impl Suite {
         }
         let cluster = match &scenario.own_cluster {
             None => self.shared_cluster().await?,
-            Some(wanted) => {
-                self.cluster(&format!("e2e-{}-{}", std::process::id(), dashed(scenario.name)), wanted).await?
-            }
+            Some(wanted) => self.cluster(&cluster_name(&dashed(scenario.name)), wanted).await?,
         };
         if let Some(lack) = cluster.has().lacks(&scenario.needs) {
             return Ok(Some(lack));
@@ -218,8 +216,8 @@ impl Suite {
     }
 
     async fn shared_cluster(&self) -> Result<Arc<Cluster>> {
-        let name = format!("e2e-{}", std::process::id());
-        let start = async || self.cluster(&name, &Wanted::default()).await.map_err(|error| format!("{error:#}"));
+        let start =
+            async || self.cluster(&cluster_name(""), &Wanted::default()).await.map_err(|error| format!("{error:#}"));
         self.shared.get_or_init(start).await.clone().map_err(|error| anyhow!("{error}"))
     }
 
@@ -253,6 +251,13 @@ impl Suite {
         let started = std::mem::take(&mut *self.started.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
         started.iter().filter_map(Weak::upgrade).for_each(|cluster| cluster.end());
     }
+}
+
+/// A name that no other run has, as short as `hack/cluster` wants it.
+fn cluster_name(of: &str) -> String {
+    let mut name = format!("e2e-{}-{of}", std::process::id());
+    name.truncate(40);
+    name.trim_end_matches('-').to_owned()
 }
 
 fn dashed(name: &str) -> String {

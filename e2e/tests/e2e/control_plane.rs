@@ -22,6 +22,7 @@ pub async fn etcd_restarts(t: Arc<Scene>) -> Result<()> {
 }
 
 async fn dies_and_comes_back(t: &Scene, part: &str) -> Result<()> {
+    t.excuses_refusals();
     let mut operator = t.operator().await?;
     for set in SETS {
         t.create_set(set, 3).await?;
@@ -45,6 +46,10 @@ async fn dies_and_comes_back(t: &Scene, part: &str) -> Result<()> {
         operator.is_running()?;
         parts.heal().await?;
         t.tell(&format!("{part} is back"));
+        // KWOK, unlike a kubelet, does not try again what failed meanwhile; but it looks at a pod that changes.
+        t.kubectl()
+            .run(&["annotate", "pods", "--all", "--overwrite", &format!("example.com/look-again={wanted}")])
+            .await?;
         all(t, &format!("{wanted} pods in each set"), wanted).await?;
     }
     // It works as before.
