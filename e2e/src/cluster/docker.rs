@@ -1,6 +1,7 @@
 //! The Docker daemon, as far as the harness talks to it by itself: whether it is there, whether it has or gets an image, and the end of a
 //! container. Containers are started by testcontainers, with the same client.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -11,6 +12,8 @@ use testcontainers_modules::testcontainers::bollard::query_parameters::{
     CreateImageOptionsBuilder, RemoveContainerOptionsBuilder,
 };
 use testcontainers_modules::testcontainers::core::client::docker_client_instance;
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 
 /// A daemon that is there answers at once.
@@ -66,6 +69,19 @@ pub async fn pull(docker: &Docker, image: &str) -> Result<()> {
     }
     ensure!(needs_privileges(docker, image).await?.is_some(), "the daemon does not say why");
     Ok(())
+}
+
+/// Writes an image that the daemon has into a file, as `docker save` does.
+pub async fn save(image: &str, file: &Path) -> Result<()> {
+    let docker = daemon().await?;
+    let mut parts = Box::pin(docker.export_image(image));
+    let mut file = File::create(file).await?;
+    while let Some(part) = parts.next().await {
+        let part =
+            part.with_context(|| format!("the Docker daemon has no image {image}: 'make docker-build' makes it"))?;
+        file.write_all(&part).await?;
+    }
+    Ok(file.flush().await?)
 }
 
 /// Removes a container and its volumes. It may be in the making: a daemon that was asked to create it does so although whoever asked

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use testcontainers_modules::k3s::{K3s, KUBE_SECURE_PORT};
+use testcontainers_modules::testcontainers::core::Mount;
 use testcontainers_modules::testcontainers::core::logs::LogFrame;
 use testcontainers_modules::testcontainers::runners::AsyncRunner;
 use testcontainers_modules::testcontainers::{ContainerAsync, ImageExt};
@@ -16,7 +17,7 @@ use tokio::process::Command;
 
 use super::guard::{Ending, Guard, MARK};
 use super::{Found, docker, local};
-use crate::operator::tail;
+use crate::operator::{self, tail};
 
 /// The version of Kubernetes that `hack/cluster` builds, too.
 const NAME: &str = "rancher/k3s";
@@ -27,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Where the container has the folder that it shares with this machine.
 const INSIDE: &str = "/etc/rancher/k3s";
+
+/// What lies there when k3s starts, its nodes have.
+const IMAGES: &str = "/var/lib/rancher/k3s/agent/images";
 
 /// An image that the daemon has.
 #[derive(Clone, Debug)]
@@ -64,6 +68,11 @@ pub async fn start(name: &str, image: &Image, folder: &Path) -> Result<Found> {
     let (shared, log) = (folder.join(name), folder.join(format!("{name}.log")));
     let guard = Guard::start(name, Ending::Container(shared.clone()))?;
     let audit_log = fill(&shared)?;
+    let images = shared.join("images");
+    std::fs::create_dir(&images)?;
+    if let Some(operator) = operator::image()? {
+        docker::save(&operator, &images.join("operator.tar")).await?;
+    }
     let container = run(name, image, &shared, &log).await.map_err(|error| {
         anyhow!("{image} does not start: {error:#}\n--- the end of its log, {}\n{}", log.display(), tail(&log, 30))
     })?;
@@ -99,6 +108,7 @@ async fn run(name: &str, image: &Image, shared: &Path, log: &Path) -> Result<Con
         .with_tag(&image.tag)
         .with_container_name(name)
         .with_label(MARK, name)
+        .with_mount(Mount::bind_mount(shared.join("images").to_string_lossy(), IMAGES))
         .with_cmd(arguments())
         .with_privileged(image.privileged)
         .with_userns_mode("host")
