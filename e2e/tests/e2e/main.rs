@@ -49,9 +49,10 @@ fn main() -> ExitCode {
     let large_set =
         Scenario::new("large_set_of_5000", large::set_of_5000).in_own_cluster(Wanted { unthrottled: true, ..large });
     let scripted = Wanted { stages: true, ..Wanted::default() };
-    let mut scenarios = vec![
-        large_set.needs(&counted),
-        hundred_sets.needs(&counted).needs(&[Processes]),
+    // Later ones are about times: by then the two that want much of the machine are done.
+    let mut scenarios = vec![large_set.needs(&counted), hundred_sets.needs(&counted).needs(&[Processes])];
+    scenarios.extend(faults::scenarios().into_iter().map(|scenario| scenario.needs(&tormented)));
+    scenarios.extend([
         Scenario::new("control_plane_api_server_restarts", control_plane::api_server_restarts)
             .in_own_cluster(Wanted::default())
             .needs(&[ControlPlane, Processes]),
@@ -61,8 +62,7 @@ fn main() -> ExitCode {
         Scenario::new("failing_pods_by_their_own_doing", failing::by_their_own_doing)
             .in_own_cluster(scripted)
             .needs(&[Stages, AuditLog]),
-    ];
-    scenarios.extend(faults::scenarios().into_iter().map(|scenario| scenario.needs(&tormented)));
+    ]);
     scenarios.extend(leader::scenarios().into_iter().map(|scenario| scenario.needs(&tormented).needs(&[AuditLog])));
     scenarios.extend([
         Scenario::new("sample_scales_and_heals", sample::scales_and_heals),
