@@ -73,7 +73,7 @@ pub async fn grant_but(client: &Client, of: &str, at: &str, resource: &str) -> R
 }
 
 async fn bind(client: &Client, at: &str, kind: &str, role: &str, of: &str) -> Result<()> {
-    let binding: RoleBinding = serde_json::from_value(binding(role, kind, role, of))?;
+    let binding: RoleBinding = serde_json::from_value(binding(&format!("{role}-of-{of}"), kind, role, of))?;
     Api::namespaced(client.clone(), at).create(&PostParams::default(), &binding).await?;
     Ok(())
 }

@@ -19,6 +19,15 @@ pub const LABEL: &str = "podset-operator.e2e/run";
 
 const CRDS: [&str; 2] = ["podsets.app.example.com", "mycustomresources.poc.test.domain"];
 
+/// Of these kinds a run may make objects; no namespace takes them along.
+const OF_NO_NAMESPACE: [&str; 5] = [
+    "clusterrolebinding",
+    "mutatingadmissionpolicy",
+    "mutatingadmissionpolicybinding",
+    "validatingadmissionpolicy",
+    "validatingadmissionpolicybinding",
+];
+
 /// A cluster by file and context.
 #[derive(Clone, Debug)]
 pub struct Named {
@@ -108,8 +117,8 @@ impl Traces {
         let mut failed = false;
         // First what holds PodSets, while there is somebody to ask for their kind.
         failed |= !self.delete(&["namespace", &label]);
-        let kinds = "clusterrolebinding,mutatingadmissionpolicy,mutatingadmissionpolicybinding,validatingadmissionpolicy,validatingadmissionpolicybinding";
-        failed |= !self.delete(&[kinds, &label]);
+        let kinds = OF_NO_NAMESPACE.join(",");
+        failed |= !self.delete(&[&kinds, &label]);
         failed |= !self.delete(&["-k", &rbac.to_string_lossy()]);
         for crd in &self.crds {
             failed |= !self.delete(&["crd", crd]);
