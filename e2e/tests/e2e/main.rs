@@ -49,7 +49,6 @@ fn main() -> ExitCode {
     let large_set =
         Scenario::new("large_set_of_5000", large::set_of_5000).in_own_cluster(Wanted { unthrottled: true, ..large });
     let scripted = Wanted { stages: true, ..Wanted::default() };
-    // Later ones are about times: by then the two that want much of the machine are done.
     let mut scenarios = vec![large_set.needs(&counted), hundred_sets.needs(&counted).needs(&[Processes])];
     scenarios.extend(faults::scenarios().into_iter().map(|scenario| scenario.needs(&tormented)));
     scenarios.extend([
@@ -63,7 +62,6 @@ fn main() -> ExitCode {
             .in_own_cluster(scripted)
             .needs(&[Stages, AuditLog]),
     ]);
-    scenarios.extend(leader::scenarios().into_iter().map(|scenario| scenario.needs(&tormented).needs(&[AuditLog])));
     scenarios.extend([
         Scenario::new("sample_scales_and_heals", sample::scales_and_heals),
         Scenario::new("scale_up", scale::up),
@@ -108,6 +106,8 @@ fn main() -> ExitCode {
         Scenario::new("kubectl_scales_and_shows", kubectl::scales_and_shows),
         Scenario::new("kubectl_applies_the_folders", kubectl::applies_the_folders),
     ]);
+    // About times, and so last: by then the two that want much of the machine are done.
+    scenarios.extend(leader::scenarios().into_iter().map(|scenario| scenario.needs(&tormented).needs(&[AuditLog])));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("e2e");
     run(folder, scenarios)
 }
