@@ -2,8 +2,12 @@
 
 # Which local cluster cluster-up and cluster-down mean.
 CLUSTER ?= podset
+# The operator's image.
+IMG ?= podset-operator:latest
 # The kubectl on the PATH, else the one that was built for the local cluster.
 KUBECTL ?= $(or $(shell command -v kubectl 2>/dev/null),$(shell hack/cluster/cluster bin)/kubectl)
+
+SCRIPTS = hack/demo hack/cluster/cluster hack/k3s-stand-in/build .ci/run
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # cargo uses all cores by itself, and of tests only one kind shall print at a time
@@ -54,8 +58,12 @@ simulate: ## The operator in SEEDS=1000 worlds full of faults (FROM=0: the first
 	cargo test --profile simulation -p podset-operator --test simulation -- --exact world::play::whatever_happens_the_promises_hold --nocapture
 
 .PHONY: test-e2e
-test-e2e: ## Scenarios on a local cluster of their own
+test-e2e: ## Scenarios on a cluster of their own: k3s, or local (e2e/README.md)
 	cargo test -p e2e
+
+.PHONY: docker-build
+docker-build: ## Build the operator's image (IMG=NAME:TAG)
+	docker build --tag $(IMG) .
 
 .PHONY: lint
 lint: ## Format, clippy; dependencies and scripts if cargo-deny and shellcheck are installed
@@ -65,7 +73,7 @@ lint: ## Format, clippy; dependencies and scripts if cargo-deny and shellcheck a
 	  echo 'cargo deny --workspace check bans licenses sources'; cargo deny --workspace check bans licenses sources; \
 	else echo 'lint: dependencies are not checked: cargo install --locked cargo-deny'; fi
 	@if command -v shellcheck >/dev/null; then \
-	  echo 'shellcheck hack/demo hack/cluster/cluster .ci/run'; shellcheck hack/demo hack/cluster/cluster .ci/run; \
+	  echo 'shellcheck $(SCRIPTS)'; shellcheck $(SCRIPTS); \
 	else echo 'lint: scripts are not checked: shellcheck is not installed'; fi
 
 .PHONY: clean
@@ -81,6 +89,14 @@ install: ## Install the CRDs
 .PHONY: uninstall
 uninstall: ## Remove the CRDs, and with them every PodSet, its pods, and every MyCustomResource
 	$(KUBECTL) delete --ignore-not-found -k config/crd
+
+.PHONY: deploy
+deploy: ## Run the operator in it, with its CRDs and rights, from the image IMG (its nodes must have it or be able to pull it)
+	$(KUBECTL) kustomize config/default | sed 's|image: podset-operator:latest|image: $(IMG)|' | $(KUBECTL) apply -f -
+
+.PHONY: undeploy
+undeploy: ## Remove the operator and all that `make deploy` brought, every PodSet with it
+	$(KUBECTL) delete --ignore-not-found -k config/default
 
 ##@ A local cluster, without Docker (hack/cluster/README.md)
 

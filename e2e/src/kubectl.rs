@@ -27,6 +27,11 @@ impl Kubectl {
         }
     }
 
+    /// The same with another kubeconfig.
+    pub fn with_kubeconfig(self, kubeconfig: PathBuf) -> Self {
+        Self { kubeconfig, ..self }
+    }
+
     /// What it prints; its error output is the error where it fails.
     pub async fn run(&self, arguments: &[&str]) -> Result<String> {
         self.run_with(arguments, "").await

@@ -1,14 +1,16 @@
 //! The rights of `config/rbac`, as the operators under test have them: installed in a cluster as a user would, and bound
 //! in a scenario's namespace as for an operator with `--watch-namespace`. Nothing here says what the rights are.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::Client;
+use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{Duration, sleep, timeout};
 
+use crate::cluster::{Cluster, LABEL};
 use crate::kubectl::Kubectl;
 use crate::root;
 
@@ -29,14 +31,17 @@ pub async fn install(kubectl: &Kubectl) -> Result<()> {
 }
 
 /// Lets every ServiceAccount of a namespace run an operator for it: its objects, a Lease in it, and the reviews.
-pub async fn grant(client: &Client, namespace: &str) -> Result<()> {
+pub async fn grant(cluster: &Cluster, namespace: &str) -> Result<()> {
+    let client = cluster.client();
     let installed: Api<Role> = Api::namespaced(client.clone(), HOME);
     let election = installed.get(ELECTION).await.context("reading the Role of the leader election")?;
     let role: Role = serde_json::from_value(json!({"metadata": {"name": ELECTION}, "rules": election.rules}))?;
     Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &role).await?;
     bind(client, namespace, "Role", ELECTION, namespace).await?;
-    let binding: ClusterRoleBinding =
+    let mut binding: ClusterRoleBinding =
         serde_json::from_value(binding(&format!("{namespace}-reviews"), "ClusterRole", REVIEWS, namespace))?;
+    // No namespace takes it along.
+    binding.labels_mut().insert(LABEL.to_owned(), cluster.name().to_owned());
     Api::all(client.clone()).create(&PostParams::default(), &binding).await?;
     grant_also(client, namespace, namespace).await
 }
@@ -44,12 +49,31 @@ pub async fn grant(client: &Client, namespace: &str) -> Result<()> {
 /// Lets every ServiceAccount of the namespace `of` work on the objects of the namespace `at`.
 pub async fn grant_also(client: &Client, of: &str, at: &str) -> Result<()> {
     bind(client, at, "ClusterRole", MANAGER, of).await?;
-    // Who is authorised is answered from a cache: an operator that was quicker than that would be refused at first.
+    come_into_force(client, of, at).await
+}
+
+/// Who is authorised is answered from a cache: an operator that was quicker than that would be refused at first.
+async fn come_into_force(client: &Client, of: &str, at: &str) -> Result<()> {
     timeout(Duration::from_secs(30), is_known(client, of, at)).await.context("its rights do not come into force")?
 }
 
+/// The same without a right: to this resource.
+pub async fn grant_but(client: &Client, of: &str, at: &str, resource: &str) -> Result<()> {
+    let installed: Api<ClusterRole> = Api::all(client.clone());
+    let mut rules =
+        installed.get(MANAGER).await.context("reading the ClusterRole of the manager")?.rules.unwrap_or_default();
+    let all = rules.len();
+    rules.retain(|rule| rule.resources.iter().flatten().all(|named| named != resource));
+    ensure!(rules.len() == all - 1, "config/rbac has no rule of its own for {resource}");
+    let name = format!("{MANAGER}-cut");
+    let role: Role = serde_json::from_value(json!({"metadata": {"name": name}, "rules": rules}))?;
+    Api::namespaced(client.clone(), at).create(&PostParams::default(), &role).await?;
+    bind(client, at, "Role", &name, of).await?;
+    come_into_force(client, of, at).await
+}
+
 async fn bind(client: &Client, at: &str, kind: &str, role: &str, of: &str) -> Result<()> {
-    let binding: RoleBinding = serde_json::from_value(binding(role, kind, role, of))?;
+    let binding: RoleBinding = serde_json::from_value(binding(&format!("{role}-of-{of}"), kind, role, of))?;
     Api::namespaced(client.clone(), at).create(&PostParams::default(), &binding).await?;
     Ok(())
 }

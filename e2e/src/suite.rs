@@ -5,15 +5,16 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use futures::future::BoxFuture;
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::process::Command;
 use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::OnceCell;
 
-use crate::cluster::{Cluster, Wanted};
+use crate::cluster::needs::{Has, Need};
+use crate::cluster::{Cluster, Wanted, Way, guard};
 use crate::kubectl::Kubectl;
 use crate::operator;
 use crate::process::printed;
@@ -31,6 +32,7 @@ type Run = Box<dyn FnOnce(Arc<Scene>) -> BoxFuture<'static, Result<()>> + Send>;
 /// One story that is told to the operator.
 pub struct Scenario {
     name: &'static str,
+    needs: Vec<Need>,
     own_cluster: Option<Wanted>,
     run: Run,
 }
@@ -41,41 +43,61 @@ impl Scenario {
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
-        Self { name, own_cluster: None, run: Box::new(|scene| Box::pin(run(scene))) }
+        Self { name, needs: Vec::new(), own_cluster: None, run: Box::new(|scene| Box::pin(run(scene))) }
+    }
+
+    /// Where one of these is not to be had, it is not run, and listed as such.
+    pub fn needs(mut self, needs: &[Need]) -> Self {
+        self.needs.extend(needs);
+        self
     }
 
     /// Gives it a cluster of its own besides.
     pub fn in_own_cluster(mut self, wanted: Wanted) -> Self {
         self.own_cluster = Some(wanted);
-        self
+        self.needs(&[Need::OwnCluster])
     }
 }
 
 /// Runs the scenarios that the command line asks for, as `cargo test` would, and answers its exit code. Logs of
 /// operators, and what is kept of scenarios that fail, go into `folder`.
 pub fn run(folder: PathBuf, scenarios: Vec<Scenario>) -> ExitCode {
+    if let Some(code) = guard::serve() {
+        return code;
+    }
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_A_TIME);
-    let runtime = match Runtime::new() {
-        Ok(runtime) => runtime,
+    let started = Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
+        let suite = runtime.block_on(Suite::new(folder, !arguments.list))?;
+        Ok((runtime, Arc::new(suite)))
+    });
+    let (runtime, suite) = match started {
+        Ok(started) => started,
         Err(error) => {
-            eprintln!("e2e: no async runtime: {error}");
+            eprintln!("e2e: {error:#}");
             return ExitCode::FAILURE;
         }
     };
-    let suite = Arc::new(Suite::new(folder));
     runtime.spawn(end_on_signals(suite.clone()));
     let trials = scenarios.into_iter().map(|scenario| trial(scenario, &suite, runtime.handle())).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     suite.end();
+    suite.tell_what_was_not_run();
     conclusion.exit_code()
 }
 
 fn trial(scenario: Scenario, suite: &Arc<Suite>, runtime: &Handle) -> Trial {
     let (suite, runtime) = (suite.clone(), runtime.clone());
     let name = scenario.name;
-    Trial::test(name, move || {
-        runtime.block_on(suite.play(scenario)).map_err(|failure| Failed::from(format!("{failure:#}")))
+    Trial::ignorable_test(name, move || {
+        let played = runtime.block_on(suite.play(scenario)).map_err(|failure| Failed::from(format!("{failure:#}")))?;
+        Ok(match played {
+            None => Completion::Completed,
+            Some(lack) => {
+                suite.was_not_run(format!("{name}: {lack}"));
+                Completion::ignored_with(lack)
+            }
+        })
     })
 }
 
@@ -103,14 +125,46 @@ async fn end_on_signals(suite: Arc<Suite>) {
 /// What the scenarios of a run have in common.
 pub struct Suite {
     folder: PathBuf,
+    way: Way,
+    image: Option<String>,
     binary: OnceCell<Result<PathBuf, String>>,
     shared: OnceCell<Result<Arc<Cluster>, String>>,
     started: Mutex<Vec<Weak<Cluster>>>,
+    not_run: Mutex<Vec<String>>,
 }
 
 impl Suite {
-    fn new(folder: PathBuf) -> Self {
-        Self { folder, binary: OnceCell::new(), shared: OnceCell::new(), started: Mutex::default() }
+    /// Chooses the way to a cluster, and says which and why; but where nothing is to run, that is of no interest.
+    async fn new(folder: PathBuf, runs: bool) -> Result<Self> {
+        let way = if runs {
+            let (way, why) = Way::choose().await?;
+            println!("e2e: {way} ({why})");
+            way
+        } else {
+            Way::Local
+        };
+        Ok(Self {
+            folder,
+            way,
+            image: operator::image()?,
+            binary: OnceCell::new(),
+            shared: OnceCell::new(),
+            started: Mutex::default(),
+            not_run: Mutex::default(),
+        })
+    }
+
+    fn was_not_run(&self, line: String) {
+        self.not_run.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(line);
+    }
+
+    /// Nothing is left out in silence.
+    fn tell_what_was_not_run(&self) {
+        let mut lines = std::mem::take(&mut *self.not_run.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        lines.sort();
+        if !lines.is_empty() {
+            println!("e2e: not run here ({}):\n  {}\n", self.way.word(), lines.join("\n  "));
+        }
     }
 
     /// The operator's binary, built when first asked for.
@@ -120,17 +174,24 @@ impl Suite {
         built.as_deref().map_err(|error| anyhow!("{error}"))
     }
 
-    async fn play(&self, scenario: Scenario) -> Result<()> {
+    /// Plays it; what it lacks, where it cannot be played here.
+    async fn play(&self, scenario: Scenario) -> Result<Option<String>> {
+        if let Some(lack) = self.has().lacks(&scenario.needs) {
+            return Ok(Some(lack));
+        }
         let cluster = match &scenario.own_cluster {
             None => self.shared_cluster().await?,
-            Some(wanted) => {
-                self.cluster(&format!("e2e-{}-{}", std::process::id(), dashed(scenario.name)), wanted).await?
-            }
+            Some(wanted) => self.cluster(&cluster_name(&dashed(scenario.name)), wanted).await?,
         };
+        if let Some(lack) = cluster.has().lacks(&scenario.needs) {
+            return Ok(Some(lack));
+        }
         let folder = self.folder.join(scenario.name);
         let _ = std::fs::remove_dir_all(&folder); // of an earlier run, if there was one
         std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-        let scene = Arc::new(Scene::start(&dashed(scenario.name), cluster, self.binary().await?, folder).await?);
+        let namespace = format!("e2e-{}", dashed(scenario.name));
+        let image = self.image.clone();
+        let scene = Arc::new(Scene::start(&namespace, cluster, self.binary().await?, image, folder).await?);
         let story = tokio::spawn(tokio::time::timeout(LIMIT, (scenario.run)(scene.clone())));
         let end = match story.await {
             Ok(Ok(Ok(()))) => scene.ended_well().await,
@@ -140,22 +201,32 @@ impl Suite {
         };
         scene.write_story();
         match end {
-            Ok(()) => Ok(()),
+            Ok(()) => scene.leave().await.map(|()| None),
             Err(failure) => Err(anyhow!("{failure:#}\n\n{}", scene.report().await)),
         }
     }
 
+    fn has(&self) -> Has {
+        Has::by(&self.way, self.image.is_none())
+    }
+
     async fn shared_cluster(&self) -> Result<Arc<Cluster>> {
-        let name = format!("e2e-{}", std::process::id());
-        let start = async || self.cluster(&name, &Wanted::default()).await.map_err(|error| format!("{error:#}"));
+        let start =
+            async || self.cluster(&cluster_name(""), &Wanted::default()).await.map_err(|error| format!("{error:#}"));
         self.shared.get_or_init(start).await.clone().map_err(|error| anyhow!("{error}"))
     }
 
     /// A new cluster with the custom resources and the operator's rights in it.
     async fn cluster(&self, name: &str, wanted: &Wanted) -> Result<Arc<Cluster>> {
         let binary = self.binary().await?;
-        let cluster = Arc::new(Cluster::start(name, wanted).await.with_context(|| format!("no cluster {name}"))?);
+        std::fs::create_dir_all(&self.folder).with_context(|| format!("creating {}", self.folder.display()))?;
+        let cluster = Cluster::start(name, &self.way, self.has(), wanted, &self.folder).await;
+        let cluster = Arc::new(cluster.with_context(|| format!("no cluster {name}"))?);
         self.started.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Arc::downgrade(&cluster));
+        ensure!(
+            self.image.is_none() || !cluster.has().this(Need::SimulatedPods),
+            "E2E_OPERATOR=image wants nodes that run containers: those of this cluster are simulated"
+        );
         // At once: the garbage collector looks for new kinds every 30 s only, and scenarios wait for it.
         let mut crd = Command::new(binary);
         crd.arg("crd");
@@ -165,6 +236,9 @@ impl Suite {
         let names = ["crd/podsets.app.example.com", "crd/mycustomresources.poc.test.domain"];
         kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", names[0], names[1]]).await?;
         rights::install(&kubectl).await?;
+        if !cluster.has().this(Need::AuditLog) {
+            println!("e2e: the audit log of {name} cannot be read: that no request wants for a right is not checked");
+        }
         Ok(cluster)
     }
 
@@ -172,6 +246,13 @@ impl Suite {
         let started = std::mem::take(&mut *self.started.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
         started.iter().filter_map(Weak::upgrade).for_each(|cluster| cluster.end());
     }
+}
+
+/// A name that no other run has, as short as `hack/cluster` wants it.
+fn cluster_name(of: &str) -> String {
+    let mut name = format!("e2e-{}-{of}", std::process::id());
+    name.truncate(40);
+    name.trim_end_matches('-').to_owned()
 }
 
 fn dashed(name: &str) -> String {

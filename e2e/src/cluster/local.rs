@@ -1,100 +1,85 @@
-//! The local provider: `hack/cluster`, and a guard that ends what was started when the harness ends, also if it is
-//! killed: the guard waits on a pipe that only the harness holds.
+//! The local way: `hack/cluster`, the parts of Kubernetes as processes of this machine.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 
 use anyhow::{Context, Result};
+use tokio::process::Command;
 
-use super::Wanted;
+use super::guard::{Ending, Guard, MARK};
+use super::{Found, Wanted};
 use crate::process::printed;
-
-/// Every process with this variable and the cluster's name in its environment ends with the cluster.
-pub const MARK: &str = "E2E_CLUSTER_NAME";
+use crate::root;
 
 /// As on OpenShift: who sets blockOwnerDeletion needs the right to change the owner's finalizers.
 const STRICT: &str = "kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement";
 
-/// Waits for the end of its standard input, then ends the marked processes ($1) and, by the script ($2), the cluster ($3).
-const GUARD: &str = r#"
-cat >/dev/null
-for process in /proc/[0-9]*; do
-  if grep -qzFx "$1" "$process/environ" 2>/dev/null; then kill -KILL "${process##*/}"; fi
-done
-exec "$2" down "$3" 2>/dev/null # whoever read our words may be gone: a broken pipe must not stop this
-"#;
-
-/// A cluster of `hack/cluster`.
-pub struct Local {
-    kubeconfig: PathBuf,
-    kubectl: PathBuf,
-    guard: Mutex<Child>,
+/// Starts one; the first time on a machine that builds Kubernetes, and says so.
+pub async fn start(name: &str, wanted: &Wanted) -> Result<Found> {
+    let bin = binaries().await?;
+    let guard = Guard::start(name, Ending::Local)?;
+    let mut up = Command::new(script());
+    up.args(["up", name, "--", "--kube-audit-policy"]).arg(super::audit_policy());
+    up.args(["--extra-args", STRICT]);
+    if wanted.stages {
+        up.args(["--enable-crds", "Stage"]);
+    }
+    if wanted.unthrottled {
+        up.arg("--disable-qps-limits");
+    }
+    up.env("NODES", wanted.nodes.to_string()).env("NODE_PODS", wanted.pods_a_node.to_string());
+    // Marked, so that the guard ends it too: after the guard it would start what nobody ends.
+    up.env(MARK, name);
+    let kubeconfig = PathBuf::from(printed(up).await?);
+    let audit_log = Some(kubeconfig.with_file_name("logs").join("audit.log"));
+    Ok(Found { kubeconfig, kubectl: bin.join("kubectl"), audit_log, guard })
 }
 
-impl Local {
-    /// Starts it; the first time on a machine that builds Kubernetes, and says so.
-    pub async fn start(name: &str, wanted: &Wanted) -> Result<Self> {
-        let script = script();
-        let mut bin = tokio::process::Command::new(&script);
-        bin.arg("bin");
-        let binaries = printed(bin).await?;
-        // Before the cluster: whatever ends the harness while that starts must not leave it behind.
-        let guard = Mutex::new(guard(&script, name)?);
-        let mut up = tokio::process::Command::new(&script);
-        up.args(["up", name, "--", "--kube-audit-policy"]).arg(audit_policy());
-        up.args(["--extra-args", STRICT]);
-        up.env("NODES", wanted.nodes.to_string()).env("NODE_PODS", wanted.pods_a_node.to_string());
-        // Marked, so that the guard ends it too: after the guard it would start what nobody ends.
-        up.env(MARK, name);
-        let kubeconfig = printed(up).await;
-        let mut local = Self { kubeconfig: PathBuf::new(), kubectl: Path::new(&binaries).join("kubectl"), guard };
-        local.kubeconfig = kubeconfig?.into();
-        Ok(local)
+/// The folder of kubectl and of the parts; they are built if they are missing.
+pub async fn binaries() -> Result<PathBuf> {
+    let mut bin = Command::new(script());
+    bin.arg("bin");
+    Ok(printed(bin).await?.into())
+}
+
+/// Ends a part of the control plane on the spot, or starts what has ended.
+pub struct Parts {
+    folder: PathBuf,
+    name: String,
+}
+
+impl Parts {
+    /// Of the cluster with this kubeconfig.
+    pub fn of(name: &str, kubeconfig: &Path) -> Self {
+        Self { folder: kubeconfig.with_file_name("pids"), name: name.to_owned() }
     }
 
-    /// Ends it and waits until it is gone.
-    pub fn end(&self) {
-        let mut guard = self.guard.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        drop(guard.stdin.take());
-        if !guard.wait().is_ok_and(|status| status.success()) {
-            eprintln!("e2e: the cluster did not end in an orderly way: see '{} status'", script().display());
+    /// Kills one: kube-apiserver, etcd, …
+    pub async fn kill(&self, part: &str) -> Result<()> {
+        use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+        let file = self.folder.join(format!("{part}.pid"));
+        let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        let id = Pid::from_raw(text.trim().parse()?).context("a process without a number")?;
+        kill_process(id, Signal::KILL).with_context(|| format!("killing {part}"))?;
+        while test_kill_process(id).is_ok() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Starts all that have ended. A part that has lost its lease may end while others are started: that takes another try.
+    pub async fn heal(&self) -> Result<()> {
+        let mut tries = 1..=3;
+        loop {
+            let mut up = Command::new(script());
+            up.args(["up", &self.name]).env(MARK, &self.name);
+            match (printed(up).await, tries.next()) {
+                (Err(_), Some(_)) => {}
+                (healed, _) => return healed.map(drop),
+            }
         }
     }
-
-    pub fn kubeconfig(&self) -> &Path {
-        &self.kubeconfig
-    }
-
-    pub fn kubectl(&self) -> PathBuf {
-        self.kubectl.clone()
-    }
-
-    pub fn audit_log(&self) -> PathBuf {
-        self.kubeconfig.with_file_name("logs").join("audit.log")
-    }
 }
 
-impl Drop for Local {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-fn script() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../hack/cluster/cluster")
-}
-
-fn audit_policy() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cluster/audit-policy.yaml")
-}
-
-/// A group of its own keeps Ctrl-C in a terminal from the guard: it has to outlive the harness.
-fn guard(script: &Path, name: &str) -> Result<Child> {
-    use std::os::unix::process::CommandExt;
-    let mark = format!("{MARK}={name}");
-    let mut command = Command::new("bash");
-    command.args(["-c", GUARD, "guard", &mark]).arg(script).arg(name);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
-    command.spawn().context("starting bash for the cluster's guard")
+pub fn script() -> PathBuf {
+    root().join("hack/cluster/cluster")
 }

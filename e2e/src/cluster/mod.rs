@@ -1,9 +1,18 @@
-//! Where the scenarios run: a cluster of its own for the run, whatever provides it.
+//! Where the scenarios run. There are three [ways](Way) to a cluster, and nothing else of the harness knows which one was taken:
+//! - [`k3s`]: a container for each, by testcontainers
+//! - [`local`]: the parts of Kubernetes as processes of this machine, by `hack/cluster`
+//! - [`kubeconfig`]: one that is there already and was named on purpose
 //!
-//! A provider starts a [`Cluster`] and ends it, and nothing else of the harness knows which one it was. There is one so
-//! far, [`local`]: the parts of Kubernetes as processes of this machine.
+//! Each starts a [`guard`] first, which ends what was started however this process ends. What a cluster [has](needs::Has) beyond an API
+//! server differs.
 
+mod docker;
+pub mod guard;
+mod k3s;
+mod kubeconfig;
 mod local;
+pub mod needs;
+mod way;
 
 use std::path::{Path, PathBuf};
 
@@ -12,46 +21,66 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
 
-/// What a scenario asks of a cluster.
+pub use kubeconfig::LABEL;
+pub use local::Parts;
+pub use way::Way;
+
+use guard::Guard;
+use needs::Has;
+
+/// What a scenario asks of a cluster of its own.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// Simulated nodes.
     pub nodes: u32,
     /// Pods that each of them takes.
     pub pods_a_node: u32,
+    /// Whether the life of pods can be scripted.
+    pub stages: bool,
+    /// Whether scheduler, controllers and nodes ask as often as they like.
+    pub unthrottled: bool,
 }
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { nodes: 3, pods_a_node: 1_000 }
+        Self { nodes: 3, pods_a_node: 1_000, stages: false, unthrottled: false }
     }
+}
+
+/// What a way leads to.
+struct Found {
+    kubeconfig: PathBuf,
+    kubectl: PathBuf,
+    audit_log: Option<PathBuf>,
+    guard: Guard,
 }
 
 /// A running cluster. It ends when it is dropped, and when this process ends, however that happens.
 pub struct Cluster {
     name: String,
-    kubeconfig: PathBuf,
-    audit_log: PathBuf,
-    kubectl: PathBuf,
+    has: Has,
     server: Value,
     client: Client,
-    provider: local::Local,
+    found: Found,
 }
 
 impl Cluster {
-    /// Starts one under this name, which no other cluster may have.
-    pub async fn start(name: &str, wanted: &Wanted) -> Result<Self> {
-        let provider = local::Local::start(name, wanted).await?;
-        let kubeconfig = provider.kubeconfig().to_owned();
-        let client = Client::try_from(config(&kubeconfig).await?)?;
-        let server = server(&kubeconfig)?;
-        let (audit_log, kubectl) = (provider.audit_log(), provider.kubectl());
-        Ok(Self { name: name.to_owned(), kubeconfig, audit_log, kubectl, server, client, provider })
+    /// Starts one under this name, which no other cluster may have. Logs of it go into `folder`.
+    pub async fn start(name: &str, way: &Way, mut has: Has, wanted: &Wanted, folder: &Path) -> Result<Self> {
+        let found = match way {
+            Way::K3s(image) => k3s::start(name, image, folder).await,
+            Way::Local => local::start(name, wanted).await,
+            Way::Kubeconfig(named) => kubeconfig::take(name, named, folder).await,
+        }?;
+        let client = Client::try_from(config(&found.kubeconfig).await?)?;
+        has.look_at_nodes(&client).await.context("asking for its nodes")?;
+        let server = server(&found.kubeconfig)?;
+        Ok(Self { name: name.to_owned(), has, server, client, found })
     }
 
     /// Ends it, and every process that carries its [`mark`](Self::mark).
     pub fn end(&self) {
-        self.provider.end();
+        self.found.guard.end();
     }
 
     /// The name under which it was started.
@@ -59,19 +88,29 @@ impl Cluster {
         &self.name
     }
 
+    /// What it has beyond an API server.
+    pub fn has(&self) -> &Has {
+        &self.has
+    }
+
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
-        &self.kubeconfig
+        &self.found.kubeconfig
     }
 
     /// The audit log of its API server, one JSON object a line.
-    pub fn audit_log(&self) -> &Path {
-        &self.audit_log
+    pub fn audit_log(&self) -> Result<&Path> {
+        self.found.audit_log.as_deref().context("this cluster's audit log cannot be read from here")
     }
 
-    /// A kubectl of the cluster's own version.
+    /// A kubectl for it.
     pub fn kubectl(&self) -> &Path {
-        &self.kubectl
+        &self.found.kubectl
+    }
+
+    /// The parts of its control plane, where it [has](needs::Need::ControlPlane) them.
+    pub fn parts(&self) -> Parts {
+        Parts::of(&self.name, &self.found.kubeconfig)
     }
 
     /// The administrator's client.
@@ -81,7 +120,7 @@ impl Cluster {
 
     /// The configuration of a client that is nobody, for one that passes on what others say of themselves.
     pub async fn anonymous(&self) -> Result<Config> {
-        let mut config = config(&self.kubeconfig).await?;
+        let mut config = config(&self.found.kubeconfig).await?;
         config.auth_info = AuthInfo::default();
         Ok(config)
     }
@@ -93,8 +132,12 @@ impl Cluster {
 
     /// An environment variable for every process that must not outlive the cluster.
     pub fn mark(&self) -> (&'static str, &str) {
-        (local::MARK, &self.name)
+        (guard::MARK, &self.name)
     }
+}
+
+fn audit_policy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cluster/audit-policy.yaml")
 }
 
 async fn config(kubeconfig: &Path) -> Result<Config> {

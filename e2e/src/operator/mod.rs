@@ -1,7 +1,8 @@
-//! The operator under test: run as a process, ended with its scenario.
+//! The operator under test: a process of this machine, or the Deployment of `config/manager` from its image. It ends with its scenario.
 
 mod build;
 mod clock;
+mod deployment;
 mod settings;
 
 use std::fs::File;
@@ -15,6 +16,7 @@ use tokio::process::{Child, Command};
 
 pub use build::build;
 pub use clock::build_wall_clock;
+pub use deployment::{Deployment, image};
 pub use settings::{Election, Settings};
 
 /// What the harness knows of an operator before it runs.
@@ -35,9 +37,9 @@ pub struct Plan<'a> {
     pub log: PathBuf,
 }
 
-/// A running operator; killed when it is dropped.
+/// A running operator. A process is killed when it is dropped; a Deployment goes with its namespace.
 pub struct Operator {
-    process: Child,
+    process: Option<Child>,
     name: String,
     user: String,
     log: PathBuf,
@@ -60,8 +62,19 @@ impl Operator {
         command.envs(environment);
         let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).kill_on_drop(true);
-        let process = command.spawn().with_context(|| format!("starting {}", binary.display()))?;
+        let process = Some(command.spawn().with_context(|| format!("starting {}", binary.display()))?);
         Ok(Self { process, name, user, log })
+    }
+
+    /// One that runs in the cluster.
+    fn deployed(name: String, user: String, log: PathBuf) -> Self {
+        Self { process: None, name, user, log }
+    }
+
+    fn process(&mut self) -> Result<&mut Child> {
+        self.process
+            .as_mut()
+            .with_context(|| format!("{} runs in the cluster and is no process of this machine", self.name))
     }
 
     /// Its name, by which the holder's identity in a Lease begins.
@@ -81,7 +94,9 @@ impl Operator {
 
     /// An error with its last words if it is not running any more.
     pub fn is_running(&mut self) -> Result<()> {
-        match self.process.try_wait()? {
+        // In the cluster a kubelet sees to that.
+        let Some(process) = &mut self.process else { return Ok(()) };
+        match process.try_wait()? {
             None => Ok(()),
             Some(status) => bail!("{} ended by itself ({status}): {}", self.name, tail(&self.log, 5)),
         }
@@ -91,7 +106,7 @@ impl Operator {
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
         // Until its end was asked for its number is its own, even if it is dead.
         self.is_running()?;
-        let id = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let id = self.process()?.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let pid = id.context("a process without a number")?;
         kill_process(pid, signal).with_context(|| format!("sending signal {} to {}", signal.as_raw(), self.name))
     }
@@ -113,7 +128,7 @@ impl Operator {
 
     /// Waits until it has ended, by itself or asked to.
     pub async fn ended(&mut self, limit: Duration) -> Result<ExitStatus> {
-        match tokio::time::timeout(limit, self.process.wait()).await {
+        match tokio::time::timeout(limit, self.process()?.wait()).await {
             Ok(status) => Ok(status?),
             Err(_) => bail!("{} still runs after {} s: {}", self.name, limit.as_secs(), tail(&self.log, 5)),
         }
@@ -121,7 +136,7 @@ impl Operator {
 
     /// Kills it on the spot (SIGKILL) and waits until it is gone.
     pub async fn kill(mut self) -> Result<()> {
-        Ok(self.process.kill().await?)
+        Ok(self.process()?.kill().await?)
     }
 
     /// Asks it to end (SIGTERM) and answers how it ended.

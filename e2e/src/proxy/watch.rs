@@ -20,36 +20,44 @@ use super::{Answer, Fault, NOTHING_HEARD, State, answer, send, streamed};
 /// Events kept of each resource, to be told again.
 const KEPT: usize = 200;
 
-/// What watches of a resource (by path) have told, whichever connection it was.
+/// What watches of a resource have told, whichever connection it was. Watches that select other objects have a history of their own: they
+/// may be ahead, and no API server tells one what only the other has heard.
 #[derive(Default)]
 pub struct Histories(Mutex<HashMap<String, VecDeque<Bytes>>>);
 
 impl Histories {
-    fn keep(&self, path: &str, line: &Bytes) {
+    fn keep(&self, kind: &str, line: &Bytes) {
         let mut histories = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let history = histories.entry(path.to_owned()).or_default();
+        let history = histories.entry(kind.to_owned()).or_default();
         history.push_back(line.clone());
         if history.len() > KEPT {
             history.pop_front();
         }
     }
 
-    fn any(&self, path: &str, choose: impl FnOnce(usize) -> usize) -> Option<Bytes> {
+    fn any(&self, kind: &str, choose: impl FnOnce(usize) -> usize) -> Option<Bytes> {
         let histories = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let history = histories.get(path).filter(|history| !history.is_empty())?;
+        let history = histories.get(kind).filter(|history| !history.is_empty())?;
         history.get(choose(history.len())).cloned()
     }
 }
 
 /// Passes a watch on.
 pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Answer> {
-    let path = request.uri().path().to_owned();
+    let kind = kind(&request);
     let (parts, body) = send(request, &state.upstream).await?.into_parts();
     let (lines, read) = unbounded();
     let (told, tell) = unbounded();
     tokio::spawn(read_lines(body, lines));
-    tokio::spawn(relay(path, read, told, state.clone()));
+    tokio::spawn(relay(kind, read, told, state.clone()));
     Ok(answer(parts.status, parts.headers, streamed(tell)))
+}
+
+/// What is watched: where, and which of it.
+fn kind(request: &Request<Bytes>) -> String {
+    let query = request.uri().query().unwrap_or_default();
+    let selectors: Vec<_> = query.split('&').filter(|parameter| parameter.contains("Selector=")).collect();
+    format!("{} {selectors:?}", request.uri().path())
 }
 
 /// Reads whole lines with the time of their arrival until the stream ends or nobody wants them.
@@ -72,7 +80,7 @@ async fn read_lines(mut body: Body, lines: UnboundedSender<(Instant, Bytes)>) {
 
 /// Tells the operator the lines, until the watch ends on either side or a fault ends it.
 async fn relay(
-    path: String,
+    kind: String,
     mut lines: UnboundedReceiver<(Instant, Bytes)>,
     tell: UnboundedSender<Bytes>,
     state: Arc<State>,
@@ -106,14 +114,14 @@ async fn relay(
                 sleep_until(arrived + late).await;
             }
             Some(Fault::WatchesReplayed) if faults.chance(40) => {
-                if let Some(old) = state.histories.any(&path, |kept| faults.below(kept)) {
+                if let Some(old) = state.histories.any(&kind, |kept| faults.below(kept)) {
                     faults.struck();
                     let _ = tell.unbounded_send(old);
                 }
             }
             _ => {}
         }
-        state.histories.keep(&path, &line);
+        state.histories.keep(&kind, &line);
         if tell.unbounded_send(line).is_err() {
             return; // the operator hung up
         }

@@ -69,3 +69,69 @@ async fn fail(t: &Scene, pod: &str, phase: &str) -> Result<()> {
     t.patch_pod_status(pod, status).await?;
     Ok(())
 }
+
+/// The same with pods whose life is scripted: each fails by itself, half a second after it was ready.
+pub async fn by_their_own_doing(t: Arc<Scene>) -> Result<()> {
+    t.kubectl().run_with(&["apply", "-f", "-"], FAILS).await?;
+    let _operator = t.operator().await?;
+    let spec = json!({"replicas": 2, "template": {"metadata": {"labels": {"fate": "fails"}}}});
+    t.create_set_from("web", spec).await?;
+    t.until("a set that backs off, and keeps the newest 3 finished pods", |seen| {
+        let (finished, live): (Vec<_>, Vec<_>) = seen.pods.all().partition(|pod| pod.is_finished());
+        if finished.len() != 3 || !live.is_empty() {
+            return Err(format!("{} finished and {} other pods", finished.len(), live.len()));
+        }
+        seen.conditions("web", &[("Ready", "False/PodsFailing"), ("Reconciling", "True/BackingOff")])
+    })
+    .await?;
+    let (began, before) = (Instant::now(), pods_made(&t)?);
+    t.until("two more rounds", |_| match pods_made(&t) {
+        Ok(made) if made >= before + 3 => Ok(()),
+        made => Err(format!("{made:?} pods were made, {before} before")),
+    })
+    .await?;
+    // Two pods a round, and rounds that come after 4 s and more by now.
+    ensure!(
+        began.elapsed() >= Duration::from_secs(4),
+        "{before} pods and three more came within {:?}",
+        began.elapsed()
+    );
+
+    t.kubectl().run(&["delete", "stage", "pod-fails"]).await?;
+    t.until("a set that is well again", |seen| seen.at_rest("web", 2)).await.map(drop)
+}
+
+/// How many there ever were.
+fn pods_made(t: &Scene) -> Result<usize> {
+    Ok(t.requests()?.of("create pods").into_iter().filter(|create| create.code() == 201).count())
+}
+
+/// As KWOK scripts it.
+const FAILS: &str = r#"
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-fails}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchLabels: {fate: fails}
+    matchExpressions:
+      - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
+      - {key: .status.phase, operator: In, values: [Running]}
+  delay: {durationMilliseconds: 500}
+  next:
+    statusTemplate: |
+      {{ $now := Now }}
+      phase: Failed
+      conditions:
+        - {type: Ready, status: "False", reason: PodFailed, lastTransitionTime: {{ $now | Quote }}}
+      containerStatuses:
+        {{ range .spec.containers }}
+        - name: {{ .name | Quote }}
+          image: {{ .image | Quote }}
+          ready: false
+          restartCount: 0
+          state:
+            terminated: {exitCode: 1, reason: Error, startedAt: {{ $now | Quote }}, finishedAt: {{ $now | Quote }}}
+        {{ end }}
+"#;

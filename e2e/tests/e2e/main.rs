@@ -5,12 +5,19 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
+mod autoscaler;
 mod budget;
+mod control_plane;
+mod deletion;
 mod failing;
 mod faults;
+mod foreign;
 mod friend;
+mod healing;
 mod kubectl;
 mod labels;
+mod large;
 mod leader;
 mod namespace;
 mod quota;
@@ -19,45 +26,88 @@ mod refusals;
 mod restart;
 mod rights;
 mod sample;
+mod scale;
 mod stir;
 mod template;
+mod wait;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use e2e::cluster::Wanted;
+use e2e::cluster::needs::Need::*;
 use e2e::suite::{Scenario, run};
 
 fn main() -> ExitCode {
-    let large = Wanted { nodes: 5, pods_a_node: 100_000 };
+    let large = Wanted { nodes: 5, pods_a_node: 100_000, ..Wanted::default() };
+    // Requests are counted, and a node would take few of these pods.
+    let counted = [AuditLog, SimulatedPods];
+    // The operator is killed or put behind a proxy, and pods die by the dozen.
+    let tormented = [Processes, SimulatedPods];
     // The longest first, so that none of them is still at it when all others are done.
-    let mut scenarios = vec![Scenario::new("budget_of_100_sets", budget::hundred_sets).in_own_cluster(large)];
-    scenarios.extend(faults::scenarios());
-    scenarios.extend(leader::scenarios());
+    let hundred_sets = Scenario::new("budget_of_100_sets", budget::hundred_sets).in_own_cluster(large.clone());
+    let large_set =
+        Scenario::new("large_set_of_5000", large::set_of_5000).in_own_cluster(Wanted { unthrottled: true, ..large });
+    let scripted = Wanted { stages: true, ..Wanted::default() };
+    let mut scenarios = vec![large_set.needs(&counted), hundred_sets.needs(&counted).needs(&[Processes])];
+    scenarios.extend(faults::scenarios().into_iter().map(|scenario| scenario.needs(&tormented)));
+    scenarios.extend([
+        Scenario::new("control_plane_api_server_restarts", control_plane::api_server_restarts)
+            .in_own_cluster(Wanted::default())
+            .needs(&[ControlPlane, Processes]),
+        Scenario::new("control_plane_etcd_restarts", control_plane::etcd_restarts)
+            .in_own_cluster(Wanted::default())
+            .needs(&[ControlPlane, Processes]),
+        Scenario::new("failing_pods_by_their_own_doing", failing::by_their_own_doing)
+            .in_own_cluster(scripted)
+            .needs(&[Stages, AuditLog]),
+    ]);
     scenarios.extend([
         Scenario::new("sample_scales_and_heals", sample::scales_and_heals),
-        Scenario::new("restart_while_creates_are_late", restart::while_creates_are_late),
-        Scenario::new("restart_in_the_middle", restart::in_the_middle),
-        Scenario::new("restart_in_an_orderly_way", restart::in_an_orderly_way),
-        Scenario::new("quota_refuses_and_grows", quota::refuses_and_grows),
-        Scenario::new("failing_pods_are_replaced_ever_more_slowly", failing::replaced_ever_more_slowly),
+        Scenario::new("scale_up", scale::up),
+        Scenario::new("scale_down", scale::down),
+        Scenario::new("deletion_in_the_foreground", deletion::in_the_foreground),
+        Scenario::new("deletion_in_the_background", deletion::in_the_background),
+        Scenario::new("deletion_that_orphans", deletion::that_orphans),
+        Scenario::new("autoscaler_keeps_a_set_within_its_bounds", autoscaler::keeps_a_set_within_its_bounds),
+        Scenario::new("healing_of_killed_and_evicted_pods", healing::of_killed_and_evicted_pods),
+        Scenario::new("foreign_pods_are_left_alone", foreign::pods_are_left_alone),
+        Scenario::new("admission_takes_the_label_away", admission::takes_the_label_away),
+        Scenario::new("admission_takes_the_owner_away", admission::takes_the_owner_away),
+        Scenario::new("admission_adds_to_pods", admission::adds_to_pods),
+        Scenario::new("admission_refuses_pods", admission::refuses_pods),
+        Scenario::new("restart_while_creates_are_late", restart::while_creates_are_late).needs(&tormented),
+        Scenario::new("restart_in_the_middle", restart::in_the_middle).needs(&tormented),
+        Scenario::new("restart_in_an_orderly_way", restart::in_an_orderly_way).needs(&tormented),
+        Scenario::new("quota_refuses_and_grows", quota::refuses_and_grows).needs(&[AuditLog]),
+        // The status of pods is written by hand: a kubelet would have its own opinion of them.
+        Scenario::new("failing_pods_are_replaced_ever_more_slowly", failing::replaced_ever_more_slowly)
+            .needs(&[SimulatedPods]),
         Scenario::new("friend_appears_and_vanishes", friend::appears_and_vanishes),
-        Scenario::new("budget_of_one_set", budget::one_set),
-        Scenario::new("budget_under_churn", budget::under_churn),
-        Scenario::new("budget_under_flapping", budget::under_flapping),
-        Scenario::new("template_is_for_new_pods", template::is_for_new_pods),
+        Scenario::new("budget_of_one_set", budget::one_set).needs(&counted),
+        Scenario::new("budget_under_churn", budget::under_churn).needs(&counted),
+        Scenario::new("budget_under_flapping", budget::under_flapping).needs(&counted),
+        // Its images are nobody's.
+        Scenario::new("template_is_for_new_pods", template::is_for_new_pods).needs(&[SimulatedPods]),
         Scenario::new("template_that_is_invalid_stalls", template::that_is_invalid_stalls),
         Scenario::new("template_under_pod_security", template::under_pod_security),
-        Scenario::new("ranking_of_victims", ranking::of_victims),
+        Scenario::new("ranking_of_victims", ranking::of_victims).needs(&[SimulatedPods]),
         Scenario::new("label_taken_away_comes_back", labels::taken_away_comes_back),
-        Scenario::new("label_taken_away_unseen", labels::taken_away_unseen),
-        Scenario::new("namespace_deleted_under_a_set", namespace::deleted_under_a_set),
+        Scenario::new("label_taken_away_unseen", labels::taken_away_unseen).needs(&[Processes]),
+        Scenario::new("namespace_deleted_under_a_set", namespace::deleted_under_a_set).needs(&[AuditLog, Processes]),
         Scenario::new("refusals_of_a_podset", refusals::of_a_podset),
         Scenario::new("refusals_of_a_mycustomresource", refusals::of_a_mycustomresource),
+        Scenario::new("namespace_deleted_in_the_middle_of_a_scale_up", namespace::deleted_in_the_middle_of_a_scale_up)
+            .needs(&[AuditLog, Processes]),
         Scenario::new("rights_are_those_of_the_folder", rights::are_those_of_the_folder),
+        Scenario::new("rights_are_all_used", rights::are_all_used).needs(&[AuditLog, Processes]),
+        Scenario::new("rights_to_finalizers_are_needed", rights::to_finalizers_are_needed)
+            .needs(&[StrictOwners, Processes]),
         Scenario::new("kubectl_scales_and_shows", kubectl::scales_and_shows),
         Scenario::new("kubectl_applies_the_folders", kubectl::applies_the_folders),
     ]);
+    // About times, and so last: by then the two that want much of the machine are done.
+    scenarios.extend(leader::scenarios().into_iter().map(|scenario| scenario.needs(&tormented).needs(&[AuditLog])));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("e2e");
     run(folder, scenarios)
 }

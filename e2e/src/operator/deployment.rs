@@ -1,0 +1,97 @@
+//! The operator in the cluster, as a user has it: the Deployment of `config/manager`, from its image, with the ServiceAccount and the
+//! rights of `config/rbac`. What differs is the namespace, and the flags of the scenario.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use super::{Operator, Settings};
+use crate::cluster::Cluster;
+use crate::kubectl::Kubectl;
+use crate::rights::ACCOUNT;
+use crate::root;
+
+/// The image that operators shall run from, as `make docker-build` names it unless it is told otherwise; none if they are processes.
+pub fn image() -> Result<Option<String>> {
+    match std::env::var("E2E_OPERATOR").unwrap_or_default().as_str() {
+        "" | "process" => Ok(None),
+        "image" => Ok(Some(std::env::var("E2E_OPERATOR_IMAGE").unwrap_or("podset-operator:latest".to_owned()))),
+        other => bail!("E2E_OPERATOR is process or image, not {other:?}"),
+    }
+}
+
+/// What is to be deployed.
+pub struct Deployment<'a> {
+    /// kubectl for the namespace.
+    pub kubectl: Kubectl,
+    /// The namespace, which has the rights.
+    pub home: &'a str,
+    /// The image, which the nodes have or can pull.
+    pub image: &'a str,
+    /// Where its log is kept, if the scenario fails.
+    pub log: PathBuf,
+}
+
+impl Deployment<'_> {
+    /// Deploys it and waits until all replicas are ready. Its manifests are kept in the scenario's folder.
+    pub async fn start(self, name: String, settings: &Settings, folder: &Path) -> Result<Operator> {
+        let folder = folder.join(&name);
+        std::fs::create_dir_all(&folder)?;
+        let folder = folder.canonicalize()?;
+        std::fs::write(folder.join("kustomization.yaml"), self.overlay(settings, &folder)?)?;
+        self.kubectl.run(&["create", "serviceaccount", ACCOUNT]).await?;
+        self.kubectl.run(&["apply", "-k", &folder.to_string_lossy()]).await?;
+        let rollout = ["rollout", "status", "deployment/podset-operator", "--timeout=180s"];
+        self.kubectl
+            .run(&rollout)
+            .await
+            .with_context(|| format!("{name} does not become ready from {}", self.image))?;
+        Ok(Operator::deployed(name, format!("system:serviceaccount:{}:{ACCOUNT}", self.home), self.log))
+    }
+
+    /// The kustomization (JSON is YAML) that makes the scenario's operator out of `config/manager`.
+    fn overlay(&self, settings: &Settings, folder: &Path) -> Result<String> {
+        let (name, tag) =
+            self.image.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).unwrap_or((self.image, "latest"));
+        let watched = settings.namespaces.iter().map(|namespace| format!("--watch-namespace={namespace}"));
+        let add = |flag| json!({"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": flag});
+        let patch: Vec<_> = watched.map(add).collect();
+        let overlay = json!({
+            "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+            "namespace": self.home,
+            "resources": [relative(folder, &root().join("config/manager").canonicalize()?)],
+            "images": [{"name": "podset-operator", "newName": name, "newTag": tag}],
+            "patches": [{"target": {"kind": "Deployment"}, "patch": serde_json::to_string(&patch)?}]
+        });
+        Ok(overlay.to_string())
+    }
+
+    /// Keeps the end of the logs of all operators of a scenario.
+    pub async fn keep_log(cluster: &Cluster, scenario: &str, log: &Path) {
+        let name = log.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+        let kubectl = Kubectl::new(cluster, &format!("{scenario}-{name}"));
+        let selector = "--selector=app.kubernetes.io/name=podset-operator";
+        let lines = kubectl.run(&["logs", selector, "--prefix", "--tail=2000"]).await;
+        // What cannot be written is missing from the report, where it shows.
+        let _ = std::fs::write(log, lines.unwrap_or_else(|error| error.to_string()));
+    }
+}
+
+/// The way from one folder to another: kustomize takes no other.
+fn relative(from: &Path, to: &Path) -> PathBuf {
+    let common = from.components().zip(to.components()).take_while(|(one, other)| one == other).count();
+    let up = from.components().skip(common).map(|_| std::path::Component::ParentDir);
+    up.chain(to.components().skip(common)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_goes_up_to_what_is_common_and_down_again() {
+        assert_eq!(relative(Path::new("/a/b/c"), Path::new("/a/d")), Path::new("../../d"));
+        assert_eq!(relative(Path::new("/a"), Path::new("/a/b")), Path::new("b"));
+    }
+}

@@ -1,0 +1,40 @@
+//! The bounds of `spec.replicas` live in the CRD alone: with a higher one the same operator keeps 5,000 pods of one set.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::observe::view::{Seen, View};
+use e2e::scene::Scene;
+
+const LARGE: usize = 5_000;
+
+pub async fn set_of_5000(t: Arc<Scene>) -> Result<()> {
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/replicas/maximum";
+    let patch = format!(r#"--patch=[{{"op": "replace", "path": "{path}", "value": {LARGE}}}]"#);
+    t.kubectl().run(&["patch", "crd", "podsets.app.example.com", "--type=json", &patch]).await?;
+    let _operator = t.operator().await?;
+    t.create_set("web", 1).await?;
+    t.until("1 pod", |seen| seen.at_rest("web", 1)).await?;
+    // A higher bound comes into force a moment after the CRD was changed.
+    crate::wait::until("the higher bound", Duration::from_secs(30), || async {
+        Ok(t.scale("web", LARGE as i64).await.map_err(|refusal| format!("{refusal:#}")))
+    })
+    .await?;
+    t.within(Duration::from_secs(360), "5,000 pods", |seen| at_rest(seen, LARGE)).await?;
+    let requests = t.requests()?;
+    let created = requests.of("create pods").into_iter().filter(|create| create.code() == 201).count();
+    ensure!(created == LARGE, "{created} pods were created for a set of {LARGE}");
+    t.scale("web", 10).await?;
+    t.within(Duration::from_secs(240), "10 of the 5,000 pods", |seen| at_rest(seen, 10)).await
+}
+
+/// The same as for every set, asked in full only when the numbers are right: of 5,000 pods that takes a while.
+fn at_rest(seen: &View, pods: usize) -> Seen {
+    let status = seen.set("web")?.state();
+    let (available, ready) = (status.available_replicas, status.ready_replicas);
+    if (available, ready) != (pods as i64, pods as i64) {
+        return Err(format!("{available} pods are available and {ready} ready"));
+    }
+    seen.at_rest("web", pods).map(drop)
+}
