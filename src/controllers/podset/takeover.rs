@@ -105,16 +105,13 @@ impl TakeOver {
         let client = &context.clients.read;
         let source = super::set_source(scope, &context.locks);
         let (sets, version) = listwatch::list(client, &source, |set: SetWire| Some(Set::from(set))).await?;
-        let listed: BTreeSet<Uid> = sets.iter().map(|set| set.uid.clone()).collect();
         context.sets_listed(scope, sets, version);
 
         let source = Source { labels: None, ..super::pod_source(scope, &context.locks) };
         let ours = |pod: PodWire| Some(Pod::from(pod)).filter(|pod| pod.owner.is_some() || pod.is_labelled);
         let (pods, version) = listwatch::list(client, &source, ours).await?;
         context.pods_listed(scope, pods, version);
-        // What exists and is not known yet will come by a watch that lags, perhaps as it was long ago.
-        let is_known = |uid: &Uid| context.observed.lock().sets.contains(uid);
-        self.lock().elders.retain(|uid, key| !in_scope(scope, key) || listed.contains(uid) && !is_known(uid));
+        self.lock().elders.retain(|_, key| !in_scope(scope, key));
         Ok(())
     }
 

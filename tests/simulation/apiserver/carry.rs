@@ -32,6 +32,9 @@ use super::{
 /// The longest that the real server works on a request that is no watch.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// After so many broken promises nothing is executed any more.
+const RUNAWAY: usize = 20;
+
 /// What the execution of a request came to.
 pub enum Answer {
     /// An object, a list or a Status, with its code.
@@ -263,6 +266,10 @@ impl State {
     }
 
     fn execute(&mut self, request: &ApiRequest) -> Result<Done, Answer> {
+        // Too much is broken already: what runs away would eat the machine.
+        if self.promise.violations().len() > RUNAWAY {
+            return Err(Status::of_code(503).into());
+        }
         if self.settings.unserved.contains(request.kind.qualified) {
             return Err(Answer::NoSuchPath);
         }

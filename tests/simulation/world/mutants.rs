@@ -1,20 +1,17 @@
 //! The operator with one of its mechanisms taken out: within so many seeds something must go wrong. A mechanism that nobody
 //! misses is of no use, or not tested.
 //!
-//! Not here are two that no world misses:
+//! Not here are three that no world misses:
+//! - names that are the same for the same intent. Names and the memory of unknown fates cover for each other: A1 in
+//!   `attacks/names.rs` is told without both.
 //! - the rest of a name after its pod's end. It is a second line: where the first holds, that no request takes effect after
 //!   its sender's lease, nothing happens without it. A2 in `attacks/leaders.rs` is told without the first.
 //! - that an end may be seen before its beginning is answered. Without it the read of what no watch confirmed finds out,
 //!   a minute later: A6 in `attacks/events.rs` counts the seconds.
-//!
-//! Names that are not drawn anew and unknown fates that are not forgotten cover for each other as long as clocks run, so
-//! names are taken out together with fates.
-
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use jiff::SignedDuration;
 use podset_operator::{
-    controllers::podset::{self, names::pod_name},
+    controllers::podset,
     leader::{
         self,
         locks::{Locks, Version},
@@ -40,18 +37,9 @@ fn election(name: &'static str, leader: Locks) -> Mutant {
     Mutant { name, variant: Variant { leader, ..Variant::default() } }
 }
 
-fn drawn_anew(set: &str, uid: &str, _: u32) -> String {
-    static DRAWN: AtomicU32 = AtomicU32::new(0);
-    pod_name(set, uid, DRAWN.fetch_add(1, Ordering::Relaxed))
-}
-
 fn mutants() -> Vec<Mutant> {
     let (podset, leader) = (podset::locks::Locks::default(), leader::locks::Locks::default());
     vec![
-        bound(
-            "names are drawn anew, and an unknown fate is forgotten",
-            podset::locks::Locks { name: drawn_anew, quarantine: SignedDuration::ZERO, ..podset },
-        ),
         bound("an unknown fate is forgotten", podset::locks::Locks { quarantine: SignedDuration::ZERO, ..podset }),
         bound("nothing is read at take-over", podset::locks::Locks { is_unread: |_, _| false, ..podset }),
         bound("what is old is believed", podset::locks::Locks { is_stale: |_, _| false, ..podset }),

@@ -20,6 +20,10 @@ pub struct Sets {
     by_uid: HashMap<Uid, ObjectKey>,
     /// Sets that an answer said are gone, until the watch says so: what it still brings of them is old.
     gone: HashMap<Uid, ObjectKey>,
+    /// How far each watch has come.
+    heard: HashMap<Scope, u64>,
+    /// As of when all sets were listed beside the watch: one that is not known since, and whose state is not younger, is gone.
+    refreshed: HashMap<Scope, u64>,
     /// Statuses that are being written, by the UID of their set.
     writing: HashMap<Uid, PodSetStatus>,
 }
@@ -36,12 +40,26 @@ pub struct Effects {
 impl Sets {
     /// An empty cache.
     pub fn new(locks: Locks) -> Self {
-        Sets { locks, by_key: HashMap::new(), by_uid: HashMap::new(), gone: HashMap::new(), writing: HashMap::new() }
+        Sets {
+            locks,
+            by_key: HashMap::new(),
+            by_uid: HashMap::new(),
+            gone: HashMap::new(),
+            heard: HashMap::new(),
+            refreshed: HashMap::new(),
+            writing: HashMap::new(),
+        }
     }
 
     /// Takes in what the watch of `scope` says.
     pub fn apply(&mut self, scope: &Scope, change: Change<Set>) -> Effects {
         let mut effects = Effects::default();
+        let version = match &change {
+            Change::Snapshot { version, .. } | Change::Progress(version) => *version,
+            Change::Applied(set) | Change::Deleted(set) => set.version,
+        };
+        let heard = self.heard.entry(scope.clone()).or_default();
+        *heard = version.max(*heard);
         match change {
             Change::Snapshot { items, version } => self.snapshot(scope, items, version, &mut effects),
             Change::Applied(set) => self.upsert(set, &mut effects),
@@ -72,16 +90,20 @@ impl Sets {
         known.filter(|set| !listed.contains(&set.uid)).cloned().collect()
     }
 
-    /// Takes in a consistent list of the sets of `scope` that no watch brought. A set that is not known is left to its
-    /// watch: it may have come and gone already.
+    /// Takes in a consistent list of the sets of `scope` that no watch brought. A set that its watch has come past, and that
+    /// is not known, has come and gone already.
     pub fn refresh(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
         let listed: HashSet<Uid> = items.iter().map(|set| set.uid.clone()).collect();
         for set in self.absent(scope, &listed, version) {
             self.answered(&set.key, &set.uid, None, effects);
         }
         for set in items {
-            self.answered(&set.key.clone(), &set.uid.clone(), Some(set), effects);
+            if self.contains(&set.uid) || set.version > latest(&self.heard, &set.key) {
+                self.upsert(set, effects);
+            }
         }
+        let refreshed = self.refreshed.entry(scope.clone()).or_default();
+        *refreshed = version.max(*refreshed);
     }
 
     /// A request for the set of this name and UID was answered with this state of it; `None`: it is gone. A set that is
@@ -108,7 +130,8 @@ impl Sets {
     }
 
     fn upsert(&mut self, set: Set, effects: &mut Effects) {
-        if self.gone.contains_key(&set.uid) {
+        let is_over = !self.contains(&set.uid) && set.version <= latest(&self.refreshed, &set.key);
+        if is_over || self.gone.contains_key(&set.uid) {
             return;
         }
         let former = self.by_key.get(&set.key);
@@ -158,4 +181,10 @@ impl Sets {
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.by_key.keys().cloned().collect()
     }
+}
+
+/// The latest version of those of the scopes in which a set of this name lies.
+fn latest(versions: &HashMap<Scope, u64>, key: &ObjectKey) -> u64 {
+    let of = |scope: Scope| versions.get(&scope).copied().unwrap_or_default();
+    of(None).max(of(Some(key.namespace.clone())))
 }
