@@ -213,7 +213,7 @@ impl Election {
             let taken = tokio::select! {
                 biased;
                 taken = self.attempt(Intent::Take) => taken,
-                () = after(&stop) => return Ok(None),
+                () = after(stop) => return Ok(None),
             };
             match taken {
                 Ok(Some(since)) if self.begin(since) => return Ok(Some(since)),

@@ -209,9 +209,10 @@ impl World {
 
     /// Who has ended is started again, as by a Deployment.
     fn replace_the_dead(&mut self) {
-        let (dead, alive) = std::mem::take(&mut self.replicas).into_iter().partition(Replica::has_ended);
+        let (dead, alive): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.replicas).into_iter().partition(Replica::has_ended);
         self.replicas = alive;
-        for replica in <Vec<Replica>>::from(dead) {
+        for replica in dead {
             let name = replica.name().to_owned();
             let end = replica.ended().now_or_never();
             self.tell(&format!("{name} had ended by itself: {end:?}"));
