@@ -57,6 +57,10 @@ simulate: SEEDS ?= 1000
 simulate: ## The operator in SEEDS=1000 worlds full of faults (FROM=0: the first); SEED=7: one of them, told whole
 	cargo test --profile simulation -p podset-operator --test simulation -- --exact world::play::whatever_happens_the_promises_hold --nocapture
 
+.PHONY: mutants
+mutants: ## The operator with each of its mechanisms taken out: some world must notice
+	cargo test --profile simulation -p podset-operator --test simulation -- --exact world::mutants::every_mechanism_is_missed --ignored --nocapture
+
 .PHONY: test-e2e
 test-e2e: ## Scenarios on a cluster of their own: k3s, or local (e2e/README.md)
 	cargo test -p e2e

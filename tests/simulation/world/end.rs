@@ -17,6 +17,8 @@ const SILENT: u64 = 30;
 
 /// Waits until everything is as it should be, and stays so in silence.
 pub async fn reached(world: &mut World) -> Result<(), String> {
+    // Whoever waits for a fault to meet something waits no longer.
+    world.server.heal();
     while let Some(later) = world.later.pop_first() {
         tokio::time::sleep_until(later.0.0).await;
         (later.1)(world);

@@ -62,6 +62,7 @@ fn mutants() -> Vec<Mutant> {
 }
 
 #[test]
+#[ignore = "a thousand worlds: make mutants"]
 fn every_mechanism_is_missed() {
     let mut useless = Vec::new();
     for Mutant { name, variant } in mutants() {
