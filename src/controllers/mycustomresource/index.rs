@@ -213,7 +213,9 @@ impl Index {
 
     /// The names of all resources.
     pub fn keys(&self) -> Vec<ObjectKey> {
-        self.resources.keys().cloned().collect()
+        let mut keys: Vec<_> = self.resources.keys().cloned().collect();
+        keys.sort();
+        keys
     }
 }
 

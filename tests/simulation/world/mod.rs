@@ -92,7 +92,7 @@ struct Outcome {
     tally: Tally,
     /// Of all requests and all changes: the same for the same seed.
     fingerprint: u64,
-    /// What happened, line by line; empty where nothing went wrong.
+    /// What happened, line by line; empty where nothing went wrong and nobody asked.
     chronicle: Vec<String>,
 }
 
@@ -243,22 +243,22 @@ impl World {
         self.replicas[place].name().to_owned()
     }
 
-    fn outcome(mut self, end: Result<(), String>) -> Outcome {
+    fn outcome(mut self, end: Result<(), String>, is_told: bool) -> Outcome {
         let broken = self.broken().or(end.err());
         self.tally.of_requests(&self.server);
         let fingerprint = play::fingerprint(&self.server);
-        let chronicle = if broken.is_some() { self.chronicle() } else { Vec::new() };
+        let chronicle = if is_told || broken.is_some() { self.chronicle() } else { Vec::new() };
         Outcome { broken, tally: self.tally, fingerprint, chronicle }
     }
 }
 
 /// Plays one world to its end.
-async fn run(seed: u64, variant: Variant) -> Outcome {
+async fn run(seed: u64, variant: Variant, is_told: bool) -> Outcome {
     let mut world = World::new(seed, variant);
     world.play().await;
     let end = match world.broken() {
         Some(_) => Ok(()),
         None => end::reached(&mut world).await,
     };
-    world.outcome(end)
+    world.outcome(end, is_told)
 }

@@ -91,17 +91,20 @@ pub fn fingerprint(server: &ApiServer) -> u64 {
         }
         for change in &state.history {
             change.to_string().hash(&mut hasher);
-            change.object.to_string().hash(&mut hasher);
+            // The times in a Lease are for people, and of the machine's clock: `kube-leader-election` takes no other.
+            if *change.kind != LEASES {
+                change.object.to_string().hash(&mut hasher);
+            }
         }
     });
     hasher.finish()
 }
 
 /// Plays one seed in a world of its own.
-pub fn play(seed: u64, variant: Variant) -> Outcome {
+pub fn play(seed: u64, variant: Variant, is_told: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
-    match catch_unwind(AssertUnwindSafe(|| runtime.block_on(run(seed, variant)))) {
+    match catch_unwind(AssertUnwindSafe(|| runtime.block_on(run(seed, variant, is_told)))) {
         Ok(outcome) => outcome,
         Err(panic) => {
             let said = panic.downcast_ref::<String>().cloned();
@@ -134,7 +137,7 @@ pub fn play_all(seeds: Range<u64>, variant: Variant, until_broken: bool, shows_p
         if seed >= seeds.end || is_over {
             return;
         }
-        let outcome = play(seed, variant);
+        let outcome = play(seed, variant, false);
         let mut all = summary.lock().expect("no panic");
         all.tally.add_all(&outcome.tally);
         if outcome.broken.is_some() {
@@ -194,7 +197,7 @@ const ENOUGH: u64 = 200;
 #[test]
 fn whatever_happens_the_promises_hold() {
     if let Some(seed) = number("SIMULATION_SEED") {
-        let outcome = play(seed, Variant::default());
+        let outcome = play(seed, Variant::default(), true);
         eprintln!("{}", outcome.chronicle.join("\n"));
         assert!(outcome.broken.is_none(), "{}", report(seed, &outcome));
         return;
@@ -213,7 +216,10 @@ fn whatever_happens_the_promises_hold() {
 #[test]
 fn a_seed_is_always_the_same_world() {
     for seed in 0..8 {
-        let [one, two] = [(); 2].map(|()| play(seed, Variant::default()).fingerprint);
-        assert_eq!(one, two, "seed {seed}");
+        let [one, two] = [(); 2].map(|()| play(seed, Variant::default(), true));
+        for (one, two) in one.chronicle.iter().zip(&two.chronicle) {
+            assert_eq!(one, two, "seed {seed}");
+        }
+        assert_eq!(one.fingerprint, two.fingerprint, "seed {seed}");
     }
 }

@@ -179,7 +179,9 @@ impl Sets {
 
     /// The names of all sets.
     pub fn keys(&self) -> Vec<ObjectKey> {
-        self.by_key.keys().cloned().collect()
+        let mut keys: Vec<_> = self.by_key.keys().cloned().collect();
+        keys.sort();
+        keys
     }
 }
 
