@@ -1,4 +1,4 @@
-//! Parts of the control plane die and come back. The operator waits for them, and in the end all is as it should be.
+//! A part of the control plane dies and comes back. The operator waits for them, and in the end all is as it should be.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,6 @@ const CONVERGES: Duration = Duration::from_secs(150);
 
 pub async fn api_server_restarts(t: Arc<Scene>) -> Result<()> {
     dies_and_comes_back(&t, "kube-apiserver").await
-}
-
-pub async fn etcd_restarts(t: Arc<Scene>) -> Result<()> {
-    dies_and_comes_back(&t, "etcd").await
 }
 
 async fn dies_and_comes_back(t: &Scene, part: &str) -> Result<()> {
