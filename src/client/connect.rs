@@ -18,14 +18,15 @@ use kube::{
 };
 use tower::{BoxError, Service, ServiceBuilder, filter::FilterLayer};
 
-use super::{counted::Counted, gate::GatedConnector, pool::Pool};
+use super::{
+    counted::Counted,
+    gate::GatedConnector,
+    pool::{IDLE, Pool},
+};
 use crate::telemetry::metrics::Requests;
 
 /// What every request says of its sender.
 pub const AGENT: &str = concat!("podset-operator/", env!("CARGO_PKG_VERSION"));
-
-/// How long a connection may lie idle: well below the API server's own 90 s.
-const IDLE: Duration = Duration::from_secs(30);
 
 /// What a client is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

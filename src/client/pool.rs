@@ -27,9 +27,9 @@ use tower::{BoxError, Service, ServiceExt};
 use super::gate::Gate;
 use crate::leader::Pass;
 
-/// How long a connection may lie idle: well below the API server's own 90 s, so that no write meets a connection that is
+/// How long a connection may lie idle: well below the API server's own 90 s, so that no request meets a connection that is
 /// just being closed.
-const IDLE: Duration = Duration::from_secs(30);
+pub const IDLE: Duration = Duration::from_secs(30);
 
 /// The connections for writes.
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! What every controller shares: how it runs, what wakes it, when it may work.
 //!
-//! A further controller is one folder that implements [`Controller`] and one line in [`crate::manager`].
+//! A further controller is one folder that implements [`Controller`] and one line in [`crate::manager::replica`].
 
 pub mod meta;
 pub mod mycustomresource;

@@ -1,5 +1,7 @@
 //! Writes the status of a custom resource, and says what the answer proves. The only writes of statuses.
 
+use std::collections::HashMap;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
@@ -27,6 +29,33 @@ pub enum Applied<W> {
     Failed(String),
     /// This process does not lead.
     NotSent,
+}
+
+/// Statuses that are being written, by the UID of their object: what comes back of them by a watch is no news.
+#[derive(Debug)]
+pub struct Writing<S>(HashMap<Uid, S>);
+
+impl<S> Default for Writing<S> {
+    fn default() -> Self {
+        Writing(HashMap::new())
+    }
+}
+
+impl<S: PartialEq> Writing<S> {
+    /// This status is about to be written.
+    pub fn begin(&mut self, uid: &Uid, status: S) {
+        self.0.insert(uid.clone(), status);
+    }
+
+    /// What became of it is known, and taken in.
+    pub fn end(&mut self, uid: &Uid) {
+        self.0.remove(uid);
+    }
+
+    /// Whether somebody else put this new status in place of the former, perhaps a former leader who knew less.
+    pub fn is_strange(&self, uid: &Uid, former: &S, new: &S) -> bool {
+        former != new && self.0.get(uid) != Some(new)
+    }
 }
 
 /// Applies the status of the object of this name and UID, if its resourceVersion is still `version`.

@@ -9,23 +9,18 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1;
-use kube::{Client, Resource};
+use kube::Resource;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
     lease::Lease,
-    locks::Locks,
     observation::{Observation, WentBack},
     operation::{Intent, OperationError, Setting},
     term::{Ends, Office},
-    timing::Timing,
 };
-use crate::{
-    env::Env,
-    listwatch::{self, Change, Source, synced::Synced},
-};
+use crate::listwatch::{self, Change, Source, synced::Synced};
 
 /// The loop turns at least this often, so that it can be seen to turn.
 const TURN: SignedDuration = SignedDuration::from_secs(5);
@@ -50,26 +45,6 @@ pub enum Lost {
     WentBack(#[from] WentBack),
 }
 
-/// What an election is made of.
-pub struct Parts {
-    /// A client that needs no leadership, with connections of its own.
-    pub client: Client,
-    /// The namespace of the Lease.
-    pub namespace: String,
-    /// The name of the Lease.
-    pub name: String,
-    /// The holder identity of this process: no other process, and no earlier one, has the same.
-    pub identity: String,
-    /// The durations.
-    pub timing: Timing,
-    /// Time and chance.
-    pub env: Env,
-    /// The rules.
-    pub locks: Locks,
-    /// Called at each turn of the loop.
-    pub turned: Arc<dyn Fn() + Send + Sync>,
-}
-
 /// A candidate, and perhaps the leader.
 pub struct Election {
     setting: Setting,
@@ -79,11 +54,9 @@ pub struct Election {
 }
 
 impl Election {
-    /// A candidate for this office.
-    pub fn new(parts: Parts, office: Office) -> Self {
-        let Parts { client, namespace, name, identity, timing, env, locks, turned } = parts;
-        let observation = Observation::new(identity.clone(), timing.lease_duration, locks);
-        let setting = Setting { client, namespace, name, identity, timing, env, locks };
+    /// A candidate for this office. `turned` is called at each turn of its loop.
+    pub fn new(setting: Setting, office: Office, turned: Arc<dyn Fn() + Send + Sync>) -> Self {
+        let observation = Observation::new(setting.identity.clone(), setting.timing.lease_duration, setting.locks);
         Election { setting, office, observation: Arc::new(Mutex::new(observation)), turned }
     }
 

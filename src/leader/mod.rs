@@ -21,8 +21,9 @@ mod term;
 mod timing;
 
 pub use self::{
-    election::{Election, Lost, Parts},
+    election::{Election, Lost},
     observation::{Observation, WentBack},
+    operation::Setting,
     term::{Ends, Leadership, Office, Pass, Term, WRITE_TIMEOUT, Write},
     timing::{Timing, TimingError},
 };

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{env::Env, listwatch::Versioned};
 
-/// Which Lease, by whom, and how.
+/// What an election is made of: which Lease, by whom, and how.
 #[derive(Clone)]
 pub struct Setting {
     /// A client that needs no leadership, with connections of its own.
@@ -37,7 +37,7 @@ pub struct Setting {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The holder identity of this process.
+    /// The holder identity of this process: no other process, and no earlier one, has the same.
     pub identity: String,
     /// The durations.
     pub timing: Timing,

@@ -25,7 +25,7 @@ use crate::{
     },
     env::Env,
     health::{Health, Pulse},
-    leader::{self, Election, Leadership, Office, TimingError},
+    leader::{self, Election, Leadership, Office, Setting, TimingError},
     telemetry::metrics::Metrics,
 };
 
@@ -110,7 +110,7 @@ impl Replica {
             vec![start(PodSetController::new(podset), &around, &mut tasks), start(friends, &around, &mut tasks)];
         if let Some(Candidacy { office, client, namespace, locks }) = candidacy {
             let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline / 2);
-            let parts = leader::Parts {
+            let setting = Setting {
                 client,
                 namespace: arguments.leader_elect_resource_namespace.clone().unwrap_or(namespace),
                 name: arguments.leader_elect_resource_name.clone(),
@@ -118,9 +118,9 @@ impl Replica {
                 timing,
                 env,
                 locks,
-                turned: Arc::new(move || pulse.beat()),
             };
-            let election = Election::new(parts, office).run(all_synced(synced), stop, tasks.drained());
+            let turned = Arc::new(move || pulse.beat());
+            let election = Election::new(setting, office, turned).run(all_synced(synced), stop, tasks.drained());
             tasks.start_election(election);
         }
         health.started();

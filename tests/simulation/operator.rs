@@ -130,24 +130,28 @@ impl Operator {
 
 /// Time and chance of one instance.
 pub fn env(server: &ApiServer) -> Env {
-    Env { clock: Arc::new(VirtualClock::new(server)), random: Arc::new(NoJitter) }
+    Env { clock: Arc::new(VirtualClock::new(server, 0)), random: Arc::new(NoJitter) }
 }
 
-/// The server's clock, as a process with a clock of its own has it.
-struct VirtualClock {
+/// The server's clock, as a process has it whose wall clock is off.
+pub struct VirtualClock {
     epoch: Timestamp,
     origin: Instant,
+    wall_offset: SignedDuration,
 }
 
 impl VirtualClock {
-    fn new(server: &ApiServer) -> Self {
-        VirtualClock { epoch: server.with(|state| state.clock.now()), origin: Instant::now() }
+    /// The clock of a process that is off by so many seconds.
+    pub fn new(server: &ApiServer, wall_offset: i64) -> Self {
+        let wall_offset = SignedDuration::from_secs(wall_offset);
+        let epoch = server.with(|state| state.clock.now()) + wall_offset;
+        VirtualClock { epoch, origin: Instant::now(), wall_offset }
     }
 }
 
 impl fmt::Debug for VirtualClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VirtualClock({})", self.now())
+        write!(f, "VirtualClock({}, off by {:#})", self.now(), self.wall_offset)
     }
 }
 

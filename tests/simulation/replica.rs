@@ -2,7 +2,6 @@
 //! flags, but for the machine's clock, chance, sockets and signals.
 
 use std::{
-    fmt,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -13,13 +12,12 @@ use std::{
 
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use jiff::{SignedDuration, Timestamp};
 use kube::client::Body;
 use podset_operator::{
     cli::{Cli, Command, RunArgs},
     client::{Clients, Writer},
     controllers::podset,
-    env::{Clock, Env, Random},
+    env::{Env, Random},
     health::Health,
     leader::{self, Leadership, Office, Pass},
     manager::{
@@ -34,7 +32,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::apiserver::{AnswerBody, ApiServer, Chance, Connection, Cut};
+use crate::{
+    apiserver::{AnswerBody, ApiServer, Chance, Connection, Cut},
+    operator::VirtualClock,
+};
 
 /// The namespace and the name of the Lease.
 pub const LEASE: (&str, &str) = ("default", "podset-operator");
@@ -248,37 +249,6 @@ impl tower::Service<Request<Body>> for Wire {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let carried = tokio::spawn(self.clone().carry(request));
         Box::pin(async move { carried.await.unwrap_or(Err(Cut)) })
-    }
-}
-
-/// The server's clock, as a process has it whose wall clock is off.
-struct VirtualClock {
-    epoch: Timestamp,
-    origin: Instant,
-    wall_offset: SignedDuration,
-}
-
-impl VirtualClock {
-    fn new(server: &ApiServer, wall_offset: i64) -> Self {
-        let wall_offset = SignedDuration::from_secs(wall_offset);
-        let epoch = server.with(|state| state.clock.now()) + wall_offset;
-        VirtualClock { epoch, origin: Instant::now(), wall_offset }
-    }
-}
-
-impl fmt::Debug for VirtualClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VirtualClock({}, off by {:#})", self.now(), self.wall_offset)
-    }
-}
-
-impl Clock for VirtualClock {
-    fn now(&self) -> Timestamp {
-        self.epoch + SignedDuration::try_from(self.origin.elapsed()).expect("a test is not that long")
-    }
-
-    fn wall(&self) -> Timestamp {
-        self.now()
     }
 }
 

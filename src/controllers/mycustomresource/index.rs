@@ -13,6 +13,7 @@ use crate::{
     controllers::{
         ObjectKey, in_scope,
         meta::{Meta, Uid},
+        statuses::Writing,
     },
     listwatch::{Change, Scope, Versioned},
 };
@@ -73,7 +74,7 @@ pub struct Index {
     /// For each pod name the namespaces in which it exists.
     pods: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Statuses that are being written.
-    writing: HashMap<ObjectKey, MyCustomResourceStatus>,
+    pub writing: Writing<MyCustomResourceStatus>,
 }
 
 impl Index {
@@ -115,14 +116,6 @@ impl Index {
         }
     }
 
-    /// This status of a resource is being written, or no longer: it is nothing new when it comes back.
-    pub fn writes(&mut self, key: &ObjectKey, status: Option<MyCustomResourceStatus>) {
-        match status {
-            Some(status) => self.writing.insert(key.clone(), status),
-            None => self.writing.remove(key),
-        };
-    }
-
     /// Takes in a state of a resource, unless a newer one is known. Returns its key if its spec is new, or its status one
     /// that somebody else wrote, perhaps a former leader who knew less.
     fn upsert(&mut self, resource: Resource) -> Option<ObjectKey> {
@@ -133,8 +126,8 @@ impl Index {
         }
         let is_new =
             former.is_none_or(|former| (&former.uid, former.generation) != (&resource.uid, resource.generation));
-        let is_strange = former.is_some_and(|former| former.status != resource.status)
-            && self.writing.get(&key) != Some(&resource.status);
+        let is_strange =
+            former.is_some_and(|former| self.writing.is_strange(&resource.uid, &former.status, &resource.status));
         if is_new {
             self.remove(&key);
             if let Some(friend) = &resource.friend {

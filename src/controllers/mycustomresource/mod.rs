@@ -82,10 +82,10 @@ impl MyCustomResourceController {
 
     async fn write(&self, resource: &Resource, new: &MyCustomResourceStatus) -> Next {
         let Resource { key, uid, version, .. } = resource;
-        self.index().writes(key, Some(new.clone()));
+        self.index().writing.begin(uid, new.clone());
         let applied = statuses::apply::<MyCustomResource, ResourceWire>(&self.clients, key, uid, *version, new).await;
         let next = self.written(resource, new, applied);
-        self.index().writes(key, None);
+        self.index().writing.end(uid);
         next
     }
 

@@ -158,10 +158,10 @@ fn may_write(memory: &Memory, now: Timestamp, is_at_its_end: bool) -> Result<(),
 /// Applies a status.
 async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, memory: &mut Memory) -> Reported {
     let now = context.env.now();
-    context.observed.lock().sets.writes(&set.uid, Some(new.clone()));
+    context.observed.lock().sets.writing.begin(&set.uid, new.clone());
     let applied = statuses::apply::<PodSet, SetWire>(&context.clients, &set.key, &set.uid, set.version, new).await;
     let reported = written(context, set, new, memory, applied, now);
-    context.observed.lock().sets.writes(&set.uid, None);
+    context.observed.lock().sets.writing.end(&set.uid);
     reported
 }
 

@@ -38,14 +38,8 @@ impl World {
         }
     }
 
-    /// A set that is there and stays.
-    fn a_set(&mut self) -> Option<(&'static str, &'static str)> {
-        let (namespace, name) = self.dice.one(&SETS);
-        let set = self.server.podset(namespace, name);
-        (!set.is_null() && !object::is_terminating(&set)).then_some((namespace, name))
-    }
-
-    fn scale_if_there(&self, (namespace, set): (&'static str, &'static str), replicas: i64) {
+    /// Scales a set, unless it is gone or going.
+    pub fn scale_if_there(&self, (namespace, set): (&'static str, &'static str), replicas: i64) {
         let stored = self.server.podset(namespace, set);
         if !stored.is_null() && !object::is_terminating(&stored) {
             self.server.scale(namespace, set, replicas);
@@ -165,7 +159,7 @@ pub fn blind_heir(world: &mut World) -> bool {
 
 /// A6.
 pub fn ghost(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.a_set() else { return false };
+    let Some((namespace, set)) = world.set() else { return false };
     let creates = Requests::creates("pods").in_namespace(namespace).first(1);
     let held = world.server.fault(creates, Fault::HoldAnswer);
     let before = world.server.live_pods(namespace, set);
@@ -183,7 +177,7 @@ pub fn ghost(world: &mut World) -> bool {
 
 /// A5.
 pub fn old_n(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.a_set() else { return false };
+    let Some((namespace, set)) = world.set() else { return false };
     let lag = world.dice.millis(2_000..10_000);
     world.scale_if_there((namespace, set), 8);
     world.later(Duration::from_secs(2), move |world| {
@@ -206,7 +200,7 @@ pub fn old_n(world: &mut World) -> bool {
 
 /// A1.
 pub fn late_create(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.a_set() else { return false };
+    let Some((namespace, set)) = world.set() else { return false };
     let time = world.dice.millis(2_000..50_000);
     let script = PodScript::default().gone_after(world.dice.millis(1_000..15_000));
     world.server.pods_live(script);
@@ -227,7 +221,7 @@ pub fn late_create(world: &mut World) -> bool {
 
 /// A7.
 pub fn out_of_sight(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.a_set() else { return false };
+    let Some((namespace, set)) = world.set() else { return false };
     let live = world.server.live_pods(namespace, set);
     for pod in live.iter().take(live.len() / 2 + 1) {
         world.server.strip_label(namespace, pod, "app.kubernetes.io/managed-by");

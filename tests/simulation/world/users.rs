@@ -13,7 +13,7 @@ type Set = (&'static str, &'static str);
 
 impl World {
     /// A set that can be used: it is there, and stays.
-    fn set(&mut self) -> Option<Set> {
+    pub fn set(&mut self) -> Option<Set> {
         let (namespace, name) = self.dice.one(&SETS);
         let set = self.server.podset(namespace, name);
         (!set.is_null() && !object::is_terminating(&set)).then_some((namespace, name))
@@ -53,12 +53,7 @@ pub fn scale_back_and_forth(world: &mut World) -> bool {
     let (low, high) = (world.some_replicas(), world.some_replicas());
     world.server.scale(namespace, set, low);
     let pause = world.dice.millis(0..3_000);
-    world.later(pause, move |world| {
-        let stored = world.server.podset(namespace, set);
-        if !stored.is_null() && !object::is_terminating(&stored) {
-            world.server.scale(namespace, set, high);
-        }
-    });
+    world.later(pause, move |world| world.scale_if_there((namespace, set), high));
     true
 }
 

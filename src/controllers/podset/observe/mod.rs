@@ -4,6 +4,7 @@
 
 mod pod;
 mod pods;
+mod reached;
 mod set;
 mod sets;
 

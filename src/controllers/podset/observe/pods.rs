@@ -11,7 +11,10 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::pod::{Pod, Seen};
+use super::{
+    pod::{Pod, Seen},
+    reached::Reached,
+};
 use crate::{
     controllers::{ObjectKey, in_scope, meta::Uid, podset::locks::Locks},
     listwatch::{Change, Scope},
@@ -31,7 +34,7 @@ pub struct Pods {
     /// Names under which a stranger's pod without our label was met, each with the time.
     strangers: HashMap<ObjectKey, Timestamp>,
     /// How far each watch has come.
-    high_water: HashMap<Scope, u64>,
+    high_water: Reached,
     /// Owners for which something changed that matters, since they were last taken.
     touched: BTreeSet<Uid>,
 }
@@ -47,7 +50,7 @@ impl Pods {
             ended: HashMap::new(),
             ends: VecDeque::new(),
             strangers: HashMap::new(),
-            high_water: HashMap::new(),
+            high_water: Reached::default(),
             touched: BTreeSet::new(),
         }
     }
@@ -70,8 +73,7 @@ impl Pods {
             }
             Change::Progress(version) => version,
         };
-        let reached = self.high_water.entry(scope.clone()).or_default();
-        *reached = version.max(*reached);
+        self.high_water.note(scope, version);
     }
 
     /// The owners for which something changed that matters, since this was last asked.
@@ -130,7 +132,7 @@ impl Pods {
         }
         // The watch has come past this state and shows no such pod: it has come and gone.
         let is_watched = !is_from_watch && pod.is_labelled;
-        if is_watched && (self.locks.has_ended)(pod.version, self.reached(&pod.key)) {
+        if is_watched && (self.locks.has_ended)(pod.version, self.high_water.at(&pod.key)) {
             self.rest(pod.key.clone(), now);
             return;
         }
@@ -223,7 +225,7 @@ impl Pods {
         match found {
             Some(pod) if pod.owner.is_some() || pod.is_labelled => {
                 let uid = pod.uid.clone();
-                let is_watched = pod.is_labelled && pod.version <= self.reached(&pod.key);
+                let is_watched = pod.is_labelled && pod.version <= self.high_water.at(&pod.key);
                 self.upsert(pod, false, now);
                 if let Some(seen) = self.by_uid.get_mut(&uid) {
                     seen.is_missing = false;
@@ -267,7 +269,7 @@ impl Pods {
             self.remove(&pod.uid, now);
         }
         for pod in items {
-            let is_watched = pod.is_labelled && pod.version <= self.reached(&pod.key);
+            let is_watched = pod.is_labelled && pod.version <= self.high_water.at(&pod.key);
             let uid = pod.uid.clone();
             self.upsert(pod, false, now);
             if !is_watched && let Some(seen) = self.by_uid.get_mut(&uid) {
@@ -320,11 +322,6 @@ impl Pods {
             }
         }
         self.strangers.retain(|_, met| now.duration_since(*met) < quarantine);
-    }
-
-    fn reached(&self, key: &ObjectKey) -> u64 {
-        let of = |scope: Scope| self.high_water.get(&scope).copied();
-        of(None).or_else(|| of(Some(key.namespace.clone()))).unwrap_or_default()
     }
 }
 

@@ -5,10 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use super::set::Set;
+use super::{reached::Reached, set::Set};
 use crate::{
     api::PodSetStatus,
-    controllers::{ObjectKey, in_scope, meta::Uid, podset::locks::Locks},
+    controllers::{ObjectKey, in_scope, meta::Uid, podset::locks::Locks, statuses::Writing},
     listwatch::{Change, Scope},
 };
 
@@ -21,11 +21,11 @@ pub struct Sets {
     /// Sets that an answer said are gone, until the watch says so: what it still brings of them is old.
     gone: HashMap<Uid, ObjectKey>,
     /// How far each watch has come.
-    heard: HashMap<Scope, u64>,
+    heard: Reached,
     /// As of when all sets were listed beside the watch: one that is not known since, and whose state is not younger, is gone.
-    refreshed: HashMap<Scope, u64>,
-    /// Statuses that are being written, by the UID of their set.
-    writing: HashMap<Uid, PodSetStatus>,
+    refreshed: Reached,
+    /// Statuses that are being written.
+    pub writing: Writing<PodSetStatus>,
 }
 
 /// What a change of the cache means for the controller.
@@ -45,9 +45,9 @@ impl Sets {
             by_key: HashMap::new(),
             by_uid: HashMap::new(),
             gone: HashMap::new(),
-            heard: HashMap::new(),
-            refreshed: HashMap::new(),
-            writing: HashMap::new(),
+            heard: Reached::default(),
+            refreshed: Reached::default(),
+            writing: Writing::default(),
         }
     }
 
@@ -58,8 +58,7 @@ impl Sets {
             Change::Snapshot { version, .. } | Change::Progress(version) => *version,
             Change::Applied(set) | Change::Deleted(set) => set.version,
         };
-        let heard = self.heard.entry(scope.clone()).or_default();
-        *heard = version.max(*heard);
+        self.heard.note(scope, version);
         match change {
             Change::Snapshot { items, version } => self.snapshot(scope, items, version, &mut effects),
             Change::Applied(set) => self.upsert(set, &mut effects),
@@ -95,15 +94,14 @@ impl Sets {
     pub fn refresh(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
         let listed: HashSet<Uid> = items.iter().map(|set| set.uid.clone()).collect();
         for set in self.absent(scope, &listed, version) {
-            self.answered(&set.key, &set.uid, None, effects);
+            self.remove(&set.key, &set.uid, effects);
         }
         for set in items {
-            if self.contains(&set.uid) || set.version > latest(&self.heard, &set.key) {
+            if self.contains(&set.uid) || set.version > self.heard.at(&set.key) {
                 self.upsert(set, effects);
             }
         }
-        let refreshed = self.refreshed.entry(scope.clone()).or_default();
-        *refreshed = version.max(*refreshed);
+        self.refreshed.note(scope, version);
     }
 
     /// A request for the set of this name and UID was answered with this state of it; `None`: it is gone. A set that is
@@ -121,16 +119,8 @@ impl Sets {
         }
     }
 
-    /// This status of the set of this UID is being written, or no longer: it is nothing new when it comes back.
-    pub fn writes(&mut self, uid: &Uid, status: Option<PodSetStatus>) {
-        match status {
-            Some(status) => self.writing.insert(uid.clone(), status),
-            None => self.writing.remove(uid),
-        };
-    }
-
     fn upsert(&mut self, set: Set, effects: &mut Effects) {
-        let is_over = !self.contains(&set.uid) && set.version <= latest(&self.refreshed, &set.key);
+        let is_over = !self.contains(&set.uid) && set.version <= self.refreshed.at(&set.key);
         if is_over || self.gone.contains_key(&set.uid) {
             return;
         }
@@ -138,9 +128,7 @@ impl Sets {
         if former.is_some_and(|former| (self.locks.is_stale)(set.version, former.version)) {
             return;
         }
-        // A status that somebody else wrote, perhaps a former leader who knew less.
-        let is_strange =
-            |former: &Arc<Set>| former.status != set.status && self.writing.get(&set.uid) != Some(&set.status);
+        let is_strange = |former: &Arc<Set>| self.writing.is_strange(&set.uid, &former.status, &set.status);
         if former.is_none_or(|former| former.calls_for_action(&set) || is_strange(former)) {
             effects.wake.push(set.key.clone());
         }
@@ -183,10 +171,4 @@ impl Sets {
         keys.sort();
         keys
     }
-}
-
-/// The latest version of those of the scopes in which a set of this name lies.
-fn latest(versions: &HashMap<Scope, u64>, key: &ObjectKey) -> u64 {
-    let of = |scope: Scope| versions.get(&scope).copied().unwrap_or_default();
-    of(None).max(of(Some(key.namespace.clone())))
 }
