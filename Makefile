@@ -61,6 +61,15 @@ simulate: ## The operator in SEEDS=1000 worlds full of faults (FROM=0: the first
 mutants: ## The operator with each of its mechanisms taken out: some world must notice
 	cargo test --profile simulation -p podset-operator --test simulation -- --exact world::mutants::every_mechanism_is_missed --ignored --nocapture
 
+.PHONY: conformance
+conformance: ## Ask a real API server anew what the simulated one must answer, and compare: a change shows in git diff
+	@set -e; trap 'hack/cluster/cluster down conformance' EXIT; \
+	SIMULATION_KUBECONFIG=$$(NODES=0 hack/cluster/cluster up conformance); export SIMULATION_KUBECONFIG; \
+	$(KUBECTL) --kubeconfig "$$SIMULATION_KUBECONFIG" apply -k config/crd; \
+	$(KUBECTL) --kubeconfig "$$SIMULATION_KUBECONFIG" wait --for condition=Established -f config/crd/bases; \
+	cargo test -p podset-operator --test simulation -- --exact behaviour::conformance::record --ignored; \
+	cargo test -p podset-operator --test simulation -- behaviour::conformance
+
 .PHONY: test-e2e
 test-e2e: ## Scenarios on a cluster of their own: k3s, or local (e2e/README.md)
 	cargo test -p e2e

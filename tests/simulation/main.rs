@@ -12,3 +12,7 @@ mod operator;
 mod replica;
 mod shown;
 mod world;
+
+/// A world is a million small objects: of its time a quarter went to the allocator of the system.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

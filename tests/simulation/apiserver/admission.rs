@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     kinds::{Kind, NAMESPACES, PODS, PODSETS},
-    object,
+    object, schema,
     status::Status,
     store::State,
 };
@@ -105,14 +105,7 @@ impl State {
 pub fn set_defaults(kind: &'static Kind, object: &mut Value) {
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = kind.kind.into();
-    if *kind == PODSETS {
-        if object["spec"].is_null() {
-            object["spec"] = json!({});
-        }
-        if object["spec"].is_object() && object["spec"]["replicas"].is_null() {
-            object["spec"]["replicas"] = 1.into();
-        }
-    }
+    schema::set_defaults(kind, object);
     if *kind == PODS && object["spec"].is_object() {
         let defaults = [
             ("restartPolicy", json!("Always")),

@@ -34,6 +34,7 @@ pub mod object;
 mod promise;
 mod read;
 mod request;
+mod schema;
 mod select;
 mod selector;
 mod service;

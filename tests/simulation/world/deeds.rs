@@ -11,14 +11,13 @@ pub enum Kind {
     Fault,
     /// Requests are executed late, in some worlds.
     Late,
-    /// Pods get other names than were asked for: not where requests are executed late, since a name is what makes a create
-    /// that comes twice harmless.
-    Renamed,
-    /// Somebody or something stands between a replica and the API server: not where the Lease is edited by hand, since both
-    /// together are beyond the promise.
+    /// Somebody or something stands between a replica and the API server.
     Apart,
-    /// The Lease is edited by hand.
+    /// The Lease is edited by hand: not where anything is late, since both together are beyond the promise.
     Edit,
+    /// Pods get other names than were asked for: not where anything is late, since a name is what makes a create that comes
+    /// twice harmless.
+    Renamed,
 }
 
 /// Something that can happen.
@@ -111,14 +110,12 @@ pub const DEEDS: &[Deed] = &[
 /// What can happen in one world: all that users do, and some of what goes wrong. In one of eight nothing does.
 pub fn drawn(dice: &mut Dice) -> Vec<&'static Deed> {
     let is_sound = dice.one_in(8);
-    let (is_edited, is_late, share) = (dice.one_in(3), dice.one_in(2), dice.one(&[2, 3, 6]));
+    let special: &[Kind] = dice.one(&[&[Kind::Apart], &[Kind::Apart, Kind::Late], &[Kind::Edit], &[Kind::Renamed]]);
+    let share = dice.one(&[2, 3, 6]);
     let can_be = |kind| match kind {
         Kind::User => true,
         Kind::Fault => !is_sound,
-        Kind::Apart => !is_sound && !is_edited,
-        Kind::Late => !is_sound && !is_edited && is_late,
-        Kind::Renamed => !is_sound && !is_late,
-        Kind::Edit => !is_sound && is_edited,
+        kind => !is_sound && special.contains(&kind),
     };
     let mut drawn: Vec<_> = DEEDS.iter().filter(|deed| can_be(deed.kind)).collect();
     drawn.retain(|deed| deed.kind == Kind::User || dice.one_in(share));

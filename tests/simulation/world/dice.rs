@@ -8,9 +8,10 @@ use crate::apiserver::Chance;
 pub struct Dice(Chance);
 
 impl Dice {
-    /// All draws follow from this seed.
-    pub fn new(seed: u64) -> Self {
-        Dice(Chance::from_seed(seed))
+    /// All draws follow from these two numbers, and have nothing to do with those of any other two.
+    pub fn new([seed, part]: [u64; 2]) -> Self {
+        let seed = Chance::from_seed(seed).bits();
+        Dice(Chance::from_seed(seed ^ Chance::from_seed(part).bits()))
     }
 
     /// A number below `n`.

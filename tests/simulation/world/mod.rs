@@ -10,6 +10,7 @@
 //! | `users`, `faults`, `plots` | what happens: by people and nodes, to requests and replicas, and in ways that fit together |
 //! | `end` | what must be true when it is over |
 //! | `play` | many seeds at once, and what is told of them |
+//! | `shortest` | of a seed that went wrong, the least that must happen for it |
 //! | `mutants` | the same with one mechanism of the operator taken out: something must go wrong |
 
 mod deeds;
@@ -19,9 +20,13 @@ mod faults;
 mod mutants;
 mod play;
 mod plots;
+mod shortest;
 mod users;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use futures::FutureExt as _;
 use podset_operator::{controllers::podset, leader, manager::Failure};
@@ -85,21 +90,38 @@ struct World {
     story: Vec<(Duration, String)>,
 }
 
+/// What a world is made from.
+#[derive(Clone)]
+struct Seed {
+    /// All chance follows from it.
+    number: u64,
+    /// Of the deeds, counted from 0, those that are not done: how little is enough?
+    left_out: BTreeSet<u64>,
+}
+
+impl From<u64> for Seed {
+    fn from(number: u64) -> Self {
+        Seed { number, left_out: BTreeSet::new() }
+    }
+}
+
 /// What became of a world.
 struct Outcome {
     /// What went wrong, with the end of its history.
     broken: Option<String>,
     tally: Tally,
-    /// Of all requests and all changes: the same for the same seed.
-    fingerprint: u64,
+    /// How many deeds were tried.
+    deeds: u64,
     /// What happened, line by line; empty where nothing went wrong and nobody asked.
     chronicle: Vec<String>,
+    /// Of all requests and all changes: the same for the same seed. 0 where nobody asked.
+    fingerprint: u64,
 }
 
 impl World {
     fn new(seed: u64, variant: Variant) -> Self {
         let server = ApiServer::new(seed);
-        let mut dice = Dice::new(seed);
+        let mut dice = Dice::new([seed, 0]);
         let deeds = deeds::drawn(&mut dice);
         server.settings(|settings| {
             settings.jitter = dice.millis(0..40);
@@ -134,32 +156,40 @@ impl World {
         world
     }
 
-    /// Lets things happen, until something is broken or it has been enough.
-    async fn play(&mut self) {
+    /// Lets things happen, until something is broken or it has been enough. What a deed draws changes nothing for the
+    /// next one, so that one can be left out. Returns how many were tried.
+    async fn play(&mut self, seed: &Seed) -> u64 {
         let users: Vec<_> = self.deeds.iter().copied().filter(|deed| deed.kind == Kind::User).collect();
         let others: Vec<_> = self.deeds.iter().copied().filter(|deed| deed.kind != Kind::User).collect();
-        let mut left = self.dice.within(40..110);
+        let deeds = self.dice.within(45..125);
         let mut next = Instant::now();
-        while left > 0 && self.broken().is_none() {
-            let due = self.later.first_entry().filter(|later| later.key().0 <= next);
-            if let Some(later) = due {
-                let at = later.key().0;
-                let act = later.remove();
-                sleep_until(at).await;
-                act(self);
-                continue;
+        for number in 0..deeds {
+            self.dice = Dice::new([seed.number, number + 1]);
+            next += self.dice.millis(0..1_400);
+            self.until(next).await;
+            if self.broken().is_some() {
+                return number;
             }
-            sleep_until(next).await;
             self.replace_the_dead();
             let is_user = others.is_empty() || self.dice.below(5) < 3;
             let deed = if is_user { self.dice.one(&users) } else { self.dice.one(&others) };
-            if (deed.act)(self) {
+            if !seed.left_out.contains(&number) && (deed.act)(self) {
                 self.tally.count(deed.name);
                 self.tell(deed.name);
-                left -= 1;
             }
-            next += self.dice.millis(0..1_500);
         }
+        deeds
+    }
+
+    /// Lets time pass, and what was set going go on.
+    async fn until(&mut self, time: Instant) {
+        while let Some(later) = self.later.first_entry().filter(|later| later.key().0 <= time) {
+            let at = later.key().0;
+            let act = later.remove();
+            sleep_until(at).await;
+            act(self);
+        }
+        sleep_until(time).await;
     }
 
     /// The first thing that went wrong.
@@ -243,22 +273,22 @@ impl World {
         self.replicas[place].name().to_owned()
     }
 
-    fn outcome(mut self, end: Result<(), String>, is_told: bool) -> Outcome {
+    fn outcome(mut self, deeds: u64, end: Result<(), String>, is_told: bool) -> Outcome {
         let broken = self.broken().or(end.err());
         self.tally.of_requests(&self.server);
-        let fingerprint = play::fingerprint(&self.server);
+        let fingerprint = if is_told { play::fingerprint(&self.server) } else { 0 };
         let chronicle = if is_told || broken.is_some() { self.chronicle() } else { Vec::new() };
-        Outcome { broken, tally: self.tally, fingerprint, chronicle }
+        Outcome { broken, tally: self.tally, deeds, chronicle, fingerprint }
     }
 }
 
 /// Plays one world to its end.
-async fn run(seed: u64, variant: Variant, is_told: bool) -> Outcome {
-    let mut world = World::new(seed, variant);
-    world.play().await;
+async fn run(seed: &Seed, variant: Variant, is_told: bool) -> Outcome {
+    let mut world = World::new(seed.number, variant);
+    let deeds = world.play(seed).await;
     let end = match world.broken() {
         Some(_) => Ok(()),
         None => end::reached(&mut world).await,
     };
-    world.outcome(end, is_told)
+    world.outcome(deeds, end, is_told)
 }

@@ -13,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use super::{Outcome, Variant, deeds::DEEDS, run};
+use super::{Outcome, Seed, Variant, deeds::DEEDS, run, shortest};
 use crate::apiserver::{ApiServer, ChangeKind, LEASES};
 
 /// A replica ended without being asked to: it lost the lease.
@@ -101,7 +101,7 @@ pub fn fingerprint(server: &ApiServer) -> u64 {
 }
 
 /// Plays one seed in a world of its own.
-pub fn play(seed: u64, variant: Variant, is_told: bool) -> Outcome {
+pub fn play(seed: &Seed, variant: Variant, is_told: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
     match catch_unwind(AssertUnwindSafe(|| runtime.block_on(run(seed, variant, is_told)))) {
@@ -110,7 +110,7 @@ pub fn play(seed: u64, variant: Variant, is_told: bool) -> Outcome {
             let said = panic.downcast_ref::<String>().cloned();
             let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
             let broken = Some(format!("panicked: {}", said.unwrap_or_default()));
-            Outcome { broken, tally: Tally::default(), fingerprint: 0, chronicle: Vec::new() }
+            Outcome { broken, tally: Tally::default(), deeds: 0, chronicle: Vec::new(), fingerprint: 0 }
         }
     }
 }
@@ -132,16 +132,16 @@ pub fn play_all(seeds: Range<u64>, variant: Variant, until_broken: bool, shows_p
     let (next, done) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
     let summary = Mutex::new(Summary { broken: BTreeMap::new(), tally: Tally::default(), seeds: 0, seconds: 0.0 });
     let work = || loop {
-        let seed = next.fetch_add(1, Ordering::Relaxed);
+        let number = next.fetch_add(1, Ordering::Relaxed);
         let is_over = until_broken && !summary.lock().expect("no panic").broken.is_empty();
-        if seed >= seeds.end || is_over {
+        if number >= seeds.end || is_over {
             return;
         }
-        let outcome = play(seed, variant, false);
+        let outcome = play(&number.into(), variant, false);
         let mut all = summary.lock().expect("no panic");
         all.tally.add_all(&outcome.tally);
         if outcome.broken.is_some() {
-            all.broken.insert(seed, outcome);
+            all.broken.insert(number, outcome);
         }
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
         if shows_progress && done.is_multiple_of(100) {
@@ -173,13 +173,17 @@ impl Summary {
     }
 }
 
-/// The end of the story of a seed that went wrong.
-fn report(seed: u64, outcome: &Outcome) -> String {
-    const SHOWN: usize = 40;
-    let broken = outcome.broken.as_deref().unwrap_or("nothing went wrong");
-    let from = outcome.chronicle.len().saturating_sub(SHOWN);
-    let before = outcome.chronicle[from..].join("\n");
-    format!("seed {seed}: {broken}\nwhat happened before:\n{before}\nall of it: make simulate SEED={seed}\n")
+/// What is told of the seeds that went wrong: each by what went wrong, the first by the shortest history that matters.
+fn report(broken: BTreeMap<u64, Outcome>, variant: Variant) -> String {
+    let mut text = String::new();
+    for (place, (number, outcome)) in broken.into_iter().enumerate() {
+        text += &format!("seed {number}: {}\n", outcome.broken.as_deref().unwrap_or_default());
+        if place == 0 {
+            text += &shortest::history(number, outcome, variant);
+        }
+        text += &format!("all of it: make simulate SEED={number}\n\n");
+    }
+    text
 }
 
 /// The number that a variable of the environment gives.
@@ -197,26 +201,24 @@ const ENOUGH: u64 = 200;
 #[test]
 fn whatever_happens_the_promises_hold() {
     if let Some(seed) = number("SIMULATION_SEED") {
-        let outcome = play(seed, Variant::default(), true);
+        let outcome = play(&seed.into(), Variant::default(), true);
         eprintln!("{}", outcome.chronicle.join("\n"));
-        assert!(outcome.broken.is_none(), "{}", report(seed, &outcome));
+        let is_broken = outcome.broken.is_some();
+        assert!(!is_broken, "{}", report(BTreeMap::from([(seed, outcome)]), Variant::default()));
         return;
     }
     let (from, seeds) = (number("SIMULATION_FROM").unwrap_or(0), number("SIMULATION_SEEDS").unwrap_or(USUAL));
     let summary = play_all(from..from + seeds, Variant::default(), false, true);
     summary.tell();
-    let reports: Vec<_> = summary.broken.iter().map(|(seed, outcome)| report(*seed, outcome)).collect();
-    assert!(reports.is_empty(), "{}", reports.join("\n"));
-    if seeds >= ENOUGH {
-        let missing = summary.tally.missing();
-        assert!(missing.is_empty(), "never happened, so it was not tested: {missing:?}");
-    }
+    let missing = summary.tally.missing();
+    assert!(summary.broken.is_empty(), "{}", report(summary.broken, Variant::default()));
+    assert!(seeds < ENOUGH || missing.is_empty(), "never happened, so it was not tested: {missing:?}");
 }
 
 #[test]
 fn a_seed_is_always_the_same_world() {
     for seed in 0..8 {
-        let [one, two] = [(); 2].map(|()| play(seed, Variant::default(), true));
+        let [one, two] = [(); 2].map(|()| play(&seed.into(), Variant::default(), true));
         for (one, two) in one.chronicle.iter().zip(&two.chronicle) {
             assert_eq!(one, two, "seed {seed}");
         }

@@ -1,8 +1,8 @@
 //! One script of requests, and what a real kube-apiserver answered to it: `recorded.json` beside
 //! this file, recorded from 1.36.3. The API server of the simulation must answer the same.
 //!
-//! To record it again: a cluster without nodes and with both CRDs, `SIMULATION_KUBECONFIG` naming its
-//! kubeconfig, and `cargo test --test simulation -- --ignored record`.
+//! `make conformance` records it anew: on a cluster without nodes and with both CRDs, whose kubeconfig
+//! `SIMULATION_KUBECONFIG` names.
 
 mod script;
 
@@ -120,7 +120,7 @@ async fn the_simulation_answers_like_the_real_server() {
 }
 
 #[tokio::test]
-#[ignore = "writes the recording: needs a cluster, named by SIMULATION_KUBECONFIG"]
+#[ignore = "writes the recording: make conformance"]
 async fn record() {
     let path = std::env::var("SIMULATION_KUBECONFIG").expect("SIMULATION_KUBECONFIG names a kubeconfig");
     let kubeconfig = kube::config::Kubeconfig::read_from(path).expect("a kubeconfig");

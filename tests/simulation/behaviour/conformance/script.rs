@@ -36,7 +36,7 @@ async fn custom_resources(r: &mut Recorder) -> Value {
     let spec = json!({ "replicas": 3 });
     let made = r.send("POST", SETS, JSON, set(web.clone(), json!({ "spec": spec, "status": status }))).await;
     r.send("POST", SETS, JSON, set(web.clone(), json!({ "spec": spec }))).await;
-    r.send("POST", SETS, JSON, set(json!({ "name": "empty" }), json!({}))).await;
+    r.send("POST", SETS, JSON, set(json!({ "name": "empty" }), json!({ "spec": {} }))).await;
     r.send("POST", SETS, JSON, set(json!({ "name": "big" }), json!({ "spec": { "replicas": 11 } }))).await;
     r.send("POST", SETS, JSON, set(json!({ "name": "zero" }), json!({ "spec": { "replicas": 0 } }))).await;
     r.send("GET", &format!("{SETS}/web"), JSON, Value::Null).await;
@@ -76,8 +76,12 @@ async fn unknown_paths(r: &mut Recorder) {
 
 async fn applied_statuses(r: &mut Recorder) {
     let path = format!("{SETS}/web/status?fieldManager=podset-operator&force=true");
-    let ready = json!({ "type": "Ready", "status": "False", "reason": "PodsNotReady" });
-    let failure = json!({ "type": "ReplicaFailure", "status": "True" });
+    let condition = |kind: &str, status: &str, reason: &str| {
+        let since = "2026-01-01T00:00:00Z";
+        json!({ "type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": since })
+    };
+    let ready = condition("Ready", "False", "PodsNotReady");
+    let failure = condition("ReplicaFailure", "True", "FailedCreate");
     let body = |metadata: Value, status: Value| {
         let mut metadata = metadata;
         metadata["name"] = "web".into();
@@ -156,7 +160,7 @@ async fn deletions(r: &mut Recorder) {
     r.send("DELETE", &format!("{SETS}/empty"), JSON, Value::Null).await;
     for policy in ["Orphan", "Foreground"] {
         let name = policy.to_lowercase();
-        r.send("POST", SETS, JSON, set(json!({ "name": name }), json!({}))).await;
+        r.send("POST", SETS, JSON, set(json!({ "name": name }), json!({ "spec": {} }))).await;
         r.send("DELETE", &format!("{SETS}/{name}"), JSON, json!({ "propagationPolicy": policy })).await;
     }
     r.send("POST", PODS, JSON, pod(json!({ "name": "stays", "finalizers": ["example.com/keep"] }))).await;
