@@ -159,7 +159,9 @@ impl ApiServer {
     }
 }
 
+/// A pod without an owner; labels that are null are none.
 fn strange_pod(name: &str, labels: Value) -> Value {
+    let labels = if labels.is_null() { json!({}) } else { labels };
     json!({
         "metadata": { "name": name, "labels": labels },
         "spec": { "containers": [{ "name": "main", "image": "example.com/main" }] },

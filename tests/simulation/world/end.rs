@@ -42,10 +42,9 @@ pub async fn reached(world: &mut World) -> Result<(), String> {
     if !world.dice.one_in(4) {
         return Ok(());
     }
-    // Who follows a watch that is mute asks by itself.
-    world.server.watches().cut();
-    // What a watch has not confirmed after a minute is read once.
-    sleep(Duration::from_secs(62)).await;
+    // Who follows a watch that is mute, or waits for the answer to one, asks by itself after 150 s; what a watch has not
+    // confirmed after a minute is read once.
+    sleep(Duration::from_secs(215)).await;
     let mark = world.server.mark();
     sleep(Duration::from_secs(SILENT)).await;
     let requests = world.server.requests_since(mark);

@@ -8,18 +8,20 @@ use super::{Outcome, Seed, Variant, play::play};
 /// How many worlds may be tried: some ten seconds.
 const TRIES: usize = 150;
 
-/// How many lines are shown.
-const SHOWN: usize = 60;
+/// How many lines of the end are shown; before it, what was done.
+const SHOWN: usize = 40;
 
-/// The end of that history, in text.
+/// That history, in text.
 pub fn history(number: u64, broken: Outcome, variant: Variant) -> String {
     let before = broken.deeds;
     let (left_out, outcome) = shortened(number, broken, variant);
     let needed: Vec<_> = (0..before).filter(|deed| !left_out.contains(deed)).collect();
     let what = outcome.broken.unwrap_or_default();
-    let from = outcome.chronicle.len().saturating_sub(SHOWN);
-    let end = outcome.chronicle[from..].join("\n");
-    format!("of {before} deeds it needs {}: {needed:?}: {what}\nwhat happened before:\n{end}\n", needed.len())
+    let end = outcome.chronicle.len().saturating_sub(SHOWN);
+    let lines = outcome.chronicle.iter().enumerate();
+    let shown = lines.filter(|(place, line)| *place >= end || line.contains(" -- ")).map(|(_, line)| line.as_str());
+    let shown = shown.collect::<Vec<_>>().join("\n");
+    format!("of {before} deeds it needs {}: {needed:?}: {what}\nwhat happened before:\n{shown}\n", needed.len())
 }
 
 /// Which deeds it does not need, and what becomes of the world without them.
