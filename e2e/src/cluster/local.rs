@@ -66,17 +66,11 @@ impl Parts {
         Ok(())
     }
 
-    /// Starts all that have ended. A part that has lost its lease may end while others are started: that takes another try.
+    /// Starts all that have ended, and waits until the API server answers and all of them do their work.
     pub async fn heal(&self) -> Result<()> {
-        let mut tries = 1..=3;
-        loop {
-            let mut up = Command::new(script());
-            up.args(["up", &self.name]).env(MARK, &self.name);
-            match (printed(up).await, tries.next()) {
-                (Err(_), Some(_)) => {}
-                (healed, _) => return healed.map(drop),
-            }
-        }
+        let mut up = Command::new(script());
+        up.args(["up", &self.name]).env(MARK, &self.name);
+        printed(up).await.map(drop)
     }
 }
 

@@ -1,7 +1,7 @@
-//! A part of the control plane dies and comes back. The operator waits for them, and in the end all is as it should be.
+//! Parts of the control plane die and come back. The operator waits for them, and in the end all is as it should be.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use e2e::scene::Scene;
@@ -10,11 +10,17 @@ use tokio::time::sleep;
 
 const SETS: [&str; 3] = ["red", "green", "blue"];
 
-/// A create that was under way may have landed or not: its name counts as a pod for 60 s.
+/// A create that was under way may have landed or not: its name counts as a pod for 60 s. And the API server is ready when one of its
+/// connections to etcd is; it has one for each kind of object, and each waits for its own next try: up to 0.9 times as long as etcd was
+/// away, half a minute on a slow machine. Whoever watches through them then waits as long once more.
 const CONVERGES: Duration = Duration::from_secs(150);
 
 pub async fn api_server_restarts(t: Arc<Scene>) -> Result<()> {
     dies_and_comes_back(&t, "kube-apiserver").await
+}
+
+pub async fn etcd_restarts(t: Arc<Scene>) -> Result<()> {
+    dies_and_comes_back(&t, "etcd").await
 }
 
 async fn dies_and_comes_back(t: &Scene, part: &str) -> Result<()> {
@@ -43,9 +49,7 @@ async fn dies_and_comes_back(t: &Scene, part: &str) -> Result<()> {
         parts.heal().await?;
         t.tell(&format!("{part} is back"));
         // KWOK, unlike a kubelet, does not try again what failed meanwhile; but it looks at a pod that changes.
-        t.kubectl()
-            .run(&["annotate", "pods", "--all", "--overwrite", &format!("example.com/look-again={wanted}")])
-            .await?;
+        annotate_pods(t, &format!("example.com/look-again={wanted}")).await?;
         all(t, &format!("{wanted} pods in each set"), wanted).await?;
     }
     // It works as before.
@@ -57,4 +61,17 @@ async fn dies_and_comes_back(t: &Scene, part: &str) -> Result<()> {
 
 async fn all(t: &Scene, what: &str, pods: i64) -> Result<()> {
     t.within(CONVERGES, what, |seen| SETS.iter().try_for_each(|set| seen.at_rest(set, pods as usize).map(drop))).await
+}
+
+/// Again and again: what was not answered is no reason to give up here, any more than it is for the operator.
+async fn annotate_pods(t: &Scene, annotation: &str) -> Result<()> {
+    let end = Instant::now() + CONVERGES;
+    loop {
+        let timeout = "--request-timeout=10s";
+        match t.kubectl().run(&["annotate", "pods", "--all", "--overwrite", timeout, annotation]).await {
+            Err(error) if Instant::now() < end => t.tell(&format!("not yet: {error}")),
+            done => return done.map(drop),
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
 }

@@ -55,6 +55,9 @@ fn main() -> ExitCode {
         Scenario::new("control_plane_api_server_restarts", control_plane::api_server_restarts)
             .in_own_cluster(Wanted::default())
             .needs(&[ControlPlane, Processes]),
+        Scenario::new("control_plane_etcd_restarts", control_plane::etcd_restarts)
+            .in_own_cluster(Wanted::default())
+            .needs(&[ControlPlane, Processes]),
         Scenario::new("failing_pods_by_their_own_doing", failing::by_their_own_doing)
             .in_own_cluster(scripted)
             .needs(&[Stages, AuditLog]),
