@@ -220,6 +220,14 @@ impl Seen {
         self.is_missing = false;
     }
 
+    /// The watch lost sight of it at this version: what an answer says of an earlier one does not bring it back to sight.
+    pub fn lost(&mut self, version: u64) {
+        if version > self.pod.version {
+            Arc::make_mut(&mut self.pod).version = version;
+        }
+        self.is_missing = true;
+    }
+
     /// Whether its deletion has been asked for.
     pub fn is_terminating(&self) -> bool {
         self.pod.is_terminating || self.delete_answered.is_some()

@@ -130,9 +130,10 @@ impl Pods {
             }
             return;
         }
-        // The watch has come past this state and shows no such pod: it has come and gone.
+        // The watch has come past this state and shows no such pod: it has come and gone, or lost its label meanwhile.
         let is_watched = !is_from_watch && pod.is_labelled;
-        if is_watched && (self.locks.has_ended)(pod.version, self.high_water.at(&pod.key)) {
+        let is_missing = is_watched && (self.locks.has_ended)(pod.version, self.high_water.at(&pod.key));
+        if is_missing && self.ended.contains_key(&pod.key) {
             self.rest(pod.key.clone(), now);
             return;
         }
@@ -148,7 +149,7 @@ impl Pods {
         self.by_name.insert(pod.key.clone(), pod.uid.clone());
         self.own(&pod);
         self.touched.extend(pod.owner.clone());
-        self.by_uid.insert(pod.uid.clone(), Seen::new(pod, now));
+        self.by_uid.insert(pod.uid.clone(), Seen { is_missing, ..Seen::new(pod, now) });
     }
 
     fn own(&mut self, pod: &Pod) {
@@ -174,7 +175,7 @@ impl Pods {
         };
         let may_live = (self.locks.may_live)(&seen.pod) && (self.locks.may_live)(pod) && seen.delete_answered.is_none();
         if may_live && seen.pod.owner.as_ref().is_some_and(is_set) {
-            seen.is_missing = true;
+            seen.lost(pod.version);
             self.touched.extend(seen.pod.owner.clone());
         } else {
             self.remove(&pod.uid, now);
@@ -226,9 +227,10 @@ impl Pods {
             Some(pod) if pod.owner.is_some() || pod.is_labelled => {
                 let uid = pod.uid.clone();
                 let is_watched = pod.is_labelled && pod.version <= self.high_water.at(&pod.key);
+                let is_known = self.by_uid.contains_key(&uid);
                 self.upsert(pod, false, now);
                 if let Some(seen) = self.by_uid.get_mut(&uid) {
-                    seen.is_missing = false;
+                    seen.is_missing &= !is_known;
                     seen.unconfirmed_since = (!is_watched).then_some(now);
                     seen.delete_answered = seen.delete_answered.map(|_| now);
                 }

@@ -125,6 +125,24 @@ fn a_pod_that_leaves_the_selector_is_looked_up() {
     assert_eq!(live(&cache).len(), 0, "it was gone indeed");
 }
 
+/// The label is taken away before the create is answered: whichever way the watch shows it, the pod is looked up.
+#[test]
+fn a_pod_that_leaves_the_selector_before_its_answer_is_looked_up() {
+    let mut heard = cache([], 10);
+    hear(&mut heard, Change::Applied(testing::pod("a").version(20).0));
+    hear(&mut heard, Change::Deleted(testing::pod("a").version(21).0));
+    let listed = cache([], 30);
+    for mut cache in [heard, listed] {
+        cache.created(testing::pod("a").version(20).0, testing::now());
+        assert_eq!(live(&cache), ["a"]);
+        assert!(cache.of(&set())[0].is_missing);
+        let found = testing::pod("a").version(21).unlabelled().0;
+        cache.looked_up(&key("a"), Some(&"uid-of-a".into()), Some(found), testing::now());
+        assert!(!cache.of(&set())[0].is_missing);
+        assert_eq!(live(&cache), ["a"]);
+    }
+}
+
 #[test]
 fn what_the_watch_does_not_confirm_is_looked_up_after_a_minute() {
     let mut cache = cache([testing::pod("b").version(5)], 10);
@@ -148,7 +166,9 @@ fn a_read_that_agrees_with_the_watch_needs_no_other() {
 fn a_list_of_everything_shows_pods_that_no_watch_shows() {
     let mut cache = cache([testing::pod("gone").version(5), testing::pod("b").version(6)], 10);
     cache.created(testing::pod("new").version(30).0, testing::now());
-    let ended = testing::pod("ended").version(8).0;
+    hear(&mut cache, Change::Applied(testing::pod("ended").version(11).terminating().0));
+    hear(&mut cache, Change::Deleted(testing::pod("ended").version(21).terminating().0));
+    let ended = testing::pod("ended").version(11).0;
     let items = vec![testing::pod("b").version(6).0, testing::pod("hidden").version(7).unlabelled().0, ended];
     cache.take_touched();
     cache.verify(&None, items, 20, testing::now());
