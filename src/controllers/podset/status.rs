@@ -56,6 +56,9 @@ pub enum State {
     Deleting,
 }
 
+/// What the condition Ready can give as its reason.
+pub const REASONS: [&str; 5] = ["AllPodsReady", "PodsNotReady", "PodsFailing", "InvalidTemplate", "Deleting"];
+
 impl State {
     fn of(view: &View, plan: &Plan, memory: &Memory, available: usize, ready: usize) -> State {
         let wanted = plan.count.wanted;
@@ -218,7 +221,9 @@ mod tests {
             (deleting, Hold::Forever, none, &["Ready=False/Deleting", "Reconciling=True/Deleting"]),
         ];
         for (view, hold, memory, expected) in cases {
-            assert_eq!(told(&view, hold, &memory), expected);
+            let told = told(&view, hold, &memory);
+            assert_eq!(told, expected);
+            assert!(REASONS.iter().any(|reason| told[0].ends_with(&format!("/{reason}"))), "{told:?}");
         }
     }
 
