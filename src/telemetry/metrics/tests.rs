@@ -144,9 +144,9 @@ fn only_who_leads_shows_how_the_sets_stand() {
         ("podset_pods_available", 8.0),
         ("podset_pods_desired", 9.0),
         ("podset_pods_ready", 7.0),
+        ("podset_sets_refused", 1.0),
         (r#"podset_sets{reason="AllPodsReady"}"#, 2.0),
         (r#"podset_sets{reason="PodsNotReady"}"#, 1.0),
-        ("podset_sets_refused", 1.0),
     ];
     assert_eq!(shown(), expected.map(|(series, value)| (series.to_owned(), value)));
 }
