@@ -40,9 +40,9 @@ pub async fn refuses_and_grows(t: Arc<Scene>) -> Result<()> {
     let changing = message.split("web-pod").skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_alphanumeric()));
     ensure!(!changing, "the message changes with each pod's name: {message}");
 
-    kubectl_tells_why(&t).await?;
     backs_off(&t).await?;
     one_failure_is_told(&t)?;
+    kubectl_tells_why(&t).await?;
 
     let five = json!({"spec": {"hard": {"pods": "5"}}});
     quotas.patch("few", &PatchParams::default(), &Patch::Merge(five)).await?;
