@@ -1,7 +1,7 @@
 // promtool, by which ./check tests the alerts. Nothing here is code of the operator.
 module podset-operator/hack/prometheus
 
-go 1.26
+go 1.26.0
 
 tool github.com/prometheus/prometheus/cmd/promtool
 
