@@ -1,0 +1,1 @@
+//! What the lines of the log look like.
