@@ -47,3 +47,46 @@ async fn set(State(served): State<Served>, headers: HeaderMap, body: String) -> 
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use kube::{Client, client::Body as KubeBody};
+    use serde_json::{Value, json};
+    use tower::{BoxError, ServiceExt};
+
+    use super::*;
+
+    /// An API server that knows everybody, and lets those do it who are called admin.
+    async fn review(request: http::Request<KubeBody>) -> Result<http::Response<KubeBody>, BoxError> {
+        let mut review: Value = serde_json::from_slice(&request.into_body().collect().await?.to_bytes())?;
+        review["status"] = match &review["spec"]["token"] {
+            Value::Null => {
+                let asked = &review["spec"]["nonResourceAttributes"];
+                let is_right = *asked == json!({ "path": "/log-level", "verb": "put" });
+                json!({ "allowed": is_right && review["spec"]["user"] == "admin" })
+            }
+            token => json!({ "authenticated": true, "user": { "username": token } }),
+        };
+        Ok(http::Response::builder().status(201).body(KubeBody::from(review.to_string().into_bytes()))?)
+    }
+
+    #[tokio::test]
+    async fn who_may_put_it_sets_it() {
+        let (level, _filter) = Level::new(&Directives("info".to_owned()));
+        let client = Client::new(tower::service_fn(review), "default");
+        let router = router(level.clone(), Gate::new(ACCESS, client, crate::env::testing::virtual_env()));
+        for (user, text, code, expected) in [
+            ("bob", "debug", 403, "bob may not put /log-level: bind it to a ClusterRole"),
+            ("admin", "loud", 400, "give error, warn, info, debug or trace"),
+            ("admin", "info,podset_operator=debug\n", 200, "info,podset_operator=debug\n"),
+        ] {
+            let request = http::Request::put("/log-level").header("authorization", format!("Bearer {user}"));
+            let answer = router.clone().oneshot(request.body(text.to_owned()).unwrap()).await.unwrap();
+            assert_eq!(answer.status(), code, "{user} {text}");
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            assert!(body.starts_with(expected.as_bytes()), "{body:?}");
+        }
+        assert!(level.to_string().contains("podset_operator=debug"), "{level}");
+    }
+}

@@ -47,6 +47,12 @@ impl Level {
     }
 }
 
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.with_current(|filter| filter.fmt(f)).unwrap_or(Err(fmt::Error))
+    }
+}
+
 /// The API client and the lock warn of what their caller explains better; directives that name them still reach them. The
 /// spans are for traces alone.
 fn filter(directives: &Directives) -> EnvFilter {

@@ -101,8 +101,9 @@ impl HttpClient for Http {
     where
         'a: 'b,
     {
-        let exchange = tokio::time::timeout(self.timeout, self.clone().exchange(request));
-        let exchange = self.runtime.spawn(exchange);
+        let (http, timeout) = (self.clone(), self.timeout);
+        // The timer, too, wants to be made within the runtime.
+        let exchange = self.runtime.spawn(async move { tokio::time::timeout(timeout, http.exchange(request)).await });
         Box::pin(async move { exchange.await?? })
     }
 }

@@ -97,7 +97,7 @@ fn a_wrong_value_is_named_with_its_remedy_and_counts_as_not_set() {
     ] {
         let good = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://collector:4318/v1/traces");
         let Wishes { settings, resource, warnings } = read_from(&[(name, value), good]);
-        assert_eq!(settings.is_some(), true, "{name}");
+        assert!(settings.is_some(), "{name}");
         assert!(resource.is_empty(), "{name}");
         if value.is_empty() {
             assert_eq!(warnings, Vec::<String>::new(), "{name}");
