@@ -35,6 +35,15 @@ pub enum Manner {
     Failing,
 }
 
+/// A free port of this machine alone, for a collector.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn listen() -> std::io::Result<std::net::TcpListener> {
+    std::net::TcpListener::bind("127.0.0.1:0")
+}
+
 /// A collector that runs. It ends with this value.
 pub struct Collector {
     address: SocketAddr,
@@ -86,13 +95,14 @@ impl Span {
 }
 
 impl Collector {
-    /// Starts one at a free port of this machine alone.
+    /// Starts one at an address that is listened at already.
     ///
     /// # Errors
     ///
-    /// When there is no port.
-    pub async fn start(manner: Manner) -> std::io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// When the system does not allow it.
+    pub fn start(listener: std::net::TcpListener, manner: Manner) -> std::io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
         let (address, taken) = (listener.local_addr()?, Arc::<Mutex<Taken>>::default());
         let server = tokio::spawn(serve(listener, manner, taken.clone()));
         Ok(Self { address, taken, server })

@@ -2,13 +2,13 @@
 
 use crate::{
     api::ApiServer,
-    collector::{Collector, Manner},
-    process::{Operator, Protocol, until, with},
+    collector::Manner,
+    process::{Operator, Protocol, collector, until, with},
 };
 
 #[tokio::test]
 async fn log_and_metrics_lead_to_the_trace() {
-    let (api, collector) = (ApiServer::start().await, Collector::start(Manner::Good).await.unwrap());
+    let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
     let variables = Protocol::Grpc.to(&collector);
     let operator = Operator::start(&api, &with(&variables, &[]));
     until("the caches", || !operator.said("caches are synced").is_empty()).await;

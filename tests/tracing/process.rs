@@ -9,7 +9,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::{api::ApiServer, collector::Collector};
+use crate::{
+    api::ApiServer,
+    collector::{Collector, Manner, listen},
+};
 
 /// How long anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -84,6 +87,11 @@ impl Operator {
         stream.read_to_string(&mut text).await.unwrap();
         text
     }
+}
+
+/// A collector of traces.
+pub fn collector(manner: Manner) -> Collector {
+    Collector::start(listen().unwrap(), manner).unwrap()
 }
 
 /// Waits until it is so; answers how long it took.

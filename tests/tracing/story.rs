@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{
     api::ApiServer,
-    collector::{Collector, Manner, Span, tree},
-    process::{Operator, Protocol, until, with},
+    collector::{Manner, Span, tree},
+    process::{Operator, Protocol, collector, until, with},
 };
 
 /// The reconciles that have come, in order.
@@ -29,7 +29,7 @@ fn attributes(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 #[tokio::test]
 async fn a_scale_up_is_told_whole_by_both_protocols() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, Collector::start(Manner::Good).await.unwrap());
+        let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
         let variables = protocol.to(&collector);
         let more = [("POD_NAMESPACE", "system"), ("OTEL_RESOURCE_ATTRIBUTES", "team=a%2Cb")];
         let operator = Operator::start(&api, &with(&variables, &more));
@@ -127,7 +127,7 @@ fn tells_its_requests(spans: &[Span], reconcile: &Span, api: &ApiServer) {
 
 #[tokio::test]
 async fn a_users_change_can_be_followed_from_reconcile_to_reconcile() {
-    let (api, collector) = (ApiServer::start().await, Collector::start(Manner::Good).await.unwrap());
+    let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
     let variables = Protocol::Grpc.to(&collector);
     let operator = Operator::start(&api, &with(&variables, &[]));
     until("the caches", || !operator.said("caches are synced").is_empty()).await;
@@ -157,7 +157,7 @@ async fn a_users_change_can_be_followed_from_reconcile_to_reconcile() {
 
 #[tokio::test]
 async fn a_refusal_is_an_error_with_the_servers_words() {
-    let (api, collector) = (ApiServer::start().await, Collector::start(Manner::Good).await.unwrap());
+    let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
     let variables = Protocol::Http.to(&collector);
     let operator = Operator::start(&api, &with(&variables, &[]));
     until("the caches", || !operator.said("caches are synced").is_empty()).await;
@@ -178,7 +178,7 @@ async fn a_refusal_is_an_error_with_the_servers_words() {
 #[tokio::test]
 async fn what_was_recorded_arrives_before_the_process_ends() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, Collector::start(Manner::Good).await.unwrap());
+        let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
         let variables = protocol.to(&collector);
         // Nothing leaves by itself within an hour.
         let more = [("OTEL_BSP_SCHEDULE_DELAY", "3600000"), ("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a%20b")];
@@ -203,7 +203,7 @@ async fn what_was_recorded_arrives_before_the_process_ends() {
 
 #[tokio::test]
 async fn of_what_is_not_sampled_nothing_is_sent_but_the_ids() {
-    let (api, collector) = (ApiServer::start().await, Collector::start(Manner::Good).await.unwrap());
+    let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
     let variables = Protocol::Http.to(&collector);
     let mut operator = Operator::start(&api, &with(&variables, &[("OTEL_TRACES_SAMPLER", "always_off")]));
     until("the caches", || !operator.said("caches are synced").is_empty()).await;

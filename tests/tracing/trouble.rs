@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::{
     api::ApiServer,
-    collector::{Collector, Manner},
-    process::{Operator, Protocol, until, with},
+    collector::Manner,
+    process::{Operator, Protocol, collector, until, with},
 };
 
 /// How long a scale-up may take here: without traces it takes some hundredths of a second.
@@ -29,7 +29,7 @@ async fn work(api: &ApiServer, operator: &mut Operator) -> (Duration, Duration) 
 #[tokio::test]
 async fn a_collector_that_never_answers_is_not_felt() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, Collector::start(Manner::Silent).await.unwrap());
+        let (api, collector) = (ApiServer::start().await, collector(Manner::Silent));
         let variables = protocol.to(&collector);
         // A queue of a few spans is full at once.
         let mut operator = Operator::start(&api, &with(&variables, &[("OTEL_BSP_MAX_QUEUE_SIZE", "8")]));
@@ -44,7 +44,7 @@ async fn a_collector_that_never_answers_is_not_felt() {
 #[tokio::test]
 async fn a_collector_that_is_away_is_not_felt_and_is_said_once() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, Collector::start(Manner::Good).await.unwrap());
+        let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
         let variables = protocol.to(&collector);
         drop(collector);
         let mut operator = Operator::start(&api, &with(&variables, &[]));
@@ -57,7 +57,7 @@ async fn a_collector_that_is_away_is_not_felt_and_is_said_once() {
 #[tokio::test]
 async fn a_collector_that_fails_is_not_felt_and_is_said_once() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, Collector::start(Manner::Failing).await.unwrap());
+        let (api, collector) = (ApiServer::start().await, collector(Manner::Failing));
         let variables = protocol.to(&collector);
         let mut operator = Operator::start(&api, &with(&variables, &[]));
         let (slowest, end) = work(&api, &mut operator).await;

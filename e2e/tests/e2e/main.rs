@@ -29,6 +29,7 @@ mod sample;
 mod scale;
 mod stir;
 mod template;
+mod traces;
 mod wait;
 
 use std::path::Path;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Scenario::new("control_plane_api_server_restarts", control_plane::api_server_restarts)
             .in_own_cluster(Wanted::default())
             .needs(&[ControlPlane, Processes]),
+        traces::scenario(),
         Scenario::new("failing_pods_by_their_own_doing", failing::by_their_own_doing)
             .in_own_cluster(scripted)
             .needs(&[Stages, AuditLog]),
