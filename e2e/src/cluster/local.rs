@@ -46,9 +46,10 @@ fn traced(collector: SocketAddr, file: &Path) -> Result<Vec<String>> {
         "endpoint": collector.to_string(), "samplingRatePerMillion": 0,
     });
     std::fs::write(file, config.to_string()).with_context(|| format!("writing {}", file.display()))?;
+    // In this order: kwokctl wants the first argument of each part before any second one, and panics otherwise.
     let arguments = [
-        format!("kube-apiserver=tracing-config-file={}", file.display()),
         "etcd=enable-distributed-tracing=true".to_owned(),
+        format!("kube-apiserver=tracing-config-file={}", file.display()),
         format!("etcd=distributed-tracing-address={collector}"),
     ];
     Ok(arguments.into_iter().flat_map(|argument| ["--extra-args".to_owned(), argument]).collect())
