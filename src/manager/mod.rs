@@ -1,7 +1,7 @@
 //! The life of the process: what starts after what, what stops before what, and with which exit code it ends.
 //!
 //! Start: flags, logs, kubeconfig, clients, servers, caches, candidacy, and, as the leader, the controllers' work. Stop: no
-//! new work and not ready any more, what is under way ends, the lease is given back, the servers end, the last traces are
+//! new work and not ready any more, what is under way ends, the lease is given back, the servers end and the last traces are
 //! sent, exit. Whatever ends otherwise, by a panic or a lost lease, ends all work at once: half a manager must not go on.
 
 mod config;
@@ -23,7 +23,7 @@ use crate::{
     health::Health,
     leader::{self, Leadership, Office, TimingError},
     server::{ServeError, Servers},
-    telemetry::{self, Telemetry, logs::Level, metrics::Metrics},
+    telemetry::{self, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
 };
 use replica::{Candidacy, Parts, Replica};
 use signals::Signals;
@@ -125,15 +125,9 @@ async fn run(arguments: &RunArgs) -> u8 {
             return error.exit_code();
         }
     };
-    let life = async {
-        let code = manager.ended().await;
-        // Also what led to a failure is told.
-        traces.end().await;
-        code
-    };
     tokio::select! {
         biased;
-        code = life => code,
+        code = manager.ended(traces) => code,
         code = signals.obeyed(&health, &stop) => code,
     }
 }
@@ -186,12 +180,15 @@ impl Manager {
         Ok(Manager { replica, servers })
     }
 
-    async fn ended(self) -> u8 {
+    async fn ended(self, traces: Traces) -> u8 {
         if let Err(failure) = self.replica.ended().await {
             error!("{failure}; ending the process");
+            // What led to it is told.
+            traces.end().await;
             return FATAL;
         }
-        self.servers.end().await;
+        // Side by side: neither needs the other, and both take time where nobody answers.
+        futures::join!(self.servers.end(), traces.end());
         info!("podset-operator ends");
         0
     }

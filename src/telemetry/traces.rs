@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use opentelemetry::{KeyValue, trace::TracerProvider as _};
 use opentelemetry_otlp::ExporterBuildError;
-use opentelemetry_sdk::trace::{self as sdk, BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider};
+use opentelemetry_sdk::{
+    resource::TelemetryResourceDetector,
+    trace::{self as sdk, BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider},
+};
 use tracing::warn;
 
 use super::resource::Resource;
@@ -61,6 +64,11 @@ impl Traces {
             .build();
         let exporter = collector::exporter(settings)?;
         let attributes = resource.attributes().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+        // Not the SDK's own reading of the variables: it forgives what was warned of.
+        let described = opentelemetry_sdk::Resource::builder_empty()
+            .with_detector(Box::new(TelemetryResourceDetector))
+            .with_attributes(attributes)
+            .build();
         let sampler = match settings.sampler {
             Sampler::All => sdk::Sampler::AlwaysOn,
             Sampler::None => sdk::Sampler::AlwaysOff,
@@ -70,7 +78,7 @@ impl Traces {
             .with_span_processor(BatchSpanProcessor::builder(exporter).with_batch_config(batch).build())
             // A child goes the way of its parent.
             .with_sampler(sdk::Sampler::ParentBased(Box::new(sampler)))
-            .with_resource(opentelemetry_sdk::Resource::builder().with_attributes(attributes).build())
+            .with_resource(described)
             .build();
         Ok(Traces { provider: Some(provider) })
     }

@@ -1,4 +1,4 @@
-//! As much of an API server as the operator needs to look after one PodSet. Pods become ready at once.
+//! As much of an API server as the operator needs to look after one PodSet, and to lead. Pods become ready at once.
 
 use std::{
     collections::BTreeMap,
@@ -101,6 +101,14 @@ impl ApiServer {
         lock(&self.state).refuses_pods = true;
     }
 
+    /// Gives the Lease to somebody else, whoever holds it.
+    pub fn take_lease(&self) {
+        let mut state = lock(&self.state);
+        let mut lease = state.objects[&("leases", "podset-operator".to_owned())].clone();
+        lease["spec"]["holderIdentity"] = json!("somebody else");
+        state.put("leases", lease);
+    }
+
     /// How many pods there are.
     pub fn pods(&self) -> usize {
         lock(&self.state).objects.keys().filter(|(kind, _)| *kind == "pods").count()
@@ -153,11 +161,24 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
     state.came.push(Came { line: format!("{} {path}", head.method), traceparent });
     let parts: Vec<&str> = path.trim_start_matches(SETS).trim_start_matches('/').split('/').collect();
     Ok(match (&head.method, &parts[..]) {
-        (&Method::GET, [.., "pods" | "podsets" | "mycustomresources"]) => {
-            let kind = ["pods", "podsets", "mycustomresources"].into_iter().find(|kind| path.ends_with(kind)).unwrap();
+        (&Method::GET, [.., "pods" | "podsets" | "mycustomresources" | "leases"]) => {
+            let kinds = ["/pods", "/podsets", "/mycustomresources", "/leases"];
+            let kind = &kinds.into_iter().find(|kind| path.ends_with(kind)).unwrap()[1..];
             if query.contains("watch=true") { watch(&mut state, kind, query) } else { reply(200, &list(&state, kind)) }
         }
         (&Method::POST, [.., "pods"]) => create_pod(&mut state, body),
+        (&Method::POST, [.., "leases"]) => reply(201, &state.put("leases", body)),
+        (&Method::GET, [.., "leases", name]) => match state.objects.get(&("leases", (*name).to_owned())) {
+            Some(lease) => reply(200, lease),
+            None => refused(404, "NotFound", "there is no such lease"),
+        },
+        (&Method::PATCH, [.., "leases", name]) => {
+            let mut lease = state.objects[&("leases", (*name).to_owned())].clone();
+            for (field, value) in body["spec"].as_object().unwrap() {
+                lease["spec"][field] = value.clone();
+            }
+            reply(200, &state.put("leases", lease))
+        }
         (&Method::POST, [.., "events"]) => reply(201, &body),
         (&Method::DELETE, [.., "pods", name]) => match state.remove("pods", name) {
             Some(pod) => reply(200, &pod),

@@ -37,11 +37,12 @@ impl Operator {
         std::fs::write(&kubeconfig, text).unwrap();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_podset-operator"))
-            .args(["--leader-elect=false", "--health-probe-bind-address=0", "--metrics-secure=false"])
+            .args(["--health-probe-bind-address=0", "--metrics-secure=false"])
             .args(["--metrics-bind-address=127.0.0.1:0", "--log-format=json", "--kubeconfig"])
             .arg(kubeconfig)
             .env_clear()
             .env("POD_NAME", "operator-1")
+            .env("PODSET_OPERATOR_LEADER_ELECT", "false")
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -75,6 +76,11 @@ impl Operator {
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap();
         assert_eq!(status.code(), Some(0), "{:?}", self.log());
         began.elapsed()
+    }
+
+    /// Waits until it has ended by itself, and answers with which code.
+    pub async fn ended(&mut self) -> Option<i32> {
+        tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap().code()
     }
 
     /// Its metrics.

@@ -202,6 +202,24 @@ async fn what_was_recorded_arrives_before_the_process_ends() {
 }
 
 #[tokio::test]
+async fn what_led_to_a_failure_arrives_as_well() {
+    let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
+    let variables = Protocol::Grpc.to(&collector);
+    let more = [("OTEL_BSP_SCHEDULE_DELAY", "3600000"), ("PODSET_OPERATOR_LEADER_ELECT", "true")];
+    let mut operator = Operator::start(&api, &with(&variables, &more));
+    until("a leader", || !operator.said("this process leads").is_empty()).await;
+    api.scale(2);
+    until("a ready set", || api.is_ready(1)).await;
+    api.take_lease();
+    assert_eq!(operator.ended().await, Some(1), "{:?}", operator.log());
+    assert!(scaling(&collector.spans(), 1).is_some());
+    // The Lease is renewed at rest too: of that nothing is told.
+    let of_lease = |span: &Span| span.name.contains("leases");
+    assert!(!collector.spans().iter().any(of_lease));
+    assert!(api.came().iter().filter(|came| came.line.contains("/leases")).all(|came| came.traceparent.is_none()));
+}
+
+#[tokio::test]
 async fn of_what_is_not_sampled_nothing_is_sent_but_the_ids() {
     let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
     let variables = Protocol::Http.to(&collector);

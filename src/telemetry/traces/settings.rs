@@ -4,9 +4,15 @@
 //! A wrong value is no reason to end: it counts as if it were not set. One thing differs from the specification: while
 //! nothing is set, nothing is exported.
 
-use std::{collections::BTreeMap, fmt::Display, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
 use http::Uri;
+
+/// The most spans that may wait: room for them is made at the start.
+const MOST: u32 = 100_000;
+
+/// The longest time that may be given, in milliseconds: a day.
+const LONGEST: u32 = 86_400_000;
 
 /// Where spans go, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -190,18 +196,18 @@ impl Reader<'_> {
 
     fn timeout(&mut self) -> Duration {
         let name = self.of_traces("TIMEOUT").map(|(name, _)| name);
-        let timeout = name.map_or(10_000, |name| self.number(&name, 10_000, 1, "milliseconds"));
+        let timeout = name.map_or(10_000, |name| self.number(&name, 10_000, LONGEST, "milliseconds"));
         // The exporter bounds an export by the one; the specification's processor would by the other.
-        let bound = self.number("OTEL_BSP_EXPORT_TIMEOUT", 30_000, 1, "milliseconds");
-        Duration::from_millis(timeout.min(bound))
+        let bound = self.number("OTEL_BSP_EXPORT_TIMEOUT", 30_000, LONGEST, "milliseconds");
+        Duration::from_millis(timeout.min(bound).into())
     }
 
-    fn number<N: FromStr + PartialOrd + Copy + Display>(&mut self, name: &str, default: N, least: N, of: &str) -> N {
-        match self.text(name).map(|value| value.parse::<N>()) {
+    fn number(&mut self, name: &str, default: u32, most: u32, of: &str) -> u32 {
+        match self.text(name).map(|value| value.parse::<u32>()) {
             None => default,
-            Some(Ok(number)) if number >= least => number,
+            Some(Ok(number)) if (1..=most).contains(&number) => number,
             Some(_) => {
-                self.warn(name, format!("give a number of {of}, {least} or more; it is taken as {default}"));
+                self.warn(name, format!("give a number of {of} from 1 to {most}; it is taken as {default}"));
                 default
             }
         }
@@ -234,14 +240,15 @@ impl Reader<'_> {
     }
 
     fn batch(&mut self) -> Batch {
-        let queue = self.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048, 1, "spans");
-        let size = self.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, 1, "spans");
+        let queue = self.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048, MOST, "spans");
+        let size = self.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, MOST, "spans");
         if size > queue && self.text("OTEL_BSP_MAX_EXPORT_BATCH_SIZE").is_some() {
             let remedy = format!("it must not be larger than OTEL_BSP_MAX_QUEUE_SIZE ({queue})");
             self.warn("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", remedy);
         }
-        let delay = self.number("OTEL_BSP_SCHEDULE_DELAY", 5_000, 1, "milliseconds");
-        Batch { queue, size: size.min(queue), delay: Duration::from_millis(delay) }
+        let delay = self.number("OTEL_BSP_SCHEDULE_DELAY", 5_000, LONGEST, "milliseconds");
+        let spans = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        Batch { queue: spans(queue), size: spans(size.min(queue)), delay: Duration::from_millis(delay.into()) }
     }
 
     fn resource(&mut self) -> BTreeMap<String, String> {

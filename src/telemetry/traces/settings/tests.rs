@@ -90,7 +90,7 @@ fn a_wrong_value_is_named_with_its_remedy_and_counts_as_not_set() {
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip", "give none"),
         ("OTEL_TRACES_SAMPLER", "sometimes", "give always_on"),
         ("OTEL_BSP_SCHEDULE_DELAY", "-1", "number of milliseconds"),
-        ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "number of spans, 1 or more"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "number of spans from 1 to 100000"),
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4096", "must not be larger than OTEL_BSP_MAX_QUEUE_SIZE (2048)"),
         ("OTEL_BSP_EXPORT_TIMEOUT", "", ""),
         ("OTEL_RESOURCE_ATTRIBUTES", "team=%zz", "give KEY=VALUE"),
