@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use e2e::kubectl::Kubectl;
 use e2e::operator::relative;
+use e2e::rights;
 use e2e::root;
 use e2e::scene::Scene;
 use serde_json::{Value, json};
@@ -64,7 +66,8 @@ async fn traces_are_a_component(t: &Scene) -> Result<()> {
     let kustomization = json!({"resources": [folder("default")?], "components": [folder("tracing")?]});
     std::fs::write(overlay.join("kustomization.yaml"), kustomization.to_string())?;
     let path = overlay.to_string_lossy();
-    let built = t.kubectl().run(&["apply", "--dry-run=server", "--output=json", "-k", &path]).await?;
+    let kubectl = Kubectl::new(t.cluster(), rights::HOME);
+    let built = kubectl.run(&["apply", "--dry-run=server", "--output=json", "-k", &path]).await?;
     let built: Value = serde_json::from_str(&built)?;
     let deployments = built["items"].as_array().into_iter().flatten().filter(|item| item["kind"] == "Deployment");
     let variables: Vec<_> = deployments

@@ -145,3 +145,57 @@ impl<E: SpanExporter> SpanExporter for Watched<E> {
         self.exporter.set_resource(resource);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use tokio::{io::AsyncReadExt, net::TcpListener};
+
+    use super::*;
+    use crate::telemetry::traces::settings;
+
+    /// The settings for a collector by TLS.
+    fn by_tls(protocol: &str, address: &str, certificate: Option<&str>) -> Settings {
+        let wishes = settings::read(|name| match name {
+            "OTEL_EXPORTER_OTLP_PROTOCOL" => Some(protocol.to_owned()),
+            "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(format!("https://{address}")),
+            "OTEL_EXPORTER_OTLP_CERTIFICATE" => certificate.map(str::to_owned),
+            _ => None,
+        });
+        wishes.settings.unwrap()
+    }
+
+    #[tokio::test]
+    async fn by_tls_nothing_is_said_before_the_collector_has_shown_who_it_is() {
+        let mut trusted = tempfile::NamedTempFile::new().unwrap();
+        let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap().cert;
+        let base64 = serde_json::to_value(k8s_openapi::ByteString(certificate.der().to_vec())).unwrap();
+        let lines = ["-----BEGIN CERTIFICATE-----", base64.as_str().unwrap(), "-----END CERTIFICATE-----\n"];
+        trusted.write_all(lines.join("\n").as_bytes()).unwrap();
+        for protocol in ["grpc", "http/protobuf"] {
+            for certificate in [None, trusted.path().to_str()] {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let settings = by_tls(protocol, &listener.local_addr().unwrap().to_string(), certificate);
+                let exporter = exporter(&settings).unwrap();
+                let hello = async {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    let mut first = [0];
+                    stream.read_exact(&mut first).await.unwrap();
+                    drop(listener);
+                    first
+                };
+                let (result, first) = tokio::join!(exporter.export(Vec::new()), hello);
+                assert!(result.is_err(), "{protocol}: nobody answered");
+                assert_eq!(first, [0x16], "{protocol}: it begins with a handshake");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_that_cannot_be_read_is_named() {
+        let settings = by_tls("grpc", "localhost:4317", Some("/nowhere/ca.crt"));
+        let error = exporter(&settings).map(drop).unwrap_err().to_string();
+        assert_eq!(error, "OTEL_EXPORTER_OTLP_CERTIFICATE: /nowhere/ca.crt cannot be read");
+    }
+}
