@@ -1,9 +1,10 @@
-//! As much of an API server as the operator needs to look after one PodSet, and to lead. Pods become ready at once.
+//! As much of an API server as the operator needs to look after one PodSet, and to lead. Pods become ready after a moment.
 
 use std::{
     collections::BTreeMap,
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use futures::stream;
@@ -16,6 +17,9 @@ use hyper_util::{
 };
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
+
+/// How long a pod takes to become ready: longer than a reconcile.
+const READY: Duration = Duration::from_millis(200);
 
 const SETS: &str = "/apis/app.example.com/v1alpha1";
 
@@ -156,6 +160,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
     let (head, body) = request.into_parts();
     let body: Value = serde_json::from_slice(&body.collect().await?.to_bytes()).unwrap_or_default();
     let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
+    let shared = state.clone();
     let mut state = lock(&state);
     let traceparent = head.headers.get("traceparent").map(|value| value.to_str().unwrap().to_owned());
     state.came.push(Came { line: format!("{} {path}", head.method), traceparent });
@@ -166,7 +171,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
             let kind = &kinds.into_iter().find(|kind| path.ends_with(kind)).unwrap()[1..];
             if query.contains("watch=true") { watch(&mut state, kind, query) } else { reply(200, &list(&state, kind)) }
         }
-        (&Method::POST, [.., "pods"]) => create_pod(&mut state, body),
+        (&Method::POST, [.., "pods"]) => create_pod(&shared, &mut state, body),
         (&Method::POST, [.., "leases"]) => reply(201, &state.put("leases", body)),
         (&Method::GET, [.., "leases", name]) => match state.objects.get(&("leases", (*name).to_owned())) {
             Some(lease) => reply(200, lease),
@@ -195,7 +200,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
     })
 }
 
-fn create_pod(state: &mut State, mut pod: Value) -> Response<Body> {
+fn create_pod(shared: &Arc<Mutex<State>>, state: &mut State, mut pod: Value) -> Response<Body> {
     if state.refuses_pods {
         let message =
             format!("pods \"{}\" is forbidden: exceeded quota: small", pod["metadata"]["name"].as_str().unwrap());
@@ -210,7 +215,15 @@ fn create_pod(state: &mut State, mut pod: Value) -> Response<Body> {
         "phase": "Running",
         "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" }],
     });
-    state.put("pods", running);
+    let shared = shared.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(READY).await;
+        let mut state = lock(&shared);
+        let name = running["metadata"]["name"].as_str().unwrap().to_owned();
+        if state.objects.contains_key(&("pods", name)) {
+            state.put("pods", running);
+        }
+    });
     reply(201, &made)
 }
 
