@@ -3,7 +3,7 @@
 use crate::{
     api::ApiServer,
     collector::Manner,
-    process::{Operator, Protocol, collector, until, with},
+    process::{Operator, Protocol, SECRET, collector, until, with},
 };
 
 #[tokio::test]
@@ -37,5 +37,26 @@ async fn log_and_metrics_lead_to_the_trace() {
     assert!(!exemplars.is_empty(), "{metrics}");
     for trace in exemplars {
         until("the span of an exemplar", || collector.spans().iter().any(|span| span.trace == trace)).await;
+    }
+}
+
+#[tokio::test]
+async fn no_line_holds_a_secret_whatever_is_logged() {
+    for protocol in Protocol::ALL {
+        let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
+        let variables = protocol.to(&collector);
+        let header = format!("authorization=Bearer%20{SECRET}");
+        let more = [("OTEL_EXPORTER_OTLP_HEADERS", header.as_str()), ("PODSET_OPERATOR_LOG_LEVEL", "trace")];
+        let mut operator = Operator::start(&api, &with(&variables, &more));
+        until("the caches", || !operator.said("caches are synced").is_empty()).await;
+        api.scale(2);
+        until("a ready set", || api.is_ready(1)).await;
+        operator.end().await;
+        let sent = &collector.requests()[0].1["authorization"];
+        assert_eq!(sent.to_str().unwrap(), format!("Bearer {SECRET}"));
+        let lines: Vec<String> = operator.log().iter().map(ToString::to_string).collect();
+        assert!(lines.len() > 100, "much is logged");
+        let telltale: Vec<&String> = lines.iter().filter(|line| line.contains(SECRET)).collect();
+        assert!(telltale.is_empty(), "{protocol:?}: {telltale:?}");
     }
 }

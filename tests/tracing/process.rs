@@ -14,6 +14,9 @@ use crate::{
     collector::{Collector, Manner, listen},
 };
 
+/// What no line of a log may hold.
+pub const SECRET: &str = "top-secret";
+
 /// How long anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -30,7 +33,7 @@ impl Operator {
         let kubeconfig = folder.path().join("kubeconfig");
         let text = format!(
             "{{apiVersion: v1, kind: Config, current-context: a, \
-             clusters: [{{name: a, cluster: {{server: 'http://{}'}}}}], users: [{{name: a, user: {{}}}}], \
+             clusters: [{{name: a, cluster: {{server: 'http://{}'}}}}], users: [{{name: a, user: {{token: {SECRET}}}}}], \
              contexts: [{{name: a, context: {{cluster: a, user: a}}}}]}}",
             api.address
         );
