@@ -11,7 +11,7 @@ async fn log_and_metrics_lead_to_the_trace() {
     let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
     let variables = Protocol::Grpc.to(&collector);
     let operator = Operator::start(&api, &with(&variables, &[]));
-    until("the caches", || !operator.said("caches are synced").is_empty()).await;
+    operator.works(&api).await;
     api.scale(2);
     until("a ready set", || api.is_ready(1)).await;
     until("its spans", || collector.spans().iter().any(|span| span.get("pods.created") == "2")).await;
@@ -48,7 +48,7 @@ async fn no_line_holds_a_secret_whatever_is_logged() {
         let header = format!("authorization=Bearer%20{SECRET}");
         let more = [("OTEL_EXPORTER_OTLP_HEADERS", header.as_str()), ("PODSET_OPERATOR_LOG_LEVEL", "trace")];
         let mut operator = Operator::start(&api, &with(&variables, &more));
-        until("the caches", || !operator.said("caches are synced").is_empty()).await;
+        operator.works(&api).await;
         api.scale(2);
         until("a ready set", || api.is_ready(1)).await;
         operator.end().await;

@@ -70,6 +70,16 @@ impl Operator {
         self.log().into_iter().filter(|line| line["Body"].as_str().unwrap().contains(words)).collect()
     }
 
+    /// Waits until it would act on a new set at once: it has listed the sets, watches them, and has listed them once more when
+    /// it began to lead.
+    pub async fn works(&self, api: &ApiServer) {
+        until("the sets to be listed", || {
+            api.came().iter().filter(|came| came.line.starts_with("GET ") && came.line.ends_with("/podsets")).count()
+                >= 3
+        })
+        .await;
+    }
+
     /// Asks it to end, and answers how long it took; it must end in order.
     pub async fn end(&mut self) -> Duration {
         let began = Instant::now();

@@ -33,7 +33,7 @@ async fn a_scale_up_is_told_whole_by_both_protocols() {
         let variables = protocol.to(&collector);
         let more = [("POD_NAMESPACE", "system"), ("OTEL_RESOURCE_ATTRIBUTES", "team=a%2Cb")];
         let operator = Operator::start(&api, &with(&variables, &more));
-        until("the caches", || !operator.said("caches are synced").is_empty()).await;
+        operator.works(&api).await;
         api.scale(2);
         until("a ready set", || api.is_ready(1)).await;
         until("its spans", || scaling(&collector.spans(), 1).is_some()).await;
@@ -130,7 +130,7 @@ async fn a_users_change_can_be_followed_from_reconcile_to_reconcile() {
     let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
     let variables = Protocol::Grpc.to(&collector);
     let operator = Operator::start(&api, &with(&variables, &[]));
-    until("the caches", || !operator.said("caches are synced").is_empty()).await;
+    operator.works(&api).await;
     for (generation, replicas) in [(1, 3), (2, 1)] {
         api.scale(replicas);
         until("a ready set", || api.is_ready(generation)).await;
@@ -162,7 +162,7 @@ async fn a_refusal_is_an_error_with_the_servers_words() {
     let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
     let variables = Protocol::Http.to(&collector);
     let operator = Operator::start(&api, &with(&variables, &[]));
-    until("the caches", || !operator.said("caches are synced").is_empty()).await;
+    operator.works(&api).await;
     api.refuse_pods();
     api.scale(2);
     let failed = |spans: &[Span]| reconciles(spans).into_iter().find(|span| span.error.is_some());
@@ -185,7 +185,7 @@ async fn what_was_recorded_arrives_before_the_process_ends() {
         // Nothing leaves by itself within an hour.
         let more = [("OTEL_BSP_SCHEDULE_DELAY", "3600000"), ("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a%20b")];
         let mut operator = Operator::start(&api, &with(&variables, &more));
-        until("the caches", || !operator.said("caches are synced").is_empty()).await;
+        operator.works(&api).await;
         api.scale(2);
         until("a ready set", || api.is_ready(1)).await;
         assert_eq!(collector.spans(), []);
@@ -226,7 +226,7 @@ async fn of_what_is_not_sampled_nothing_is_sent_but_the_ids() {
     let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
     let variables = Protocol::Http.to(&collector);
     let mut operator = Operator::start(&api, &with(&variables, &[("OTEL_TRACES_SAMPLER", "always_off")]));
-    until("the caches", || !operator.said("caches are synced").is_empty()).await;
+    operator.works(&api).await;
     api.scale(2);
     until("a ready set", || api.is_ready(1)).await;
     operator.end().await;

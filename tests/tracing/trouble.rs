@@ -16,7 +16,7 @@ const END: Duration = Duration::from_secs(5);
 
 /// Scales up and down again and again, then ends it: how long the slowest took, and the end.
 async fn work(api: &ApiServer, operator: &mut Operator) -> (Duration, Duration) {
-    until("the caches", || !operator.said("caches are synced").is_empty()).await;
+    operator.works(api).await;
     let mut slowest = Duration::ZERO;
     for (generation, replicas) in (1..=10).zip([10, 1].into_iter().cycle()) {
         api.scale(replicas);
