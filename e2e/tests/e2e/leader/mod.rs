@@ -87,9 +87,14 @@ impl Reign {
 
     /// Somebody else leads, in the time within which the Lease of a leader that is gone is taken; its name.
     async fn is_taken_over(&mut self, from: &str, since: Timestamp) -> Result<String> {
+        self.is_taken_over_between(from, since, since).await
+    }
+
+    /// The same after something that happened at some time between `since` and `until`.
+    async fn is_taken_over_between(&mut self, from: &str, since: Timestamp, until: Timestamp) -> Result<String> {
         let promised = Duration::from_secs(self.election.lease_duration + self.election.retry_period);
         let next = self.fleet.another_leads(from, promised + SLACK + END).await?;
-        let took = self.fleet.next_term_after(since).await?;
+        let took = self.fleet.next_term_after(since).await? - until.duration_since(since);
         ensure!(took <= signed(promised + SLACK), "{next} took {took:#} to take over, {promised:?} are promised");
         Ok(next)
     }
