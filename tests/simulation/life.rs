@@ -196,6 +196,24 @@ async fn a_set_that_is_deleted_gets_no_new_pods() {
     operator.end().await;
 }
 
+/// The pods' watch shows that they go before the sets' watch shows why.
+#[tokio::test(start_paused = true)]
+async fn a_set_that_is_deleted_out_of_sight_gets_no_new_pods() {
+    for delete in [ApiServer::delete_podset, ApiServer::delete_podset_in_foreground] {
+        let server = ApiServer::new(1);
+        let operator = Operator::leader(&server, "a", Locks::default());
+        server.create_podset(NS, "web", 3);
+        settled(&server, "web", 3).await;
+        let creates = server.count(&Requests::creates("pods"));
+        server.watches().on("podsets").delay(seconds(10));
+        delete(&server, NS, "web");
+        server.wait_until(|s| s.podset(NS, "web").is_null() && s.all(&PODS, NS).is_empty(), seconds(60)).await;
+        sleep(seconds(20)).await;
+        assert_eq!(server.count(&Requests::creates("pods")), creates);
+        operator.end().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_set_that_does_not_decode_stops_no_other() {
     let server = ApiServer::new(1);

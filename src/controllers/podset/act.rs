@@ -16,11 +16,11 @@ use tracing::{debug, warn};
 use super::{
     Context,
     memory::{Memory, Refusal},
-    observe::{Pod, PodWire, Seen, Set, View},
+    observe::{Pod, PodWire, Seen, Set, SetWire, View},
     plan::{Deletion, Plan, Why},
 };
 use crate::{
-    api,
+    api::{self, PodSet},
     client::{Answer, in_full, read_one},
     controllers::{ObjectKey, requests},
 };
@@ -144,6 +144,18 @@ async fn read_pod(context: &Context, key: &ObjectKey) -> Result<Option<Pod>, Str
     let request = requests::get::<PodResource>(key).map_err(|error| error.to_string())?;
     let found = read_one::<PodWire>(&context.clients.read, request).await;
     Ok(found.map_err(|error| in_full(&error))?.map(Pod::from))
+}
+
+/// Reads a PodSet, consistently, and takes in what is found.
+///
+/// # Errors
+///
+/// When it cannot be read; with the reason.
+pub async fn read_set(context: &Context, set: &Set) -> Result<(), String> {
+    let request = requests::get::<PodSet>(&set.key).map_err(|error| error.to_string())?;
+    let found = read_one::<SetWire>(&context.clients.read, request).await.map_err(|error| in_full(&error))?;
+    context.set_answered(set, found.map(Set::from));
+    Ok(())
 }
 
 /// The pod in the body of an answer.

@@ -218,6 +218,20 @@ impl PodSetController {
                 }
             };
         }
+        let (view, plan) = if plan.makes_up(&view.set) {
+            // Its pods may go because the set goes, and the watch of the pods be ahead of the one of the sets.
+            if let Err(error) = act::read_set(context, &view.set).await {
+                warn!(set = %key, error, "cannot read whether a set is still wanted that has lost pods");
+                spans::failed(&error);
+                return Next::Retry(now + READ_RETRY);
+            }
+            match self.plan(key, uid, memory) {
+                Some(planned) => planned,
+                None => return Next::Never,
+            }
+        } else {
+            (view, plan)
+        };
         let from = plan.count.live;
         let done = act::act(context, &view, plan, memory).await;
         let has_failed = done.has_failed;

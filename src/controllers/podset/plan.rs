@@ -11,7 +11,7 @@ use super::{
     finished,
     locks::Locks,
     memory::{Memory, RefusalKind},
-    observe::{Pods, Seen, View, Wanted},
+    observe::{Pods, Seen, Set, View, Wanted},
     ranking,
 };
 use crate::controllers::{ObjectKey, meta::Uid};
@@ -148,6 +148,11 @@ impl Plan {
     /// Whether it asks for a write.
     pub fn has_writes(&self) -> bool {
         !(self.create.is_empty() && self.delete.is_empty() && self.relabel.is_empty())
+    }
+
+    /// Whether it makes up for pods that were lost since the set's status was written.
+    pub fn makes_up(&self, set: &Set) -> bool {
+        !self.create.is_empty() && i32::try_from(self.count.live).is_ok_and(|live| live < set.status.available_replicas)
     }
 
     /// Whether it asks for anything.

@@ -7,16 +7,15 @@ use jiff::Timestamp;
 use kube::core::Status;
 use tracing::{debug, warn};
 
-use super::{Context, Done, PodResource, decoded, read_pod, send, slow_start};
+use super::{Context, Done, PodResource, decoded, read_pod, read_set, send, slow_start};
 use crate::{
-    api::PodSet,
-    client::{Answer, in_full, read_one},
+    client::Answer,
     controllers::{
         ObjectKey,
         podset::{
             memory::{Memory, Refusal, RefusalKind},
             names,
-            observe::{Pod, Set, SetWire},
+            observe::{Pod, Set},
             plan::Creation,
             pod,
             refusal::refusal,
@@ -45,8 +44,12 @@ pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, memo
     let settle =
         |(created, creation): (Created, Creation)| settle_create(context, set, created, creation, memory, done);
     slow_start(context, creations, send, settle).await;
-    if done.met_stranger {
-        read_set(context, set, done).await;
+    // Whose pods take its names may belong to a set of this name that is no more.
+    if done.met_stranger
+        && let Err(error) = read_set(context, set).await
+    {
+        warn!(set = %set.key, error, "cannot read a PodSet whose pod names are taken");
+        done.has_failed = true;
     }
 }
 
@@ -149,20 +152,6 @@ fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<Box<Pod>
         }
         None => {
             context.pods(set, |pods| pods.may_be_reused(&key));
-            done.has_failed = true;
-        }
-    }
-}
-
-/// Reads a PodSet again: whose pods take its names may belong to one that is no more.
-async fn read_set(context: &Context, set: &Set, done: &mut Done) {
-    let Ok(request) = requests::get::<PodSet>(&set.key) else {
-        return;
-    };
-    match read_one::<SetWire>(&context.clients.read, request).await {
-        Ok(found) => context.set_answered(set, found.map(Set::from)),
-        Err(error) => {
-            warn!(set = %set.key, error = in_full(&error), "cannot read a PodSet whose pod names are taken");
             done.has_failed = true;
         }
     }
