@@ -4,6 +4,8 @@
 CLUSTER ?= podset
 # The operator's image.
 IMG ?= podset-operator:latest
+# What `make deploy` and `make undeploy` are about: config/namespaced for an operator of one namespace.
+CONFIG ?= config/default
 # The kubectl on the PATH, else the one that was built for the local cluster.
 KUBECTL ?= $(or $(shell command -v kubectl 2>/dev/null),$(shell hack/cluster/cluster bin)/kubectl)
 
@@ -74,6 +76,11 @@ conformance: ## Ask a real API server anew what the simulated one must answer, a
 test-e2e: ## Scenarios on a cluster of their own: k3s, or local (e2e/README.md)
 	cargo test -p e2e
 
+.PHONY: verify
+verify: ## The chart is config/, Argo CD's health checks say what they should, workflows are sound (hack/verify)
+	cd hack/verify && GOWORK=off CGO_ENABLED=0 go vet ./... && GOWORK=off CGO_ENABLED=0 go test ./...
+	cd hack/verify && GOWORK=off CGO_ENABLED=0 go tool actionlint -color $(abspath $(wildcard .github/workflows/*.yml))
+
 .PHONY: docker-build
 docker-build: ## Build the operator's image (IMG=NAME:TAG)
 	docker build --tag $(IMG) .
@@ -96,20 +103,29 @@ clean: ## Delete target/; the local cluster's binaries stay (see cluster-up)
 ##@ Your cluster: the one of KUBECONFIG
 
 .PHONY: install
-install: ## Install the CRDs
+install: ## Install or update the CRDs
 	$(KUBECTL) apply -k config/crd
 
 .PHONY: uninstall
 uninstall: ## Remove the CRDs, and with them every PodSet, its pods, and every MyCustomResource
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
+# CONFIG as YAML, with the image IMG.
+RENDERED = $(KUBECTL) kustomize $(CONFIG) | sed 's|image: podset-operator:latest|image: $(IMG)|'
+
 .PHONY: deploy
 deploy: ## Run the operator in it, with its CRDs and rights, from the image IMG (its nodes must have it or be able to pull it)
-	$(KUBECTL) kustomize config/default | sed 's|image: podset-operator:latest|image: $(IMG)|' | $(KUBECTL) apply -f -
+	$(RENDERED) | $(KUBECTL) apply -f -
 
 .PHONY: undeploy
-undeploy: ## Remove the operator and all that `make deploy` brought, every PodSet with it
-	$(KUBECTL) delete --ignore-not-found -k config/default
+undeploy: ## Remove the operator; CRDs, PodSets and their pods stay (make uninstall)
+	$(RENDERED) | awk 'BEGIN { RS = "---\n" } !/(^|\n)kind: CustomResourceDefinition\n/ { printf "---\n%s", $$0 }' | \
+	  $(KUBECTL) delete --ignore-not-found -f -
+
+.PHONY: build-installer
+build-installer: ## Write all that `make deploy` installs to dist/install.yaml
+	@mkdir -p dist
+	$(RENDERED) >dist/install.yaml
 
 ##@ A local cluster, without Docker (hack/cluster/README.md)
 
