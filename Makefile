@@ -9,7 +9,7 @@ CONFIG ?= config/default
 # The kubectl on the PATH, else the one that was built for the local cluster.
 KUBECTL ?= $(or $(shell command -v kubectl 2>/dev/null),$(shell hack/cluster/cluster bin)/kubectl)
 
-SCRIPTS = hack/demo hack/cluster/cluster hack/k3s-stand-in/build .ci/run
+SCRIPTS = hack/demo hack/cluster/cluster hack/image/build hack/image/compile hack/image/test hack/k3s-stand-in/build .ci/run
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # cargo uses all cores by itself, and of tests only one kind shall print at a time
@@ -20,7 +20,7 @@ SCRIPTS = hack/demo hack/cluster/cluster hack/k3s-stand-in/build .ci/run
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## "; print "Usage: make TARGET" } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## See it work: local cluster, three replicas, a tour of both; KEEP=1 leaves them up
@@ -81,9 +81,29 @@ verify: ## The chart is config/, Argo CD's health checks say what they should, w
 	cd hack/verify && GOWORK=off CGO_ENABLED=0 go vet ./... && GOWORK=off CGO_ENABLED=0 go test ./...
 	cd hack/verify && GOWORK=off CGO_ENABLED=0 go tool actionlint -color $(abspath $(wildcard .github/workflows/*.yml))
 
+# What the image says of itself.
+IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) $(if $(SOURCE),--build-arg SOURCE=$(SOURCE))
+VERSION ?= $(shell sed -n '/^version = /{s/[^"]*"\(.*\)"/\1/p;q;}' Cargo.toml)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+
 .PHONY: docker-build
 docker-build: ## Build the operator's image (IMG=NAME:TAG)
-	docker build --tag $(IMG) .
+	docker build $(IMAGE_ARGS) --tag $(IMG) .
+
+.PHONY: docker-build-local
+docker-build-local: ## The same where no image can be pulled: compiled on this machine
+	hack/image/build $(IMG) $(IMAGE_ARGS)
+
+# Several platforms make one name, which only a registry can hold. SBOM and provenance are attached to it.
+.PHONY: docker-push
+docker-push: ## Build the image for amd64 and arm64, with SBOM and provenance, and push it as IMG (needs docker buildx)
+	@mkdir -p dist
+	docker buildx build $(IMAGE_ARGS) --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max \
+	  --metadata-file dist/image.json --tag $(IMG) --push .
+
+.PHONY: test-image
+test-image: ## Run the image IMG in all ways that need no cluster
+	hack/image/test $(IMG)
 
 .PHONY: lint
 lint: ## Format, clippy; dependencies and scripts if cargo-deny and shellcheck are installed
