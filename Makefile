@@ -9,7 +9,7 @@ CONFIG ?= config/default
 # The kubectl on the PATH, else the one that was built for the local cluster.
 KUBECTL ?= $(or $(shell command -v kubectl 2>/dev/null),$(shell hack/cluster/cluster bin)/kubectl)
 
-SCRIPTS = hack/demo hack/cluster/cluster hack/image/build hack/image/compile hack/image/test hack/k3s-stand-in/build .ci/run
+SCRIPTS = hack/chart hack/demo hack/cluster/cluster hack/image/build hack/image/compile hack/image/test hack/k3s-stand-in/build hack/verify-release .ci/run
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # cargo uses all cores by itself, and of tests only one kind shall print at a time
@@ -115,6 +115,25 @@ lint: ## Format, clippy; dependencies and scripts if cargo-deny and shellcheck a
 	@if command -v shellcheck >/dev/null; then \
 	  echo 'shellcheck $(SCRIPTS)'; shellcheck $(SCRIPTS); \
 	else echo 'lint: scripts are not checked: shellcheck is not installed'; fi
+
+# Advisories are a Git repository that grows by the day, and not every machine can fetch it. ADVISORIES=required fails where that is so.
+.PHONY: deny
+deny: ## Check dependencies: licences, duplicates, sources, and advisories where their database can be fetched (needs cargo-deny)
+	cargo deny --workspace check bans licenses sources
+	@if cargo deny fetch db; then echo 'cargo deny --workspace check advisories'; cargo deny --workspace check advisories; \
+	else echo '**** ADVISORIES ARE NOT CHECKED: their database could not be fetched ****' >&2; [ '$(ADVISORIES)' != required ]; fi
+
+.PHONY: package
+package: ## Make the crate, and build it from what is in it
+	cargo package --locked --package podset-operator $(PACKAGE_ARGS)
+
+.PHONY: chart
+chart: ## Write the chart to dist/, for the image IMG
+	hack/chart $(IMG)
+
+.PHONY: verify-release
+verify-release: ## Whether TAG is what all files say that name a version; writes its part of the changelog to dist/NOTES.md
+	hack/verify-release $(TAG)
 
 .PHONY: clean
 clean: ## Delete target/; the local cluster's binaries stay (see cluster-up)
