@@ -9,7 +9,8 @@ CONFIG ?= config/default
 # The kubectl on the PATH, else the one that was built for the local cluster.
 KUBECTL ?= $(or $(shell command -v kubectl 2>/dev/null),$(shell hack/cluster/cluster bin)/kubectl)
 
-SCRIPTS = hack/chart hack/demo hack/cluster/cluster hack/image/build hack/image/compile hack/image/test hack/k3s-stand-in/build hack/verify-release .ci/run
+SCRIPTS = hack/chart hack/demo hack/verify-release hack/cluster/cluster hack/image/build hack/image/compile hack/image/test \
+  hack/k3s-stand-in/build hack/prometheus/check .ci/run
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # cargo uses all cores by itself, and of tests only one kind shall print at a time
@@ -45,11 +46,15 @@ manifests: ## Write config/crd/bases anew from the Rust types
 	UPDATE_MANIFESTS=1 cargo test --test manifests
 
 .PHONY: test
-test: lint test-unit test-e2e ## Everything that CI checks
+test: lint test-unit test-alerts test-e2e ## Everything that CI checks
 
 .PHONY: test-unit
 test-unit: ## Tests without a cluster: tables, properties, simulation, generated manifests
 	cargo test -p podset-operator
+
+.PHONY: test-alerts
+test-alerts: ## Alerts of config/prometheus, by promtool: from the PATH, Debian's, or built from source
+	hack/prometheus/check
 
 .PHONY: simulate
 simulate: export SIMULATION_SEEDS = $(SEEDS)

@@ -40,6 +40,13 @@ use serde_json::{Map, Value};
         json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        description = "Why it is not ready",
+        priority = 1
+    ),
     validation = name_rule(),
     validation = label_rule("app", "self.metadata.name", "the name of the PodSet"),
     validation = label_rule("version", "'v0.1'", "'v0.1'"),

@@ -29,6 +29,9 @@ pub struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Whether anybody takes keys out. Until then, in a standby, nothing is measured: what it would look at if it led is no work
+    /// that waits, and the time until it leads no delay.
+    is_served: bool,
     /// Keys that wait, in order; beside them what brought them here, and when.
     ready: VecDeque<ObjectKey>,
     triggers: HashMap<ObjectKey, (Trigger, Timestamp)>,
@@ -58,6 +61,7 @@ impl Queue {
             let alarm = {
                 let now = self.env.now();
                 let mut state = self.lock();
+                state.serve(now, &self.metrics);
                 state.ring(now, &self.metrics);
                 if let Some(next) = state.pop(now, &self.metrics) {
                     return next;
@@ -100,10 +104,24 @@ impl State {
         if self.triggers.contains_key(&key) {
             return;
         }
-        metrics.added();
+        if self.is_served {
+            metrics.added();
+        }
         self.triggers.insert(key.clone(), (trigger, now));
         if !self.active.contains_key(&key) {
             self.ready.push_back(key);
+        }
+    }
+
+    /// Somebody takes keys out: what is here begins to wait now.
+    fn serve(&mut self, now: Timestamp, metrics: &QueueMetrics) {
+        if self.is_served {
+            return;
+        }
+        self.is_served = true;
+        for (_, added) in self.triggers.values_mut() {
+            *added = now;
+            metrics.added();
         }
     }
 
@@ -199,6 +217,7 @@ mod tests {
     async fn waiting_and_work_are_measured() {
         let (queue, metrics) = queue();
         let pass = |seconds| tokio::time::advance(std::time::Duration::from_secs(seconds));
+        assert_pending!(task::spawn(queue.next()).poll());
         queue.add(key("a"), "spec");
         queue.add(key("a"), "pod");
         pass(2).await;
@@ -207,18 +226,38 @@ mod tests {
         pass(5).await;
         queue.retry(&key("a"), Timestamp::MAX);
 
+        measures(
+            &metrics,
+            &[
+                ("adds_total", "2"),
+                ("depth", "1"),
+                ("retries_total", "1"),
+                ("queue_duration_seconds_sum", "2.0"),
+                ("queue_duration_seconds_count", "1"),
+                ("work_duration_seconds_sum", "5.0"),
+                ("work_duration_seconds_count", "1"),
+            ],
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn in_a_standby_nothing_waits() {
+        let (queue, metrics) = queue();
+        queue.add(key("a"), "spec");
+        queue.add(key("b"), "spec");
+        tokio::time::advance(std::time::Duration::from_secs(1000)).await;
+        measures(&metrics, &[("depth", "0"), ("adds_total", "0")]);
+        queue.next().await;
+        let waits = [("queue_duration_seconds_sum", "0.0"), ("queue_duration_seconds_count", "1")];
+        measures(&metrics, &waits);
+        measures(&metrics, &[("depth", "1"), ("adds_total", "2")]);
+    }
+
+    fn measures(metrics: &Metrics, expected: &[(&str, &str)]) {
         let text = metrics.text().unwrap();
-        for (figure, expected) in [
-            ("adds_total", "2"),
-            ("depth", "1"),
-            ("retries_total", "1"),
-            ("queue_duration_seconds_sum", "2.0"),
-            ("queue_duration_seconds_count", "1"),
-            ("work_duration_seconds_sum", "5.0"),
-            ("work_duration_seconds_count", "1"),
-        ] {
+        for (figure, expected) in expected {
             let line = text.lines().find(|line| line.starts_with(&format!("workqueue_{figure}{{"))).unwrap();
-            assert_eq!(line.rsplit_once(' ').unwrap().1, expected, "{line}");
+            assert_eq!(line.rsplit_once(' ').unwrap().1, *expected, "{line}");
         }
     }
 }

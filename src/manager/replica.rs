@@ -104,10 +104,11 @@ impl Replica {
             instance: instance.clone(),
             metrics: metrics.clone(),
         };
+        let sets = PodSetController::new(podset);
+        show_sets(&sets, &leadership, &metrics);
         let friends = MyCustomResourceController::new(env.clone(), clients, scopes, &metrics);
         let mut tasks = Tasks::new();
-        let synced =
-            vec![start(PodSetController::new(podset), &around, &mut tasks), start(friends, &around, &mut tasks)];
+        let synced = vec![start(sets, &around, &mut tasks), start(friends, &around, &mut tasks)];
         if let Some(Candidacy { office, client, namespace, locks }) = candidacy {
             let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline / 2);
             let setting = Setting {
@@ -143,6 +144,16 @@ fn start<C: Controller>(controller: C, around: &Surroundings, tasks: &mut Tasks)
     let (name, synced) = (controller.name(), controller.synced().subscribe());
     tasks.start(name, controllers::run(Arc::new(controller), around.clone()));
     synced
+}
+
+/// Shows how the sets stand, while this process leads and its caches are whole. A standby counts as well: what it noticed before
+/// it leads is not new then.
+fn show_sets(sets: &PodSetController, leadership: &Leadership, metrics: &Metrics) {
+    let (figures, synced, leadership) = (sets.figures(), sets.synced().subscribe(), leadership.clone());
+    metrics.ask_for_sets(move || {
+        let figures = (*synced.borrow()).then(|| figures.take());
+        figures.filter(|_| leadership.term().is_some())
+    });
 }
 
 /// Waits until the caches are synced: whoever leads shall have work to do at once.

@@ -5,6 +5,7 @@
 //! label: the number of series does not grow with the cluster. It does no I/O but for reading `/proc`.
 
 mod process;
+mod sets;
 mod work;
 
 use std::{
@@ -23,6 +24,8 @@ use prometheus_client::{
 };
 
 use crate::env::Env;
+pub use sets::SetFigures;
+use sets::Sets;
 pub use work::{ControllerMetrics, Outcome, QueueMetrics, Reconciling};
 use work::{Controllers, Queues};
 
@@ -49,6 +52,7 @@ struct Shared {
     known: Mutex<BTreeMap<&'static str, QueueMetrics>>,
     requests: Family<Labels<3>, Counter>,
     leader: Family<Labels<1>, Gauge>,
+    sets: Sets,
 }
 
 impl Metrics {
@@ -66,8 +70,10 @@ impl Metrics {
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("podset_build", "The version of podset-operator", build);
         registry.register_collector(Box::new(process::Process));
+        let sets = Sets::default();
+        registry.register_collector(Box::new(sets.clone()));
         let known = Mutex::default();
-        Metrics { shared: Arc::new(Shared { env, registry, controllers, queues, known, requests, leader }) }
+        Metrics { shared: Arc::new(Shared { env, registry, controllers, queues, known, requests, leader, sets }) }
     }
 
     /// The figures of a controller; its series begin at 0.
@@ -90,6 +96,12 @@ impl Metrics {
     pub fn leader(&self, lease_name: &str) -> Leads {
         let leads = self.shared.leader.get_or_create_owned(&[("name", Cow::Owned(lease_name.to_owned()))]);
         Leads { leads }
+    }
+
+    /// Whenever the metrics are asked for, `ask` says how all PodSets together stand; nothing of them is shown while it says
+    /// nothing.
+    pub fn ask_for_sets(&self, ask: impl Fn() -> Option<SetFigures> + Send + Sync + 'static) {
+        self.shared.sets.ask(ask);
     }
 
     /// All metrics, as OpenMetrics text.

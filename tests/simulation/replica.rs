@@ -96,6 +96,7 @@ pub struct Replica {
     name: String,
     model: Model,
     leadership: Leadership,
+    metrics: Metrics,
     stop: CancellationToken,
     ice: Ice,
     life: JoinHandle<Result<(), Failure>>,
@@ -115,7 +116,7 @@ impl Replica {
         let client = || kube::Client::new(Wire { asks: false, ..wire.clone() }, LEASE.0);
         let asked = if model.is_bounded { leadership.clone() } else { Leadership::always(env.clone()) };
         let writer = Writer::new(kube::Client::new(wire.clone(), LEASE.0), asked);
-        let arguments = model.flags();
+        let (arguments, metrics) = (model.flags(), Metrics::new(env.clone()));
         let parts = Parts {
             arguments: &arguments,
             instance: name.to_owned(),
@@ -124,13 +125,13 @@ impl Replica {
             leadership: leadership.clone(),
             candidacy: Some(Candidacy { office, client: client(), namespace: LEASE.0.to_owned(), locks: model.locks }),
             locks: model.podset,
-            metrics: Metrics::new(env.clone()),
+            metrics: metrics.clone(),
             health: Health::new(env),
             stop: stop.clone(),
         };
         let replica = podset_operator::manager::replica::Replica::start(parts);
         let life = tokio::spawn(replica.expect("a test gives times that fit together").ended());
-        Replica { name: name.to_owned(), model, leadership, stop, ice, life }
+        Replica { name: name.to_owned(), model, leadership, metrics, stop, ice, life }
     }
 
     /// Its name.
@@ -141,6 +142,13 @@ impl Replica {
     /// What it is made of.
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// The value of one of the series that it shows, if it shows it.
+    pub fn shows(&self, series: &str) -> Option<f64> {
+        let text = self.metrics.text().expect("the metrics can be written");
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.map(|value| value.parse().expect("a value is a number"))
     }
 
     /// Whether it leads, as it believes.

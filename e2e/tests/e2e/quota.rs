@@ -42,11 +42,30 @@ pub async fn refuses_and_grows(t: Arc<Scene>) -> Result<()> {
 
     backs_off(&t).await?;
     one_failure_is_told(&t)?;
+    kubectl_tells_why(&t).await?;
 
     let five = json!({"spec": {"hard": {"pods": "5"}}});
     quotas.patch("few", &PatchParams::default(), &Patch::Merge(five)).await?;
     t.until("5 pods by themselves once the quota allows them", |seen| seen.at_rest("web", 5)).await?;
     one_failure_is_told(&t)
+}
+
+/// Whoever looks at the set alone finds the reason: in one line of `get`, and under the events of `describe`.
+async fn kubectl_tells_why(t: &Scene) -> Result<()> {
+    let wide = t.kubectl().run(&["get", "podset", "--output=wide"]).await?;
+    let row = wide.lines().nth(1).unwrap_or_default();
+    let says_why = row.contains("PodsNotReady")
+        && row.contains("2 of 5 pods are ready: pods \"web-pod\" is forbidden: exceeded quota");
+    ensure!(wide.contains("MESSAGE") && says_why, "kubectl get podset -o wide shows\n{wide}");
+    let described = t.kubectl().run(&["describe", "podset", "web"]).await?;
+    let events = described.split("\nEvents:").nth(1).unwrap_or_default();
+    let tells = |reason: &str, words: &str| events.lines().any(|line| line.contains(reason) && line.contains(words));
+    ensure!(tells("ScaledUp", "Scaled up from 0 to 2"), "kubectl describe shows the events{events}");
+    ensure!(
+        tells("FailedCreate", "Pods are refused: pods \"web-pod\" is forbidden"),
+        "kubectl describe shows the events{events}"
+    );
+    Ok(())
 }
 
 /// Before a quota was counted for the first time, every pod is refused for another reason.

@@ -41,6 +41,17 @@ pub fn replacement(pods: &[Seen], now: Timestamp) -> Option<Replacement> {
     Some(Replacement { due: at + wait(failures), count: failures.saturating_add(1) })
 }
 
+/// How long a set with these pods lets replacements wait: the wait that comes next, or that lies behind a replacement which
+/// has not run for long yet. Zero for a set whose pods run well.
+pub fn backoff<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> SignedDuration {
+    let is_recent = |at: Timestamp| now.duration_since(at) < STEADY;
+    let wait_of = |seen: &Seen| match seen.finished_since {
+        Some(at) => is_recent(at).then(|| wait(failures_in_a_row(&seen.pod))),
+        None => is_recent(seen.pod.created).then(|| wait(seen.pod.replacements.saturating_sub(1))),
+    };
+    pods.filter_map(wait_of).max().unwrap_or_default()
+}
+
 /// Whether a pod was made in place of this one: one that counts a replacement more, and was made after its end, as far
 /// as the clocks of nodes and API server agree.
 fn is_replaced(finished: &Pod, pods: &[Seen]) -> bool {
@@ -110,6 +121,24 @@ mod tests {
         assert_eq!(due_after(&[failed(), made(1, 5)]), None);
         assert_eq!(due_after(&[failed(), made(1, 4)]), Some((5, 5)), "a pod of another chain");
         assert_eq!(due_after(&[failed(), made(600, 5)]), Some((5, 5)), "a pod from before");
+    }
+
+    #[test]
+    fn a_back_off_lasts_until_a_pod_runs_well() {
+        let seconds = |pods: Vec<PodBuilder>| {
+            let pods: Vec<Seen> = pods.into_iter().map(PodBuilder::seen).collect();
+            backoff(pods.iter(), testing::now()).as_secs()
+        };
+        let failed = |ago: i64| testing::pod("failed").failed(ago).replacements(4);
+        let made = |age: i64| testing::pod("made").age(age).replacements(5);
+        assert_eq!(seconds(vec![]), 0);
+        assert_eq!(seconds(vec![testing::pod("a").age(5)]), 0, "it replaces none");
+        assert_eq!(seconds(vec![failed(3)]), 8, "before the replacement");
+        assert_eq!(seconds(vec![failed(20), made(9)]), 8, "and after it");
+        assert_eq!(seconds(vec![failed(700), made(599)]), 8);
+        assert_eq!(seconds(vec![failed(700), made(600)]), 0, "it runs well");
+        assert_eq!(seconds(vec![failed(3).ran(600)]), 0, "it ran well");
+        assert_eq!(seconds(vec![testing::pod("a").failed(1).replacements(400)]), 300);
     }
 
     #[test]

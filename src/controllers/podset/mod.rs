@@ -3,10 +3,12 @@
 //! The folder is the pipeline, in the order in which data flows: [`observe`] (what is) → [`plan`] (what should happen,
 //! pure) → [`act`] (the only writes of pods) → [`report`] (status and events, from what was done). Beside it the rules:
 //! [`pod`], [`names`], [`ranking`], [`finished`], [`refusal`], [`status`], [`events`]; what is remembered between two
-//! passes, [`memory`]; what a term begins with, [`takeover`]; and the promise with the locks behind it, [`locks`].
+//! passes, [`memory`]; what a term begins with, [`takeover`]; what the metrics show of all sets, [`figures`]; and the promise
+//! with the locks behind it, [`locks`].
 
 pub mod act;
 pub mod events;
+pub mod figures;
 pub mod finished;
 pub mod locks;
 pub mod memory;
@@ -46,6 +48,7 @@ use crate::{
     listwatch::{self, Change, Scope, Source, synced::Synced},
     telemetry::metrics::Metrics,
 };
+use figures::Figures;
 use locks::Locks;
 use memory::Memory;
 use observe::{Caches, Effects, Observed, Pod, PodWire, Pods, Set, SetWire, Sets, View};
@@ -85,7 +88,7 @@ pub struct Context {
     scopes: Vec<Scope>,
     default_image: String,
     instance: String,
-    observed: Observed,
+    observed: Arc<Observed>,
     queue: Queue,
 }
 
@@ -147,9 +150,14 @@ impl PodSetController {
     pub fn new(parts: Parts) -> Self {
         let Parts { env, clients, locks, scopes, default_image, instance, metrics } = parts;
         let synced = Synced::new(scopes.len() * 2);
-        let (observed, queue) = (Observed::new(locks), Queue::new(env.clone(), metrics.queue(NAME)));
+        let (observed, queue) = (Arc::new(Observed::new(locks)), Queue::new(env.clone(), metrics.queue(NAME)));
         let context = Context { env, clients, locks, scopes, default_image, instance, observed, queue };
         PodSetController { context, synced, take_over: TakeOver::default(), memories: Mutex::default() }
+    }
+
+    /// Counts the sets that this controller knows.
+    pub fn figures(&self) -> Figures {
+        Figures::new(self.context.observed.clone(), self.context.env.clone())
     }
 
     fn set_changed(&self, scope: &Scope, change: Change<SetWire>) {

@@ -56,6 +56,9 @@ pub enum State {
     Deleting,
 }
 
+/// What the condition Ready can give as its reason.
+pub const REASONS: [&str; 5] = ["AllPodsReady", "PodsNotReady", "PodsFailing", "InvalidTemplate", "Deleting"];
+
 impl State {
     fn of(view: &View, plan: &Plan, memory: &Memory, available: usize, ready: usize) -> State {
         let wanted = plan.count.wanted;
@@ -93,10 +96,22 @@ impl State {
     }
 }
 
-fn conditions(state: &State, stored: &[Condition], wanted: usize, ready: usize, wall: Timestamp) -> Vec<Condition> {
+const KEEP_FINISHING: &str = "pods keep finishing; replacing them, later each time";
+
+/// What is the matter, in one sentence: `kubectl get --output=wide` shows it, and most tools show nothing else.
+fn summary(state: &State, wanted: usize, ready: usize) -> String {
     let k_of_n = format!("{ready} of {wanted} pods are ready");
+    match state {
+        State::AllReady | State::Progressing => k_of_n,
+        State::Refused(message) | State::Invalid(message) => format!("{k_of_n}: {message}"),
+        State::Failing => format!("{k_of_n}: {KEEP_FINISHING}"),
+        State::Deleting => format!("{k_of_n}: the set is being deleted"),
+    }
+}
+
+fn conditions(state: &State, stored: &[Condition], wanted: usize, ready: usize, wall: Timestamp) -> Vec<Condition> {
     let is_ready = *state == State::AllReady;
-    let mut conditions = vec![(condition::READY, is_ready, state.reason(), k_of_n)];
+    let mut conditions = vec![(condition::READY, is_ready, state.reason(), summary(state, wanted, ready))];
     let mut holds = |type_, reason, message: &str| conditions.push((type_, true, reason, message.to_owned()));
     match state {
         State::AllReady => {}
@@ -106,13 +121,16 @@ fn conditions(state: &State, stored: &[Condition], wanted: usize, ready: usize, 
             holds(condition::REPLICA_FAILURE, "FailedCreate", message);
         }
         State::Failing => {
-            holds(condition::RECONCILING, "BackingOff", "pods keep finishing; replacing them, later each time");
+            holds(condition::RECONCILING, "BackingOff", KEEP_FINISHING);
         }
         State::Invalid(message) => {
             holds(condition::STALLED, "InvalidTemplate", message);
             holds(condition::REPLICA_FAILURE, "FailedCreate", message);
         }
-        State::Deleting => holds(condition::RECONCILING, "Deleting", "waiting for the garbage collector"),
+        State::Deleting => {
+            let message = "waiting for the garbage collector, and for whoever has set a finalizer";
+            holds(condition::RECONCILING, "Deleting", message);
+        }
     }
     conditions
         .into_iter()
@@ -218,8 +236,26 @@ mod tests {
             (deleting, Hold::Forever, none, &["Ready=False/Deleting", "Reconciling=True/Deleting"]),
         ];
         for (view, hold, memory, expected) in cases {
-            assert_eq!(told(&view, hold, &memory), expected);
+            let told = told(&view, hold, &memory);
+            assert_eq!(told, expected);
+            assert!(REASONS.iter().any(|reason| told[0].ends_with(&format!("/{reason}"))), "{told:?}");
         }
+    }
+
+    #[test]
+    fn ready_says_in_one_sentence_what_is_the_matter() {
+        let one = || view(vec![testing::pod("a").ready(9)]);
+        let said = |view: &View, hold: Hold, memory: &Memory| {
+            status(view, &planned(view, hold), memory, testing::now()).conditions.swap_remove(0).message
+        };
+        let none = Memory::default();
+        assert_eq!(said(&two_ready(), Hold::Nothing, &none), "2 of 2 pods are ready");
+        assert_eq!(said(&one(), Hold::Failure, &refused(RefusalKind::Forbidden)), "1 of 2 pods are ready: no");
+        let failing = "1 of 2 pods are ready: pods keep finishing; replacing them, later each time";
+        assert_eq!(said(&one(), Hold::Finishing, &none), failing);
+        let mut deleting = two_ready();
+        Arc::make_mut(&mut deleting.set).is_deleting = true;
+        assert_eq!(said(&deleting, Hold::Forever, &none), "2 of 2 pods are ready: the set is being deleted");
     }
 
     #[test]

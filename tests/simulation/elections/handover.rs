@@ -32,6 +32,30 @@ async fn a_leader_that_ends_hands_over_at_once() {
     b.end().await.expect("an orderly end");
 }
 
+/// Who adds them up over all replicas counts each set once; and how long a set has waited outlives its leader.
+#[tokio::test(start_paused = true)]
+async fn figures_of_the_sets_are_the_leaders() {
+    let server = cluster();
+    let (a, b) = two(&server).await;
+    let ready = r#"podset_sets{reason="AllPodsReady"}"#;
+    // The status comes after the pods.
+    sleep(seconds(6)).await;
+    assert_eq!((a.shows(ready), b.shows(ready)), (Some(1.0), None));
+    assert_eq!(a.shows("podset_longest_unconverged_seconds"), Some(0.0));
+    server.pods_live(PodScript { ready_after: None, ..PodScript::default() });
+    server.create_podset(NS, "waiting", 2);
+    sleep(seconds(100)).await;
+    a.end().await.expect("an orderly end");
+    leads(&b, seconds(1)).await;
+    sleep(seconds(100)).await;
+    assert_eq!(b.shows(r#"podset_sets{reason="PodsNotReady"}"#), Some(1.0));
+    assert_eq!((b.shows("podset_pods_desired"), b.shows("podset_pods_ready")), (Some(12.0), Some(10.0)));
+    let waited = b.shows("podset_longest_unconverged_seconds").expect("a figure");
+    assert!((195.0..205.0).contains(&waited), "{waited}");
+    let leads = r#"leader_election_master_status{name="podset-operator"}"#;
+    assert_eq!((b.shows(leads), b.shows("podset_sets_refused")), (Some(1.0), Some(0.0)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_dies_is_followed_after_its_lease() {
     let server = cluster();

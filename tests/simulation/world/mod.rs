@@ -46,7 +46,7 @@ use crate::{
 const SETS: [(&str, &str); 3] = [("default", "red"), ("default", "green"), ("other", "blue")];
 
 /// The durations that replicas may have, in seconds: those of one world may differ, as in a rollout.
-const TIMINGS: [(u64, u64, u64); 4] = [(15, 10, 2), (6, 4, 1), (3, 2, 1), (4, 2, 1)];
+const TIMINGS: [(u64, u64, u64); 4] = [(15, 10, 2), (6, 5, 1), (3, 2, 1), (4, 2, 1)];
 
 /// What a replica is, beside what chance makes of it.
 #[derive(Clone, Copy)]

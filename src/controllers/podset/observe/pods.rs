@@ -282,10 +282,14 @@ impl Pods {
 
     /// The pods of the set of this UID, by name.
     pub fn of(&self, owner: &Uid) -> Vec<Seen> {
-        let uids = self.by_owner.get(owner).into_iter().flatten();
-        let mut pods: Vec<Seen> = uids.filter_map(|uid| self.by_uid.get(uid)).cloned().collect();
+        let mut pods: Vec<Seen> = self.owned(owner).cloned().collect();
         pods.sort_by(|a, b| a.pod.key.name.cmp(&b.pod.key.name));
         pods
+    }
+
+    /// The pods of the set of this UID, in no order that means anything.
+    pub fn owned(&self, owner: &Uid) -> impl Iterator<Item = &Seen> {
+        self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.by_uid.get(uid))
     }
 
     /// Whether a pod of this name is known, whoever owns it.

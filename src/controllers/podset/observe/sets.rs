@@ -165,6 +165,11 @@ impl Sets {
         self.by_uid.contains_key(uid)
     }
 
+    /// All sets, in no order that means anything.
+    pub fn all(&self) -> impl Iterator<Item = &Set> {
+        self.by_key.values().map(|set| &**set)
+    }
+
     /// The names of all sets.
     pub fn keys(&self) -> Vec<ObjectKey> {
         let mut keys: Vec<_> = self.by_key.keys().cloned().collect();

@@ -1,0 +1,231 @@
+//! How all sets together stand, for the metrics. It reads the caches when it is asked, and changes nothing: the time that this
+//! takes grows with the number of pods, and nothing is kept up to date in between.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    finished,
+    observe::{Caches, Observed, Set},
+    status::REASONS,
+};
+use crate::{api::condition, controllers::meta::Uid, env::Env, telemetry::metrics::SetFigures};
+
+/// The reason of a set whose status has no condition Ready yet, or one that is not of the operator's making: whoever may write
+/// statuses must not decide how many series there are.
+const UNKNOWN: &str = "Unknown";
+
+/// Counts the sets.
+pub struct Figures {
+    observed: Arc<Observed>,
+    env: Env,
+    /// Since when sets were seen to be otherwise than their spec wants although their status does not say so.
+    noticed: Mutex<HashMap<Uid, Timestamp>>,
+}
+
+impl Figures {
+    /// Figures of what these caches hold.
+    pub(super) fn new(observed: Arc<Observed>, env: Env) -> Self {
+        Figures { observed, env, noticed: Mutex::default() }
+    }
+
+    /// How all sets stand now.
+    pub fn take(&self) -> SetFigures {
+        let (now, wall) = (self.env.now(), self.env.clock.wall());
+        let mut noticed = self.noticed.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = std::mem::take(&mut *noticed);
+        let caches = self.observed.lock();
+        let mut by_reason: Vec<_> = REASONS.into_iter().chain([UNKNOWN]).map(|reason| (reason, 0)).collect();
+        let mut figures = SetFigures::default();
+        for set in caches.sets.all() {
+            let pods = Tally::of(set, &caches, now);
+            let reason = reason(set);
+            by_reason.iter_mut().filter(|(counted, _)| *counted == reason).for_each(|(_, count)| *count += 1);
+            figures.refused += i64::from(holds(set, condition::REPLICA_FAILURE));
+            figures.desired += pods.desired;
+            figures.available += pods.available;
+            figures.ready += pods.ready;
+            figures.backoff = figures.backoff.max(pods.backoff);
+            if !is_converged(set, &pods) {
+                // By the status it outlives the leader; what no status tells is counted from when this process saw it.
+                let age = told_unready(set).map(|since| wall.duration_since(since)).unwrap_or_else(|| {
+                    let since = former.get(&set.uid).copied().unwrap_or(now);
+                    noticed.insert(set.uid.clone(), since);
+                    now.duration_since(since)
+                });
+                figures.unconverged = figures.unconverged.max(age);
+            }
+        }
+        SetFigures { by_reason, ..figures }
+    }
+}
+
+/// The pods of one set, counted.
+struct Tally {
+    desired: i64,
+    live: i64,
+    available: i64,
+    ready: i64,
+    backoff: SignedDuration,
+}
+
+impl Tally {
+    fn of(set: &Set, caches: &Caches, now: Timestamp) -> Self {
+        let wanted = set.wanted.as_ref().map_or(0, |wanted| wanted.replicas);
+        let mut tally = Tally {
+            desired: if set.is_deleting { 0 } else { i64::try_from(wanted).unwrap_or(i64::MAX) },
+            live: 0,
+            available: 0,
+            ready: 0,
+            backoff: finished::backoff(caches.pods.owned(&set.uid), now),
+        };
+        for seen in caches.pods.owned(&set.uid) {
+            tally.live += i64::from(seen.is_live());
+            tally.available += i64::from(seen.is_available());
+            tally.ready += i64::from(seen.is_ready());
+        }
+        tally
+    }
+}
+
+/// Whether a set is as its spec wants it, and its status says so. The status alone would not do: it may be that nobody has
+/// worked on the set since its spec or its pods changed.
+fn is_converged(set: &Set, pods: &Tally) -> bool {
+    let is_current = set.status.observed_generation == Some(set.generation);
+    let is_whole = pods.live == pods.desired && pods.available == pods.desired && pods.ready == pods.desired;
+    !set.is_deleting && set.wanted.is_ok() && is_current && is_whole && holds(set, condition::READY)
+}
+
+/// Since when a set is not Ready, by its status.
+fn told_unready(set: &Set) -> Option<Timestamp> {
+    let ready = set.status.conditions.iter().find(|stored| stored.type_ == condition::READY)?;
+    (ready.status != "True").then_some(ready.last_transition_time.0)
+}
+
+fn holds(set: &Set, condition: &str) -> bool {
+    set.status.conditions.iter().any(|stored| stored.type_ == condition && stored.status == "True")
+}
+
+fn reason(set: &Set) -> &'static str {
+    let ready = set.status.conditions.iter().find(|stored| stored.type_ == condition::READY);
+    let known = ready.and_then(|ready| REASONS.into_iter().find(|reason| *reason == ready.reason));
+    known.unwrap_or(UNKNOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+    use super::*;
+    use crate::{
+        controllers::podset::{
+            locks::Locks,
+            observe::Pod,
+            testing::{self, PodBuilder},
+        },
+        env::testing::virtual_env,
+        listwatch::Change,
+    };
+
+    /// The set `web` as the API server has it: so many pods wanted, and what its conditions say.
+    fn set(replicas: usize, conditions: &[(&str, &str, &str, i64)]) -> Set {
+        let mut set = testing::set(replicas);
+        let condition = |(type_, status, reason, ago): &(&str, &str, &str, i64)| Condition {
+            type_: (*type_).to_owned(),
+            status: (*status).to_owned(),
+            reason: (*reason).to_owned(),
+            message: String::new(),
+            observed_generation: None,
+            last_transition_time: Time(Timestamp::UNIX_EPOCH - SignedDuration::from_secs(*ago)),
+        };
+        set.status.conditions = conditions.iter().map(condition).collect();
+        set
+    }
+
+    /// Figures of this set and these pods.
+    fn figures(set: Set, pods: Vec<PodBuilder>) -> Figures {
+        let env = virtual_env();
+        let observed = Observed::new(Locks::default());
+        let pods: Vec<Pod> = pods.into_iter().map(|pod| pod.0).collect();
+        {
+            let mut caches = observed.lock();
+            caches.apply_sets(&None, Change::Snapshot { items: vec![set], version: 100 }, env.now());
+            caches.apply_pods(&None, Change::Snapshot { items: pods, version: 100 }, env.now());
+        }
+        Figures::new(Arc::new(observed), env)
+    }
+
+    fn count(figures: &SetFigures, reason: &str) -> i64 {
+        figures.by_reason.iter().find(|(counted, _)| *counted == reason).unwrap().1
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_set_at_rest_is_counted_and_is_no_worry() {
+        let set = set(2, &[("Ready", "True", "AllPodsReady", 9)]);
+        let taken = figures(set, vec![testing::pod("a").ready(9), testing::pod("b").ready(9)]).take();
+        assert_eq!((taken.desired, taken.available, taken.ready), (2, 2, 2));
+        assert_eq!((count(&taken, "AllPodsReady"), count(&taken, "Unknown"), taken.refused), (1, 0, 0));
+        assert_eq!((taken.unconverged, taken.backoff), (SignedDuration::ZERO, SignedDuration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_set_that_is_not_ready_is_so_since_its_condition_says_so() {
+        let refused = [("Ready", "False", "PodsNotReady", 60), ("ReplicaFailure", "True", "FailedCreate", 30)];
+        let figures = figures(set(2, &refused), vec![testing::pod("a").ready(9)]);
+        tokio::time::advance(Duration::from_secs(40)).await;
+        let taken = figures.take();
+        assert_eq!(taken.unconverged.as_secs(), 100);
+        assert_eq!((taken.refused, count(&taken, "PodsNotReady")), (1, 1));
+        assert_eq!((taken.desired, taken.available, taken.ready), (2, 1, 1));
+    }
+
+    /// As when the leader hangs: what it wrote last says that all is well.
+    #[tokio::test(start_paused = true)]
+    async fn a_set_on_which_nobody_works_is_noticed() {
+        let ready = [("Ready", "True", "AllPodsReady", 9)];
+        let mut outdated = set(1, &ready);
+        outdated.generation = 2;
+        for (set, pods) in
+            [(outdated, vec![testing::pod("a").ready(9)]), (set(2, &ready), vec![]), (set(1, &[]), vec![])]
+        {
+            let figures = figures(set, pods);
+            assert_eq!(figures.take().unconverged.as_secs(), 0);
+            tokio::time::advance(Duration::from_secs(1000)).await;
+            assert_eq!(figures.take().unconverged.as_secs(), 1000);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_noticed_is_forgotten_when_it_is_over() {
+        let figures = figures(set(1, &[("Ready", "True", "AllPodsReady", 9)]), vec![]);
+        figures.take();
+        tokio::time::advance(Duration::from_secs(1000)).await;
+        let change =
+            |pod: PodBuilder| figures.observed.lock().apply_pods(&None, Change::Applied(pod.0), figures.env.now());
+        change(testing::pod("a").version(101).ready(0));
+        assert_eq!(figures.take().unconverged.as_secs(), 0);
+        change(testing::pod("a").version(102));
+        assert_eq!(figures.take().unconverged.as_secs(), 0, "it begins anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strange_reasons_make_no_series() {
+        let taken = figures(set(1, &[("Ready", "False", "Sabotage", 9)]), vec![]).take();
+        assert_eq!(count(&taken, "Unknown"), 1);
+        assert_eq!(taken.by_reason.len(), 6);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_set_that_is_being_deleted_wants_no_pods_and_is_not_converged() {
+        let mut deleting = set(2, &[("Ready", "False", "Deleting", 7)]);
+        deleting.is_deleting = true;
+        let taken = figures(deleting, vec![]).take();
+        assert_eq!((taken.desired, taken.unconverged.as_secs(), count(&taken, "Deleting")), (0, 7, 1));
+    }
+}

@@ -1,0 +1,125 @@
+//! The files under `config`, and that they fit each other.
+
+use std::{fs, path::Path};
+
+use serde_json::Value;
+
+/// An alert of config/prometheus/rules.yaml.
+pub struct Alert {
+    pub name: String,
+    pub expr: String,
+    pub severity: String,
+}
+
+/// A file of the project.
+pub fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn yaml(path: &str) -> Value {
+    serde_saphyr::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The alerts.
+pub fn alerts() -> Vec<Alert> {
+    let rules = yaml("config/prometheus/rules.yaml");
+    let groups = rules["spec"]["groups"].as_array().expect("groups");
+    let rules = groups.iter().flat_map(|group| group["rules"].as_array().expect("rules"));
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    rules
+        .map(|rule| Alert {
+            name: text(&rule["alert"]),
+            expr: text(&rule["expr"]),
+            severity: text(&rule["labels"]["severity"]),
+        })
+        .collect()
+}
+
+/// The dashboard.
+pub fn dashboard() -> Value {
+    serde_json::from_str(&read("config/grafana/podset-operator.json")).expect("the dashboard is JSON")
+}
+
+#[test]
+fn the_monitor_finds_the_service_and_the_service_the_pods() {
+    let monitor = yaml("config/prometheus/monitor.yaml");
+    let service = yaml("config/manager/metrics_service.yaml");
+    let deployment = yaml("config/manager/manager.yaml");
+    let has_all = |labels: &Value, wanted: &Value| {
+        let wanted = wanted.as_object().expect("a selector");
+        !wanted.is_empty() && wanted.iter().all(|(label, value)| labels[label] == *value)
+    };
+    assert!(has_all(&service["metadata"]["labels"], &monitor["spec"]["selector"]["matchLabels"]));
+    assert!(has_all(&deployment["spec"]["template"]["metadata"]["labels"], &service["spec"]["selector"]));
+
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    assert_eq!((&endpoint["scheme"], &endpoint["path"]), (&"https".into(), &"/metrics".into()));
+    let named = |ports: &Value, name: &Value| {
+        let ports = ports.as_array().expect("ports");
+        ports.iter().find(|port| port["name"] == *name).cloned().unwrap_or_else(|| panic!("no port is called {name}"))
+    };
+    let port = named(&service["spec"]["ports"], &endpoint["port"]);
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    // The default of --metrics-bind-address, which the Deployment leaves as it is.
+    assert_eq!(named(&container["ports"], &port["targetPort"])["containerPort"], 8443);
+    for (object, what) in
+        [(&monitor, "monitor"), (&service, "service"), (&yaml("config/prometheus/rules.yaml"), "rules")]
+    {
+        assert_eq!(object["metadata"]["namespace"], deployment["metadata"]["namespace"], "{what}");
+    }
+}
+
+/// Prometheus calls the job by the Service's name.
+#[test]
+fn alerts_are_about_the_job_that_the_monitor_makes() {
+    let service = yaml("config/manager/metrics_service.yaml");
+    let job = format!("job={}", service["metadata"]["name"]);
+    for Alert { name, expr, .. } in alerts() {
+        let selectors = expr.matches('{').count();
+        assert!(selectors > 0 && expr.matches(&job).count() == selectors, "{name}: each selector says {job}: {expr}");
+    }
+}
+
+#[test]
+fn kustomizations_name_every_file() {
+    for folder in ["config/manager", "config/prometheus"] {
+        let named = yaml(&format!("{folder}/kustomization.yaml"))["resources"].clone();
+        let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).expect("the folder is there");
+        let names = files.map(|file| file.expect("a file").file_name().to_string_lossy().into_owned());
+        for name in names.filter(|name| name != "kustomization.yaml") {
+            assert!(named.as_array().expect("resources").contains(&name.as_str().into()), "{folder} leaves out {name}");
+        }
+    }
+}
+
+/// hack/prometheus/check cuts the rules out of the object, and the queries out of the dashboard, by lines.
+#[test]
+fn files_are_as_the_check_reads_them() {
+    let rules = read("config/prometheus/rules.yaml");
+    let (_, spec) = rules.split_once("\nspec:\n").expect("a line spec:");
+    assert!(spec.lines().all(|line| line.is_empty() || line.starts_with("  ")), "spec is not the last key");
+    let lines = read("config/grafana/podset-operator.json");
+    let on_lines = lines.lines().filter(|line| line.trim_start().starts_with("\"expr\": \"")).count();
+    assert_eq!(on_lines, lines.matches("\"expr\"").count());
+}
+
+/// One data source for all, to be chosen; no two panels of one number.
+#[test]
+fn the_dashboard_can_be_imported() {
+    let dashboard = dashboard();
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let ids: std::collections::BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_i64()).collect();
+    assert_eq!(ids.len(), panels.len());
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{}", panel["title"]);
+        assert!(
+            panel["description"].as_str().is_some_and(|text| !text.is_empty()),
+            "{} is not explained",
+            panel["title"]
+        );
+    }
+    let variables = dashboard["templating"]["list"].as_array().expect("variables");
+    let names: Vec<_> = variables.iter().filter_map(|variable| variable["name"].as_str()).collect();
+    assert_eq!(names, ["datasource", "namespace", "job"]);
+}
