@@ -46,7 +46,7 @@ manifests: ## Write config/crd/bases anew from the Rust types
 	UPDATE_MANIFESTS=1 cargo test --test manifests
 
 .PHONY: test
-test: lint test-unit test-alerts test-e2e ## Everything that CI checks
+test: lint test-unit test-alerts test-e2e ## Everything that CI checks on one machine; make verify and make test-image are the rest
 
 .PHONY: test-unit
 test-unit: ## Tests without a cluster: tables, properties, simulation, generated manifests
