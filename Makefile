@@ -9,8 +9,8 @@ CONFIG ?= config/default
 # The kubectl on the PATH, else the one that was built for the local cluster.
 KUBECTL ?= $(or $(shell command -v kubectl 2>/dev/null),$(shell hack/cluster/cluster bin)/kubectl)
 
-SCRIPTS = hack/chart hack/demo hack/verify-release hack/cluster/cluster hack/image/build hack/image/compile hack/image/test \
-  hack/k3s-stand-in/build hack/prometheus/check .ci/run
+SCRIPTS = hack/chart hack/demo hack/trace-demo hack/verify-release hack/cluster/cluster hack/image/build hack/image/compile \
+  hack/image/test hack/k3s-stand-in/build hack/prometheus/check .ci/run
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # cargo uses all cores by itself, and of tests only one kind shall print at a time
@@ -26,6 +26,10 @@ help: ## List the targets
 .PHONY: demo
 demo: ## See it work: local cluster, three replicas, a tour of both; KEEP=1 leaves them up
 	@hack/demo
+
+.PHONY: trace-demo
+trace-demo: ## A user's change as one trace in Jaeger: operator, API server and etcd; KEEP=1 leaves all up
+	@hack/trace-demo
 
 ##@ Development
 

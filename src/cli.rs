@@ -180,6 +180,17 @@ pub enum LogFormat {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Directives(pub String);
 
+impl Directives {
+    /// Reads a level, or directives as in RUST_LOG.
+    ///
+    /// # Errors
+    ///
+    /// When it is neither; with the sentence for whoever gave it.
+    pub fn read(text: &str) -> Result<Self, String> {
+        log_level(text)
+    }
+}
+
 /// Where to serve.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum BindAddress {

@@ -17,7 +17,7 @@ const SECONDS: i64 = 3_600;
 pub struct Account {
     namespace: String,
     name: String,
-    token: String,
+    credentials: Value,
 }
 
 impl Account {
@@ -37,7 +37,14 @@ impl Account {
         let answer = accounts.create_token_request(name, &PostParams::default(), &request).await;
         let token = answer.with_context(|| format!("asking for a token of account {name}"))?;
         let token = token.status.and_then(|status| status.token).context("the API server gave no token")?;
-        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), token })
+        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), credentials: json!({"token": token}) })
+    }
+
+    /// The same, but played by the administrator: the API server sees who it is, and gives it no other rights.
+    pub fn played_by(mut self, administrator: Value) -> Self {
+        self.credentials = administrator;
+        self.credentials["as"] = json!(self.user());
+        self
     }
 
     /// What the API server calls it.
@@ -51,7 +58,7 @@ impl Account {
             "apiVersion": "v1", "kind": "Config", "current-context": "it",
             "clusters": [{"name": "it", "cluster": cluster}],
             "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": self.namespace}}],
-            "users": [{"name": "it", "user": {"token": self.token}}]
+            "users": [{"name": "it", "user": self.credentials}]
         });
         std::fs::write(file, config.to_string()).with_context(|| format!("writing {}", file.display()))
     }

@@ -5,6 +5,7 @@
 //! - [`scene`] is the place of one scenario, with [`verbs`] for what people do there and [`kubectl`] for how
 //! - [`observe`] are its eyes: waits by watch, and the check that no set ever has too many pods
 //! - [`audit`] counts the operator's requests, and judges that one replica at a time writes
+//! - [`collector`] takes the traces that the operator and its API server send
 //! - [`operator`] is the process under test, with an [`account`] and [`rights`] of its own; [`fleet`] are several replicas
 //!   of it, [`proxy`] is what stands between it and its API server to torment it
 
@@ -13,6 +14,7 @@
 pub mod account;
 pub mod audit;
 pub mod cluster;
+pub mod collector;
 pub mod fleet;
 pub mod kubectl;
 pub mod observe;

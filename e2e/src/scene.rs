@@ -146,10 +146,14 @@ impl Scene {
         } else {
             (self.namespace(), Account::create(client, &self.namespace, &name).await?)
         };
+        let account = match settings.traces {
+            Some(_) => account.played_by(self.cluster.administrator()?),
+            None => account,
+        };
         let kubeconfig = self.file(&format!("{name}.kubeconfig"));
         account.write_kubeconfig(settings.server.as_ref().unwrap_or(self.cluster.server()), &kubeconfig)?;
         let (mark, cluster) = self.cluster.mark();
-        let mut environment = settings.clock();
+        let mut environment = settings.environment();
         environment.push((mark, cluster.to_owned()));
         self.tell(&format!("{name} starts"));
         let (user, flags) = (account.user(), settings.flags(home));

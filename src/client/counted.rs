@@ -7,6 +7,7 @@ use http::{Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Service};
 
+use super::traced;
 use crate::telemetry::metrics::Requests;
 
 /// A connection to the API server whose requests are counted.
@@ -32,7 +33,8 @@ where
         self.connection.poll_ready(cx).map_err(Into::into)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        traced::leaves(&mut request);
         let requests = self.requests.clone();
         let method = request.method().clone();
         let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();

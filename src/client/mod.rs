@@ -8,13 +8,15 @@ mod connect;
 mod counted;
 mod gate;
 mod pool;
+mod traced;
 mod writer;
 
 use std::{error::Error as StdError, time::Duration};
 
 use http::Request;
-use kube::{Client, Config};
+use kube::{Client, Config, core::Status};
 use serde::de::DeserializeOwned;
+use traced::Traced;
 
 pub use self::{
     connect::{AGENT, ConnectError, Purpose, connect},
@@ -42,9 +44,24 @@ pub enum ReadError {
 ///
 /// When the API server is not reached, does not answer in time, or refuses.
 pub async fn read<T: DeserializeOwned>(client: &Client, request: Request<Vec<u8>>) -> Result<T, ReadError> {
+    let mut request = request;
+    let traced = Traced::read(&mut request);
     match tokio::time::timeout(READ_TIMEOUT, client.request(request)).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(ReadError::Timeout),
+        Ok(Ok(answer)) => {
+            traced.answered(200, None);
+            Ok(answer)
+        }
+        Ok(Err(error)) => {
+            match &error {
+                kube::Error::Api(status) => traced.answered(status.code, Some(&in_words(status))),
+                error => traced.failed("transport", &in_full(error)),
+            }
+            Err(error.into())
+        }
+        Err(_) => {
+            traced.failed("timeout", &ReadError::Timeout.to_string());
+            Err(ReadError::Timeout)
+        }
     }
 }
 
@@ -59,6 +76,11 @@ pub async fn read_one<T: DeserializeOwned>(client: &Client, request: Request<Vec
         Err(ReadError::Api(kube::Error::Api(status))) if status.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The reason and the message of a refusal.
+fn in_words(status: &Status) -> String {
+    format!("{}: {}", status.reason, status.message)
 }
 
 /// An error with all its causes: hyper says "error sending request" and hides why.

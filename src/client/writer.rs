@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use kube::{Client, client::Body, core::Status};
 use tokio::sync::Semaphore;
 
-use super::in_full;
+use super::{in_full, in_words, traced::Traced};
 use crate::leader::Leadership;
 
 /// How many writes are under way at once. The API server of a small cluster serves creates no faster over more
@@ -26,6 +26,17 @@ pub enum Answer {
     Unknown(String),
     /// It never left: this process does not lead.
     NotSent,
+}
+
+impl Answer {
+    /// What the API server has against the request.
+    fn complaint(&self) -> Option<String> {
+        match self {
+            Answer::Done(_) | Answer::NotSent => None,
+            Answer::Refused(status) => Some(in_words(status)),
+            Answer::Unknown(error) => Some(error.clone()),
+        }
+    }
 }
 
 /// The one way by which anything is written.
@@ -56,6 +67,7 @@ impl Writer {
             Err(error) => return Answer::Unknown(error.to_string()),
         };
         request.extensions_mut().insert(write.pass());
+        let traced = Traced::write(&mut request);
         let exchange = async {
             let response = self.client.send(request).await?;
             let (head, body) = response.into_parts();
@@ -63,14 +75,24 @@ impl Writer {
         };
         match tokio::time::timeout(budget, exchange).await {
             Ok(Ok(response)) => {
-                let answer = sort(response.status(), &response.into_body());
+                let code = response.status();
+                let answer = sort(code, &response.into_body());
                 if !matches!(answer, Answer::Unknown(_)) {
                     write.answered();
                 }
+                traced.answered(code.as_u16(), answer.complaint().as_deref());
                 answer
             }
-            Ok(Err(error)) => Answer::Unknown(in_full(&error)),
-            Err(_) => Answer::Unknown(format!("no answer within {} s", budget.as_secs())),
+            Ok(Err(error)) => {
+                let error = in_full(&error);
+                traced.failed("transport", &error);
+                Answer::Unknown(error)
+            }
+            Err(_) => {
+                let error = format!("no answer within {} s", budget.as_secs());
+                traced.failed("timeout", &error);
+                Answer::Unknown(error)
+            }
         }
     }
 }

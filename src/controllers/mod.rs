@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{Instrument, debug, info, warn};
 
 use crate::{
     client::ReadError,
@@ -23,7 +23,10 @@ use crate::{
     health::{Health, Pulse},
     leader::{Leadership, Term},
     listwatch::{Scope, synced::Synced},
-    telemetry::metrics::{ControllerMetrics, Metrics, Outcome},
+    telemetry::{
+        metrics::{ControllerMetrics, Metrics, Outcome},
+        spans::{self, Place},
+    },
 };
 use queue::{Queue, Trigger};
 
@@ -268,16 +271,27 @@ async fn reconcile<C: Controller>(
     key: ObjectKey,
     trigger: Trigger,
 ) {
-    debug!(controller = controller.name(), object = %key, trigger, "reconciling");
+    let span = spans::reconcile(controller.name(), &key, trigger);
     let reconciling = metrics.reconciling();
-    let next = controller.reconcile(&key, trigger).await;
-    let now = env.now();
-    let outcome = next.outcome(now);
-    reconciling.ended(outcome);
+    let (next, now, outcome) = async {
+        debug!(controller = controller.name(), object = %key, trigger, "reconciling");
+        let next = controller.reconcile(&key, trigger).await;
+        let now = env.now();
+        let outcome = next.outcome(now);
+        spans::note("outcome", outcome.label());
+        if outcome == Outcome::Error {
+            // A reason that is known already stays.
+            spans::failed("");
+        }
+        (next, now, outcome)
+    }
+    .instrument(span.clone())
+    .await;
+    reconciling.ended(outcome, Place::of(&span));
     let resync = now + env.jittered(RESYNC, 0.2);
     let queue = controller.queue();
     match next {
-        Next::Resync => queue.done(&key, Some(resync)),
+        Next::Resync => queue.rest(&key, resync),
         Next::Never => queue.done(&key, None),
         Next::At(when) if outcome == Outcome::Requeue => queue.done(&key, Some(when)),
         Next::At(when) | Next::Retry(when) => queue.retry(&key, when.min(resync)),

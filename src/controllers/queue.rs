@@ -18,6 +18,12 @@ use crate::{env::Env, telemetry::metrics::QueueMetrics};
 /// Why a key is in the queue.
 pub type Trigger = &'static str;
 
+/// The trigger of a key that nothing has woken but time, while it was at rest.
+pub const RESYNC: Trigger = "resync";
+
+/// The trigger of a key that had something left to do.
+const ALARM: Trigger = "alarm";
+
 /// A queue of keys.
 #[derive(Debug)]
 pub struct Queue {
@@ -38,7 +44,7 @@ struct State {
     /// Keys that are being reconciled, and since when.
     active: BTreeMap<ObjectKey, Timestamp>,
     alarms: BTreeSet<(Timestamp, ObjectKey)>,
-    alarm_of: BTreeMap<ObjectKey, Timestamp>,
+    alarm_of: BTreeMap<ObjectKey, (Timestamp, Trigger)>,
 }
 
 impl Queue {
@@ -83,8 +89,17 @@ impl Queue {
 
     /// A key was reconciled; it is queued again at `wake`, in place of any earlier alarm.
     pub fn done(&self, key: &ObjectKey, wake: Option<Timestamp>) {
+        self.wake(key, wake.map(|when| (when, ALARM)));
+    }
+
+    /// A key was reconciled and is at rest; it is looked at again at `resync`, in place of any earlier alarm.
+    pub fn rest(&self, key: &ObjectKey, resync: Timestamp) {
+        self.wake(key, Some((resync, RESYNC)));
+    }
+
+    fn wake(&self, key: &ObjectKey, alarm: Option<(Timestamp, Trigger)>) {
         let now = self.env.now();
-        self.lock().done(key, wake, now, &self.metrics);
+        self.lock().done(key, alarm, now, &self.metrics);
         self.changed.notify_one();
     }
 
@@ -129,8 +144,8 @@ impl State {
     fn ring(&mut self, now: Timestamp, metrics: &QueueMetrics) {
         while self.alarms.first().is_some_and(|(when, _)| *when <= now) {
             if let Some((_, key)) = self.alarms.pop_first() {
-                self.alarm_of.remove(&key);
-                self.add(key, "alarm", now, metrics);
+                let (_, trigger) = self.alarm_of.remove(&key).unwrap_or((now, ALARM));
+                self.add(key, trigger, now, metrics);
             }
         }
     }
@@ -143,18 +158,18 @@ impl State {
         Some((key, trigger))
     }
 
-    fn done(&mut self, key: &ObjectKey, wake: Option<Timestamp>, now: Timestamp, metrics: &QueueMetrics) {
+    fn done(&mut self, key: &ObjectKey, alarm: Option<(Timestamp, Trigger)>, now: Timestamp, metrics: &QueueMetrics) {
         if let Some(taken) = self.active.remove(key) {
             metrics.done(taken, now);
         }
         if self.triggers.contains_key(key) {
             self.ready.push_back(key.clone());
         }
-        if let Some(when) = self.alarm_of.remove(key) {
+        if let Some((when, _)) = self.alarm_of.remove(key) {
             self.alarms.remove(&(when, key.clone()));
         }
-        if let Some(when) = wake {
-            self.alarm_of.insert(key.clone(), when);
+        if let Some((when, trigger)) = alarm {
+            self.alarm_of.insert(key.clone(), (when, trigger));
             self.alarms.insert((when, key.clone()));
         }
     }
@@ -211,6 +226,16 @@ mod tests {
         assert_eq!(env.now().duration_since(start).as_secs(), 5);
         queue.done(&key("a"), None);
         assert_pending!(task::spawn(queue.next()).poll());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_at_rest_is_told_from_one_that_has_something_left_to_do() {
+        let env = virtual_env();
+        let (queue, _) = queue();
+        queue.add(key("a"), "spec");
+        queue.next().await;
+        queue.rest(&key("a"), env.now() + SignedDuration::from_secs(5));
+        assert_eq!(queue.next().await, (key("a"), RESYNC));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,8 @@
 //! The life of the process: what starts after what, what stops before what, and with which exit code it ends.
 //!
 //! Start: flags, logs, kubeconfig, clients, servers, caches, candidacy, and, as the leader, the controllers' work. Stop: no
-//! new work and not ready any more, what is under way ends, the lease is given back, the servers end, exit. Whatever ends
-//! otherwise, by a panic or a lost lease, ends the process at once: half a manager must not go on.
+//! new work and not ready any more, what is under way ends, the lease is given back, the servers end and the last traces are
+//! sent, exit. Whatever ends otherwise, by a panic or a lost lease, ends all work at once: half a manager must not go on.
 
 mod config;
 pub mod replica;
@@ -23,7 +23,7 @@ use crate::{
     health::Health,
     leader::{self, Leadership, Office, TimingError},
     server::{ServeError, Servers},
-    telemetry::{self, metrics::Metrics},
+    telemetry::{self, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
 };
 use replica::{Candidacy, Parts, Replica};
 use signals::Signals;
@@ -63,23 +63,17 @@ impl StartError {
 pub fn main(cli: Cli) -> ExitCode {
     match cli.into_command() {
         Command::Crd => print_crds(),
-        Command::Run(arguments) => {
-            if let Err(error) = telemetry::start(&arguments.logging) {
-                eprintln!("podset-operator: {error}");
-                return ExitCode::from(FATAL);
+        Command::Run(arguments) => match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+            Ok(runtime) => {
+                let code = runtime.block_on(run(&arguments));
+                runtime.shutdown_background();
+                ExitCode::from(code)
             }
-            match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-                Ok(runtime) => {
-                    let code = runtime.block_on(run(&arguments));
-                    runtime.shutdown_background();
-                    ExitCode::from(code)
-                }
-                Err(error) => {
-                    error!(%error, "cannot start the runtime");
-                    ExitCode::from(FATAL)
-                }
+            Err(error) => {
+                eprintln!("podset-operator: cannot start the runtime: {error}");
+                ExitCode::from(FATAL)
             }
-        }
+        },
     }
 }
 
@@ -105,7 +99,17 @@ fn print_crds() -> ExitCode {
 
 async fn run(arguments: &RunArgs) -> u8 {
     // Before anything else: whoever asks this process to end must not be missed.
-    let mut signals = match Signals::new() {
+    let signals = Signals::new();
+    let env = Env::system();
+    let instance = config::instance();
+    let Telemetry { level, traces } = match telemetry::start(&arguments.logging, &config::identity(&instance, &env)) {
+        Ok(telemetry) => telemetry,
+        Err(error) => {
+            eprintln!("podset-operator: {error}");
+            return FATAL;
+        }
+    };
+    let mut signals = match signals {
         Ok(signals) => signals,
         Err(error) => {
             error!(%error, "cannot listen for signals");
@@ -113,9 +117,8 @@ async fn run(arguments: &RunArgs) -> u8 {
         }
     };
     info!(version = env!("CARGO_PKG_VERSION"), "podset-operator begins");
-    let env = Env::system();
     let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
-    let manager = match Manager::start(arguments, env, &health, &stop).await {
+    let manager = match Manager::start(arguments, env, level, &health, &stop).await {
         Ok(manager) => manager,
         Err(error) => {
             error!("{}", in_full(&error));
@@ -124,7 +127,7 @@ async fn run(arguments: &RunArgs) -> u8 {
     };
     tokio::select! {
         biased;
-        code = manager.ended() => code,
+        code = manager.ended(traces) => code,
         code = signals.obeyed(&health, &stop) => code,
     }
 }
@@ -139,6 +142,7 @@ impl Manager {
     async fn start(
         arguments: &RunArgs,
         env: Env,
+        level: Level,
         health: &Health,
         stop: &CancellationToken,
     ) -> Result<Self, StartError> {
@@ -151,7 +155,7 @@ impl Manager {
         let without_leadership =
             || client::connect(&config, Purpose::WithoutLeadership { user_timeout }, &metrics.requests());
         let clients = Clients::connect(&config, leadership.clone(), user_timeout, &metrics.requests())?;
-        let servers = Servers::start(arguments, &env, without_leadership()?, health, &metrics).await?;
+        let servers = Servers::start(arguments, &env, without_leadership()?, health, (&metrics, &level)).await?;
         let candidacy = match office {
             None => None,
             Some(office) => Some(Candidacy {
@@ -176,12 +180,15 @@ impl Manager {
         Ok(Manager { replica, servers })
     }
 
-    async fn ended(self) -> u8 {
+    async fn ended(self, traces: Traces) -> u8 {
         if let Err(failure) = self.replica.ended().await {
             error!("{failure}; ending the process");
+            // What led to it is told.
+            traces.end().await;
             return FATAL;
         }
-        self.servers.end().await;
+        // Side by side: neither needs the other, and both take time where nobody answers.
+        futures::join!(self.servers.end(), traces.end());
         info!("podset-operator ends");
         0
     }

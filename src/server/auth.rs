@@ -1,4 +1,5 @@
-//! Who may see the metrics: whoever the API server knows by his token, and lets `get` the path `/metrics`.
+//! Who may see the metrics, and who may change what is logged: whoever the API server knows by his token, and lets `get` the
+//! path `/metrics`, or `put` the path `/log-level`.
 //!
 //! In: the head of a request. Out: nothing, or why not. It asks by TokenReview and SubjectAccessReview, which changes
 //! nothing and needs no leadership, and keeps the answers for a while. Tokens are kept as hashes only.
@@ -32,10 +33,14 @@ use tracing::{info, warn};
 use crate::{client::in_full, env::Env};
 use answers::{Answers, TokenHash};
 
-/// What is asked for.
-const PATH: &str = "/metrics";
-/// What is done to it.
-const VERB: &str = "get";
+/// What someone wants to do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Access {
+    /// A verb of the API, in lower case.
+    pub verb: &'static str,
+    /// A path of this process.
+    pub path: &'static str,
+}
 
 /// How long one question may take.
 const QUESTION: Duration = Duration::from_secs(5);
@@ -46,7 +51,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How many requests may wait in a lane.
 const WAITING: usize = 32;
 
-/// Why someone does not get to see the metrics.
+/// Why someone is not let through.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// He does not say who he is.
@@ -56,8 +61,17 @@ pub enum Refusal {
     #[error("the API server does not accept this token: it may have expired")]
     Unknown,
     /// The API server knows him, and he has no right.
-    #[error("{0} may not get {PATH}: bind it to a ClusterRole with `nonResourceURLs: [{PATH}]` and `verbs: [{VERB}]`")]
-    Forbidden(String),
+    #[error(
+        "{user} may not {verb} {path}: bind it to a ClusterRole with `nonResourceURLs: [{path}]` and `verbs: [{verb}]`",
+        verb = access.verb,
+        path = access.path
+    )]
+    Forbidden {
+        /// Who he is.
+        user: String,
+        /// What he wants.
+        access: Access,
+    },
     /// Too many tokens are asked about.
     #[error("too many unknown tokens are sent: try again in a second")]
     Busy,
@@ -81,17 +95,18 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn admits(self) -> Result<(), Refusal> {
+    fn admits(self, access: Access) -> Result<(), Refusal> {
         match self {
             Verdict::Allowed => Ok(()),
             Verdict::Unknown => Err(Refusal::Unknown),
-            Verdict::Forbidden(user) => Err(Refusal::Forbidden(user)),
+            Verdict::Forbidden(user) => Err(Refusal::Forbidden { user, access }),
         }
     }
 }
 
-/// Lets through who may see the metrics.
+/// Lets through who may do one thing.
 pub struct Gate {
+    access: Access,
     client: Client,
     env: Env,
     answers: Mutex<Answers>,
@@ -115,10 +130,10 @@ impl Default for Lane {
 
 impl Gate {
     /// A gate that knows nobody yet.
-    pub fn new(client: Client, env: Env) -> Self {
+    pub fn new(access: Access, client: Client, env: Env) -> Self {
         let answers = Mutex::new(Answers::new(env.now()));
         let trouble = Mutex::default();
-        Gate { client, env, answers, known: Lane::default(), strangers: Lane::default(), trouble }
+        Gate { access, client, env, answers, known: Lane::default(), strangers: Lane::default(), trouble }
     }
 
     /// Lets a request through, or says why not.
@@ -134,10 +149,10 @@ impl Gate {
             (answers.get(&hash, self.env.now()), answers.was_allowed(&hash))
         };
         if let Some(verdict) = answer {
-            return verdict.admits();
+            return verdict.admits(self.access);
         }
         let lane = if is_known { &self.known } else { &self.strangers };
-        self.ask_in_turn(lane, is_known, token, hash).await?.admits()
+        self.ask_in_turn(lane, is_known, token, hash).await?.admits(self.access)
     }
 
     async fn ask_in_turn(&self, lane: &Lane, is_known: bool, token: &str, hash: TokenHash) -> Result<Verdict, Refusal> {
@@ -177,7 +192,8 @@ impl Gate {
             return Ok(Verdict::Unknown);
         };
         let name = user.username.clone().unwrap_or_default();
-        let review = SubjectAccessReview { metadata: ObjectMeta::default(), spec: question(user), status: None };
+        let review =
+            SubjectAccessReview { metadata: ObjectMeta::default(), spec: question(self.access, user), status: None };
         let reviewed = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
         let is_allowed = reviewed.status.is_some_and(|status| status.allowed && status.denied != Some(true));
         Ok(if is_allowed { Verdict::Allowed } else { Verdict::Forbidden(name) })
@@ -210,10 +226,10 @@ impl Gate {
     }
 }
 
-/// May he see the metrics, with all that the API server says he is?
-fn question(user: UserInfo) -> SubjectAccessReviewSpec {
+/// May he, with all that the API server says he is?
+fn question(access: Access, user: UserInfo) -> SubjectAccessReviewSpec {
     let UserInfo { extra, groups, uid, username } = user;
-    let attributes = NonResourceAttributes { path: Some(PATH.to_owned()), verb: Some(VERB.to_owned()) };
+    let attributes = NonResourceAttributes { path: Some(access.path.to_owned()), verb: Some(access.verb.to_owned()) };
     SubjectAccessReviewSpec {
         extra,
         groups,

@@ -10,8 +10,11 @@ use axum::{
     routing::get,
 };
 
-use super::auth::{Gate, Refusal};
+use super::auth::{Access, Gate, Refusal};
 use crate::telemetry::metrics::{CONTENT_TYPE, Metrics};
+
+/// What whoever reads the metrics does.
+pub const ACCESS: Access = Access { verb: "get", path: "/metrics" };
 
 #[derive(Clone)]
 struct Served {
@@ -23,7 +26,7 @@ struct Served {
 pub fn router(metrics: Metrics, gate: Option<Gate>) -> Router {
     let elsewhere = || async { (StatusCode::NOT_FOUND, "there is /metrics\n") };
     let served = Served { metrics, gate: gate.map(Arc::new) };
-    Router::new().route("/metrics", get(answer)).fallback(elsewhere).with_state(served)
+    Router::new().route(ACCESS.path, get(answer)).fallback(elsewhere).with_state(served)
 }
 
 async fn answer(State(served): State<Served>, headers: HeaderMap) -> Response {
@@ -40,13 +43,14 @@ async fn answer(State(served): State<Served>, headers: HeaderMap) -> Response {
     }
 }
 
-fn refused(refusal: &Refusal) -> Response {
+/// What is answered to whom the gate does not let through.
+pub fn refused(refusal: &Refusal) -> Response {
     let text = format!("{refusal}\n");
     match refusal {
         Refusal::NoToken | Refusal::Unknown => {
             (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response()
         }
-        Refusal::Forbidden(_) => (StatusCode::FORBIDDEN, text).into_response(),
+        Refusal::Forbidden { .. } => (StatusCode::FORBIDDEN, text).into_response(),
         Refusal::Busy => (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, "1")], text).into_response(),
         Refusal::NotAsked => (StatusCode::INTERNAL_SERVER_ERROR, text).into_response(),
         Refusal::NotAnswered => (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),

@@ -6,6 +6,7 @@
 mod auth;
 mod connections;
 mod listener;
+mod log_level;
 mod metrics;
 mod probes;
 mod tls;
@@ -23,7 +24,7 @@ use crate::{
     cli::{BindAddress, RunArgs},
     env::Env,
     health::Health,
-    telemetry::metrics::Metrics,
+    telemetry::{logs::Level, metrics::Metrics},
 };
 use auth::Gate;
 use listener::Listener;
@@ -53,8 +54,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Begins to serve what the flags ask for. `reviews` asks the API server who may see the metrics: it needs no
-    /// leadership.
+    /// Begins to serve what the flags ask for. `reviews` asks the API server who may see the metrics or set the level of the
+    /// log: it needs no leadership.
     ///
     /// # Errors
     ///
@@ -64,7 +65,7 @@ impl Servers {
         env: &Env,
         reviews: Client,
         health: &Health,
-        metrics: &Metrics,
+        shown: (&Metrics, &Level),
     ) -> Result<Self, ServeError> {
         let stop = CancellationToken::new();
         let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
@@ -75,7 +76,7 @@ impl Servers {
             servers.serve(listener, None, probes::router(health.clone()));
         }
         if arguments.metrics_bind_address != BindAddress::Off {
-            servers.start_metrics(arguments, env, reviews, metrics).await?;
+            servers.start_metrics(arguments, env, reviews, shown).await?;
         }
         Ok(servers)
     }
@@ -85,7 +86,7 @@ impl Servers {
         arguments: &RunArgs,
         env: &Env,
         reviews: Client,
-        metrics: &Metrics,
+        (metrics, level): (&Metrics, &Level),
     ) -> Result<(), ServeError> {
         let certificate = match (&arguments.metrics_cert_path, arguments.metrics_secure) {
             (Some(_), false) => {
@@ -101,9 +102,14 @@ impl Servers {
         };
         info!(address = %listener.address, secure = arguments.metrics_secure, "serving metrics");
         self.metrics = Some(listener.address);
-        let gate = certificate.as_ref().map(|_| Gate::new(reviews, env.clone()));
+        let gate = |access| Gate::new(access, reviews.clone(), env.clone());
         let acceptor = certificate.as_ref().map(Certificate::acceptor);
-        self.serve(listener, acceptor.transpose()?, metrics::router(metrics.clone(), gate));
+        let mut router = metrics::router(metrics.clone(), certificate.as_ref().map(|_| gate(metrics::ACCESS)));
+        // Without a gate everybody could drown the log.
+        if certificate.is_some() {
+            router = router.merge(log_level::router(level.clone(), gate(log_level::ACCESS)));
+        }
+        self.serve(listener, acceptor.transpose()?, router);
         if let Some(certificate) = certificate {
             let stop = self.stop.clone();
             self.tasks.spawn(async move {

@@ -40,10 +40,15 @@ fn nobody() -> Client {
     )
 }
 
+/// What is logged, by a log that nobody writes.
+fn level() -> Level {
+    Level::new(&crate::cli::Directives("info".to_owned())).0
+}
+
 async fn started(more: &[&str]) -> Result<(Servers, Health), ServeError> {
     let env = crate::env::testing::virtual_env();
     let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
-    let servers = Servers::start(&flags(more), &env, nobody(), &health, &metrics).await?;
+    let servers = Servers::start(&flags(more), &env, nobody(), &health, (&metrics, &level())).await?;
     Ok((servers, health))
 }
 
@@ -158,6 +163,20 @@ async fn metrics_are_for_those_who_may_see_them_by_tls() {
 }
 
 #[tokio::test]
+async fn the_level_of_the_log_is_for_those_who_may_set_it_by_tls() {
+    let (servers, _) = started(&[]).await.unwrap();
+    let put = "PUT /log-level HTTP/1.1\r\nContent-Length: 0";
+    let answer = asked_by_tls(servers.metrics_address(), &rustls::version::TLS13, put).await;
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    servers.end().await;
+    let (servers, _) = started(&["--metrics-secure=false"]).await.unwrap();
+    let stream = TcpStream::connect(servers.metrics_address().unwrap()).await.unwrap();
+    let answer = exchange(stream, put).await;
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    servers.end().await;
+}
+
+#[tokio::test]
 async fn what_is_turned_off_is_not_served() {
     let off = ["--metrics-cert-path=/nowhere/at/all"];
     let error = started(&off).await.unwrap_err();
@@ -167,7 +186,7 @@ async fn what_is_turned_off_is_not_served() {
     arguments.health_probe_bind_address = BindAddress::Off;
     let env = crate::env::testing::virtual_env();
     let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
-    let servers = Servers::start(&arguments, &env, nobody(), &health, &metrics).await.unwrap();
+    let servers = Servers::start(&arguments, &env, nobody(), &health, (&metrics, &level())).await.unwrap();
     assert_eq!((servers.probes_address(), servers.metrics_address()), (None, None));
     servers.end().await;
 }
@@ -180,7 +199,7 @@ async fn an_address_that_is_taken_is_said_with_its_flag() {
     arguments.metrics_bind_address = BindAddress::At { host: taken.ip().to_string(), port: taken.port() };
     let env = crate::env::testing::virtual_env();
     let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
-    let error = Servers::start(&arguments, &env, nobody(), &health, &metrics).await.unwrap_err();
+    let error = Servers::start(&arguments, &env, nobody(), &health, (&metrics, &level())).await.unwrap_err();
     assert!(error.to_string().starts_with("--metrics-bind-address: cannot listen at 127.0.0.1:"), "{error}");
     servers.end().await;
 }

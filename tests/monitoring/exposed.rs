@@ -18,7 +18,7 @@ impl Exposed {
         metrics.requests().expect_host("10.0.0.1:443");
         metrics.ask_for_sets(|| Some(SetFigures { by_reason: vec![("AllPodsReady", 1)], ..SetFigures::default() }));
         for name in ["podset", "mycustomresource"] {
-            metrics.controller(name).reconciling().ended(Outcome::Success);
+            metrics.controller(name).reconciling().ended(Outcome::Success, None);
             metrics.queue(name);
         }
         Exposed::read(&metrics.text().expect("the metrics are text"))

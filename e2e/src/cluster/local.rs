@@ -1,8 +1,10 @@
 //! The local way: `hack/cluster`, the parts of Kubernetes as processes of this machine.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use serde_json::json;
 use tokio::process::Command;
 
 use super::guard::{Ending, Guard, MARK};
@@ -13,8 +15,8 @@ use crate::root;
 /// As on OpenShift: who sets blockOwnerDeletion needs the right to change the owner's finalizers.
 const STRICT: &str = "kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement";
 
-/// Starts one; the first time on a machine that builds Kubernetes, and says so.
-pub async fn start(name: &str, wanted: &Wanted) -> Result<Found> {
+/// Starts one; the first time on a machine that builds Kubernetes, and says so. What it has to read is put into `folder`.
+pub async fn start(name: &str, wanted: &Wanted, folder: &Path) -> Result<Found> {
     let bin = binaries().await?;
     let guard = Guard::start(name, Ending::Local)?;
     let mut up = Command::new(script());
@@ -26,12 +28,31 @@ pub async fn start(name: &str, wanted: &Wanted) -> Result<Found> {
     if wanted.unthrottled {
         up.arg("--disable-qps-limits");
     }
+    if let Some(collector) = wanted.traces {
+        up.args(traced(collector, &folder.join(format!("{name}-tracing.yaml")))?);
+    }
     up.env("NODES", wanted.nodes.to_string()).env("NODE_PODS", wanted.pods_a_node.to_string());
     // Marked, so that the guard ends it too: after the guard it would start what nobody ends.
     up.env(MARK, name);
     let kubeconfig = PathBuf::from(printed(up).await?);
     let audit_log = Some(kubeconfig.with_file_name("logs").join("audit.log"));
     Ok(Found { kubeconfig, kubectl: bin.join("kubectl"), audit_log, guard })
+}
+
+/// What lets the API server and etcd send the traces that others have begun, and no others, to this collector.
+fn traced(collector: SocketAddr, file: &Path) -> Result<Vec<String>> {
+    let config = json!({
+        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "TracingConfiguration",
+        "endpoint": collector.to_string(), "samplingRatePerMillion": 0,
+    });
+    std::fs::write(file, config.to_string()).with_context(|| format!("writing {}", file.display()))?;
+    // In this order: kwokctl wants the first argument of each part before any second one, and panics otherwise.
+    let arguments = [
+        "etcd=enable-distributed-tracing=true".to_owned(),
+        format!("kube-apiserver=tracing-config-file={}", file.display()),
+        format!("etcd=distributed-tracing-address={collector}"),
+    ];
+    Ok(arguments.into_iter().flat_map(|argument| ["--extra-args".to_owned(), argument]).collect())
 }
 
 /// The folder of kubectl and of the parts; they are built if they are missing.

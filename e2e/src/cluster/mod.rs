@@ -14,6 +14,7 @@ mod local;
 pub mod needs;
 mod way;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -39,11 +40,13 @@ pub struct Wanted {
     pub stages: bool,
     /// Whether scheduler, controllers and nodes ask as often as they like.
     pub unthrottled: bool,
+    /// Where the API server and etcd send the traces that a caller has begun.
+    pub traces: Option<SocketAddr>,
 }
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { nodes: 3, pods_a_node: 1_000, stages: false, unthrottled: false }
+        Self { nodes: 3, pods_a_node: 1_000, stages: false, unthrottled: false, traces: None }
     }
 }
 
@@ -69,7 +72,7 @@ impl Cluster {
     pub async fn start(name: &str, way: &Way, mut has: Has, wanted: &Wanted, folder: &Path) -> Result<Self> {
         let found = match way {
             Way::K3s(image) => k3s::start(name, image, folder).await,
-            Way::Local => local::start(name, wanted).await,
+            Way::Local => local::start(name, wanted, folder).await,
             Way::Kubeconfig(named) => kubeconfig::take(name, named, folder).await,
         }?;
         let client = Client::try_from(config(&found.kubeconfig).await?)?;
@@ -116,6 +119,13 @@ impl Cluster {
     /// The administrator's client.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// How the administrator shows who that is, as in the `users` of a kubeconfig.
+    pub fn administrator(&self) -> Result<Value> {
+        let users = read(&self.found.kubeconfig)?.auth_infos;
+        let user = users.into_iter().next().and_then(|named| named.auth_info).context("a kubeconfig without a user")?;
+        Ok(serde_json::to_value(user)?)
     }
 
     /// The configuration of a client that is nobody, for one that passes on what others say of themselves.

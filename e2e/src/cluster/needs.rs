@@ -22,6 +22,8 @@ pub enum Need {
     Stages,
     /// Parts of the control plane can be ended and started.
     ControlPlane,
+    /// The API server and etcd can be told where to send traces.
+    TracedControlPlane,
     /// The admission plug-in OwnerReferencesPermissionEnforcement is on.
     StrictOwners,
     /// A cluster that no other scenario sees, for changes to what all share.
@@ -37,6 +39,7 @@ impl fmt::Display for Need {
             Self::SimulatedPods => "nodes simulated by KWOK",
             Self::Stages => "KWOK's Stages",
             Self::ControlPlane => "a control plane whose parts can be ended",
+            Self::TracedControlPlane => "a control plane that sends traces",
             Self::StrictOwners => "the admission plug-in OwnerReferencesPermissionEnforcement",
             Self::OwnCluster => "a cluster of its own",
             Self::Processes => "operators that are processes of this machine",
@@ -53,7 +56,9 @@ impl Has {
     pub fn by(way: &Way, processes: bool) -> Self {
         use Need::*;
         let mut has: BTreeSet<_> = match way {
-            Way::Local => [AuditLog, SimulatedPods, Stages, ControlPlane, StrictOwners, OwnCluster].into(),
+            Way::Local => {
+                [AuditLog, SimulatedPods, Stages, ControlPlane, TracedControlPlane, StrictOwners, OwnCluster].into()
+            }
             // Whether nodes are simulated shows when one is there.
             Way::K3s(_) => [AuditLog, SimulatedPods, StrictOwners, OwnCluster].into(),
             Way::Kubeconfig(_) => [SimulatedPods].into(),

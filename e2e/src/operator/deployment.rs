@@ -79,7 +79,7 @@ impl Deployment<'_> {
 }
 
 /// The way from one folder to another: kustomize takes no other.
-fn relative(from: &Path, to: &Path) -> PathBuf {
+pub fn relative(from: &Path, to: &Path) -> PathBuf {
     let common = from.components().zip(to.components()).take_while(|(one, other)| one == other).count();
     let up = from.components().skip(common).map(|_| std::path::Component::ParentDir);
     up.chain(to.components().skip(common)).collect()

@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 
 pub use build::build;
 pub use clock::build_wall_clock;
-pub use deployment::{Deployment, image};
+pub use deployment::{Deployment, image, relative};
 pub use settings::{Election, Settings};
 
 /// What the harness knows of an operator before it runs.

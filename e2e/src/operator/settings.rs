@@ -1,5 +1,6 @@
 //! How an operator is started: what differs between one scenario and another.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -19,6 +20,8 @@ pub struct Settings {
     pub ahead: Option<(i64, PathBuf)>,
     /// Whether it serves probes and metrics, at free ports.
     pub serves: bool,
+    /// Where it sends traces. The API server continues them, as for a caller that it trusts.
+    pub traces: Option<SocketAddr>,
 }
 
 /// The times of a leader election, in seconds.
@@ -75,6 +78,12 @@ impl Settings {
         self
     }
 
+    /// It sends its traces there, at once.
+    pub fn traced(mut self, collector: SocketAddr) -> Self {
+        self.traces = Some(collector);
+        self
+    }
+
     /// The flags of an operator whose Lease, if it has one, is in the namespace `home`.
     pub fn flags(&self, home: &str) -> Vec<String> {
         let address = if self.serves { "127.0.0.1:0" } else { "0" };
@@ -91,10 +100,19 @@ impl Settings {
         flags
     }
 
-    /// The environment by which its clock of the day is ahead.
-    pub fn clock(&self) -> Vec<(&'static str, String)> {
-        let Some((seconds, library)) = &self.ahead else { return Vec::new() };
-        vec![("LD_PRELOAD", library.display().to_string()), ("WALL_CLOCK_AHEAD", seconds.to_string())]
+    /// The environment by which its clock of the day is ahead, and its traces find their way.
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
+        let mut environment = Vec::new();
+        if let Some((seconds, library)) = &self.ahead {
+            environment.push(("LD_PRELOAD", library.display().to_string()));
+            environment.push(("WALL_CLOCK_AHEAD", seconds.to_string()));
+        }
+        if let Some(collector) = self.traces {
+            environment.push(("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{collector}")));
+            environment.push(("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc".to_owned()));
+            environment.push(("OTEL_BSP_SCHEDULE_DELAY", "200".to_owned()));
+        }
+        environment
     }
 }
 

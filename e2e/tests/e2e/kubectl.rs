@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use e2e::kubectl::Kubectl;
+use e2e::operator::relative;
+use e2e::rights;
 use e2e::root;
 use e2e::scene::Scene;
 use serde_json::{Value, json};
@@ -50,5 +53,29 @@ pub async fn applies_the_folders(t: Arc<Scene>) -> Result<()> {
     ensure!(set.spec.replicas == 3, "the sample wants {} pods", set.spec.replicas);
     let seeker = t.seekers().get("my-custom-resource-01").await?;
     ensure!(seeker.spec.name == "funny-joe", "the sample looks for {}", seeker.spec.name);
+    traces_are_a_component(&t).await
+}
+
+/// In a kustomization of one's own, as docs/tracing.md has it.
+async fn traces_are_a_component(t: &Scene) -> Result<()> {
+    let overlay = t.file("overlay");
+    std::fs::create_dir_all(&overlay)?;
+    let overlay = overlay.canonicalize()?;
+    let folder =
+        |name: &str| Ok::<_, anyhow::Error>(relative(&overlay, &root().join("config").join(name).canonicalize()?));
+    let kustomization = json!({"resources": [folder("default")?], "components": [folder("tracing")?]});
+    std::fs::write(overlay.join("kustomization.yaml"), kustomization.to_string())?;
+    let path = overlay.to_string_lossy();
+    let kubectl = Kubectl::new(t.cluster(), rights::HOME);
+    let built = kubectl.run(&["apply", "--dry-run=server", "--output=json", "-k", &path]).await?;
+    let built: Value = serde_json::from_str(&built)?;
+    let deployments = built["items"].as_array().into_iter().flatten().filter(|item| item["kind"] == "Deployment");
+    let variables: Vec<_> = deployments
+        .flat_map(|item| item["spec"]["template"]["spec"]["containers"][0]["env"].as_array().into_iter().flatten())
+        .filter_map(|variable| variable["name"].as_str())
+        .collect();
+    for name in ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL", "POD_NAME", "POD_NAMESPACE", "POD_UID"] {
+        ensure!(variables.contains(&name), "the Deployment has no {name}: {variables:?}");
+    }
     Ok(())
 }

@@ -29,6 +29,7 @@ mod sample;
 mod scale;
 mod stir;
 mod template;
+mod traces;
 mod wait;
 
 use std::path::Path;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Scenario::new("control_plane_etcd_restarts", control_plane::etcd_restarts)
             .in_own_cluster(Wanted::default())
             .needs(&[ControlPlane, Processes]),
+        traces::scenario(),
         Scenario::new("failing_pods_by_their_own_doing", failing::by_their_own_doing)
             .in_own_cluster(scripted)
             .needs(&[Stages, AuditLog]),

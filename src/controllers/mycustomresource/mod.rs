@@ -13,6 +13,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use tracing::{info, warn};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::{
     Controller, Next, ObjectKey,
@@ -27,7 +28,7 @@ use crate::{
     env::Env,
     leader::Term,
     listwatch::{self, Change, Scope, Source, Versioned, is_stale, synced::Synced},
-    telemetry::metrics::Metrics,
+    telemetry::{metrics::Metrics, spans},
 };
 use index::{Index, Resource, ResourceWire};
 
@@ -105,6 +106,7 @@ impl MyCustomResourceController {
             }
             Applied::Failed(error) => {
                 warn!(resource = %key, error, "the status may not have been written, trying again");
+                spans::failed(&error);
                 Next::Retry(self.env.now() + self.env.jittered(RETRY, 0.1))
             }
             Applied::NotSent => Next::Resync,
@@ -166,7 +168,10 @@ impl Controller for MyCustomResourceController {
             warn!(%resource.key, "the spec cannot be read: give spec.name the name of a pod");
             return Next::Resync;
         }
+        let plan = spans::plan();
         let new = status::status(&resource, is_found, self.env.clock.wall());
+        plan.set_attribute("plan.healthy", new.healthy);
+        drop(plan);
         if new == resource.status { Next::Resync } else { self.write(&resource, &new).await }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::trail::Trail;
 use crate::controllers::meta::Uid;
 
 /// The first and the longest wait after a refused or unanswered write.
@@ -38,6 +39,8 @@ pub struct Memory {
     pub status_written: Option<Timestamp>,
     /// Whether something was done since the status was last written, so that its outcome may be told at once.
     pub has_news: bool,
+    /// For the traces: which change is being worked on.
+    pub trail: Trail,
 }
 
 /// A create that did not succeed.

@@ -3,8 +3,8 @@
 //! The folder is the pipeline, in the order in which data flows: [`observe`] (what is) → [`plan`] (what should happen,
 //! pure) → [`act`] (the only writes of pods) → [`report`] (status and events, from what was done). Beside it the rules:
 //! [`pod`], [`names`], [`ranking`], [`finished`], [`refusal`], [`status`], [`events`]; what is remembered between two
-//! passes, [`memory`]; what a term begins with, [`takeover`]; what the metrics show of all sets, [`figures`]; and the promise
-//! with the locks behind it, [`locks`].
+//! passes, [`memory`]; what a term begins with, [`takeover`]; what traces tell, [`trail`]; what the metrics show of all sets,
+//! [`figures`]; and the promise with the locks behind it, [`locks`].
 
 pub mod act;
 pub mod events;
@@ -23,6 +23,7 @@ pub mod status;
 pub mod takeover;
 #[cfg(test)]
 mod testing;
+pub mod trail;
 
 use std::{
     collections::HashMap,
@@ -46,7 +47,7 @@ use crate::{
     env::Env,
     leader::Term,
     listwatch::{self, Change, Scope, Source, synced::Synced},
-    telemetry::metrics::Metrics,
+    telemetry::{metrics::Metrics, spans},
 };
 use figures::Figures;
 use locks::Locks;
@@ -180,6 +181,7 @@ impl PodSetController {
     /// The set of this name and UID and the plan for it, both of one moment; `None`: it is gone.
     fn plan(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Option<(View, Plan)> {
         let Context { env, locks, observed, .. } = &self.context;
+        let span = spans::plan();
         let now = env.now();
         memory.expire(now, locks.quarantine);
         let caches = observed.lock();
@@ -187,6 +189,7 @@ impl PodSetController {
         let view = View { pods: caches.pods.of(uid), set };
         let names = NamesIn { pods: &caches.pods, set: key, now };
         let plan = plan::plan(&view, memory, &names, locks, now);
+        trail::note_plan(&span, &plan);
         Some((view, plan))
     }
 
@@ -208,7 +211,9 @@ impl PodSetController {
                 Ok(ReadFirst::Done) => Next::At(now),
                 Ok(ReadFirst::UnderWay) => Next::At(now + READ_RETRY),
                 Err(error) => {
-                    warn!(set = %key, error = in_full(&error), "cannot read what must be known before the first write");
+                    let error = in_full(&error);
+                    warn!(set = %key, error, "cannot read what must be known before the first write");
+                    spans::failed(&error);
                     Next::Retry(now + READ_RETRY)
                 }
             };
@@ -283,8 +288,15 @@ impl Controller for PodSetController {
         };
         let uid = set.uid.clone();
         let mut memory = self.memories().remove(&uid).unwrap_or_default();
+        memory.trail.begin(set.generation);
         let next = self.pass(key, &uid, &mut memory).await;
-        if self.context.observed.lock().sets.contains(&uid) {
+        let caches = self.context.observed.lock();
+        if let Some(set) = caches.sets.get(key).filter(|set| report::is_at_its_end(&set.status)) {
+            memory.trail.answered(set.status.observed_generation.unwrap_or_default());
+        }
+        let is_known = caches.sets.contains(&uid);
+        drop(caches);
+        if is_known {
             self.memories().insert(uid, memory);
         }
         next

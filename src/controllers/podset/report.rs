@@ -14,7 +14,7 @@ use super::{
     memory::{Burst, Memory, RefusalKind},
     observe::{Set, SetWire, View},
     plan::{Hold, Plan},
-    status,
+    status, trail,
 };
 use crate::{
     api::{PodSet, PodSetStatus, condition},
@@ -23,6 +23,7 @@ use crate::{
         requests,
         statuses::{self, Applied},
     },
+    telemetry::spans,
 };
 
 /// The least time between two writes of one status, but for the news that something was brought to its end.
@@ -36,6 +37,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     let set = &view.set;
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let is_scaling = !is_fulfilled(set, memory);
+    trail::note_done(&done);
     if done.has_begun {
         let burst = memory.burst.get_or_insert(Burst { from, created: 0, is_scaling });
         burst.created += created;
@@ -141,7 +143,7 @@ fn due_events(set: &Set, plan: &Plan, memory: &mut Memory) -> Vec<Event> {
 }
 
 /// Whether the status says that nothing is left to do.
-fn is_at_its_end(status: &PodSetStatus) -> bool {
+pub fn is_at_its_end(status: &PodSetStatus) -> bool {
     status.conditions.iter().any(|stored| stored.type_ == condition::READY && stored.status == "True")
 }
 
@@ -187,6 +189,7 @@ fn written(
         }
         Applied::Failed(error) => {
             warn!(set = %set.key, error, "the status may not have been written, trying again");
+            spans::failed(&error);
             memory.status_written = Some(now);
             Reported { again: Some(now + STATUS_EVERY), has_failed: true }
         }

@@ -165,7 +165,7 @@ async fn reconciles_are_timed_and_counted_by_how_they_end() {
         let reconciling = controller.reconciling();
         assert_eq!(value(&metrics, r#"controller_runtime_active_workers{controller="podset"}"#), 1.0);
         tokio::time::advance(Duration::from_secs(2)).await;
-        reconciling.ended(outcome);
+        reconciling.ended(outcome, None);
         let series = format!(r#"controller_runtime_reconcile_total{{controller="podset",result="{label}"}}"#);
         assert_eq!(value(&metrics, &series), 1.0, "{label}");
     }

@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use prometheus_client::{
     metrics::{
         counter::Counter,
+        exemplar::HistogramWithExemplars,
         family::Family,
         gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
@@ -18,7 +19,7 @@ use prometheus_client::{
 };
 
 use super::{Decimal, Labels, seconds};
-use crate::env::Env;
+use crate::{env::Env, telemetry::spans::Place};
 
 /// Upper bounds of the times of reconciles, in seconds.
 const RECONCILE_SECONDS: [f64; 40] = [
@@ -30,9 +31,11 @@ const RECONCILE_SECONDS: [f64; 40] = [
 const PRIORITY: &str = "0";
 
 type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
+/// Each bucket has the trace of the last reconcile that fell into it, if that was exported.
+type ReconcileTimes = HistogramWithExemplars<[(&'static str, String); 1]>;
 
-fn reconcile_times() -> Histogram {
-    Histogram::new(RECONCILE_SECONDS)
+fn reconcile_times() -> ReconcileTimes {
+    HistogramWithExemplars::new(RECONCILE_SECONDS.into_iter())
 }
 
 /// Ten nanoseconds to a thousand seconds.
@@ -56,7 +59,8 @@ pub enum Outcome {
 impl Outcome {
     const ALL: [Outcome; 4] = [Outcome::Success, Outcome::Error, Outcome::Requeue, Outcome::RequeueAfter];
 
-    fn label(self) -> &'static str {
+    /// Its name.
+    pub fn label(self) -> &'static str {
         match self {
             Outcome::Success => "success",
             Outcome::Error => "error",
@@ -70,7 +74,7 @@ impl Outcome {
 pub(super) struct Controllers {
     total: Family<Labels<2>, Counter>,
     errors: Family<Labels<1>, Counter>,
-    time: Histograms<1>,
+    time: Family<Labels<1>, ReconcileTimes, fn() -> ReconcileTimes>,
     max_concurrent: Family<Labels<1>, Gauge>,
     active: Family<Labels<1>, Gauge>,
 }
@@ -123,7 +127,7 @@ pub struct ControllerMetrics {
     /// In the order of [`Outcome::ALL`].
     total: [Counter; 4],
     errors: Counter,
-    time: Histogram,
+    time: ReconcileTimes,
     max_concurrent: Gauge,
     active: Gauge,
 }
@@ -149,8 +153,8 @@ pub struct Reconciling {
 }
 
 impl Reconciling {
-    /// It has ended.
-    pub fn ended(self, outcome: Outcome) {
+    /// It has ended; its span was this one.
+    pub fn ended(self, outcome: Outcome, span: Option<Place>) {
         let ControllerMetrics { env, total, errors, time, .. } = &self.metrics;
         for (_, count) in Outcome::ALL.iter().zip(total).filter(|(counted, _)| **counted == outcome) {
             count.inc();
@@ -158,7 +162,8 @@ impl Reconciling {
         if outcome == Outcome::Error {
             errors.inc();
         }
-        time.observe(seconds(env.now().duration_since(self.started)));
+        let exemplar = span.and_then(|span| span.exported_trace()).map(|trace| [("trace_id", trace)]);
+        time.observe(seconds(env.now().duration_since(self.started)), exemplar, None);
     }
 }
 

@@ -1,0 +1,92 @@
+//! What is logged, changed while the process runs by whoever may `put` the path `/log-level`. It holds until the process
+//! ends: what is logged from the start is a flag.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+    routing::put,
+};
+use tracing::info;
+
+use super::{
+    auth::{Access, Gate},
+    metrics::refused,
+};
+use crate::{cli::Directives, telemetry::logs::Level};
+
+/// What whoever changes it does.
+pub const ACCESS: Access = Access { verb: "put", path: "/log-level" };
+
+#[derive(Clone)]
+struct Served {
+    level: Level,
+    gate: Arc<Gate>,
+}
+
+/// Takes `/log-level` from whom the gate lets through. There is no way to it without a gate.
+pub fn router(level: Level, gate: Gate) -> Router {
+    let served = Served { level, gate: Arc::new(gate) };
+    Router::new().route(ACCESS.path, put(set)).with_state(served)
+}
+
+async fn set(State(served): State<Served>, headers: HeaderMap, body: String) -> Response {
+    if let Err(refusal) = served.gate.admit(&headers).await {
+        return refused(&refusal);
+    }
+    let directives = match Directives::read(body.trim()) {
+        Ok(directives) => directives,
+        Err(remedy) => return (StatusCode::BAD_REQUEST, format!("{remedy}\n")).into_response(),
+    };
+    info!(level = directives.0, "what is logged is changed");
+    match served.level.set(&directives) {
+        Ok(()) => format!("{}\n", directives.0).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use kube::{Client, client::Body as KubeBody};
+    use serde_json::{Value, json};
+    use tower::{BoxError, ServiceExt};
+
+    use super::*;
+
+    /// An API server that knows everybody, and lets those do it who are called admin.
+    async fn review(request: http::Request<KubeBody>) -> Result<http::Response<KubeBody>, BoxError> {
+        let mut review: Value = serde_json::from_slice(&request.into_body().collect().await?.to_bytes())?;
+        review["status"] = match &review["spec"]["token"] {
+            Value::Null => {
+                let asked = &review["spec"]["nonResourceAttributes"];
+                let is_right = *asked == json!({ "path": "/log-level", "verb": "put" });
+                json!({ "allowed": is_right && review["spec"]["user"] == "admin" })
+            }
+            token => json!({ "authenticated": true, "user": { "username": token } }),
+        };
+        Ok(http::Response::builder().status(201).body(KubeBody::from(review.to_string().into_bytes()))?)
+    }
+
+    #[tokio::test]
+    async fn who_may_put_it_sets_it() {
+        let (level, _filter) = Level::new(&Directives("info".to_owned()));
+        let client = Client::new(tower::service_fn(review), "default");
+        let router = router(level.clone(), Gate::new(ACCESS, client, crate::env::testing::virtual_env()));
+        for (user, text, code, expected) in [
+            ("bob", "debug", 403, "bob may not put /log-level: bind it to a ClusterRole"),
+            ("admin", "loud", 400, "give error, warn, info, debug or trace"),
+            ("admin", "info,podset_operator=debug\n", 200, "info,podset_operator=debug\n"),
+        ] {
+            let request = http::Request::put("/log-level").header("authorization", format!("Bearer {user}"));
+            let answer = router.clone().oneshot(request.body(text.to_owned()).unwrap()).await.unwrap();
+            assert_eq!(answer.status(), code, "{user} {text}");
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            assert!(body.starts_with(expected.as_bytes()), "{body:?}");
+        }
+        assert!(level.to_string().contains("podset_operator=debug"), "{level}");
+    }
+}

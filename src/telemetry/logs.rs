@@ -1,0 +1,232 @@
+//! The log: as text for people, or as JSON objects whose fields are those of OpenTelemetry's log data model. What is logged
+//! can be changed while the process runs.
+
+use std::{
+    fmt::{self, Write as _},
+    io::{IsTerminal, stderr},
+};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tracing::{
+    Event, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry,
+    fmt::{
+        FmtContext, FormatEvent, FormatFields,
+        format::Writer,
+        time::{FormatTime, SystemTime},
+    },
+    registry::LookupSpan,
+    reload,
+};
+
+use super::{resource::Resource, spans};
+use crate::cli::{Directives, LogFormat, Logging};
+
+/// What is logged, for whoever wants to change it. Cheap to clone; all clones are the same.
+#[derive(Clone, Debug)]
+pub struct Level(reload::Handle<EnvFilter, Registry>);
+
+impl Level {
+    /// What is logged at first, and the filter that it rules.
+    pub(crate) fn new(directives: &Directives) -> (Self, reload::Layer<EnvFilter, Registry>) {
+        let (filter, handle) = reload::Layer::new(filter(directives));
+        (Level(handle), filter)
+    }
+
+    /// Logs this from now on.
+    ///
+    /// # Errors
+    ///
+    /// When the log is there no more.
+    pub fn set(&self, directives: &Directives) -> Result<(), reload::Error> {
+        self.0.reload(filter(directives))
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.with_current(|filter| filter.fmt(f)).unwrap_or(Err(fmt::Error))
+    }
+}
+
+/// The API client and the lock warn of what their caller explains better; directives that name them still reach them. The
+/// spans are for traces alone.
+fn filter(directives: &Directives) -> EnvFilter {
+    let Directives(wanted) = directives;
+    EnvFilter::new(format!("kube_client=off,kube_leader_election=off,{wanted},{}=off", spans::TARGET))
+}
+
+/// What writes the log.
+pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Registry> + Send + Sync> {
+    let is_json = match logging.log_format {
+        Some(format) => format == LogFormat::Json,
+        None => std::env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
+    };
+    let layer = tracing_subscriber::fmt::layer().with_writer(stderr);
+    if is_json {
+        layer.event_format(Json::new(resource)).boxed()
+    } else {
+        let is_terminal = stderr().is_terminal();
+        let text = tracing_subscriber::fmt::format().with_target(false).with_ansi(is_terminal);
+        layer.with_ansi(is_terminal).event_format(Text(text)).boxed()
+    }
+}
+
+/// Lines for people: within a trace, each ends with its ids.
+struct Text<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for Text<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let Some((trace, span, _)) = spans::current_ids() else {
+            return self.0.format_event(context, writer, event);
+        };
+        let mut line = String::new();
+        self.0.format_event(context, Writer::new(&mut line), event)?;
+        writeln!(writer, "{} trace_id={trace} span_id={span}", line.trim_end())
+    }
+}
+
+/// Lines for machines.
+struct Json {
+    resource: Map<String, Value>,
+}
+
+impl Json {
+    fn new(resource: &Resource) -> Self {
+        let attributes = resource.attributes().iter();
+        Json { resource: attributes.map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect() }
+    }
+
+    fn line(&self, event: &Event<'_>) -> Result<String, fmt::Error> {
+        let mut timestamp = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
+        let mut fields = Fields { scope: event.metadata().target().to_owned(), ..Fields::default() };
+        event.record(&mut fields);
+        let (severity_text, severity_number) = severity(*event.metadata().level());
+        let ids = spans::current_ids();
+        let record = Record {
+            timestamp,
+            severity_text,
+            severity_number,
+            body: fields.body,
+            attributes: fields.attributes,
+            trace_id: ids.as_ref().map(|(trace, ..)| trace.as_str()),
+            span_id: ids.as_ref().map(|(_, span, _)| span.as_str()),
+            trace_flags: ids.as_ref().map(|(.., flags)| *flags),
+            instrumentation_scope: Scope { name: fields.scope },
+            resource: &self.resource,
+        };
+        serde_json::to_string(&record).map_err(|_| fmt::Error)
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for Json
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        writeln!(writer, "{}", self.line(event)?)
+    }
+}
+
+/// A log record of OpenTelemetry's data model.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Record<'a> {
+    timestamp: String,
+    severity_text: &'static str,
+    severity_number: u8,
+    body: String,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    attributes: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    span_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_flags: Option<u8>,
+    instrumentation_scope: Scope,
+    resource: &'a Map<String, Value>,
+}
+
+/// Who logs.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Scope {
+    name: String,
+}
+
+fn severity(level: tracing::Level) -> (&'static str, u8) {
+    match level {
+        tracing::Level::TRACE => ("TRACE", 1),
+        tracing::Level::DEBUG => ("DEBUG", 5),
+        tracing::Level::INFO => ("INFO", 9),
+        tracing::Level::WARN => ("WARN", 13),
+        tracing::Level::ERROR => ("ERROR", 17),
+    }
+}
+
+/// What an event carries.
+#[derive(Default)]
+struct Fields {
+    scope: String,
+    body: String,
+    attributes: Map<String, Value>,
+}
+
+impl Fields {
+    fn take(&mut self, field: &Field, value: Value) {
+        let text = |value: Value| value.as_str().map(str::to_owned).unwrap_or_else(|| value.to_string());
+        match field.name() {
+            "message" => self.body = text(value),
+            // Events of the crate `log` bring their origin as fields.
+            "log.target" => self.scope = text(value),
+            name if name.starts_with("log.") => {}
+            name => {
+                self.attributes.insert(name.to_owned(), value);
+            }
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = write!(text, "{value:?}");
+        self.take(field, Value::from(text));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.take(field, Value::from(value));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.take(field, Value::from(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.take(field, Value::from(value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.take(field, Value::from(value));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.take(field, Value::from(value));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! What the lines of the log look like, and that what is logged can be changed.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    sync::{Arc, Mutex},
+};
+
+use opentelemetry::{
+    Context,
+    trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState},
+};
+use serde_json::json;
+use tracing::{debug, info, info_span, warn};
+use tracing_subscriber::layer::SubscriberExt;
+
+use super::*;
+
+/// A log that is kept.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Kept {
+    fn lines(&self) -> Vec<String> {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap().lines().map(str::to_owned).collect()
+    }
+}
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What `say` logs, line by line.
+fn logged(is_json: bool, level: &str, say: impl FnOnce(&Level)) -> Vec<String> {
+    let kept = Kept::default();
+    let (writer, resource) = (kept.clone(), Resource::new("me", |_| None, BTreeMap::new()));
+    let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
+    let layer: Box<dyn Layer<Registry> + Send + Sync> = if is_json {
+        layer.event_format(Json::new(&resource)).boxed()
+    } else {
+        let text = tracing_subscriber::fmt::format().with_target(false).with_ansi(false).without_time();
+        layer.event_format(Text(text)).boxed()
+    };
+    let (level, filter) = Level::new(&Directives(level.to_owned()));
+    let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
+    tracing::subscriber::with_default(subscriber, || say(&level));
+    kept.lines()
+}
+
+/// Within a trace that was begun elsewhere.
+fn traced(work: impl FnOnce()) {
+    let span = SpanContext::new(TraceId::from(10), SpanId::from(11), TraceFlags::SAMPLED, false, TraceState::NONE);
+    let _within = Context::new().with_remote_span_context(span).attach();
+    work();
+}
+
+#[test]
+fn a_line_for_machines_is_a_log_record_of_opentelemetry() {
+    let lines = logged(true, "info", |_| {
+        traced(|| warn!(set = %"shop/web", created = 2, is_new = true, share = 0.5, "a \"plan\" was\ncarried out"));
+    });
+    let [line] = &lines[..] else { panic!("one line: {lines:?}") };
+    let mut record: Value = serde_json::from_str(line).unwrap();
+    let time = record.as_object_mut().unwrap().remove("Timestamp").unwrap();
+    assert!(time.as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{time}");
+    let expected = json!({
+        "SeverityText": "WARN",
+        "SeverityNumber": 13,
+        "Body": "a \"plan\" was\ncarried out",
+        "Attributes": { "set": "shop/web", "created": 2, "is_new": true, "share": 0.5 },
+        "TraceId": "0000000000000000000000000000000a",
+        "SpanId": "000000000000000b",
+        "TraceFlags": 1,
+        "InstrumentationScope": { "Name": "podset_operator::telemetry::logs::tests" },
+        "Resource": {
+            "service.instance.id": "me",
+            "service.name": "podset-operator",
+            "service.version": env!("CARGO_PKG_VERSION"),
+        },
+    });
+    assert_eq!(record, expected);
+}
+
+#[test]
+fn a_line_for_people_ends_with_the_trace_if_there_is_one() {
+    let lines = logged(false, "info", |_| {
+        info!(created = 2, "scaled");
+        traced(|| info!("scaled"));
+    });
+    let ids = "trace_id=0000000000000000000000000000000a span_id=000000000000000b";
+    assert_eq!(lines, [" INFO scaled created=2".to_owned(), format!(" INFO scaled {ids}")]);
+}
+
+#[test]
+fn what_is_logged_can_be_changed_at_any_time_and_never_has_spans() {
+    let lines = logged(false, "warn", |level| {
+        info!("not yet");
+        level.set(&Directives("trace".to_owned())).unwrap();
+        let _span = info_span!(target: spans::TARGET, "reconcile", controller = "podset").entered();
+        debug!("now");
+        level.set(&Directives("error".to_owned())).unwrap();
+        warn!("no more");
+    });
+    assert_eq!(lines, ["DEBUG now"]);
+}

@@ -1,0 +1,107 @@
+//! The spans of the operator's work: what they are called, and what is noted in them. Here nothing is sent anywhere.
+//!
+//! All have one target, by which [`super::traces`] picks them out and the log leaves them out. While no traces are
+//! exported no span is ever made: each function here costs a look at a flag.
+
+use http::{HeaderMap, HeaderValue};
+use opentelemetry::{
+    Context, Value,
+    trace::{SpanContext, Status, TraceContextExt},
+};
+use tracing::{Span, info_span};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::controllers::{ObjectKey, queue};
+
+/// The target of all spans. No event has it.
+pub const TARGET: &str = "podset_operator::spans";
+
+/// One reconcile of an object. A resync gets none: nothing has happened, and at rest nothing is recorded.
+pub fn reconcile(controller: &'static str, key: &ObjectKey, trigger: queue::Trigger) -> Span {
+    if trigger == queue::RESYNC {
+        return Span::none();
+    }
+    info_span!(
+        target: TARGET,
+        "reconcile",
+        otel.name = %format_args!("{controller} reconcile"),
+        controller,
+        trigger,
+        object.namespace = &*key.namespace,
+        object.name = &*key.name,
+    )
+}
+
+/// The decision what to do, within a reconcile.
+pub fn plan() -> Span {
+    if Span::current().is_none() {
+        return Span::none();
+    }
+    info_span!(target: TARGET, "plan")
+}
+
+/// A request to the API server, of this name, as in `create pods`.
+pub fn request(name: &str) -> Span {
+    info_span!(target: TARGET, "request", otel.name = name, otel.kind = "client")
+}
+
+/// Notes something in the span of what is being done, if it has one.
+pub fn note(key: &'static str, value: impl Into<Value>) {
+    Span::current().set_attribute(key, value);
+}
+
+/// Notes a number of things.
+pub fn count(span: &Span, key: &'static str, things: usize) {
+    span.set_attribute(key, i64::try_from(things).unwrap_or(i64::MAX));
+}
+
+/// Notes why what is being done has failed.
+pub fn failed(reason: &str) {
+    Span::current().set_status(Status::error(reason.to_owned()));
+}
+
+/// A span that may have ended, for others to point at.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Place(SpanContext);
+
+impl Place {
+    /// The span of what is being done, if it has one.
+    pub fn current() -> Option<Self> {
+        Some(Span::current()).filter(|span| !span.is_none()).as_ref().and_then(Self::of)
+    }
+
+    /// A span, if it is one.
+    pub fn of(span: &Span) -> Option<Self> {
+        let context = span.context().span().span_context().clone();
+        context.is_valid().then_some(Place(context))
+    }
+
+    /// Lets the span of what is being done point at this one.
+    pub fn link(&self) {
+        Span::current().add_link(self.0.clone());
+    }
+
+    /// The id of its trace, if it is exported.
+    pub fn exported_trace(&self) -> Option<String> {
+        self.0.is_sampled().then(|| self.0.trace_id().to_string())
+    }
+
+    /// Says in the head of a request where it comes from: W3C Trace Context.
+    pub fn inject(&self, headers: &mut HeaderMap) {
+        let Place(context) = self;
+        let flags = context.trace_flags().to_u8();
+        let parent = format!("00-{}-{}-{flags:02x}", context.trace_id(), context.span_id());
+        if let Ok(parent) = HeaderValue::try_from(parent) {
+            headers.insert("traceparent", parent);
+        }
+    }
+}
+
+/// Trace, span and flags of what is being done, for the log.
+pub(super) fn current_ids() -> Option<(String, String, u8)> {
+    Context::map_current(|context| {
+        let span = context.span();
+        let ids = span.span_context();
+        ids.is_valid().then(|| (ids.trace_id().to_string(), ids.span_id().to_string(), ids.trace_flags().to_u8()))
+    })
+}

@@ -1,0 +1,138 @@
+//! What the variables mean, told as tables.
+
+use super::*;
+
+fn read_from(variables: &[(&str, &str)]) -> Wishes {
+    read(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+}
+
+fn settings(variables: &[(&str, &str)]) -> Settings {
+    let wishes = read_from(variables);
+    assert_eq!(wishes.warnings, Vec::<String>::new());
+    wishes.settings.expect("spans are exported")
+}
+
+#[test]
+fn nothing_is_exported_unless_it_is_asked_for() {
+    for variables in [
+        &[][..],
+        &[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")],
+        &[("OTEL_SERVICE_NAME", "mine"), ("OTEL_TRACES_SAMPLER", "always_on")],
+        &[("OTEL_TRACES_EXPORTER", "none"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318")],
+        &[("OTEL_SDK_DISABLED", "TRUE"), ("OTEL_TRACES_EXPORTER", "otlp")],
+    ] {
+        let wishes = read_from(variables);
+        assert_eq!((wishes.settings, wishes.warnings), (None, Vec::new()), "{variables:?}");
+    }
+}
+
+#[test]
+fn the_defaults_are_those_of_the_specification() {
+    let expected = Settings {
+        protocol: Protocol::Http,
+        endpoint: "http://localhost:4318/v1/traces".to_owned(),
+        timeout: Duration::from_secs(10),
+        certificate: None,
+        sampler: Sampler::All,
+        batch: Batch { queue: 2048, size: 512, delay: Duration::from_secs(5) },
+    };
+    assert_eq!(settings(&[("OTEL_TRACES_EXPORTER", "otlp")]), expected);
+    let grpc = settings(&[("OTEL_TRACES_EXPORTER", "otlp"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]);
+    assert_eq!((grpc.protocol, &*grpc.endpoint), (Protocol::Grpc, "http://localhost:4317"));
+}
+
+#[test]
+fn an_endpoint_for_all_signals_gets_the_path_of_traces_and_their_own_is_taken_as_it_is() {
+    let grpc = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+    let (all, traces) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+    for (variables, expected) in [
+        (&[(all, "http://collector:4318")][..], "http://collector:4318/v1/traces"),
+        (&[(all, "http://collector:4318/")], "http://collector:4318/v1/traces"),
+        (&[(all, "https://collector/otlp")], "https://collector/otlp/v1/traces"),
+        (&[(all, "http://collector:4318"), (traces, "http://other:1/in")], "http://other:1/in"),
+        (&[(all, "http://collector:4317"), grpc], "http://collector:4317"),
+        (&[(all, "collector:4317"), grpc], "https://collector:4317"),
+        (&[(all, "collector:4317"), grpc, ("OTEL_EXPORTER_OTLP_INSECURE", "true")], "http://collector:4317"),
+    ] {
+        assert_eq!(settings(variables).endpoint, expected, "{variables:?}");
+    }
+}
+
+#[test]
+fn what_is_for_traces_wins_over_what_is_for_all() {
+    let read = settings(&[
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "5000"),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "700"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca.crt"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20secret,x=y"),
+        ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
+        ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "100"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "10"),
+    ]);
+    assert_eq!((read.protocol, read.timeout), (Protocol::Grpc, Duration::from_millis(700)));
+    assert_eq!((read.certificate.as_deref(), read.sampler), (Some("/ca.crt"), Sampler::Ratio(0.25)));
+    assert_eq!(read.batch, Batch { queue: 10, size: 10, delay: Duration::from_millis(100) });
+}
+
+#[test]
+fn a_wrong_value_is_named_with_its_remedy_and_counts_as_not_set() {
+    for (name, value, remedy) in [
+        ("OTEL_SDK_DISABLED", "perhaps", "give true or false"),
+        ("OTEL_TRACES_EXPORTER", "zipkin", "give otlp or none"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "give grpc or http/protobuf"),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "udp", "give grpc or http/protobuf"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "number of milliseconds"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "secret", "give KEY=VALUE"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip", "give none"),
+        ("OTEL_TRACES_SAMPLER", "sometimes", "give always_on"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "-1", "number of milliseconds"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "number of spans from 1 to 100000"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4096", "must not be larger than OTEL_BSP_MAX_QUEUE_SIZE (2048)"),
+        ("OTEL_BSP_EXPORT_TIMEOUT", "", ""),
+        ("OTEL_RESOURCE_ATTRIBUTES", "team=%zz", "give KEY=VALUE"),
+    ] {
+        let good = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://collector:4318/v1/traces");
+        let Wishes { settings, resource, warnings } = read_from(&[(name, value), good]);
+        assert!(settings.is_some(), "{name}");
+        assert!(resource.is_empty(), "{name}");
+        if value.is_empty() {
+            assert_eq!(warnings, Vec::<String>::new(), "{name}");
+            continue;
+        }
+        let [warning] = &warnings[..] else { panic!("{name}: {warnings:?}") };
+        assert!(warning.starts_with(name) && warning.contains(remedy), "{warning}");
+        assert!(!warning.contains("secret"), "{warning}");
+    }
+    let ratio =
+        [("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "2"), ("OTEL_TRACES_EXPORTER", "otlp")];
+    let Wishes { settings, warnings, .. } = read_from(&ratio);
+    assert_eq!(settings.map(|settings| settings.sampler), Some(Sampler::Ratio(1.0)));
+    assert!(warnings[0].starts_with("OTEL_TRACES_SAMPLER_ARG"), "{warnings:?}");
+}
+
+#[test]
+fn an_endpoint_that_is_none_leaves_nothing_to_send_to() {
+    for value in ["collector:4318", "ftp://collector", "http://", "http://a b"] {
+        let Wishes { settings, warnings, .. } = read_from(&[("OTEL_EXPORTER_OTLP_ENDPOINT", value)]);
+        assert_eq!(settings, None, "{value}");
+        assert!(
+            warnings[0].starts_with("OTEL_EXPORTER_OTLP_ENDPOINT is not used: give it as http://HOST"),
+            "{warnings:?}"
+        );
+    }
+}
+
+#[test]
+fn the_resource_is_read_whole_or_not_at_all() {
+    let read = read_from(&[
+        ("OTEL_RESOURCE_ATTRIBUTES", "service.name=a, team=b%2Cc ,deployment.environment.name=prod"),
+        ("OTEL_SERVICE_NAME", "mine"),
+    ]);
+    let expected = [("deployment.environment.name", "prod"), ("service.name", "mine"), ("team", "b,c")];
+    assert_eq!(read.resource, expected.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect());
+    assert_eq!(read_from(&[("OTEL_RESOURCE_ATTRIBUTES", "team=b,=c")]).resource, BTreeMap::new());
+}

@@ -1,0 +1,262 @@
+//! As much of an API server as the operator needs to look after one PodSet, and to lead. Pods become ready after a moment.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::stream;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
+
+/// How long a pod takes to become ready: longer than a reconcile.
+const READY: Duration = Duration::from_millis(200);
+
+const SETS: &str = "/apis/app.example.com/v1alpha1";
+
+/// A server that runs. It ends with this value.
+pub struct ApiServer {
+    /// Where: host and port.
+    pub address: String,
+    state: Arc<Mutex<State>>,
+    server: JoinHandle<()>,
+}
+
+/// A request that came.
+#[derive(Clone, Debug)]
+pub struct Came {
+    /// Method and path, without the query.
+    pub line: String,
+    /// W3C Trace Context.
+    pub traceparent: Option<String>,
+}
+
+#[derive(Default)]
+struct State {
+    version: u64,
+    /// Objects by kind (`pods`, …) and name.
+    objects: BTreeMap<(&'static str, String), Value>,
+    watches: Vec<(&'static str, mpsc::UnboundedSender<String>)>,
+    came: Vec<Came>,
+    refuses_pods: bool,
+}
+
+impl State {
+    fn put(&mut self, kind: &'static str, mut object: Value) -> Value {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let is_new = self.objects.insert((kind, name), object.clone()).is_none();
+        self.tell(kind, if is_new { "ADDED" } else { "MODIFIED" }, &object);
+        object
+    }
+
+    fn remove(&mut self, kind: &'static str, name: &str) -> Option<Value> {
+        let mut object = self.objects.remove(&(kind, name.to_owned()))?;
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.tell(kind, "DELETED", &object);
+        Some(object)
+    }
+
+    fn tell(&mut self, kind: &'static str, what: &str, object: &Value) {
+        let line = format!("{}\n", json!({ "type": what, "object": object }));
+        self.watches.retain(|(watched, watch)| *watched != kind || watch.send(line.clone()).is_ok());
+    }
+}
+
+impl ApiServer {
+    /// Starts one without objects, at a free port of this machine alone.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let state = Arc::new(Mutex::new(State { version: 1, ..State::default() }));
+        let server = tokio::spawn(serve(listener, state.clone()));
+        ApiServer { address, state, server }
+    }
+
+    /// Creates the PodSet `web`, or gives it another spec.
+    pub fn scale(&self, replicas: u32) {
+        let mut state = lock(&self.state);
+        let former = state.objects.get(&("podsets", "web".to_owned())).cloned();
+        let mut set = former.unwrap_or_else(|| {
+            json!({
+                "apiVersion": "app.example.com/v1alpha1",
+                "kind": "PodSet",
+                "metadata": { "name": "web", "namespace": "shop", "uid": "set-1", "generation": 0 },
+            })
+        });
+        set["metadata"]["generation"] = json!(set["metadata"]["generation"].as_u64().unwrap() + 1);
+        set["spec"]["replicas"] = json!(replicas);
+        state.put("podsets", set);
+    }
+
+    /// From now on a quota forbids pods.
+    pub fn refuse_pods(&self) {
+        lock(&self.state).refuses_pods = true;
+    }
+
+    /// Gives the Lease to somebody else, whoever holds it.
+    pub fn take_lease(&self) {
+        let mut state = lock(&self.state);
+        let mut lease = state.objects[&("leases", "podset-operator".to_owned())].clone();
+        lease["spec"]["holderIdentity"] = json!("somebody else");
+        state.put("leases", lease);
+    }
+
+    /// How many pods there are.
+    pub fn pods(&self) -> usize {
+        lock(&self.state).objects.keys().filter(|(kind, _)| *kind == "pods").count()
+    }
+
+    /// Whether the stored status answers this generation and says that all is well.
+    pub fn is_ready(&self, generation: u64) -> bool {
+        let state = lock(&self.state);
+        let Some(set) = state.objects.get(&("podsets", "web".to_owned())) else { return false };
+        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        set["status"]["observedGeneration"] == generation
+            && set["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(is_ready))
+    }
+
+    /// The requests that came.
+    pub fn came(&self) -> Vec<Came> {
+        lock(&self.state).came.clone()
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {
+    let mut connections = tokio::task::JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let state = state.clone();
+        let service = hyper::service::service_fn(move |request| answer(state.clone(), request));
+        connections.spawn(async move {
+            let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
+    let (head, body) = request.into_parts();
+    let body: Value = serde_json::from_slice(&body.collect().await?.to_bytes()).unwrap_or_default();
+    let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
+    let shared = state.clone();
+    let mut state = lock(&state);
+    let traceparent = head.headers.get("traceparent").map(|value| value.to_str().unwrap().to_owned());
+    state.came.push(Came { line: format!("{} {path}", head.method), traceparent });
+    let parts: Vec<&str> = path.trim_start_matches(SETS).trim_start_matches('/').split('/').collect();
+    Ok(match (&head.method, &parts[..]) {
+        (&Method::GET, [.., "pods" | "podsets" | "mycustomresources" | "leases"]) => {
+            let kinds = ["/pods", "/podsets", "/mycustomresources", "/leases"];
+            let kind = &kinds.into_iter().find(|kind| path.ends_with(kind)).unwrap()[1..];
+            if query.contains("watch=true") { watch(&mut state, kind, query) } else { reply(200, &list(&state, kind)) }
+        }
+        (&Method::POST, [.., "pods"]) => create_pod(&shared, &mut state, body),
+        (&Method::POST, [.., "leases"]) => reply(201, &state.put("leases", body)),
+        (&Method::GET, [.., "leases", name]) => match state.objects.get(&("leases", (*name).to_owned())) {
+            Some(lease) => reply(200, lease),
+            None => refused(404, "NotFound", "there is no such lease"),
+        },
+        (&Method::PATCH, [.., "leases", name]) => {
+            let mut lease = state.objects[&("leases", (*name).to_owned())].clone();
+            for (field, value) in body["spec"].as_object().unwrap() {
+                lease["spec"][field] = value.clone();
+            }
+            reply(200, &state.put("leases", lease))
+        }
+        (&Method::POST, [.., "events"]) => reply(201, &body),
+        (&Method::DELETE, [.., "pods", name]) => match state.remove("pods", name) {
+            Some(pod) => reply(200, &pod),
+            None => refused(404, "NotFound", "there is no such pod"),
+        },
+        (&Method::PATCH, [.., "podsets", name, "status"]) => {
+            let Some(mut set) = state.objects.get(&("podsets", (*name).to_owned())).cloned() else {
+                return Ok(refused(404, "NotFound", "there is no such set"));
+            };
+            set["status"] = body["status"].clone();
+            reply(200, &state.put("podsets", set))
+        }
+        _ => refused(404, "NotFound", "there is no such thing"),
+    })
+}
+
+fn create_pod(shared: &Arc<Mutex<State>>, state: &mut State, mut pod: Value) -> Response<Body> {
+    if state.refuses_pods {
+        let message =
+            format!("pods \"{}\" is forbidden: exceeded quota: small", pod["metadata"]["name"].as_str().unwrap());
+        return refused(403, "Forbidden", &message);
+    }
+    pod["metadata"]["uid"] = json!(format!("pod-{}", state.version));
+    pod["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+    pod["status"] = json!({ "phase": "Pending" });
+    let made = state.put("pods", pod);
+    let mut running = made.clone();
+    running["status"] = json!({
+        "phase": "Running",
+        "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" }],
+    });
+    let shared = shared.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(READY).await;
+        let mut state = lock(&shared);
+        let name = running["metadata"]["name"].as_str().unwrap().to_owned();
+        if state.objects.contains_key(&("pods", name)) {
+            state.put("pods", running);
+        }
+    });
+    reply(201, &made)
+}
+
+fn list(state: &State, kind: &str) -> Value {
+    let items: Vec<&Value> =
+        state.objects.iter().filter(|((of, _), _)| *of == kind).map(|(_, object)| object).collect();
+    json!({ "metadata": { "resourceVersion": state.version.to_string() }, "items": items })
+}
+
+/// Events from now on, and what has changed since the list.
+fn watch(state: &mut State, kind: &'static str, query: &str) -> Response<Body> {
+    let since: u64 = query.split('&').find_map(|part| part.strip_prefix("resourceVersion=")).unwrap().parse().unwrap();
+    let (send, receive) = mpsc::unbounded_channel();
+    for ((of, _), object) in &state.objects {
+        let version: u64 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+        if *of == kind && version > since {
+            send.send(format!("{}\n", json!({ "type": "ADDED", "object": object }))).unwrap();
+        }
+    }
+    state.watches.push((kind, send));
+    let lines = stream::unfold(receive, |mut receive| async move {
+        let line = receive.recv().await?;
+        Some((Ok(Frame::data(Bytes::from(line))), receive))
+    });
+    Response::new(StreamBody::new(lines).boxed_unsync())
+}
+
+fn reply(code: u16, object: &Value) -> Response<Body> {
+    let mut response = Response::new(Full::from(object.to_string()).boxed_unsync());
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}
+
+fn refused(code: u16, reason: &str, message: &str) -> Response<Body> {
+    reply(code, &json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message }))
+}

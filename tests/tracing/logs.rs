@@ -1,0 +1,62 @@
+//! The lines of the log within a trace, and the metrics that lead to one.
+
+use crate::{
+    api::ApiServer,
+    collector::Manner,
+    process::{Operator, Protocol, SECRET, collector, until, with},
+};
+
+#[tokio::test]
+async fn log_and_metrics_lead_to_the_trace() {
+    let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
+    let variables = Protocol::Grpc.to(&collector);
+    let operator = Operator::start(&api, &with(&variables, &[]));
+    until("the caches", || !operator.said("caches are synced").is_empty()).await;
+    api.scale(2);
+    until("a ready set", || api.is_ready(1)).await;
+    until("its spans", || collector.spans().iter().any(|span| span.get("pods.created") == "2")).await;
+
+    let said = operator.said("scaled");
+    let [line] = &said[..] else { panic!("one line for one decision: {said:?}") };
+    let spans = collector.spans();
+    let span = spans.iter().find(|span| span.get("pods.created") == "2").unwrap();
+    assert_eq!(
+        (&line["TraceId"], &line["SpanId"], &line["TraceFlags"]),
+        (&span.trace.clone().into(), &span.id.clone().into(), &1.into())
+    );
+    assert_eq!((&line["SeverityText"], &line["SeverityNumber"]), (&"INFO".into(), &9.into()));
+    assert_eq!((&line["Body"], &line["Attributes"]["created"]), (&"scaled".into(), &2.into()));
+    assert_eq!(line["InstrumentationScope"]["Name"], "podset_operator::controllers::podset::report");
+    assert_eq!(line["Resource"]["service.instance.id"], *span.resource["service.instance.id"]);
+    assert!(line["Timestamp"].as_str().unwrap().ends_with('Z'));
+    assert!(operator.said("begins")[0].get("TraceId").is_none(), "it is in no trace");
+
+    let metrics = operator.metrics().await;
+    let exemplars: Vec<&str> =
+        metrics.lines().filter_map(|line| line.split_once("# {trace_id=\"")).map(|(_, rest)| &rest[..32]).collect();
+    assert!(!exemplars.is_empty(), "{metrics}");
+    for trace in exemplars {
+        until("the span of an exemplar", || collector.spans().iter().any(|span| span.trace == trace)).await;
+    }
+}
+
+#[tokio::test]
+async fn no_line_holds_a_secret_whatever_is_logged() {
+    for protocol in Protocol::ALL {
+        let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
+        let variables = protocol.to(&collector);
+        let header = format!("authorization=Bearer%20{SECRET}");
+        let more = [("OTEL_EXPORTER_OTLP_HEADERS", header.as_str()), ("PODSET_OPERATOR_LOG_LEVEL", "trace")];
+        let mut operator = Operator::start(&api, &with(&variables, &more));
+        until("the caches", || !operator.said("caches are synced").is_empty()).await;
+        api.scale(2);
+        until("a ready set", || api.is_ready(1)).await;
+        operator.end().await;
+        let sent = &collector.requests()[0].1["authorization"];
+        assert_eq!(sent.to_str().unwrap(), format!("Bearer {SECRET}"));
+        let lines: Vec<String> = operator.log().iter().map(ToString::to_string).collect();
+        assert!(lines.len() > 100, "much is logged");
+        let telltale: Vec<&String> = lines.iter().filter(|line| line.contains(SECRET)).collect();
+        assert!(telltale.is_empty(), "{protocol:?}: {telltale:?}");
+    }
+}

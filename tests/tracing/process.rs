@@ -1,0 +1,149 @@
+//! The operator as a process of this machine.
+
+use std::{path::PathBuf, process::Stdio, time::Duration};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::{
+    process::{Child, Command},
+    time::{Instant, sleep},
+};
+
+use crate::{
+    api::ApiServer,
+    collector::{Collector, Manner, listen},
+};
+
+/// What no line of a log may hold.
+pub const SECRET: &str = "top-secret";
+
+/// How long anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An operator that runs, for the PodSets of one API server. It is killed with this value.
+pub struct Operator {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Operator {
+    /// Starts one with these variables, and none of the caller's.
+    pub fn start(api: &ApiServer, variables: &[(&str, &str)]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let text = format!(
+            "{{apiVersion: v1, kind: Config, current-context: a, \
+             clusters: [{{name: a, cluster: {{server: 'http://{}'}}}}], users: [{{name: a, user: {{token: {SECRET}}}}}], \
+             contexts: [{{name: a, context: {{cluster: a, user: a}}}}]}}",
+            api.address
+        );
+        std::fs::write(&kubeconfig, text).unwrap();
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_podset-operator"))
+            .args(["--health-probe-bind-address=0", "--metrics-secure=false"])
+            .args(["--metrics-bind-address=127.0.0.1:0", "--log-format=json", "--kubeconfig"])
+            .arg(kubeconfig)
+            .env_clear()
+            .env("POD_NAME", "operator-1")
+            .env("PODSET_OPERATOR_LEADER_ELECT", "false")
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Operator { child, folder }
+    }
+
+    /// Its log: an object a line.
+    pub fn log(&self) -> Vec<Value> {
+        let log: PathBuf = self.folder.path().join("log");
+        let text = std::fs::read_to_string(log).unwrap();
+        // The last line may be half written.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+    }
+
+    /// The lines of its log that say this.
+    pub fn said(&self, words: &str) -> Vec<Value> {
+        self.log().into_iter().filter(|line| line["Body"].as_str().unwrap().contains(words)).collect()
+    }
+
+    /// Asks it to end, and answers how long it took; it must end in order.
+    pub async fn end(&mut self) -> Duration {
+        let began = Instant::now();
+        let id = self.child.id().expect("it runs");
+        let id = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap();
+        assert_eq!(status.code(), Some(0), "{:?}", self.log());
+        began.elapsed()
+    }
+
+    /// Waits until it has ended by itself, and answers with which code.
+    pub async fn ended(&mut self) -> Option<i32> {
+        tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap().code()
+    }
+
+    /// Its metrics.
+    pub async fn metrics(&self) -> String {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let line = &self.said("serving metrics")[0];
+        let mut stream = tokio::net::TcpStream::connect(line["Attributes"]["address"].as_str().unwrap()).await.unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        text
+    }
+}
+
+/// A collector of traces.
+pub fn collector(manner: Manner) -> Collector {
+    Collector::start(listen().unwrap(), manner).unwrap()
+}
+
+/// Waits until it is so; answers how long it took.
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "waited in vain for {what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+    began.elapsed()
+}
+
+/// A protocol of OTLP.
+#[derive(Clone, Copy, Debug)]
+pub enum Protocol {
+    /// By gRPC.
+    Grpc,
+    /// By HTTP.
+    Http,
+}
+
+impl Protocol {
+    /// Both.
+    pub const ALL: [Protocol; 2] = [Protocol::Grpc, Protocol::Http];
+
+    /// The variables that lead to this collector.
+    pub fn to(self, collector: &Collector) -> [(&'static str, String); 3] {
+        let protocol = match self {
+            Protocol::Grpc => "grpc",
+            Protocol::Http => "http/protobuf",
+        };
+        [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", collector.address())),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.to_owned()),
+            ("OTEL_BSP_SCHEDULE_DELAY", "100".to_owned()),
+        ]
+    }
+}
+
+/// Variables as [`Operator::start`] takes them.
+pub fn with<'a>(
+    variables: &'a [(&'static str, String)],
+    more: &[(&'static str, &'a str)],
+) -> Vec<(&'static str, &'a str)> {
+    variables.iter().map(|(name, value)| (*name, value.as_str())).chain(more.iter().copied()).collect()
+}
