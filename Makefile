@@ -135,7 +135,7 @@ deny: ## Check dependencies: licences, duplicates, sources, and advisories where
 
 .PHONY: package
 package: ## Make the crate, and build it from what is in it
-	cargo package --locked --package podset-operator $(PACKAGE_ARGS)
+	cargo package --locked --package podset-operator
 
 .PHONY: chart
 chart: ## Write the chart to dist/, for the image IMG
