@@ -4,10 +4,13 @@
 CLUSTER ?= podset
 # The operator's image.
 IMG ?= podset-operator:latest
+# What `make deploy` and `make undeploy` are about: config/namespaced for an operator of one namespace.
+CONFIG ?= config/default
 # The kubectl on the PATH, else the one that was built for the local cluster.
 KUBECTL ?= $(or $(shell command -v kubectl 2>/dev/null),$(shell hack/cluster/cluster bin)/kubectl)
 
-SCRIPTS = hack/demo hack/trace-demo hack/cluster/cluster hack/k3s-stand-in/build hack/prometheus/check .ci/run
+SCRIPTS = hack/chart hack/demo hack/trace-demo hack/verify-release hack/cluster/cluster hack/image/build hack/image/compile \
+  hack/image/test hack/k3s-stand-in/build hack/prometheus/check .ci/run
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # cargo uses all cores by itself, and of tests only one kind shall print at a time
@@ -18,7 +21,7 @@ SCRIPTS = hack/demo hack/trace-demo hack/cluster/cluster hack/k3s-stand-in/build
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## "; print "Usage: make TARGET" } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## See it work: local cluster, three replicas, a tour of both; KEEP=1 leaves them up
@@ -47,7 +50,7 @@ manifests: ## Write config/crd/bases anew from the Rust types
 	UPDATE_MANIFESTS=1 cargo test --test manifests
 
 .PHONY: test
-test: lint test-unit test-alerts test-e2e ## Everything that CI checks
+test: lint test-unit test-alerts test-e2e ## Everything that CI checks on one machine; make verify and make test-image are the rest
 
 .PHONY: test-unit
 test-unit: ## Tests without a cluster: tables, properties, simulation, generated manifests
@@ -82,9 +85,35 @@ conformance: ## Ask a real API server anew what the simulated one must answer, a
 test-e2e: ## Scenarios on a cluster of their own: k3s, or local (e2e/README.md)
 	cargo test -p e2e
 
+# Not from Go's cache of test results: what is looked at lies outside the module, where that cache does not look.
+.PHONY: verify
+verify: ## The chart is config/, Argo CD's health checks say what they should, workflows are sound (hack/verify)
+	cd hack/verify && GOWORK=off CGO_ENABLED=0 go vet ./... && GOWORK=off CGO_ENABLED=0 go test -count=1 ./...
+	cd hack/verify && GOWORK=off CGO_ENABLED=0 go tool actionlint -color $(abspath $(wildcard .github/workflows/*.yml))
+
+# What the image says of itself.
+IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) $(if $(SOURCE),--build-arg SOURCE=$(SOURCE))
+VERSION ?= $(shell sed -n '/^version = /{s/[^"]*"\(.*\)"/\1/p;q;}' Cargo.toml)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+
 .PHONY: docker-build
 docker-build: ## Build the operator's image (IMG=NAME:TAG)
-	docker build --tag $(IMG) .
+	docker build $(IMAGE_ARGS) --tag $(IMG) .
+
+.PHONY: docker-build-local
+docker-build-local: ## The same where no image can be pulled: compiled on this machine
+	hack/image/build $(IMG) $(IMAGE_ARGS)
+
+# Several platforms make one name, which only a registry can hold. SBOM and provenance are attached to it.
+.PHONY: docker-push
+docker-push: ## Build the image for amd64 and arm64, with SBOM and provenance, and push it as IMG (needs docker buildx)
+	@mkdir -p dist
+	docker buildx build $(IMAGE_ARGS) --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max \
+	  --metadata-file dist/image.json --tag $(IMG) --push .
+
+.PHONY: test-image
+test-image: ## Run the image IMG in all ways that need no cluster
+	hack/image/test $(IMG)
 
 .PHONY: lint
 lint: ## Format, clippy; dependencies and scripts if cargo-deny and shellcheck are installed
@@ -97,6 +126,25 @@ lint: ## Format, clippy; dependencies and scripts if cargo-deny and shellcheck a
 	  echo 'shellcheck $(SCRIPTS)'; shellcheck $(SCRIPTS); \
 	else echo 'lint: scripts are not checked: shellcheck is not installed'; fi
 
+# Advisories are a Git repository that grows by the day, and not every machine can fetch it. ADVISORIES=required fails where that is so.
+.PHONY: deny
+deny: ## Check dependencies: licences, duplicates, sources, and advisories where their database can be fetched (needs cargo-deny)
+	cargo deny --workspace check bans licenses sources
+	@if cargo deny fetch db; then echo 'cargo deny --workspace check advisories'; cargo deny --workspace check advisories; \
+	else echo '**** ADVISORIES ARE NOT CHECKED: their database could not be fetched ****' >&2; [ '$(ADVISORIES)' != required ]; fi
+
+.PHONY: package
+package: ## Make the crate, and build it from what is in it
+	cargo package --locked --package podset-operator
+
+.PHONY: chart
+chart: ## Write the chart to dist/, for the image IMG
+	hack/chart $(IMG)
+
+.PHONY: verify-release
+verify-release: ## Whether TAG is what all files say that name a version; writes its part of the changelog to dist/NOTES.md
+	hack/verify-release $(TAG)
+
 .PHONY: clean
 clean: ## Delete target/; the local cluster's binaries stay (see cluster-up)
 	cargo clean
@@ -104,20 +152,29 @@ clean: ## Delete target/; the local cluster's binaries stay (see cluster-up)
 ##@ Your cluster: the one of KUBECONFIG
 
 .PHONY: install
-install: ## Install the CRDs
+install: ## Install or update the CRDs
 	$(KUBECTL) apply -k config/crd
 
 .PHONY: uninstall
 uninstall: ## Remove the CRDs, and with them every PodSet, its pods, and every MyCustomResource
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
+# CONFIG as YAML, with the image IMG.
+RENDERED = $(KUBECTL) kustomize $(CONFIG) | sed 's|image: podset-operator:latest|image: $(IMG)|'
+
 .PHONY: deploy
 deploy: ## Run the operator in it, with its CRDs and rights, from the image IMG (its nodes must have it or be able to pull it)
-	$(KUBECTL) kustomize config/default | sed 's|image: podset-operator:latest|image: $(IMG)|' | $(KUBECTL) apply -f -
+	$(RENDERED) | $(KUBECTL) apply -f -
 
 .PHONY: undeploy
-undeploy: ## Remove the operator and all that `make deploy` brought, every PodSet with it
-	$(KUBECTL) delete --ignore-not-found -k config/default
+undeploy: ## Remove the operator; CRDs, PodSets and their pods stay (make uninstall)
+	$(RENDERED) | awk 'BEGIN { RS = "---\n" } !/(^|\n)kind: CustomResourceDefinition\n/ { printf "---\n%s", $$0 }' | \
+	  $(KUBECTL) delete --ignore-not-found -f -
+
+.PHONY: build-installer
+build-installer: ## Write all that `make deploy` installs to dist/install.yaml
+	@mkdir -p dist
+	$(RENDERED) >dist/install.yaml
 
 ##@ A local cluster, without Docker (hack/cluster/README.md)
 

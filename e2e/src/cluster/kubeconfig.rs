@@ -81,7 +81,7 @@ pub async fn take(name: &str, named: &Named, folder: &Path) -> Result<Found> {
     ensure!(
         !there,
         "the namespace {HOME} is in this cluster: the operator there would work on the scenarios' PodSets too. Take another \
-         cluster, or remove it first: kubectl delete -k config/default"
+         cluster, or remove it first: make undeploy"
     );
     let mut crds = Vec::new();
     for crd in CRDS {

@@ -1,0 +1,37 @@
+-- The health of a PodSet, from its conditions. One that is absent does not hold.
+local status = obj.status or {}
+local conditions = {}
+for _, condition in ipairs(status.conditions or {}) do
+  conditions[condition.type] = condition
+end
+
+local function holds(name)
+  return conditions[name] ~= nil and conditions[name].status == "True"
+end
+
+local function health(verdict, name)
+  local condition = conditions[name]
+  return { status = verdict, message = condition.reason .. ": " .. (condition.message or "") }
+end
+
+-- What is known of an older spec says nothing about this one.
+if (status.observedGeneration or 0) < (obj.metadata.generation or 0) then
+  return { status = "Progressing", message = "the operator has not acted on the last change yet" }
+end
+-- Neither gets better by waiting: the template, or what refuses its pods, wants changing.
+if holds("Stalled") then
+  return health("Degraded", "Stalled")
+end
+if holds("ReplicaFailure") then
+  return health("Degraded", "ReplicaFailure")
+end
+if holds("Ready") then
+  return health("Healthy", "Ready")
+end
+if conditions.Ready ~= nil and conditions.Ready.reason == "PodsFailing" then
+  return health("Degraded", "Ready")
+end
+if conditions.Ready ~= nil then
+  return health("Progressing", "Ready")
+end
+return { status = "Progressing", message = "the operator has not seen it yet" }

@@ -1,0 +1,287 @@
+// What the chart installs is what config/ installs: both are rendered by the libraries of helm and kustomize, and compared object
+// by object. Only the differences that are listed here are allowed.
+package verify
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"sort"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	root      = "../.."
+	namespace = "podset-operator-system"
+)
+
+// Labels by which Helm knows its own, and Argo CD or a person what was installed from where.
+var ofHelm = []string{
+	"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "app.kubernetes.io/version", "helm.sh/chart",
+}
+
+type object = map[string]any
+
+func TestChartInstallsWhatConfigDoes(t *testing.T) {
+	default_, networkPolicy := config(t, "default"), config(t, "network-policy")
+	compare(t, chart(t, "podset-operator", nil), default_)
+	enabled := object{"networkPolicy": object{"enabled": true}}
+	compare(t, chart(t, "podset-operator", enabled), merged(default_, networkPolicy))
+}
+
+func TestChartForANamespaceInstallsWhatConfigDoes(t *testing.T) {
+	one := object{"watchNamespaces": []any{"team-a"}}
+	compare(t, chart(t, "podset-operator", one), config(t, "namespaced"))
+}
+
+func TestEachWatchedNamespaceHasItsRole(t *testing.T) {
+	objects := chart(t, "podset-operator", object{"watchNamespaces": []any{"team-a", "team-b"}})
+	for _, name := range []string{
+		"Role team-a/podset-operator-manager-role", "RoleBinding team-a/podset-operator-manager-rolebinding",
+		"Role team-b/podset-operator-manager-role", "RoleBinding team-b/podset-operator-manager-rolebinding",
+	} {
+		if objects[name] == nil {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	for name, object := range objects {
+		if object["kind"] == "ClusterRole" && strings.Contains(fmt.Sprint(object["rules"]), "pods]") &&
+			!strings.Contains(name, "editor") && !strings.Contains(name, "viewer") {
+			t.Errorf("%s gives rights to pods everywhere", name)
+		}
+	}
+}
+
+// What no release may share with another: objects of no namespace, but for the CRDs.
+func TestReleasesDoNotMeet(t *testing.T) {
+	other := chart(t, "other", nil)
+	for name, object := range chart(t, "podset-operator", nil) {
+		if object["kind"] != "CustomResourceDefinition" && other[name] != nil {
+			t.Errorf("both have %s", name)
+		}
+	}
+}
+
+func TestCRDsOutliveTheRelease(t *testing.T) {
+	for name, object := range rendered(t, "podset-operator", nil) {
+		if object["kind"] != "CustomResourceDefinition" {
+			continue
+		}
+		kept := object["metadata"].(map[string]any)["annotations"]
+		if !reflect.DeepEqual(kept, map[string]any{"helm.sh/resource-policy": "keep"}) {
+			t.Errorf("%s has the annotations %v: uninstalling the release would delete every PodSet", name, kept)
+		}
+	}
+	for name := range chart(t, "podset-operator", object{"crds": object{"install": false}}) {
+		if strings.HasPrefix(name, "CustomResourceDefinition") {
+			t.Errorf("%s is installed all the same", name)
+		}
+	}
+}
+
+func TestWhatUsersSetArrives(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	deployment := chart(t, "podset-operator", object{
+		"image":     object{"repository": "registry.example/op", "digest": digest, "pullPolicy": "Always"},
+		"extraArgs": []any{"--log-level=debug"}, "extraEnv": []any{object{"name": "A", "value": "b"}},
+		"imagePullSecrets": []any{object{"name": "secret"}}, "nodeSelector": object{"disk": "ssd"},
+		"tolerations": []any{object{"operator": "Exists"}}, "priorityClassName": "high", "podAnnotations": object{"x": "y"},
+		"affinity": object{"podAntiAffinity": object{}}, "replicas": 2,
+	})["Deployment "+namespace+"/podset-operator"]
+	text, err := yaml.Marshal(deployment)
+	must(t, err)
+	for _, wanted := range []string{
+		"image: registry.example/op@" + digest, "imagePullPolicy: Always", "- --log-level=debug", "- name: A\n", "- name: secret\n",
+		"disk: ssd", "- operator: Exists", "priorityClassName: high", "x: \"y\"", "podAntiAffinity: {}", "replicas: 2",
+	} {
+		if !strings.Contains(string(text), wanted) {
+			t.Errorf("%q does not arrive in\n%s", wanted, text)
+		}
+	}
+}
+
+func TestWrongValuesAreRefused(t *testing.T) {
+	for name, values := range map[string]object{
+		"an unknown one":         {"replica": 3},
+		"replicas":               {"replicas": "three"},
+		"a namespace":            {"watchNamespaces": []any{"Team A"}},
+		"the same namespace":     {"watchNamespaces": []any{"a", "a"}},
+		"a digest":               {"image": object{"digest": "sha256:1"}},
+		"a pull policy":          {"image": object{"pullPolicy": "Sometimes"}},
+		"a flag":                 {"extraArgs": []any{"-v"}},
+		"a port":                 {"networkPolicy": object{"apiServerPorts": []any{70000}}},
+		"no port":                {"networkPolicy": object{"apiServerPorts": []any{}}},
+		"half a misspelt switch": {"crds": object{"enabled": false}},
+	} {
+		if _, err := render("podset-operator", values); err == nil {
+			t.Errorf("%s: %v is taken", name, values)
+		}
+	}
+}
+
+func TestVersionsAgree(t *testing.T) {
+	cargo, err := os.ReadFile(filepath.Join(root, "Cargo.toml"))
+	must(t, err)
+	version := regexp.MustCompile(`(?m)^version = "(.*)"$`).FindSubmatch(cargo)
+	loaded, err := loader.Load(filepath.Join(root, "charts/podset-operator"))
+	must(t, err)
+	if loaded.Metadata.Version != string(version[1]) || loaded.Metadata.AppVersion != string(version[1]) {
+		t.Errorf("the chart is %s for %s, the operator %s", loaded.Metadata.Version, loaded.Metadata.AppVersion, version[1])
+	}
+}
+
+// Renders the chart and takes off what is allowed to differ.
+func chart(t *testing.T, release string, values object) map[string]object {
+	t.Helper()
+	objects := rendered(t, release, values)
+	for _, object := range objects {
+		takeLabels(object)
+		if object["kind"] == "CustomResourceDefinition" {
+			delete(object["metadata"].(map[string]any), "annotations")
+			delete(object["metadata"].(map[string]any), "labels")
+		}
+	}
+	return objects
+}
+
+func rendered(t *testing.T, release string, values object) map[string]object {
+	t.Helper()
+	files, err := render(release, values)
+	must(t, err)
+	objects := map[string]object{}
+	for name, text := range files {
+		if filepath.Ext(name) == ".yaml" {
+			add(t, objects, text)
+		}
+	}
+	return objects
+}
+
+func render(release string, values object) (map[string]string, error) {
+	loaded, err := loader.Load(filepath.Join(root, "charts/podset-operator"))
+	if err != nil {
+		return nil, err
+	}
+	options := chartutil.ReleaseOptions{Name: release, Namespace: namespace, IsInstall: true, Revision: 1}
+	all, err := chartutil.ToRenderValues(loaded, values, options, chartutil.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(loaded, all)
+}
+
+// What a folder of config/ installs, without the namespace: with Helm that is a matter of --create-namespace.
+func config(t *testing.T, folder string) map[string]object {
+	t.Helper()
+	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
+		Run(filesys.MakeFsOnDisk(), filepath.Join(root, "config", folder))
+	must(t, err)
+	text, err := resources.AsYaml()
+	must(t, err)
+	objects := map[string]object{}
+	add(t, objects, string(text))
+	delete(objects, "Namespace /"+namespace)
+	return objects
+}
+
+func add(t *testing.T, objects map[string]object, text string) {
+	t.Helper()
+	for _, document := range regexp.MustCompile(`(?m)^---$`).Split(text, -1) {
+		var parsed object
+		must(t, yaml.Unmarshal([]byte(document), &parsed))
+		if parsed == nil {
+			continue
+		}
+		metadata := parsed["metadata"].(map[string]any)
+		in, _ := metadata["namespace"].(string)
+		name := fmt.Sprintf("%s %s/%s", parsed["kind"], in, metadata["name"])
+		if objects[name] != nil {
+			t.Errorf("%s is there twice", name)
+		}
+		objects[name] = parsed
+	}
+}
+
+// Takes Helm's labels off, in selectors as well.
+func takeLabels(node any) {
+	switch node := node.(type) {
+	case map[string]any:
+		for _, label := range ofHelm {
+			delete(node, label)
+		}
+		for _, child := range node {
+			takeLabels(child)
+		}
+	case []any:
+		for _, child := range node {
+			takeLabels(child)
+		}
+	}
+}
+
+func merged(one, other map[string]object) map[string]object {
+	all := map[string]object{}
+	for _, objects := range []map[string]object{one, other} {
+		for name, object := range objects {
+			all[name] = object
+		}
+	}
+	return all
+}
+
+func compare(t *testing.T, chart, config map[string]object) {
+	t.Helper()
+	names := []string{}
+	for name := range merged(chart, config) {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		one, other := chart[name], config[name]
+		switch {
+		case one == nil:
+			t.Errorf("%s is in config/ and not in the chart", name)
+		case other == nil:
+			t.Errorf("%s is in the chart and not in config/", name)
+		case !reflect.DeepEqual(sorted(one), sorted(other)):
+			left, _ := yaml.Marshal(sorted(one))
+			right, _ := yaml.Marshal(sorted(other))
+			t.Errorf("%s differs. The chart:\n%s\nconfig/:\n%s", name, left, right)
+		}
+	}
+}
+
+// Verbs are a set: config/ has them in the order of their reasons.
+func sorted(node any) any {
+	switch node := node.(type) {
+	case map[string]any:
+		for key, child := range node {
+			if verbs, isList := child.([]any); isList && key == "verbs" {
+				sort.Slice(verbs, func(i, j int) bool { return verbs[i].(string) < verbs[j].(string) })
+			}
+			node[key] = sorted(child)
+		}
+	case []any:
+		for i, child := range node {
+			node[i] = sorted(child)
+		}
+	}
+	return node
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

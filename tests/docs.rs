@@ -1,0 +1,280 @@
+//! What the documentation says is there: links and their anchors, make targets, flags of the operator, and paths of this repository.
+//! Everything in a Markdown file that looks like one of these is looked up; what is meant otherwise stands in a list below, with its reason.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Component, Path, PathBuf},
+};
+
+use clap::CommandFactory;
+use podset_operator::cli::Cli;
+
+/// Flags that the documentation names and that are other programs'.
+const FLAGS_OF_OTHERS: &[&str] = &[
+    "--all",
+    "--all-namespaces",
+    "--as",
+    "--cascade",
+    "--certificate-identity",
+    "--certificate-oidc-issuer",
+    "--clusterrole",
+    "--create-namespace",
+    "--data",
+    "--disable-qps-limits",
+    "--enable-crds",
+    "--enable-distributed-tracing",
+    "--field-manager",
+    "--field-selector",
+    "--filename",
+    "--for",
+    "--format",
+    "--insecure",
+    "--kube-apiserver-arg",
+    "--kube-audit-policy",
+    "--lib",
+    "--list",
+    "--namespace",
+    "--oauth2-bearer",
+    "--output",
+    "--replicas",
+    "--repo",
+    "--request",
+    "--reset-then-reuse-values",
+    "--selector",
+    "--server-side",
+    "--serviceaccount",
+    "--set",
+    "--show-events",
+    "--sort-by",
+    "--test",
+    "--test-threads",
+    "--tracing-config-file",
+    "--wait",
+];
+
+/// Paths that are made when something runs, or that a reader is told to make.
+const PATHS_TO_COME: &[&str] = &[
+    "config/crd/bases/poc.test.domain_tallies.yaml",
+    "dist/NOTES.md",
+    "dist/install.yaml",
+    "src/api/tally.rs",
+    "src/controllers/tally/cache.rs",
+    "src/controllers/tally/mod.rs",
+    "src/controllers/tally/status.rs",
+    "target/",
+    "target/debug/podset-operator",
+    "target/e2e",
+    "target/e2e/SCENARIO/",
+];
+
+/// A Markdown file.
+struct Page {
+    path: PathBuf,
+    text: String,
+}
+
+impl Page {
+    /// The folder that its links start from.
+    fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new(""))
+    }
+
+    /// Its text without blocks of code, as pairs of line number and line.
+    fn prose(&self) -> impl Iterator<Item = (usize, &str)> {
+        let mut in_code = false;
+        self.text.lines().enumerate().filter_map(move |(number, line)| {
+            let is_fence = line.trim_start().starts_with("```");
+            in_code ^= is_fence;
+            (!in_code && !is_fence).then_some((number + 1, line))
+        })
+    }
+
+    /// The anchors that its headings make.
+    fn anchors(&self) -> BTreeSet<String> {
+        self.prose().filter(|(_, line)| line.starts_with('#')).map(|(_, line)| anchor(line)).collect()
+    }
+
+    /// Where its links lead: line number and target.
+    fn links(&self) -> Vec<(usize, String)> {
+        let mut links = Vec::new();
+        for (number, line) in self.prose() {
+            for part in line.split("](").skip(1) {
+                links.push((number, part.split(')').next().unwrap_or_default().to_owned()));
+            }
+        }
+        links
+    }
+
+    /// What a reader may type or look for: words of code in lines and in blocks, without what quotes or ends them.
+    fn words(&self) -> impl Iterator<Item = (usize, &str)> {
+        let split = |character: char| character.is_whitespace() || "`'\"()[]{},;|".contains(character);
+        self.text.lines().enumerate().flat_map(move |(number, line)| {
+            line.split(split).filter(|word| !word.is_empty()).map(move |word| (number + 1, word))
+        })
+    }
+}
+
+/// The anchor that a heading makes, as GitHub does it.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    text.chars().filter(|c| c.is_alphanumeric() || "- _".contains(*c)).map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn pages() -> Vec<Page> {
+    let mut pages = Vec::new();
+    collect(Path::new(""), &mut pages);
+    assert!(pages.len() > 10, "the documentation is not found");
+    pages
+}
+
+fn collect(folder: &Path, pages: &mut Vec<Page>) {
+    for entry in fs::read_dir(root().join(folder)).expect("a folder of the repository can be read") {
+        let entry = entry.expect("an entry can be read");
+        let path = folder.join(entry.file_name());
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.path().is_dir() {
+            if !matches!(name.as_str(), "target" | "dist" | ".git" | "node_modules") {
+                collect(&path, pages);
+            }
+        } else if name.ends_with(".md") {
+            let text = fs::read_to_string(entry.path()).expect("a page can be read");
+            pages.push(Page { path, text });
+        }
+    }
+}
+
+/// A path without its `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// Fails with all that is wrong, not with the first.
+fn none(wrong: &[String]) {
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let pages = pages();
+    let mut wrong = Vec::new();
+    for page in &pages {
+        for (line, link) in page.links() {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if file.is_empty() { page.path.clone() } else { plain(&page.folder().join(file)) };
+            let there = root().join(&target).exists();
+            let on = pages.iter().find(|other| other.path == target);
+            if !there || !anchor.is_empty() && on.is_none_or(|on| !on.anchors().contains(anchor)) {
+                wrong.push(format!("{}:{line}: nothing is at {link}", page.path.display()));
+            }
+        }
+    }
+    none(&wrong);
+}
+
+#[test]
+fn make_targets_are_there() {
+    let makefile = fs::read_to_string(root().join("Makefile")).expect("the Makefile can be read");
+    let is_target =
+        |word: &str| makefile.lines().any(|line| line.split(':').next() == Some(word) && line.contains(':'));
+    let mut wrong = Vec::new();
+    for page in pages() {
+        let prose: BTreeSet<usize> = page.prose().map(|(number, _)| number).collect();
+        let words: Vec<_> = page.words().collect();
+        for pair in words.windows(2) {
+            let [(line, "make"), (next, target)] = *pair else { continue };
+            // In prose, what follows the verb is no target.
+            let text = page.text.lines().nth(line - 1).unwrap_or_default();
+            let typed = !prose.contains(&line) || text.contains(&format!("`make {target}"));
+            if line == next && typed && !is_target(target) {
+                wrong.push(format!("{}:{line}: there is no `make {target}`", page.path.display()));
+            }
+        }
+    }
+    none(&wrong);
+}
+
+#[test]
+fn flags_are_there() {
+    let command = Cli::command();
+    let run = command.find_subcommand("run").expect("there is `run`");
+    let own: BTreeSet<String> =
+        run.get_arguments().filter_map(|flag| flag.get_long()).map(|f| format!("--{f}")).collect();
+    let mut wrong = Vec::new();
+    let mut unused: BTreeSet<&str> = FLAGS_OF_OTHERS.iter().copied().collect();
+    for page in pages() {
+        for (line, word) in page.words().filter(|(_, word)| word.starts_with("--")) {
+            let flag = word.split('=').next().unwrap_or_default().trim_end_matches(['.', ':']);
+            unused.remove(flag);
+            let known =
+                own.contains(flag) || ["--help", "--version"].contains(&flag) || FLAGS_OF_OTHERS.contains(&flag);
+            if !known && flag[2..].starts_with(char::is_alphabetic) {
+                wrong.push(format!("{}:{line}: nobody has the flag {flag}", page.path.display()));
+            }
+        }
+    }
+    wrong.extend(unused.iter().map(|flag| format!("tests/docs.rs: {flag} is named nowhere")));
+    none(&wrong);
+}
+
+#[test]
+fn every_flag_is_documented() {
+    let command = Cli::command();
+    let run = command.find_subcommand("run").expect("there is `run`");
+    let page = fs::read_to_string(root().join("docs/operating.md")).expect("docs/operating.md can be read");
+    let missing = run.get_arguments().filter_map(|flag| flag.get_long()).filter(|flag| *flag != "help");
+    let missing: Vec<_> = missing.filter(|flag| !page.contains(&format!("`--{flag}`"))).collect();
+    assert!(missing.is_empty(), "docs/operating.md does not tell of {missing:?}");
+}
+
+#[test]
+fn paths_are_there() {
+    let tops =
+        ["src/", "tests/", "config/", "docs/", "hack/", "e2e/", "charts/", "dist/", "target/", ".github/", ".ci/"];
+    let mut wrong = Vec::new();
+    for page in pages() {
+        for (line, word) in page.words() {
+            let path =
+                word.trim_start_matches("../").trim_end_matches(['.', ':']).split(['#', '*', '$']).next().unwrap_or("");
+            if !tops.iter().any(|top| path.starts_with(top)) || PATHS_TO_COME.contains(&path) {
+                continue;
+            }
+            // A page beside what it names may leave out the way to it.
+            let beside = root().join(page.folder()).join(path);
+            if !root().join(path).exists() && !beside.exists() {
+                wrong.push(format!("{}:{line}: there is no {path}", page.path.display()));
+            }
+        }
+    }
+    none(&wrong);
+}
+
+/// The oldest Rust that it builds with is the one that it is built with, everywhere: so every build checks it.
+#[test]
+fn everybody_builds_with_the_same_rust() {
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let between = |text: &str, before: &str, after: &str| {
+        let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("there is no {before}"));
+        rest.split(after).next().unwrap_or_default().to_owned()
+    };
+    let toolchain = between(&read("rust-toolchain.toml"), "channel = \"", "\"");
+    let oldest = between(&read("Cargo.toml"), "rust-version = \"", "\"");
+    let image = between(&read("Dockerfile"), "library/rust:", "-");
+    assert_eq!(image, toolchain);
+    assert!(toolchain.starts_with(&oldest), "built with {toolchain}, said to build with {oldest}");
+}
