@@ -1,10 +1,9 @@
 //! A5, A6: events that come late, again, or before the answer to the write that caused them.
 
 use podset_operator::controllers::podset::locks::Locks;
-use serde_json::json;
 
 use super::*;
-use crate::apiserver::{Fault, PODSETS, Requests};
+use crate::apiserver::{Fault, Requests};
 
 /// A5: the watch of the sets lags; an answer brings the new N before it; then the old N comes late.
 async fn a5(locks: Locks) -> ApiServer {
