@@ -1,6 +1,8 @@
 //! What a trace tells: each reconcile with its decision and its requests, exactly.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::time::sleep;
 
 use crate::{
     api::ApiServer,
@@ -20,6 +22,15 @@ fn scaling(spans: &[Span], generation: u64) -> Option<Span> {
         span.get("object.generation") == generation.to_string() && (did("pods.created") || did("pods.deleted"))
     };
     reconciles(spans).into_iter().find(is_it)
+}
+
+/// Waits until nothing is asked of the API server any more.
+async fn rest(api: &ApiServer) {
+    let mut came = usize::MAX;
+    while came != api.came().len() {
+        came = api.came().len();
+        sleep(Duration::from_millis(300)).await;
+    }
 }
 
 fn attributes(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -134,6 +145,8 @@ async fn a_users_change_can_be_followed_from_reconcile_to_reconcile() {
     for (generation, replicas) in [(1, 3), (2, 1)] {
         api.scale(replicas);
         until("a ready set", || api.is_ready(generation)).await;
+        // What is still on its way would be what the next reconcile is triggered by.
+        rest(&api).await;
     }
     until("its spans", || scaling(&collector.spans(), 2).is_some()).await;
     let spans = collector.spans();
