@@ -1,5 +1,6 @@
 //! A run: the clusters that its scenarios share or have for themselves, and an end that leaves nothing behind.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, Weak};
@@ -112,7 +113,8 @@ async fn end_on_signals(suite: Arc<Suite>) {
         _ = interrupt.recv() => 130,
         _ = terminate.recv() => 143,
     };
-    eprintln!("e2e: interrupted: ending what was started");
+    // Whoever read it may have been ended by the same signal: `eprintln!` would panic then, and end nothing.
+    let _ = writeln!(std::io::stderr(), "e2e: interrupted: ending what was started");
     let ended = tokio::task::spawn_blocking(move || suite.end());
     tokio::select! {
         _ = ended => {}
