@@ -21,7 +21,7 @@ use podset_operator::{
 use super::{Variant, play};
 
 /// Within how many seeds each is found.
-const WITHIN: u64 = 150;
+const WITHIN: u64 = 300;
 
 /// An operator with something missing.
 struct Mutant {
