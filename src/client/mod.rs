@@ -43,8 +43,7 @@ pub enum ReadError {
 /// # Errors
 ///
 /// When the API server is not reached, does not answer in time, or refuses.
-pub async fn read<T: DeserializeOwned>(client: &Client, request: Request<Vec<u8>>) -> Result<T, ReadError> {
-    let mut request = request;
+pub async fn read<T: DeserializeOwned>(client: &Client, mut request: Request<Vec<u8>>) -> Result<T, ReadError> {
     let traced = Traced::read(&mut request);
     match tokio::time::timeout(READ_TIMEOUT, client.request(request)).await {
         Ok(Ok(answer)) => {

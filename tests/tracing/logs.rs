@@ -3,15 +3,12 @@
 use crate::{
     api::ApiServer,
     collector::Manner,
-    process::{Operator, Protocol, SECRET, collector, until, with},
+    process::{Operator, Protocol, SECRET, begin, collector, until, with},
 };
 
 #[tokio::test]
 async fn log_and_metrics_lead_to_the_trace() {
-    let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
-    let variables = Protocol::Grpc.to(&collector);
-    let operator = Operator::start(&api, &with(&variables, &[]));
-    operator.works(&api).await;
+    let (api, collector, operator) = begin(Protocol::Grpc, Manner::Good, &[]).await;
     api.scale(2);
     until("a ready set", || api.is_ready(1)).await;
     until("its spans", || collector.spans().iter().any(|span| span.get("pods.created") == "2")).await;

@@ -123,6 +123,18 @@ pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     began.elapsed()
 }
 
+/// An operator at work, its API server, and a collector of this manner.
+pub async fn begin(
+    protocol: Protocol,
+    manner: Manner,
+    more: &[(&'static str, &'static str)],
+) -> (ApiServer, Collector, Operator) {
+    let (api, collector) = (ApiServer::start().await, collector(manner));
+    let operator = Operator::start(&api, &with(&protocol.to(&collector), more));
+    operator.works(&api).await;
+    (api, collector, operator)
+}
+
 /// A protocol of OTLP.
 #[derive(Clone, Copy, Debug)]
 pub enum Protocol {

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use crate::{
     api::ApiServer,
     collector::{Manner, Span, tree},
-    process::{Operator, Protocol, collector, until, with},
+    process::{Protocol, begin, until},
 };
 
 /// The reconciles that have come, in order.
@@ -40,11 +40,8 @@ fn attributes(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 #[tokio::test]
 async fn a_scale_up_is_told_whole_by_both_protocols() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
-        let variables = protocol.to(&collector);
         let more = [("POD_NAMESPACE", "system"), ("OTEL_RESOURCE_ATTRIBUTES", "team=a%2Cb")];
-        let operator = Operator::start(&api, &with(&variables, &more));
-        operator.works(&api).await;
+        let (api, collector, _operator) = begin(protocol, Manner::Good, &more).await;
         api.scale(2);
         until("a ready set", || api.is_ready(1)).await;
         until("its spans", || scaling(&collector.spans(), 1).is_some()).await;
@@ -138,10 +135,7 @@ fn tells_its_requests(spans: &[Span], reconcile: &Span, api: &ApiServer) {
 
 #[tokio::test]
 async fn a_users_change_can_be_followed_from_reconcile_to_reconcile() {
-    let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
-    let variables = Protocol::Grpc.to(&collector);
-    let operator = Operator::start(&api, &with(&variables, &[]));
-    operator.works(&api).await;
+    let (api, collector, _operator) = begin(Protocol::Grpc, Manner::Good, &[]).await;
     for (generation, replicas) in [(1, 3), (2, 1)] {
         api.scale(replicas);
         until("a ready set", || api.is_ready(generation)).await;
@@ -172,10 +166,7 @@ async fn a_users_change_can_be_followed_from_reconcile_to_reconcile() {
 
 #[tokio::test]
 async fn a_refusal_is_an_error_with_the_servers_words() {
-    let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
-    let variables = Protocol::Http.to(&collector);
-    let operator = Operator::start(&api, &with(&variables, &[]));
-    operator.works(&api).await;
+    let (api, collector, _operator) = begin(Protocol::Http, Manner::Good, &[]).await;
     api.refuse_pods();
     api.scale(2);
     let failed = |spans: &[Span]| reconciles(spans).into_iter().find(|span| span.error.is_some());
@@ -193,12 +184,9 @@ async fn a_refusal_is_an_error_with_the_servers_words() {
 #[tokio::test]
 async fn what_was_recorded_arrives_before_the_process_ends() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
-        let variables = protocol.to(&collector);
         // Nothing leaves by itself within an hour.
         let more = [("OTEL_BSP_SCHEDULE_DELAY", "3600000"), ("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a%20b")];
-        let mut operator = Operator::start(&api, &with(&variables, &more));
-        operator.works(&api).await;
+        let (api, collector, mut operator) = begin(protocol, Manner::Good, &more).await;
         api.scale(2);
         until("a ready set", || api.is_ready(1)).await;
         assert_eq!(collector.spans(), []);
@@ -218,10 +206,8 @@ async fn what_was_recorded_arrives_before_the_process_ends() {
 
 #[tokio::test]
 async fn what_led_to_a_failure_arrives_as_well() {
-    let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
-    let variables = Protocol::Grpc.to(&collector);
     let more = [("OTEL_BSP_SCHEDULE_DELAY", "3600000"), ("PODSET_OPERATOR_LEADER_ELECT", "true")];
-    let mut operator = Operator::start(&api, &with(&variables, &more));
+    let (api, collector, mut operator) = begin(Protocol::Grpc, Manner::Good, &more).await;
     until("a leader", || !operator.said("this process leads").is_empty()).await;
     api.scale(2);
     until("a ready set", || api.is_ready(1)).await;
@@ -236,10 +222,8 @@ async fn what_led_to_a_failure_arrives_as_well() {
 
 #[tokio::test]
 async fn of_what_is_not_sampled_nothing_is_sent_but_the_ids() {
-    let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
-    let variables = Protocol::Http.to(&collector);
-    let mut operator = Operator::start(&api, &with(&variables, &[("OTEL_TRACES_SAMPLER", "always_off")]));
-    operator.works(&api).await;
+    let (api, collector, mut operator) =
+        begin(Protocol::Http, Manner::Good, &[("OTEL_TRACES_SAMPLER", "always_off")]).await;
     api.scale(2);
     until("a ready set", || api.is_ready(1)).await;
     operator.end().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     api::ApiServer,
     collector::Manner,
-    process::{Operator, Protocol, collector, until, with},
+    process::{Operator, Protocol, begin, collector, until, with},
 };
 
 /// How long a scale-up may take here: without traces it takes some hundredths of a second.
@@ -29,10 +29,8 @@ async fn work(api: &ApiServer, operator: &mut Operator) -> (Duration, Duration) 
 #[tokio::test]
 async fn a_collector_that_never_answers_is_not_felt() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, collector(Manner::Silent));
-        let variables = protocol.to(&collector);
         // A queue of a few spans is full at once.
-        let mut operator = Operator::start(&api, &with(&variables, &[("OTEL_BSP_MAX_QUEUE_SIZE", "8")]));
+        let (api, collector, mut operator) = begin(protocol, Manner::Silent, &[("OTEL_BSP_MAX_QUEUE_SIZE", "8")]).await;
         let (slowest, end) = work(&api, &mut operator).await;
         assert!(slowest < AT_ONCE, "{protocol:?}: {slowest:?}");
         assert!(end < END, "{protocol:?}: {end:?}");
@@ -57,9 +55,7 @@ async fn a_collector_that_is_away_is_not_felt_and_is_said_once() {
 #[tokio::test]
 async fn a_collector_that_fails_is_not_felt_and_is_said_once() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, collector(Manner::Failing));
-        let variables = protocol.to(&collector);
-        let mut operator = Operator::start(&api, &with(&variables, &[]));
+        let (api, collector, mut operator) = begin(protocol, Manner::Failing, &[]).await;
         let (slowest, end) = work(&api, &mut operator).await;
         assert!(slowest < AT_ONCE && end < END, "{protocol:?}: {slowest:?}, {end:?}");
         assert!(!collector.requests().is_empty(), "it was asked");

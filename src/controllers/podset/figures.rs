@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     finished,
     observe::{Caches, Observed, Set},
-    status::REASONS,
+    status::{self, REASONS},
 };
 use crate::{api::condition, controllers::meta::Uid, env::Env, telemetry::metrics::SetFigures};
 
@@ -45,7 +45,7 @@ impl Figures {
             let pods = Tally::of(set, &caches, now);
             let reason = reason(set);
             by_reason.iter_mut().filter(|(counted, _)| *counted == reason).for_each(|(_, count)| *count += 1);
-            figures.refused += i64::from(holds(set, condition::REPLICA_FAILURE));
+            figures.refused += i64::from(status::holds(&set.status, condition::REPLICA_FAILURE));
             figures.desired += pods.desired;
             figures.available += pods.available;
             figures.ready += pods.ready;
@@ -97,21 +97,17 @@ impl Tally {
 fn is_converged(set: &Set, pods: &Tally) -> bool {
     let is_current = set.status.observed_generation == Some(set.generation);
     let is_whole = pods.live == pods.desired && pods.available == pods.desired && pods.ready == pods.desired;
-    !set.is_deleting && set.wanted.is_ok() && is_current && is_whole && holds(set, condition::READY)
+    !set.is_deleting && set.wanted.is_ok() && is_current && is_whole && status::holds(&set.status, condition::READY)
 }
 
 /// Since when a set is not Ready, by its status.
 fn told_unready(set: &Set) -> Option<Timestamp> {
-    let ready = set.status.conditions.iter().find(|stored| stored.type_ == condition::READY)?;
+    let ready = status::find(&set.status, condition::READY)?;
     (ready.status != "True").then_some(ready.last_transition_time.0)
 }
 
-fn holds(set: &Set, condition: &str) -> bool {
-    set.status.conditions.iter().any(|stored| stored.type_ == condition && stored.status == "True")
-}
-
 fn reason(set: &Set) -> &'static str {
-    let ready = set.status.conditions.iter().find(|stored| stored.type_ == condition::READY);
+    let ready = status::find(&set.status, condition::READY);
     let known = ready.and_then(|ready| REASONS.into_iter().find(|reason| *reason == ready.reason));
     known.unwrap_or(UNKNOWN)
 }

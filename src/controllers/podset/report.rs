@@ -144,7 +144,7 @@ fn due_events(set: &Set, plan: &Plan, memory: &mut Memory) -> Vec<Event> {
 
 /// Whether the status says that nothing is left to do.
 pub fn is_at_its_end(status: &PodSetStatus) -> bool {
-    status.conditions.iter().any(|stored| stored.type_ == condition::READY && stored.status == "True")
+    status::holds(status, condition::READY)
 }
 
 /// A status is written at most once in five seconds, and once more as soon as what was done has come to its end.

@@ -96,6 +96,16 @@ impl State {
     }
 }
 
+/// The condition of this type, if the status has it.
+pub fn find<'a>(status: &'a PodSetStatus, type_: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|stored| stored.type_ == type_)
+}
+
+/// Whether the status says that the condition of this type is True.
+pub fn holds(status: &PodSetStatus, type_: &str) -> bool {
+    find(status, type_).is_some_and(|stored| stored.status == "True")
+}
+
 const KEEP_FINISHING: &str = "pods keep finishing; replacing them, later each time";
 
 /// What is the matter, in one sentence: `kubectl get --output=wide` shows it, and most tools show nothing else.
