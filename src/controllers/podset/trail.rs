@@ -43,6 +43,9 @@ impl Trail {
 
 /// Says in the span of a decision what was decided.
 pub fn note_plan(span: &Span, plan: &Plan) {
+    if span.is_none() {
+        return;
+    }
     let Plan { count: Count { wanted, live, .. }, create, delete, look, probe, relabel, hold, .. } = plan;
     for (key, things) in [
         ("plan.wanted", *wanted),
