@@ -12,7 +12,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::process::Command;
 use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::cluster::needs::{Has, Need};
 use crate::cluster::{Cluster, Wanted, Way, guard};
@@ -25,6 +25,9 @@ use crate::scene::Scene;
 /// Scenarios at a time. They wait far more than they compute, so this is more than the cores of a small machine.
 const AT_A_TIME: usize = 6;
 
+/// Scenarios about times at a time: each has three replicas, whose leases run out when the machine is too busy for them.
+const BY_THE_CLOCK: u32 = 3;
+
 /// No scenario takes longer: one that hangs must not hide what the others found.
 const LIMIT: Duration = Duration::from_secs(480);
 
@@ -35,6 +38,8 @@ pub struct Scenario {
     name: &'static str,
     needs: Vec<Need>,
     own_cluster: Option<Wanted>,
+    /// How many permits of [`Suite`]'s `calm` it takes.
+    calm: u32,
     run: Run,
 }
 
@@ -44,7 +49,7 @@ impl Scenario {
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
-        Self { name, needs: Vec::new(), own_cluster: None, run: Box::new(|scene| Box::pin(run(scene))) }
+        Self { name, needs: Vec::new(), own_cluster: None, calm: 0, run: Box::new(|scene| Box::pin(run(scene))) }
     }
 
     /// Where one of these is not to be had, it is not run, and listed as such.
@@ -57,6 +62,18 @@ impl Scenario {
     pub fn in_own_cluster(mut self, wanted: Wanted) -> Self {
         self.own_cluster = Some(wanted);
         self.needs(&[Need::OwnCluster])
+    }
+
+    /// It holds the operator to the second: few of these run at a time, and none beside what wants much of the machine.
+    pub fn by_the_clock(mut self) -> Self {
+        self.calm = 1;
+        self
+    }
+
+    /// It wants so much of the machine that nothing about times can be shown beside it.
+    pub fn heavy(mut self) -> Self {
+        self.calm = BY_THE_CLOCK;
+        self
     }
 }
 
@@ -132,6 +149,8 @@ pub struct Suite {
     binary: OnceCell<Result<PathBuf, String>>,
     shared: OnceCell<Result<Arc<Cluster>, String>>,
     started: Mutex<Vec<Weak<Cluster>>>,
+    /// Who may run beside whom where times matter: see [`Scenario::by_the_clock`].
+    calm: Semaphore,
     not_run: Mutex<Vec<String>>,
 }
 
@@ -152,6 +171,7 @@ impl Suite {
             binary: OnceCell::new(),
             shared: OnceCell::new(),
             started: Mutex::default(),
+            calm: Semaphore::new(BY_THE_CLOCK as usize),
             not_run: Mutex::default(),
         })
     }
@@ -181,6 +201,7 @@ impl Suite {
         if let Some(lack) = self.has().lacks(&scenario.needs) {
             return Ok(Some(lack));
         }
+        let _calm = self.calm.acquire_many(scenario.calm).await?;
         let cluster = match &scenario.own_cluster {
             None => self.shared_cluster().await?,
             Some(wanted) => self.cluster(&cluster_name(&dashed(scenario.name)), wanted).await?,

@@ -46,9 +46,10 @@ fn main() -> ExitCode {
     // The operator is killed or put behind a proxy, and pods die by the dozen.
     let tormented = [Processes, SimulatedPods];
     // The longest first, so that none of them is still at it when all others are done.
-    let hundred_sets = Scenario::new("budget_of_100_sets", budget::hundred_sets).in_own_cluster(large.clone());
-    let large_set =
-        Scenario::new("large_set_of_5000", large::set_of_5000).in_own_cluster(Wanted { unthrottled: true, ..large });
+    let hundred_sets = Scenario::new("budget_of_100_sets", budget::hundred_sets).in_own_cluster(large.clone()).heavy();
+    let large_set = Scenario::new("large_set_of_5000", large::set_of_5000)
+        .in_own_cluster(Wanted { unthrottled: true, ..large })
+        .heavy();
     let scripted = Wanted { stages: true, ..Wanted::default() };
     let mut scenarios = vec![large_set.needs(&counted), hundred_sets.needs(&counted).needs(&[Processes])];
     scenarios.extend(faults::scenarios().into_iter().map(|scenario| scenario.needs(&tormented)));
@@ -108,8 +109,9 @@ fn main() -> ExitCode {
         Scenario::new("kubectl_scales_and_shows", kubectl::scales_and_shows),
         Scenario::new("kubectl_applies_the_folders", kubectl::applies_the_folders),
     ]);
-    // About times, and so last: by then the two that want much of the machine are done.
-    scenarios.extend(leader::scenarios().into_iter().map(|scenario| scenario.needs(&tormented).needs(&[AuditLog])));
+    // Last: while they waited for those that want much of the machine they would keep others from running.
+    let elections = leader::scenarios().into_iter();
+    scenarios.extend(elections.map(|scenario| scenario.needs(&tormented).needs(&[AuditLog]).by_the_clock()));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("e2e");
     run(folder, scenarios)
 }
