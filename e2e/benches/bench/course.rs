@@ -118,7 +118,7 @@ impl<'a> Course<'a> {
         }
         self.comes_to_rest().await.with_context(|| format!("{}: {}", self.title(), phase.title()))?;
         let usage = self.usage()?;
-        let (Marks { pods, status, ready }, faults) = (self.eyes.judge().marks(), self.eyes.judge().faults());
+        let (Marks { pods, status, ready }, faults) = self.eyes.verdict();
         let seconds = |mark: Option<Instant>| mark.map(|mark| (mark - began).as_secs_f64());
         let with_status = |mark| seconds(mark).filter(|_| self.sets.is_some());
         Ok(Measured {

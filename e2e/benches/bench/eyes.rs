@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use e2e::bench::judge::{Judge, SeenPod, SeenSet};
+use e2e::bench::judge::{Judge, Marks, SeenPod, SeenSet};
 use e2e::observe::follow::{Told, follow};
 use e2e::types::{Pod, uid};
 use kube::Client;
@@ -60,6 +60,12 @@ impl Eyes {
     /// The judge, to ask or to tell.
     pub fn judge(&self) -> MutexGuard<'_, Judge> {
         lock(&self.judge)
+    }
+
+    /// Since when all has been as wanted; pods too many and too few.
+    pub fn verdict(&self) -> (Marks, (usize, usize)) {
+        let judge = self.judge();
+        (judge.marks(), judge.faults())
     }
 
     /// Waits until all is as wanted and nothing happens any more, as long as `goes_on` says that it may come to that.
