@@ -14,28 +14,37 @@ use crate::place::Place;
 /// So long nothing shall happen after the sets were created.
 const REST: Duration = Duration::from_secs(10);
 
-/// Sets that are created to find out how many connections serve bare requests best, and to give the API server a history: a fresh one
-/// has so short a memory that every burst ends the watches of pods.
+/// Pods that are created and deleted to find out how many connections serve bare requests best.
 const TRIAL: Load = Load { sets: 1, pods: 1_500 };
 
-/// Tries bare requests over more and more connections, and keeps to the best numbers of them. The first try counts for nothing.
+/// Gives the API server a history: a fresh one has so short a memory that every burst ends the watches of pods.
+pub async fn warm_up(place: &mut Place) -> Result<()> {
+    trial(place, 32).await.map(drop)
+}
+
+/// Tries bare requests over more and more connections, and keeps to the best numbers of them.
 pub async fn calibrate(place: &mut Place) -> Result<()> {
-    let mut best = [(f64::MAX, 0); 2];
-    for (number, connections) in [32, 16, 32, 64, 128].into_iter().enumerate() {
-        place.connections = (connections, connections);
-        let mut course = Course::begin(place, Contestant::Floor, TRIAL).await?;
-        let mut seconds = [0.0; 2];
-        for (seconds, phase) in seconds.iter_mut().zip([Phase::Create, Phase::Delete]) {
-            *seconds = course.phase(Part::Short, 0, phase).await?.pods;
-        }
-        let rate = seconds.map(|seconds| TRIAL.all_pods() as f64 / seconds);
-        println!("bench: {connections} connections create {:.0} pods a second and delete {:.0}", rate[0], rate[1]);
-        for (best, seconds) in best.iter_mut().zip(seconds).filter(|_| number > 0) {
-            *best = if seconds < best.0 { (seconds, connections) } else { *best };
+    let mut best = [(0.0, 0); 2];
+    for connections in [16, 32, 64, 128] {
+        let rates = trial(place, connections).await?;
+        println!("bench: {connections} connections create {:.0} pods a second and delete {:.0}", rates[0], rates[1]);
+        for (best, rate) in best.iter_mut().zip(rates).filter(|(best, rate)| *rate > best.0) {
+            *best = (rate, connections);
         }
     }
     place.connections = (best[0].1, best[1].1);
     Ok(())
+}
+
+/// Bare requests over so many connections: pods created in a second, and deleted.
+async fn trial(place: &mut Place, connections: usize) -> Result<[f64; 2]> {
+    place.connections = (connections, connections);
+    let mut course = Course::begin(place, Contestant::Floor, TRIAL).await?;
+    let mut rates = [0.0; 2];
+    for (rate, phase) in rates.iter_mut().zip([Phase::Create, Phase::Delete]) {
+        *rate = TRIAL.all_pods() as f64 / course.phase(Part::Short, 0, phase).await?.pods;
+    }
+    Ok(rates)
 }
 
 /// Each load by each contestant, round by round: another one begins each time, so that none is always the first.

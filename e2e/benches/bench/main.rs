@@ -70,6 +70,7 @@ async fn run(measure: Measure) -> Result<()> {
 }
 
 async fn parts(place: &mut Place, measure: &Measure, book: &mut Book) -> Result<()> {
+    load::warm_up(place).await?;
     if measure.parts.contains(&Part::Short) {
         short::short(place, book).await?;
     }

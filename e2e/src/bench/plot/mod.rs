@@ -22,9 +22,14 @@ fn class(contestant: Contestant) -> &'static str {
     }
 }
 
-/// A picture of so many diagrams, two in a row, with a line that says which colour is whose; and where each diagram is.
-fn page(shows: &str, diagrams: usize, contestants: &BTreeSet<Contestant>, remark: &str) -> (Svg, Vec<Frame>) {
-    let rows = diagrams.div_ceil(2) as f64;
+/// A picture of so many diagrams, so many of them in a row, with a line that says which colour is whose; and where each diagram is.
+fn page(
+    shows: &str,
+    (diagrams, columns): (usize, usize),
+    contestants: &BTreeSet<Contestant>,
+    remark: &str,
+) -> (Svg, Vec<Frame>) {
+    let rows = diagrams.div_ceil(columns) as f64;
     let mut svg = Svg::new(WIDTH, GAP + 24.0 + rows * (PANEL + GAP), shows);
     let mut x = GAP;
     for contestant in contestants {
@@ -33,10 +38,10 @@ fn page(shows: &str, diagrams: usize, contestants: &BTreeSet<Contestant>, remark
         x += 40.0 + 7.0 * contestant.title().len() as f64;
     }
     svg.text((WIDTH - GAP, 26.0), Anchor::End, "small faint", remark);
-    let width = (WIDTH - 3.0 * GAP) / 2.0;
+    let width = (WIDTH - GAP) / columns as f64 - GAP;
     let frame = |number: usize| Frame {
-        x: GAP + (number % 2) as f64 * (width + GAP),
-        y: GAP + 24.0 + (number / 2) as f64 * (PANEL + GAP),
+        x: GAP + (number % columns) as f64 * (width + GAP),
+        y: GAP + 24.0 + (number / columns) as f64 * (PANEL + GAP),
         width,
         height: PANEL,
     };
@@ -51,7 +56,7 @@ fn contestants(measured: &[&Measured]) -> BTreeSet<Contestant> {
 pub fn times(measured: &[&Measured]) -> String {
     let (loads, contestants) = (loads(measured, Part::Load), contestants(measured));
     let remark = "full: all pods as wanted; pale: every status right; line: least to most";
-    let (mut svg, frames) = page("Seconds of each phase of each load", loads.len(), &contestants, remark);
+    let (mut svg, frames) = page("Seconds of each phase of each load", (loads.len(), 2), &contestants, remark);
     for (load, frame) in loads.iter().zip(frames) {
         let bar = |phase, contestant| {
             let of =
@@ -66,9 +71,14 @@ pub fn times(measured: &[&Measured]) -> String {
             bars: contestants.iter().filter_map(|contestant| bar(phase, *contestant)).collect(),
         };
         let groups: Vec<_> = phases.map(group).collect();
-        bars(&mut svg, frame, &format!("{} sets of {} pods", load.sets, load.pods), "seconds", &groups);
+        bars(&mut svg, frame, &title(*load), "seconds", &groups);
     }
     svg.finish()
+}
+
+fn title(load: Load) -> String {
+    let sets = if load.sets == 1 { "set" } else { "sets" };
+    format!("{} {sets} of {} pods", load.sets, load.pods)
 }
 
 type Figure = fn(&Measured) -> Option<f64>;
@@ -86,7 +96,7 @@ pub fn costs(measured: &[&Measured]) -> String {
     let loads = loads(measured, Part::Load);
     let (contestants, costs) = (working(measured), &COSTS[1..]);
     let remark = "while the sets are created; line: least to most";
-    let (mut svg, frames) = page("Requests, processor time and memory", costs.len(), &contestants, remark);
+    let (mut svg, frames) = page("Requests, processor time and memory", (costs.len(), 3), &contestants, remark);
     for ((title, unit, figure), frame) in costs.iter().zip(frames) {
         let value = |load: Load, contestant| spread(measured, (Part::Load, load, Phase::Create, contestant), figure);
         let bar = |load, contestant| {
@@ -105,7 +115,8 @@ pub fn costs(measured: &[&Measured]) -> String {
 pub fn scale(measured: &[&Measured]) -> String {
     let (loads, contestants) = (loads(measured, Part::Scale), working(measured));
     let remark = "over the number of pods, in sets of 10, while they are created";
-    let (mut svg, frames) = page("How time and cost grow with the number of pods", COSTS.len(), &contestants, remark);
+    let (mut svg, frames) =
+        page("How time and cost grow with the number of pods", (COSTS.len(), 2), &contestants, remark);
     for ((title, unit, figure), frame) in COSTS.iter().zip(frames) {
         let curve = |contestant: &Contestant| {
             let value = |load: Load| spread(measured, (Part::Scale, load, Phase::Create, *contestant), figure);

@@ -74,7 +74,8 @@ pub fn bars(svg: &mut Svg, frame: Frame, title: &str, unit: &str, groups: &[Grou
     let height = |bar: &Bar| bar.beyond.unwrap_or(0.0).max(bar.value.most);
     let highest = groups.iter().flat_map(|group| &group.bars).map(height).fold(0.0, f64::max);
     let step = step(highest);
-    let levels = (highest / step).ceil().max(1.0);
+    // With room for the number above the highest bar.
+    let levels = (highest / step + 0.35).ceil().max(1.0);
     let y = |value: f64| frame.foot() - (frame.foot() - frame.top()) * value / (levels * step);
     for level in 0..=levels as usize {
         frame.level(svg, y(level as f64 * step), level as f64 * step);
@@ -103,7 +104,7 @@ fn one_bar(svg: &mut Svg, bar: &Bar, (x, width): (f64, f64), y: &impl Fn(f64) ->
     if bar.value.most > bar.value.least {
         svg.line((middle, y(bar.value.least)), (middle, y(bar.value.most)), "whisker");
     }
-    svg.text((middle, y(highest) - 4.0), Anchor::Middle, "small", &brief(bar.value.median));
+    svg.text((middle, y(highest) - 4.0), Anchor::Middle, "tiny", &short(bar.value.median));
 }
 
 /// What grows with something else.
@@ -122,7 +123,7 @@ pub fn curves(svg: &mut Svg, frame: Frame, title: &str, unit: &str, curves: &[Cu
     let Some((left, right)) = decades(all().map(|point| point.0)) else { return };
     let Some((low, high)) = decades(all().map(|point| point.1)) else { return };
     let place = |value: f64, (from, to): (i32, i32)| (value.log10() - f64::from(from)) / f64::from(to - from);
-    let x = |value: f64| frame.left() + (frame.right() - frame.left() - 16.0) * place(value, (left, right));
+    let x = |value: f64| frame.left() + 16.0 + (frame.right() - frame.left() - 32.0) * place(value, (left, right));
     let y = |value: f64| frame.foot() - (frame.foot() - frame.top()) * place(value, (low, high));
     for level in low..=high {
         let value = 10f64.powi(level);
@@ -161,6 +162,16 @@ fn step(highest: f64) -> f64 {
     steps.into_iter().map(|step| step * power).find(|step| *step >= rough).unwrap_or(10.0 * power)
 }
 
+/// A number in as few digits as a bar is wide.
+fn short(value: f64) -> String {
+    let digits = match value {
+        small if small < 0.995 => 2,
+        small if small < 9.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$}")
+}
+
 /// A level as short as it can be told.
 fn tick(value: f64) -> String {
     match value {
@@ -195,8 +206,8 @@ mod tests {
         let bars_of = |beyond| [Group { label: "it".to_owned(), bars: vec![Bar { class: "a", value, beyond }] }];
         bars(&mut svg, frame, "title", "s", &bars_of(Some(10.0)));
         let file = svg.finish();
-        // 100 pixels for 10 seconds: half of it in full, half of it pale.
-        assert_eq!(file.matches(r#"height="50.0" class="a bar"#).count(), 2, "{file}");
-        assert!(file.contains(r#"class="a bar pale""#) && file.contains(">5.00</text>"), "{file}");
+        // 100 pixels for 12 seconds and a number above them: as much in full as pale.
+        assert_eq!(file.matches(r#"height="41.7" class="a bar"#).count(), 2, "{file}");
+        assert!(file.contains(r#"class="a bar pale""#) && file.contains(">5.0</text>"), "{file}");
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 /// Colours by the reader's own choice of light or dark.
 const STYLE: &str = "\
 text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#1f2328}\
-.page{fill:#fff}.title{font-weight:600;font-size:13px}.small{font-size:10px}.faint{fill:#59636e}\
+.page{fill:#fff}.title{font-weight:600;font-size:13px}.small{font-size:10px}.tiny{font-size:9px}.faint{fill:#59636e}\
 .grid{stroke:#d1d9e0;stroke-width:1}.whisker{stroke:#1f2328;stroke-width:1}.curve{fill:none;stroke-width:2}\
 .a{fill:#0969da;stroke:#0969da}.b{fill:#bc4c00;stroke:#bc4c00}.c{fill:#818b98;stroke:#818b98}\
 .bar{stroke:none}.pale{opacity:.38}\
