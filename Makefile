@@ -85,6 +85,17 @@ conformance: ## Ask a real API server anew what the simulated one must answer, a
 test-e2e: ## Scenarios on a cluster of their own: k3s, or local (e2e/README.md)
 	cargo test -p e2e
 
+# What the benchmark is asked: parts, loads and options, as `cargo bench -p e2e -- --help` tells.
+BENCH ?= --write
+
+.PHONY: bench
+bench: ## Measure the operator beside the ReplicaSet controller and bare requests, an hour, for docs/benchmarks.md (BENCH='100x10': a part)
+	cargo bench -p e2e -- $(BENCH)
+
+.PHONY: bench-short
+bench-short: ## The part of it that CI runs: requests, pods at any instant, rest; no times
+	cargo bench -p e2e -- short
+
 # Not from Go's cache of test results: what is looked at lies outside the module, where that cache does not look.
 .PHONY: verify
 verify: ## The chart is config/, Argo CD's health checks say what they should, workflows are sound (hack/verify)

@@ -36,11 +36,13 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--list",
     "--namespace",
     "--oauth2-bearer",
+    "--only",
     "--output",
     "--replicas",
     "--repo",
     "--request",
     "--reset-then-reuse-values",
+    "--rounds",
     "--selector",
     "--server-side",
     "--serviceaccount",
@@ -51,6 +53,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--test-threads",
     "--tracing-config-file",
     "--wait",
+    "--write",
 ];
 
 /// Paths that are made when something runs, or that a reader is told to make.
@@ -63,6 +66,7 @@ const PATHS_TO_COME: &[&str] = &[
     "src/controllers/tally/mod.rs",
     "src/controllers/tally/status.rs",
     "target/",
+    "target/bench",
     "target/debug/podset-operator",
     "target/e2e",
     "target/e2e/SCENARIO/",

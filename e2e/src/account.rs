@@ -10,6 +10,8 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
+use crate::cluster::Cluster;
+
 /// A token outlives every scenario.
 const SECONDS: i64 = 3_600;
 
@@ -50,6 +52,18 @@ impl Account {
     /// What the API server calls it.
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+    }
+
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// A client that is it.
+    pub async fn client(&self, cluster: &Cluster) -> Result<Client> {
+        let mut config = cluster.anonymous().await?;
+        config.auth_info = serde_json::from_value(self.credentials.clone())?;
+        Ok(Client::try_from(config)?)
     }
 
     /// Writes a kubeconfig with it for an API server, given as in the `clusters` of a kubeconfig.

@@ -13,9 +13,11 @@
 
 pub mod account;
 pub mod audit;
+pub mod bench;
 pub mod cluster;
 pub mod collector;
 pub mod fleet;
+pub mod install;
 pub mod kubectl;
 pub mod observe;
 pub mod operator;
@@ -23,6 +25,7 @@ mod process;
 pub mod proxy;
 pub mod rights;
 pub mod scene;
+pub mod signals;
 pub mod suite;
 pub mod types;
 mod verbs;

@@ -23,7 +23,7 @@ use crate::cluster::{Cluster, LABEL};
 use crate::kubectl::Kubectl;
 use crate::observe::Observer;
 use crate::observe::view::{Seen, View};
-use crate::operator::{Deployment, Operator, Plan, Settings, tail};
+use crate::operator::{Deployment, Operator, Settings, tail};
 use crate::proxy::Proxy;
 use crate::rights;
 
@@ -141,23 +141,17 @@ impl Scene {
             return self.deploy(name, log, image, &settings).await;
         }
         let client = self.cluster.client();
-        let (home, account) = if settings.namespaces.is_empty() {
-            (rights::HOME, Account::existing(client, rights::HOME, rights::ACCOUNT).await?)
+        let account = if settings.namespaces.is_empty() {
+            Account::existing(client, rights::HOME, rights::ACCOUNT).await?
         } else {
-            (self.namespace(), Account::create(client, &self.namespace, &name).await?)
+            Account::create(client, &self.namespace, &name).await?
         };
         let account = match settings.traces {
             Some(_) => account.played_by(self.cluster.administrator()?),
             None => account,
         };
-        let kubeconfig = self.file(&format!("{name}.kubeconfig"));
-        account.write_kubeconfig(settings.server.as_ref().unwrap_or(self.cluster.server()), &kubeconfig)?;
-        let (mark, cluster) = self.cluster.mark();
-        let mut environment = settings.environment();
-        environment.push((mark, cluster.to_owned()));
         self.tell(&format!("{name} starts"));
-        let (user, flags) = (account.user(), settings.flags(home));
-        Operator::start(Plan { binary: &self.binary, name, user, kubeconfig, flags, environment, log })
+        Operator::join(&self.cluster, &self.binary, name, &account, &settings, &self.folder)
     }
 
     /// Starts an operator in the cluster: in a namespace of its own, since scenarios look at all pods of theirs.
@@ -327,7 +321,7 @@ impl Scene {
 }
 
 /// A namespace in which pods can be made: before it has its ServiceAccount they are refused.
-async fn make_namespace(cluster: &Cluster, name: &str) -> Result<()> {
+pub async fn make_namespace(cluster: &Cluster, name: &str) -> Result<()> {
     let client = cluster.client();
     let labels = json!({LABEL: cluster.name()});
     let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))?;

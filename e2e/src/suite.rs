@@ -1,6 +1,5 @@
 //! A run: the clusters that its scenarios share or have for themselves, and an end that leaves nothing behind.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, Weak};
@@ -9,18 +8,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use futures::future::BoxFuture;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use tokio::process::Command;
 use tokio::runtime::{Handle, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::cluster::needs::{Has, Need};
 use crate::cluster::{Cluster, Wanted, Way, guard};
-use crate::kubectl::Kubectl;
-use crate::operator;
-use crate::process::printed;
-use crate::rights;
+use crate::install::install;
+use crate::operator::{self, Profile};
 use crate::scene::Scene;
+use crate::signals;
 
 /// Scenarios at a time. They wait far more than they compute, so this is more than the cores of a small machine.
 const AT_A_TIME: usize = 6;
@@ -96,7 +92,8 @@ pub fn run(folder: PathBuf, scenarios: Vec<Scenario>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    runtime.spawn(end_on_signals(suite.clone()));
+    let ended = suite.clone();
+    runtime.spawn(signals::end_on_signals(move || ended.end()));
     let trials = scenarios.into_iter().map(|scenario| trial(scenario, &suite, runtime.handle())).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     suite.end();
@@ -117,28 +114,6 @@ fn trial(scenario: Scenario, suite: &Arc<Suite>, runtime: &Handle) -> Trial {
             }
         })
     })
-}
-
-/// Ends the clusters first: a second signal ends this process at once, and the guards do the rest.
-async fn end_on_signals(suite: Arc<Suite>) {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        eprintln!("e2e: cannot listen for signals; what was started still ends with this process");
-        return;
-    };
-    let code = tokio::select! {
-        _ = interrupt.recv() => 130,
-        _ = terminate.recv() => 143,
-    };
-    // Whoever read it may have been ended by the same signal: `eprintln!` would panic then, and end nothing.
-    let _ = writeln!(std::io::stderr(), "e2e: interrupted: ending what was started");
-    let ended = tokio::task::spawn_blocking(move || suite.end());
-    tokio::select! {
-        _ = ended => {}
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    std::process::exit(code);
 }
 
 /// What the scenarios of a run have in common.
@@ -191,8 +166,10 @@ impl Suite {
 
     /// The operator's binary, built when first asked for.
     pub async fn binary(&self) -> Result<&Path> {
-        let built =
-            self.binary.get_or_init(async || operator::build().await.map_err(|error| format!("{error:#}"))).await;
+        let built = self
+            .binary
+            .get_or_init(async || operator::build(Profile::Debug).await.map_err(|error| format!("{error:#}")))
+            .await;
         built.as_deref().map_err(|error| anyhow!("{error}"))
     }
 
@@ -250,15 +227,7 @@ impl Suite {
             self.image.is_none() || !cluster.has().this(Need::SimulatedPods),
             "E2E_OPERATOR=image wants nodes that run containers: those of this cluster are simulated"
         );
-        // At once: the garbage collector looks for new kinds every 30 s only, and scenarios wait for it.
-        let mut crd = Command::new(binary);
-        crd.arg("crd");
-        let crds = printed(crd).await?;
-        let kubectl = Kubectl::new(&cluster, "");
-        kubectl.run_with(&["apply", "-f", "-"], &crds).await?;
-        let names = ["crd/podsets.app.example.com", "crd/mycustomresources.poc.test.domain"];
-        kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", names[0], names[1]]).await?;
-        rights::install(&kubectl).await?;
+        install(&cluster, binary).await?;
         if !cluster.has().this(Need::AuditLog) {
             println!("e2e: the audit log of {name} cannot be read: that no request wants for a right is not checked");
         }

@@ -4,6 +4,9 @@
 pub mod lease;
 pub mod writers;
 
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -126,7 +129,7 @@ impl Request {
     }
 
     /// Whether it changes something, and did so.
-    fn took_effect(&self) -> bool {
+    pub fn took_effect(&self) -> bool {
         let changes = matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection");
         changes && (200..300).contains(&self.code())
     }
@@ -201,6 +204,15 @@ impl Requests {
         Self(self.0.into_iter().skip(n).collect())
     }
 
+    /// How many there are of each kind.
+    pub fn kinds(&self) -> BTreeMap<String, usize> {
+        let mut kinds = BTreeMap::new();
+        for request in &self.0 {
+            *kinds.entry(request.kind()).or_default() += 1;
+        }
+        kinds
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -212,8 +224,34 @@ impl Requests {
     }
 }
 
+/// The audit log, read on from where it was read before: it may be too long to be read whole, again and again.
+pub struct Tail {
+    log: File,
+    half: Vec<u8>,
+}
+
+impl Tail {
+    /// What comes from now on.
+    pub fn follow(log: &Path) -> Result<Self> {
+        let mut file = File::open(log).with_context(|| format!("reading {}", log.display()))?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(Self { log: file, half: Vec::new() })
+    }
+
+    /// The requests of this user since it was asked last, and no others, in the order in which they were answered.
+    pub fn since_last(&mut self, user: &str) -> Result<Requests> {
+        let mut text = std::mem::take(&mut self.half);
+        self.log.read_to_end(&mut text)?;
+        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        self.half = text.split_off(whole);
+        Ok(Requests(entries(std::str::from_utf8(&text)?, "", |line| line.contains(user))?).by(user))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn line(agent: &str, verb: &str, namespace: &str, decision: &str) -> String {
@@ -238,5 +276,20 @@ mod tests {
         assert_eq!(requests.forbidden().len(), 1);
         assert_eq!(requests.by("system:serviceaccount:a:two").len(), 0);
         assert_eq!(Requests::parse(&log, "").unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_line_that_was_half_written_is_read_when_it_is_whole() {
+        let file = std::env::temp_dir().join(format!("audit-{}.log", std::process::id()));
+        let (user, one) = ("system:serviceaccount:a:one", line("x", "patch", "a", "allow"));
+        std::fs::write(&file, format!("{one}\n")).unwrap();
+        let mut tail = Tail::follow(&file).unwrap();
+        let mut log = File::options().append(true).open(&file).unwrap();
+        log.write_all(format!("{one}\n{one}\n{}", &one[..20]).as_bytes()).unwrap();
+        assert_eq!(tail.since_last(user).unwrap().kinds(), [("patch podsets/status".to_owned(), 2)].into());
+        assert!(tail.since_last(user).unwrap().is_empty());
+        log.write_all(format!("{}\n", &one[20..]).as_bytes()).unwrap();
+        assert_eq!(tail.since_last(user).unwrap().len(), 1);
+        std::fs::remove_file(&file).unwrap();
     }
 }

@@ -15,13 +15,20 @@ use crate::root;
 /// As on OpenShift: who sets blockOwnerDeletion needs the right to change the owner's finalizers.
 const STRICT: &str = "kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement";
 
+/// The audit log is one file, however long it gets: at 100 MB it would go on in another.
+const ONE_LOG: &str = "kube-apiserver=audit-log-maxsize=100000";
+
 /// Starts one; the first time on a machine that builds Kubernetes, and says so. What it has to read is put into `folder`.
 pub async fn start(name: &str, wanted: &Wanted, folder: &Path) -> Result<Found> {
     let bin = binaries().await?;
     let guard = Guard::start(name, Ending::Local)?;
     let mut up = Command::new(script());
-    up.args(["up", name, "--", "--kube-audit-policy"]).arg(super::audit_policy());
+    up.args(["up", name, "--", "--kube-audit-policy"]).arg(&wanted.audit_policy);
+    // In this order: kwokctl wants the first argument of each part before any second one, and panics otherwise.
     up.args(["--extra-args", STRICT]);
+    if !wanted.controllers.is_empty() {
+        up.args(["--extra-args", &format!("kube-controller-manager=controllers={}", wanted.controllers.join(","))]);
+    }
     if wanted.stages {
         up.args(["--enable-crds", "Stage"]);
     }
@@ -31,6 +38,7 @@ pub async fn start(name: &str, wanted: &Wanted, folder: &Path) -> Result<Found> 
     if let Some(collector) = wanted.traces {
         up.args(traced(collector, &folder.join(format!("{name}-tracing.yaml")))?);
     }
+    up.args(["--extra-args", ONE_LOG]);
     up.env("NODES", wanted.nodes.to_string()).env("NODE_PODS", wanted.pods_a_node.to_string());
     // Marked, so that the guard ends it too: after the guard it would start what nobody ends.
     up.env(MARK, name);
@@ -46,7 +54,6 @@ fn traced(collector: SocketAddr, file: &Path) -> Result<Vec<String>> {
         "endpoint": collector.to_string(), "samplingRatePerMillion": 0,
     });
     std::fs::write(file, config.to_string()).with_context(|| format!("writing {}", file.display()))?;
-    // In this order: kwokctl wants the first argument of each part before any second one, and panics otherwise.
     let arguments = [
         "etcd=enable-distributed-tracing=true".to_owned(),
         format!("kube-apiserver=tracing-config-file={}", file.display()),

@@ -42,11 +42,23 @@ pub struct Wanted {
     pub unthrottled: bool,
     /// Where the API server and etcd send the traces that a caller has begun.
     pub traces: Option<SocketAddr>,
+    /// The controllers of kube-controller-manager that run, by name; all that run by default, if there are none.
+    pub controllers: Vec<&'static str>,
+    /// What the API server writes into its audit log.
+    pub audit_policy: PathBuf,
 }
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { nodes: 3, pods_a_node: 1_000, stages: false, unthrottled: false, traces: None }
+        Self {
+            nodes: 3,
+            pods_a_node: 1_000,
+            stages: false,
+            unthrottled: false,
+            traces: None,
+            controllers: Vec::new(),
+            audit_policy: audit_policy(),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! that torments the operator, and waits for what they see.
 
 pub mod bound;
-mod follow;
+pub mod follow;
 mod objects;
 pub mod view;
 

@@ -8,15 +8,27 @@ use tokio::process::Command;
 
 use crate::process::printed;
 
+/// How the operator is built.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Profile {
+    /// In little time, with checks.
+    Debug,
+    /// As it is shipped.
+    Release,
+}
+
 /// Builds the operator and answers where its binary is: `cargo test` of this crate builds no other package's. A binary
 /// named by `E2E_OPERATOR_BINARY` is taken as it is.
-pub async fn build() -> Result<PathBuf> {
+pub async fn build(profile: Profile) -> Result<PathBuf> {
     if let Some(binary) = std::env::var_os("E2E_OPERATOR_BINARY") {
         return Ok(binary.into());
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--package", "podset-operator", "--bin", "podset-operator"]);
+    if profile == Profile::Release {
+        command.arg("--release");
+    }
     command.args(["--message-format", "json-render-diagnostics"]).current_dir(env!("CARGO_MANIFEST_DIR"));
     // What cargo says of this package to its tests would make build scripts of others run again, each time.
     for (variable, _) in std::env::vars_os() {

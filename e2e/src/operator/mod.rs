@@ -11,15 +11,19 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use k8s_openapi::jiff::Timestamp;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
-pub use build::build;
+use crate::account::Account;
+use crate::cluster::Cluster;
+
+pub use build::{Profile, build};
 pub use clock::build_wall_clock;
 pub use deployment::{Deployment, image, relative};
 pub use settings::{Election, Settings};
 
-/// What the harness knows of an operator before it runs.
+/// What the harness knows of a controller before it runs.
 pub struct Plan<'a> {
     /// The binary.
     pub binary: &'a Path,
@@ -29,8 +33,8 @@ pub struct Plan<'a> {
     pub user: String,
     /// By which it finds the API server.
     pub kubeconfig: PathBuf,
-    /// Its flags but for the kubeconfig.
-    pub flags: Vec<String>,
+    /// Its arguments but for the kubeconfig.
+    pub arguments: Vec<String>,
     /// Its environment, besides.
     pub environment: Vec<(&'static str, String)>,
     /// Where its log goes.
@@ -43,14 +47,35 @@ pub struct Operator {
     name: String,
     user: String,
     log: PathBuf,
+    began: Timestamp,
 }
 
 impl Operator {
-    /// Runs the binary.
+    /// Runs the binary as one replica, for which this account is at the API server: the Lease, if there is an election, is in the
+    /// account's namespace. Its kubeconfig and its log are in `folder`.
+    pub fn join(
+        cluster: &Cluster,
+        binary: &Path,
+        name: String,
+        account: &Account,
+        settings: &Settings,
+        folder: &Path,
+    ) -> Result<Self> {
+        let kubeconfig = folder.join(format!("{name}.kubeconfig"));
+        account.write_kubeconfig(settings.server.as_ref().unwrap_or(cluster.server()), &kubeconfig)?;
+        let (mark, value) = cluster.mark();
+        let mut environment = settings.environment();
+        environment.push((mark, value.to_owned()));
+        let arguments = std::iter::once("run".to_owned()).chain(settings.flags(account.namespace())).collect();
+        let log = folder.join(format!("{name}.log"));
+        Self::start(Plan { binary, name, user: account.user(), kubeconfig, arguments, environment, log })
+    }
+
+    /// Runs the binary: that of an operator, or of a controller that it is compared with.
     pub fn start(plan: Plan) -> Result<Self> {
-        let Plan { binary, name, user, kubeconfig, flags, environment, log } = plan;
+        let Plan { binary, name, user, kubeconfig, arguments, environment, log } = plan;
         let mut command = Command::new(binary);
-        command.arg("run").args(flags).arg("--kubeconfig").arg(kubeconfig);
+        command.args(arguments).arg("--kubeconfig").arg(kubeconfig);
         // Nothing of the caller's settings: neither flags by environment nor another kubeconfig nor another log level.
         for (variable, _) in std::env::vars_os() {
             let name = variable.to_string_lossy();
@@ -62,13 +87,14 @@ impl Operator {
         command.envs(environment);
         let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).kill_on_drop(true);
+        let began = Timestamp::now();
         let process = Some(command.spawn().with_context(|| format!("starting {}", binary.display()))?);
-        Ok(Self { process, name, user, log })
+        Ok(Self { process, name, user, log, began })
     }
 
     /// One that runs in the cluster.
     fn deployed(name: String, user: String, log: PathBuf) -> Self {
-        Self { process: None, name, user, log }
+        Self { process: None, name, user, log, began: Timestamp::now() }
     }
 
     fn process(&mut self) -> Result<&mut Child> {
@@ -92,6 +118,16 @@ impl Operator {
         &self.log
     }
 
+    /// When it was started.
+    pub fn began(&self) -> Timestamp {
+        self.began
+    }
+
+    /// The number of its process.
+    pub fn id(&mut self) -> Result<u32> {
+        self.process()?.id().context("it has ended")
+    }
+
     /// An error with its last words if it is not running any more.
     pub fn is_running(&mut self) -> Result<()> {
         // In the cluster a kubelet sees to that.
@@ -106,8 +142,7 @@ impl Operator {
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
         // Until its end was asked for its number is its own, even if it is dead.
         self.is_running()?;
-        let id = self.process()?.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        let pid = id.context("a process without a number")?;
+        let pid = Pid::from_raw(self.id()?.cast_signed()).context("a process without a number")?;
         kill_process(pid, signal).with_context(|| format!("sending signal {} to {}", signal.as_raw(), self.name))
     }
 

@@ -22,6 +22,8 @@ pub struct Settings {
     pub serves: bool,
     /// Where it sends traces. The API server continues them, as for a caller that it trusts.
     pub traces: Option<SocketAddr>,
+    /// What it logs, where that is not what it logs by default.
+    pub log_level: Option<&'static str>,
 }
 
 /// The times of a leader election, in seconds.
@@ -96,6 +98,7 @@ impl Settings {
             flags.push(format!("--leader-elect-resource-namespace={home}"));
             flags.extend(election.flags());
         }
+        flags.extend(self.log_level.map(|level| format!("--log-level={level}")));
         flags.extend(self.namespaces.iter().map(|namespace| format!("--watch-namespace={namespace}")));
         flags
     }

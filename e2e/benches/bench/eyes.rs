@@ -1,0 +1,135 @@
+//! What the benchmark sees of the cluster: a watch of the pods and one of the sets, which a judge is told of as it comes.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use e2e::bench::judge::{Judge, Marks, SeenPod, SeenSet};
+use e2e::observe::follow::{Told, follow};
+use e2e::types::{Pod, uid};
+use kube::Client;
+use kube::api::{Api, ApiResource, Object};
+use serde::Deserialize;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// So long nothing happens when all is at rest.
+const QUIET: Duration = Duration::from_millis(1_500);
+
+/// A PodSet or a ReplicaSet.
+type Set = Object<Spec, Status>;
+
+#[derive(Clone, Debug, Deserialize)]
+struct Spec {}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    observed_generation: Option<i64>,
+    /// A ReplicaSet's pods. Its `availableReplicas` are ready ones.
+    replicas: Option<usize>,
+    /// A PodSet's pods.
+    available_replicas: usize,
+    ready_replicas: usize,
+    pod_names: Vec<String>,
+}
+
+/// The two watches of one namespace; they end when it is dropped.
+pub struct Eyes {
+    judge: Arc<Mutex<Judge>>,
+    _watches: JoinSet<()>,
+}
+
+impl Eyes {
+    /// Begins to watch; no sets where there are none.
+    pub fn open(client: &Client, namespace: &str, sets: Option<&ApiResource>) -> Self {
+        let judge = Arc::new(Mutex::new(Judge::new(Instant::now())));
+        let mut watches = JoinSet::new();
+        let told = judge.clone();
+        let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+        watches.spawn(follow(pods, move |event| take_pod(&mut lock(&told), event)));
+        if let Some(resource) = sets {
+            let told = judge.clone();
+            let sets = Api::<Set>::namespaced_with(client.clone(), namespace, resource);
+            watches.spawn(follow(sets, move |event| take_set(&mut lock(&told), event)));
+        }
+        Self { judge, _watches: watches }
+    }
+
+    /// The judge, to ask or to tell.
+    pub fn judge(&self) -> MutexGuard<'_, Judge> {
+        lock(&self.judge)
+    }
+
+    /// Since when all has been as wanted; pods too many and too few.
+    pub fn verdict(&self) -> (Marks, (usize, usize)) {
+        let judge = self.judge();
+        (judge.marks(), judge.faults())
+    }
+
+    /// Waits until all is as wanted and nothing happens any more, as long as `goes_on` says that it may come to that.
+    pub async fn until_at_rest(&self, limit: Duration, mut goes_on: impl FnMut() -> Result<()>) -> Result<()> {
+        let end = Instant::now() + limit;
+        while !self.judge().rests(Instant::now(), QUIET) {
+            goes_on()?;
+            if Instant::now() > end {
+                bail!("not at rest after {} s: {}", limit.as_secs(), self.judge().summary());
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+}
+
+fn lock(judge: &Mutex<Judge>) -> MutexGuard<'_, Judge> {
+    judge.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn take_pod(judge: &mut Judge, told: Told<Pod>) {
+    let now = Instant::now();
+    match told {
+        Told::Applied(pod) => judge.pod(seen_pod(&pod), false, now),
+        Told::Deleted(pod) => judge.pod(seen_pod(&pod), true, now),
+        Told::Listed(pods, _) => {
+            // First what went while nobody watched: counted for longer, it would look like too many.
+            judge.only_pods(&pods.iter().map(|pod| uid(&pod.metadata)).collect::<HashSet<_>>(), now);
+            pods.iter().for_each(|pod| judge.pod(seen_pod(pod), false, now));
+        }
+        Told::Nothing(_) => {}
+    }
+}
+
+fn take_set(judge: &mut Judge, told: Told<Set>) {
+    let now = Instant::now();
+    match told {
+        Told::Applied(set) => judge.set(seen_set(set), false, now),
+        Told::Deleted(set) => judge.set(seen_set(set), true, now),
+        Told::Listed(sets, _) => {
+            judge.only_sets(&sets.iter().map(|set| uid(&set.metadata)).collect::<HashSet<_>>(), now);
+            sets.into_iter().for_each(|set| judge.set(seen_set(set), false, now));
+        }
+        Told::Nothing(_) => {}
+    }
+}
+
+fn seen_pod(pod: &Pod) -> SeenPod {
+    SeenPod {
+        uid: uid(&pod.metadata),
+        name: pod.metadata.name.clone().unwrap_or_default(),
+        owner: pod.owner().unwrap_or_default().to_owned(),
+        live: pod.is_live(),
+        ready: pod.is_ready(),
+    }
+}
+
+fn seen_set(set: Set) -> SeenSet {
+    let status = set.status.unwrap_or_default();
+    SeenSet {
+        uid: uid(&set.metadata),
+        answers: status.observed_generation == set.metadata.generation,
+        pods: status.replicas.unwrap_or(status.available_replicas),
+        ready: status.ready_replicas,
+        names: status.pod_names,
+    }
+}

@@ -1,0 +1,80 @@
+//! The cluster that all is measured on.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use e2e::account::Account;
+use e2e::cluster::needs::Has;
+use e2e::cluster::{Cluster, Wanted, Way};
+use e2e::install::{install, raise_bound};
+use e2e::kubectl::Kubectl;
+use e2e::operator::{self, Profile};
+use e2e::scene::make_namespace;
+use kube::Client;
+
+/// The namespace of all sets whose pods are watched.
+pub const NAMESPACE: &str = "bench";
+
+/// The account of bare requests.
+pub const FLOOR: &str = "floor";
+
+/// No load wants more pods of a set, doubled.
+const LARGEST: usize = 100_000;
+
+/// Of kube-controller-manager, what pods and namespaces need; the ReplicaSet controller runs in a process of its own.
+const CONTROLLERS: [&str; 5] = [
+    "garbage-collector-controller",
+    "namespace-controller",
+    "serviceaccount-controller",
+    "root-ca-certificate-publisher-controller",
+    "node-lifecycle-controller",
+];
+
+/// The cluster, the operator's binary, and a folder for logs and results.
+pub struct Place {
+    /// The cluster.
+    pub cluster: Arc<Cluster>,
+    /// The operator, as it is shipped.
+    pub binary: PathBuf,
+    /// Where logs and results go.
+    pub folder: PathBuf,
+    /// Connections by which most pods are created, and deleted, in a second.
+    pub connections: (usize, usize),
+    /// Courses that were run so far: the names of their objects have it in them.
+    pub courses: usize,
+}
+
+impl Place {
+    /// Builds the operator and starts a cluster in which it may run.
+    pub async fn prepare(folder: &Path) -> Result<Self> {
+        std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+        println!("bench: building the operator as it is shipped");
+        let binary = operator::build(Profile::Release).await?;
+        println!("bench: starting a cluster");
+        let wanted = Wanted {
+            nodes: 5,
+            pods_a_node: 100_000,
+            unthrottled: true,
+            controllers: CONTROLLERS.into(),
+            audit_policy: Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/bench/audit-policy.yaml"),
+            ..Wanted::default()
+        };
+        let name = format!("bench-{}", std::process::id());
+        let has = Has::by(&Way::Local, true);
+        let cluster = Arc::new(Cluster::start(&name, &Way::Local, has, &wanted, folder).await?);
+        install(&cluster, &binary).await?;
+        raise_bound(&cluster, LARGEST).await?;
+        make_namespace(&cluster, NAMESPACE).await?;
+        Account::create(cluster.client(), NAMESPACE, FLOOR).await?;
+        let user = format!("--serviceaccount={NAMESPACE}:{FLOOR}");
+        let kubectl = Kubectl::new(&cluster, "");
+        kubectl.run(&["create", "clusterrolebinding", FLOOR, "--clusterrole=cluster-admin", &user]).await?;
+        Ok(Self { cluster, binary, folder: folder.to_owned(), connections: (32, 32), courses: 0 })
+    }
+
+    /// The administrator's client: what it asks is not counted.
+    pub fn client(&self) -> &Client {
+        self.cluster.client()
+    }
+}

@@ -1,0 +1,310 @@
+//! What was measured, as it is kept: one JSON object a line, so that a report can be made anew, and of several runs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// Who works on the sets; one at a time.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Contestant {
+    /// This operator, on PodSets.
+    Operator,
+    /// The ReplicaSet controller of kube-controller-manager, alone in its process, on ReplicaSets.
+    ReplicaSet,
+    /// Nobody: the benchmark sends the same pods' creates and deletes itself, over as many connections as serve best.
+    Floor,
+}
+
+impl Contestant {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Operator, Self::ReplicaSet, Self::Floor];
+
+    /// In a word, as on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::ReplicaSet => "replicaset",
+            Self::Floor => "floor",
+        }
+    }
+
+    /// As the report calls it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Operator => "podset-operator",
+            Self::ReplicaSet => "ReplicaSet controller",
+            Self::Floor => "bare requests",
+        }
+    }
+}
+
+/// So many sets, and pods in each.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub struct Load {
+    /// Sets.
+    pub sets: usize,
+    /// Pods of each set.
+    pub pods: usize,
+}
+
+impl Load {
+    /// Pods of all sets.
+    pub fn all_pods(self) -> usize {
+        self.sets * self.pods
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} × {}", self.sets, self.pods)
+    }
+}
+
+impl FromStr for Load {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no load: it is SETSxPODS, as 100x10");
+        let (sets, pods) = text.split_once('x').ok_or_else(wrong)?;
+        let number = |text: &str| text.parse().ok().filter(|number| (1..=100_000).contains(number)).ok_or_else(wrong);
+        Ok(Self { sets: number(sets)?, pods: number(pods)? })
+    }
+}
+
+/// What happens to the sets of a load, in this order.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// They are created.
+    Create,
+    /// They want twice as many pods.
+    Up,
+    /// A tenth of their pods is deleted at once.
+    Repair,
+    /// They want one pod each.
+    Down,
+    /// They want as many as in the beginning again, so that there is something to delete.
+    Refill,
+    /// They are deleted; without them, their pods.
+    Delete,
+}
+
+impl Phase {
+    /// All of them, in order.
+    pub const ALL: [Self; 6] = [Self::Create, Self::Up, Self::Repair, Self::Down, Self::Refill, Self::Delete];
+
+    /// As the report calls it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Up => "up ×2",
+            Self::Repair => "repair",
+            Self::Down => "down to 1",
+            Self::Refill => "refill",
+            Self::Delete => "deletion",
+        }
+    }
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// Loads in all their phases.
+    Load,
+    /// How the cost grows with the number of pods.
+    Scale,
+    /// Starts of the operator.
+    Start,
+    /// The operator with much to watch and nothing to do.
+    Idle,
+    /// Two small loads, against limits.
+    Short,
+}
+
+/// One thing that was measured.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Record {
+    /// Where and with what all that follows was measured.
+    Run(Run),
+    /// One phase of one load.
+    Phase(Measured),
+    /// Some seconds after a load's sets were created.
+    Rest(Rest),
+    /// An operator with much to watch and nothing to do.
+    Idle(Idle),
+    /// A start of the operator.
+    Start(Start),
+}
+
+/// Where and with what was measured.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Run {
+    /// The day, as 2026-01-31.
+    pub date: String,
+    /// The processor's name.
+    pub processor: String,
+    /// Its cores.
+    pub cores: usize,
+    /// Memory of the machine, in GiB.
+    pub memory: f64,
+    /// The API server's version.
+    pub kubernetes: String,
+    /// The operator's revision in Git.
+    pub revision: String,
+    /// The compiler's version.
+    pub rust: String,
+    /// Connections by which most pods are created, and deleted, in a second.
+    pub connections: (usize, usize),
+}
+
+/// One phase of one load.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Measured {
+    /// For which part.
+    pub part: Part,
+    /// Whose.
+    pub contestant: Contestant,
+    /// Of which load.
+    pub load: Load,
+    /// In which round, counted from 1.
+    pub round: usize,
+    /// Which.
+    pub phase: Phase,
+    /// Seconds until all pods were as wanted, and stayed so.
+    pub pods: f64,
+    /// Seconds until the status of every set said so.
+    pub status: Option<f64>,
+    /// Seconds until the status of every set said that all pods are ready.
+    pub ready: Option<f64>,
+    /// Pods that had to be created, or deleted.
+    pub touched: usize,
+    /// The contestant's requests, by verb and resource; also for its Lease, and watches.
+    pub requests: BTreeMap<String, usize>,
+    /// Its processor time, in ms, until all was at rest.
+    pub cpu: Option<f64>,
+    /// The most memory that it had, in MiB.
+    pub peak: Option<f64>,
+    /// The most pods that each set had too many at any instant, added up.
+    pub excess: usize,
+    /// The most pods that each set had too few at any instant by the contestant's doing, added up.
+    pub over_deleted: usize,
+}
+
+impl Measured {
+    /// Requests for each pod that had to be created or deleted: without the Lease, and without watches, which last.
+    pub fn requests_a_pod(&self) -> f64 {
+        work(&self.requests) as f64 / self.touched as f64
+    }
+
+    /// Processor time for each pod that had to be created or deleted, in ms.
+    pub fn cpu_a_pod(&self) -> Option<f64> {
+        self.cpu.map(|cpu| cpu / self.touched as f64)
+    }
+}
+
+/// Some seconds after a load's sets were created.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Rest {
+    /// For which part.
+    pub part: Part,
+    /// Whose.
+    pub contestant: Contestant,
+    /// Of which load.
+    pub load: Load,
+    /// In which round, counted from 1.
+    pub round: usize,
+    /// How many seconds.
+    pub seconds: f64,
+    /// The contestant's requests, by verb and resource; also for its Lease, and watches.
+    pub requests: BTreeMap<String, usize>,
+    /// Its processor time, in ms.
+    pub cpu: f64,
+    /// Its memory in the end, in MiB.
+    pub resident: f64,
+}
+
+/// An operator with much to watch and nothing to do.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Idle {
+    /// Whether it has just started, or has brought up the sets itself.
+    pub started_anew: bool,
+    /// Sets, of one pod each.
+    pub sets: usize,
+    /// Pods of others, which are not scheduled to any node.
+    pub strangers: usize,
+    /// MyCustomResources, each of which looks for a stranger.
+    pub seekers: usize,
+    /// How many seconds.
+    pub seconds: f64,
+    /// The operator's requests, by verb and resource; also for its Lease, and watches.
+    pub requests: BTreeMap<String, usize>,
+    /// Its processor time, in ms.
+    pub cpu: f64,
+    /// Its memory in the end, in MiB.
+    pub resident: f64,
+    /// The most memory that it had since it started, in MiB.
+    pub peak: f64,
+}
+
+/// A start of the operator.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Start {
+    /// Pods that were there, in 100 namespaces.
+    pub pods: usize,
+    /// In which round, counted from 1.
+    pub round: usize,
+    /// From exec to the first reconcile, in ms.
+    pub reconcile: f64,
+    /// From exec to the API server's answer by which it leads, in ms.
+    pub lease: f64,
+    /// From that answer to the API server's receipt of its first write, in ms.
+    pub write: f64,
+}
+
+/// How many of these requests are work: those for the Lease keep the leader, and watches last.
+pub fn work(requests: &BTreeMap<String, usize>) -> usize {
+    let is_work = |kind: &str| !kind.ends_with(" leases") && !kind.starts_with("watch ");
+    requests.iter().filter(|(kind, _)| is_work(kind)).map(|(_, count)| count).sum()
+}
+
+/// The records in a file.
+pub fn read(file: &Path) -> Result<Vec<Record>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    let record = |line| serde_json::from_str(line).with_context(|| format!("in {}: {line}", file.display()));
+    text.lines().map(record).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_reads_as_it_is_written() {
+        assert_eq!("100x10".parse(), Ok(Load { sets: 100, pods: 10 }));
+        for wrong in ["100", "0x10", "10x", "x", "1x1000000"] {
+            assert!(wrong.parse::<Load>().unwrap_err().contains("SETSxPODS"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_lease_and_watches_are_no_work() {
+        let requests = [("create pods", 10), ("patch podsets/status", 2), ("patch leases", 5), ("watch pods", 1)];
+        let requests = requests.map(|(kind, count)| (kind.to_owned(), count)).into();
+        assert_eq!(work(&requests), 12);
+    }
+
+    #[test]
+    fn a_record_comes_back_from_its_line() {
+        let start = Record::Start(Start { pods: 0, round: 1, reconcile: 50.0, lease: 40.0, write: 12.5 });
+        let line = serde_json::to_string(&start).unwrap();
+        assert!(line.starts_with(r#"{"kind":"start","#), "{line}");
+        assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), start);
+    }
+}

@@ -1,0 +1,78 @@
+//! What a process of this machine has cost so far: processor time and memory, as /proc tells.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use rustix::param::clock_ticks_per_second;
+
+/// Processor time and memory of a process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Usage {
+    /// Processor time of all its threads since it began, in ms, in steps of 10.
+    pub cpu: f64,
+    /// The most memory that it had (VmHWM), in MiB, since it began or since [`forget_peak`].
+    pub peak: f64,
+    /// The memory that it has (VmRSS), in MiB.
+    pub resident: f64,
+}
+
+impl Usage {
+    /// Of the process with this number.
+    pub fn of(process: u32) -> Result<Self> {
+        let read = |file: &str| {
+            let file = format!("/proc/{process}/{file}");
+            fs::read_to_string(&file).with_context(|| format!("reading {file}: the process may have ended"))
+        };
+        let ticks = ticks(&read("stat")?).context("/proc/PID/stat without times")?;
+        let status = read("status")?;
+        let memory =
+            |field: &str| mebibytes(&status, field).with_context(|| format!("/proc/PID/status without {field}"));
+        let cpu = ticks as f64 * 1_000.0 / clock_ticks_per_second() as f64;
+        Ok(Self { cpu, peak: memory("VmHWM")?, resident: memory("VmRSS")? })
+    }
+}
+
+/// Lets the most memory that the process had begin anew, at what it has now.
+pub fn forget_peak(process: u32) -> Result<()> {
+    let file = format!("/proc/{process}/clear_refs");
+    fs::write(&file, "5").with_context(|| format!("writing {file}"))
+}
+
+/// The time in user and in kernel mode, in ticks.
+fn ticks(stat: &str) -> Option<u64> {
+    // The name, in parentheses, may have anything in it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let mut time = || fields.next()?.parse::<u64>().ok();
+    Some(time()? + time()?)
+}
+
+fn mebibytes(status: &str, field: &str) -> Option<f64> {
+    let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    let kibibytes: f64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes / 1_024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_found_behind_any_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 150 25 9 9 20 0 3 0 100 1 1";
+        assert_eq!(ticks(stat), Some(175));
+    }
+
+    #[test]
+    fn memory_is_told_in_mebibytes() {
+        let status = "Name:\tx\nVmHWM:\t   12288 kB\nVmRSS:\t    6144 kB\n";
+        assert_eq!((mebibytes(status, "VmHWM"), mebibytes(status, "VmRSS")), (Some(12.0), Some(6.0)));
+    }
+
+    #[test]
+    fn this_process_has_cost_something() {
+        forget_peak(std::process::id()).unwrap();
+        let usage = Usage::of(std::process::id()).unwrap();
+        assert!(usage.resident > 0.5 && usage.peak >= usage.resident, "{usage:?}");
+    }
+}

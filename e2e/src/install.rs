@@ -1,0 +1,50 @@
+//! What a user installs in a cluster before the operator runs: the custom resources, and the rights of `config/rbac`. And the bound that
+//! lives in the custom resource alone.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use tokio::process::Command;
+use tokio::time::{sleep, timeout};
+
+use crate::cluster::Cluster;
+use crate::kubectl::Kubectl;
+use crate::process::printed;
+use crate::rights;
+
+const SETS: &str = "podsets.app.example.com";
+const SEEKERS: &str = "mycustomresources.poc.test.domain";
+
+/// Installs the custom resources of this binary, and the rights. To be done early: the garbage collector looks for new kinds every 30 s
+/// only, and does not collect what they own before that.
+pub async fn install(cluster: &Cluster, binary: &Path) -> Result<()> {
+    let mut crd = Command::new(binary);
+    crd.arg("crd");
+    let crds = printed(crd).await?;
+    let kubectl = Kubectl::new(cluster, "");
+    kubectl.run_with(&["apply", "-f", "-"], &crds).await?;
+    let names = [format!("crd/{SETS}"), format!("crd/{SEEKERS}")];
+    kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", &names[0], &names[1]]).await?;
+    rights::install(&kubectl).await
+}
+
+/// Allows so many replicas in a PodSet, and waits until that is in force: a moment after the custom resource was changed.
+pub async fn raise_bound(cluster: &Cluster, most: usize) -> Result<()> {
+    let kubectl = Kubectl::new(cluster, "default");
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/replicas/maximum";
+    let patch = json!([{"op": "replace", "path": path, "value": most}]).to_string();
+    kubectl.run(&["patch", "crd", SETS, "--type=json", "--patch", &patch]).await?;
+    let largest = json!({
+        "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": "largest"},
+        "spec": {"replicas": most}
+    })
+    .to_string();
+    let accepted = async {
+        while kubectl.run_with(&["create", "--dry-run=server", "-f", "-"], &largest).await.is_err() {
+            sleep(Duration::from_millis(200)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), accepted).await.context("the higher bound does not come into force")
+}
