@@ -1,5 +1,5 @@
 // Reads a trace from Jaeger's query API and prints it as a tree: `tree http://HOST:PORT TAG=VALUE...` looks for the youngest trace
-// of the operator with a span that has these tags. It prints nothing and ends with 1 while there is none.
+// of the operator with a span that has these tags. It ends with 1 while there is none.
 package main
 
 import (
@@ -59,7 +59,7 @@ var shown = []string{
 }
 
 func main() {
-	if len(os.Args) < 2 {
+	if len(os.Args) < 2 || !strings.HasPrefix(os.Args[1], "http") {
 		fail("usage: tree http://HOST:PORT TAG=VALUE...")
 	}
 	found, err := find(os.Args[1], os.Args[2:])
@@ -67,6 +67,7 @@ func main() {
 		fail(err.Error())
 	}
 	if found == nil {
+		fmt.Fprintln(os.Stderr, "tree: no such trace yet")
 		os.Exit(1)
 	}
 	found.print()

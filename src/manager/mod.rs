@@ -102,8 +102,8 @@ async fn run(arguments: &RunArgs) -> u8 {
     // Before anything else: whoever asks this process to end must not be missed.
     let signals = Signals::new();
     let env = Env::system();
-    let instance = config::instance();
-    let Telemetry { level, traces } = match telemetry::start(&arguments.logging, &config::identity(&instance, &env)) {
+    let identity = config::identity(&config::instance(), &env);
+    let Telemetry { level, traces } = match telemetry::start(&arguments.logging, &identity) {
         Ok(telemetry) => telemetry,
         Err(error) => {
             eprintln!("podset-operator: {error}");
@@ -119,7 +119,7 @@ async fn run(arguments: &RunArgs) -> u8 {
     };
     info!(version = env!("CARGO_PKG_VERSION"), "podset-operator begins");
     let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
-    let manager = match Manager::start(arguments, env, level, &health, &stop).await {
+    let manager = match Manager::start(arguments, env, identity, level, &health, &stop).await {
         Ok(manager) => manager,
         Err(error) => {
             error!("{}", in_full(&error));
@@ -143,6 +143,7 @@ impl Manager {
     async fn start(
         arguments: &RunArgs,
         env: Env,
+        identity: String,
         level: Level,
         health: &Health,
         stop: &CancellationToken,
@@ -163,6 +164,7 @@ impl Manager {
                 office,
                 client: without_leadership()?,
                 namespace: config.default_namespace.clone(),
+                identity,
                 locks: leader::locks::Locks::default(),
             }),
         };

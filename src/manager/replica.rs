@@ -11,10 +11,7 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::warn;
 
-use super::{
-    config,
-    tasks::{self, Failure, Tasks},
-};
+use super::tasks::{self, Failure, Tasks};
 use crate::{
     cli::RunArgs,
     client::Clients,
@@ -39,7 +36,7 @@ const UNSYNCED: Duration = Duration::from_secs(15);
 pub struct Parts<'a> {
     /// The flags.
     pub arguments: &'a RunArgs,
-    /// Whose name its events and its holder identity bear: the pod's.
+    /// Whose name its events bear: the pod's.
     pub instance: String,
     /// Time and chance.
     pub env: Env,
@@ -67,6 +64,8 @@ pub struct Candidacy {
     pub client: Client,
     /// The namespace of the Lease, where the flags do not name one.
     pub namespace: String,
+    /// Who it is in the Lease: no other process, and no earlier one, is called so.
+    pub identity: String,
     /// The rules of the election.
     pub locks: leader::locks::Locks,
 }
@@ -109,13 +108,13 @@ impl Replica {
         let friends = MyCustomResourceController::new(env.clone(), clients, scopes, &metrics);
         let mut tasks = Tasks::new();
         let synced = vec![start(sets, &around, &mut tasks), start(friends, &around, &mut tasks)];
-        if let Some(Candidacy { office, client, namespace, locks }) = candidacy {
+        if let Some(Candidacy { office, client, namespace, identity, locks }) = candidacy {
             let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline / 2);
             let setting = Setting {
                 client,
                 namespace: arguments.leader_elect_resource_namespace.clone().unwrap_or(namespace),
                 name: arguments.leader_elect_resource_name.clone(),
-                identity: config::identity(&instance, &env),
+                identity,
                 timing,
                 env,
                 locks,

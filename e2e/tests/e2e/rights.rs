@@ -62,7 +62,7 @@ pub async fn are_those_of_the_folder(t: Arc<Scene>) -> Result<()> {
 /// Two leaders, and a life of a set and of a friend in which every right is needed: the audit log tells which were used.
 pub async fn are_all_used(t: Arc<Scene>) -> Result<()> {
     let proxy = t.proxy(1).await?;
-    let settings = t.settings().elected(Election::SHORT).serving();
+    let settings = t.settings().elected(Election::DEFAULT).serving();
     let first = t.run(settings.clone().behind(&proxy)).await?;
     t.create_set("web", 3).await?;
     let pods = t.until("3 pods", |seen| seen.at_rest("web", 3)).await?;

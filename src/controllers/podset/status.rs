@@ -1,5 +1,7 @@
 //! What the status of a set says. Pure.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -44,8 +46,8 @@ fn observed_generation(view: &View, plan: &Plan) -> Option<i64> {
 pub enum State {
     /// All pods are there and ready.
     AllReady,
-    /// Pods are being created, deleted or waited for.
-    Progressing,
+    /// Pods are being created, deleted or waited for; why containers of theirs do not start, if one does not.
+    Progressing(Option<String>),
     /// Pods are refused.
     Refused(String),
     /// Pods keep finishing.
@@ -80,7 +82,7 @@ impl State {
         } else if available == wanted && ready == wanted && plan.count.occupied == wanted {
             State::AllReady
         } else {
-            State::Progressing
+            State::Progressing(trouble(&view.pods))
         }
     }
 
@@ -88,7 +90,7 @@ impl State {
     pub fn reason(&self) -> &'static str {
         match self {
             State::AllReady => "AllPodsReady",
-            State::Progressing | State::Refused(_) => "PodsNotReady",
+            State::Progressing(_) | State::Refused(_) => "PodsNotReady",
             State::Failing => "PodsFailing",
             State::Invalid(_) => "InvalidTemplate",
             State::Deleting => "Deleting",
@@ -106,14 +108,23 @@ pub fn holds(status: &PodSetStatus, type_: &str) -> bool {
     find(status, type_).is_some_and(|stored| stored.status == "True")
 }
 
+/// Why containers do not start: each reason once.
+fn trouble(pods: &[Seen]) -> Option<String> {
+    let waiting = pods.iter().filter(|seen| seen.is_available() && !seen.is_ready());
+    let reasons: BTreeSet<&str> = waiting.filter_map(|seen| seen.pod.waits_for.as_deref()).collect();
+    (!reasons.is_empty()).then(|| reasons.into_iter().collect::<Vec<_>>().join(", "))
+}
+
 const KEEP_FINISHING: &str = "pods keep finishing; replacing them, later each time";
 
 /// What is the matter, in one sentence: `kubectl get --output=wide` shows it, and most tools show nothing else.
 fn summary(state: &State, wanted: usize, ready: usize) -> String {
     let k_of_n = format!("{ready} of {wanted} pods are ready");
     match state {
-        State::AllReady | State::Progressing => k_of_n,
-        State::Refused(message) | State::Invalid(message) => format!("{k_of_n}: {message}"),
+        State::AllReady | State::Progressing(None) => k_of_n,
+        State::Progressing(Some(message)) | State::Refused(message) | State::Invalid(message) => {
+            format!("{k_of_n}: {message}")
+        }
         State::Failing => format!("{k_of_n}: {KEEP_FINISHING}"),
         State::Deleting => format!("{k_of_n}: the set is being deleted"),
     }
@@ -125,7 +136,7 @@ fn conditions(state: &State, stored: &[Condition], wanted: usize, ready: usize, 
     let mut holds = |type_, reason, message: &str| conditions.push((type_, true, reason, message.to_owned()));
     match state {
         State::AllReady => {}
-        State::Progressing => holds(condition::RECONCILING, "Progressing", "creating, deleting or waiting for pods"),
+        State::Progressing(_) => holds(condition::RECONCILING, "Progressing", "creating, deleting or waiting for pods"),
         State::Refused(message) => {
             holds(condition::RECONCILING, "Retrying", "pods are refused; trying again, later each time");
             holds(condition::REPLICA_FAILURE, "FailedCreate", message);
@@ -263,6 +274,10 @@ mod tests {
         assert_eq!(said(&one(), Hold::Failure, &refused(RefusalKind::Forbidden)), "1 of 2 pods are ready: no");
         let failing = "1 of 2 pods are ready: pods keep finishing; replacing them, later each time";
         assert_eq!(said(&one(), Hold::Finishing, &none), failing);
+        let waiting = |name, reason| testing::pod(name).waits_for(reason);
+        let two = view(vec![waiting("a", "ImagePullBackOff"), waiting("b", "CrashLoopBackOff")]);
+        let why = "0 of 2 pods are ready: CrashLoopBackOff, ImagePullBackOff";
+        assert_eq!(said(&two, Hold::Nothing, &none), why);
         let mut deleting = two_ready();
         Arc::make_mut(&mut deleting.set).is_deleting = true;
         assert_eq!(said(&deleting, Hold::Forever, &none), "2 of 2 pods are ready: the set is being deleted");

@@ -36,6 +36,7 @@ pub fn pod(name: &str) -> PodBuilder {
         ready_since: None,
         node: Some(format!("node-of-{name}").into()),
         restarts: 0,
+        waits_for: None,
         created: ago(1000),
         started: Some(ago(1000)),
         finished: None,
@@ -55,6 +56,11 @@ fn ago(seconds: i64) -> Timestamp {
 pub struct PodBuilder(pub Pod);
 
 impl PodBuilder {
+    /// It waits, for this reason.
+    pub fn waits_for(self, reason: &str) -> Self {
+        self.with(|pod| pod.waits_for = Some(reason.into()))
+    }
+
     fn with(mut self, change: impl FnOnce(&mut Pod)) -> Self {
         change(&mut self.0);
         self

@@ -41,6 +41,7 @@ struct StatusWire {
     #[serde(deserialize_with = "meta::time")]
     start_time: Option<Timestamp>,
     conditions: Vec<ConditionWire>,
+    init_container_statuses: Vec<ContainerWire>,
     container_statuses: Vec<ContainerWire>,
 }
 
@@ -80,7 +81,14 @@ struct ContainerWire {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct ContainerStateWire {
+    waiting: Option<WaitingWire>,
     terminated: Option<TerminatedWire>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct WaitingWire {
+    reason: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -132,6 +140,9 @@ pub struct Pod {
     pub node: Option<Arc<str>>,
     /// Restarts of all its containers.
     pub restarts: i32,
+    /// Why a container of it does not start, in the kubelet's word: `CrashLoopBackOff`, `ImagePullBackOff`. That it is about to
+    /// start is no reason.
+    pub waits_for: Option<Arc<str>>,
     /// When it was created.
     pub created: Timestamp,
     /// When it started.
@@ -166,6 +177,7 @@ impl From<PodWire> for Pod {
             ready_since,
             node: spec.node_name.filter(|node| !node.is_empty()).map(Into::into),
             restarts: status.container_statuses.iter().map(|status| status.restart_count).sum(),
+            waits_for: status.init_container_statuses.iter().chain(&status.container_statuses).find_map(trouble),
             created: metadata.creation_timestamp.unwrap_or_default(),
             started: status.start_time,
             finished,
@@ -176,6 +188,12 @@ impl From<PodWire> for Pod {
             uid: metadata.uid.into(),
         }
     }
+}
+
+/// Why a container does not start, if that is not because it is about to.
+fn trouble(container: &ContainerWire) -> Option<Arc<str>> {
+    let reason = container.state.waiting.as_ref()?.reason.as_ref()?;
+    (!matches!(&**reason, "ContainerCreating" | "PodInitializing")).then(|| reason.clone())
 }
 
 /// The number that an annotation says; 0 where it says none.
@@ -271,5 +289,30 @@ impl Seen {
         }
         let deleted = self.delete_answered.filter(|_| !self.pod.is_terminating);
         Some(self.unconfirmed_since.or(deleted)? + CONFIRM_WITHIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn waits_for(status: Value) -> Option<Arc<str>> {
+        let wire: PodWire = serde_json::from_value(json!({ "metadata": { "name": "a" }, "status": status })).unwrap();
+        Pod::from(wire).waits_for
+    }
+
+    #[test]
+    fn a_container_that_is_about_to_start_waits_for_nothing() {
+        let waiting = |reason| json!([{ "restartCount": 1, "state": { "waiting": { "reason": reason } } }]);
+        for reason in ["ContainerCreating", "PodInitializing"] {
+            assert_eq!(waits_for(json!({ "containerStatuses": waiting(reason) })), None);
+        }
+        let crashing = waiting("CrashLoopBackOff");
+        assert_eq!(waits_for(json!({ "containerStatuses": crashing })).as_deref(), Some("CrashLoopBackOff"));
+        let creating = waiting("PodInitializing");
+        let status = json!({ "initContainerStatuses": crashing, "containerStatuses": creating });
+        assert_eq!(waits_for(status).as_deref(), Some("CrashLoopBackOff"));
+        assert_eq!(waits_for(json!({ "containerStatuses": [{ "state": { "running": {} } }] })), None);
     }
 }
