@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use http::{Method, Request, Uri};
 use opentelemetry::trace::Status;
-use tracing::Span;
+use tracing::{Span, record_all};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::telemetry::spans::{self, Place};
@@ -34,7 +34,7 @@ impl Traced {
     /// It was answered with this code; where that is no success, with these words.
     pub fn answered(mut self, code: u16, words: Option<&str>) {
         self.is_told = true;
-        self.span.set_attribute("http.response.status_code", i64::from(code));
+        self.span.record("http.response.status_code", i64::from(code));
         if let Some(words) = words {
             self.span.set_attribute("error.type", code.to_string());
             self.span.set_status(Status::error(words.to_owned()));
@@ -67,12 +67,9 @@ fn begin<B>(request: &mut Request<B>) -> Span {
     if !tracing::enabled!(target: spans::TARGET, tracing::Level::INFO) {
         return Span::none();
     }
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let Route { name, template } = route(&method, &path);
-    let span = spans::request(&name);
-    span.set_attribute("http.request.method", method.to_string());
-    span.set_attribute("url.path", path);
-    span.set_attribute("url.template", template);
+    let (method, path) = (request.method(), request.uri().path());
+    let Route { name, template } = route(method, path);
+    let span = spans::request(&name, method.as_str(), path, &template);
     if let Some(place) = Place::of(&span) {
         place.inject(request.headers_mut());
     }
@@ -87,9 +84,12 @@ pub fn leaves<B>(request: &mut Request<B>) {
     };
     let uri = request.uri();
     if let Some(host) = uri.host() {
-        span.set_attribute("server.address", host.trim_matches(['[', ']']).to_owned());
-        span.set_attribute("server.port", i64::from(port(uri)));
-        span.set_attribute("url.full", uri.to_string());
+        record_all!(
+            span,
+            server.address = host.trim_matches(['[', ']']),
+            server.port = i64::from(port(uri)),
+            url.full = uri.to_string(),
+        );
     }
 }
 

@@ -11,9 +11,9 @@ use tokio::sync::Semaphore;
 use super::{in_full, in_words, traced::Traced};
 use crate::leader::Leadership;
 
-/// How many writes are under way at once. The API server of a small cluster serves creates no faster over more
-/// connections.
-const WRITES_AT_ONCE: usize = 64;
+/// How many writes are under way at once, each over a connection of its own. More of them make no pod sooner on a small
+/// cluster, and each costs a handshake.
+const WRITES_AT_ONCE: usize = 32;
 
 /// What the answer to a write proves.
 #[derive(Debug)]

@@ -63,7 +63,8 @@ impl StartError {
 pub fn main(cli: Cli) -> ExitCode {
     match cli.into_command() {
         Command::Crd => print_crds(),
-        Command::Run(arguments) => match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        // One thread does all the work: there is so little of it that a second one would cost more than it brings.
+        Command::Run(arguments) => match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => {
                 let code = runtime.block_on(run(&arguments));
                 runtime.shutdown_background();

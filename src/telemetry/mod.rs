@@ -29,8 +29,7 @@ pub struct Telemetry {
     pub traces: Traces,
 }
 
-/// Begins to log and to trace. `instance` is told apart from all other processes by this name. Called within the runtime,
-/// on which spans are sent.
+/// Begins to log and to trace. `instance` is told apart from all other processes by this name.
 ///
 /// # Errors
 ///

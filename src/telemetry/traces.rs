@@ -1,10 +1,11 @@
-//! Traces: spans are gathered in this process and sent to a collector by a thread of its own. Whatever becomes of the
-//! collector, no work waits for it: what does not fit into the queue is lost, and the end of the process waits a bounded time.
+//! Traces: spans are gathered in this process and sent to a collector by threads of their own, one that gathers batches and one
+//! that talks to the collector. Whatever becomes of it, no work waits: what does not fit into the queue is lost, and the end of
+//! the process waits a bounded time.
 
 mod collector;
 pub mod settings;
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use opentelemetry::{KeyValue, trace::TracerProvider as _};
 use opentelemetry_otlp::ExporterBuildError;
@@ -12,6 +13,7 @@ use opentelemetry_sdk::{
     resource::TelemetryResourceDetector,
     trace::{self as sdk, BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider},
 };
+use tokio::{runtime, sync::oneshot};
 use tracing::warn;
 
 use super::resource::Resource;
@@ -31,6 +33,9 @@ pub enum TracesError {
         /// Why not.
         source: std::io::Error,
     },
+    /// The thread that sends.
+    #[error("the thread that sends them cannot be started")]
+    Thread(#[from] std::io::Error),
     /// TLS towards the collector.
     #[error("TLS to the collector cannot be set up")]
     Tls(#[source] kube::Error),
@@ -40,29 +45,36 @@ pub enum TracesError {
 }
 
 /// The traces of this process.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Traces {
-    provider: Option<SdkTracerProvider>,
+    begun: Option<Begun>,
+}
+
+#[derive(Debug)]
+struct Begun {
+    provider: SdkTracerProvider,
+    /// The thread that sends ends with this.
+    _sends: oneshot::Sender<()>,
 }
 
 impl Traces {
     /// No traces: nothing is recorded.
     pub fn none() -> Self {
-        Traces { provider: None }
+        Traces { begun: None }
     }
 
-    /// Begins to gather and send spans. Called within the runtime on which they are sent.
+    /// Begins to gather and send spans.
     ///
     /// # Errors
     ///
-    /// When TLS to the collector cannot be set up.
+    /// When TLS to the collector cannot be set up, or a thread cannot be started.
     pub(super) fn start(settings: &Settings, resource: &Resource) -> Result<Self, TracesError> {
         let batch = BatchConfigBuilder::default()
             .with_max_queue_size(settings.batch.queue)
             .with_max_export_batch_size(settings.batch.size)
             .with_scheduled_delay(settings.batch.delay)
             .build();
-        let exporter = collector::exporter(settings)?;
+        let (exporter, sends) = sent_by_a_thread(|| collector::exporter(settings))?;
         let attributes = resource.attributes().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
         // Not the SDK's own reading of the variables: it forgives what was warned of.
         let described = opentelemetry_sdk::Resource::builder_empty()
@@ -80,23 +92,36 @@ impl Traces {
             .with_sampler(sdk::Sampler::ParentBased(Box::new(sampler)))
             .with_resource(described)
             .build();
-        Ok(Traces { provider: Some(provider) })
+        Ok(Traces { begun: Some(Begun { provider, _sends: sends }) })
     }
 
     /// What makes spans.
     pub(super) fn tracer(&self) -> Option<SdkTracer> {
-        self.provider.as_ref().map(|provider| provider.tracer(env!("CARGO_PKG_NAME")))
+        self.begun.as_ref().map(|begun| begun.provider.tracer(env!("CARGO_PKG_NAME")))
     }
 
     /// Sends what was recorded, within a bounded time. Nothing is recorded afterwards.
     pub async fn end(self) {
-        let Some(provider) = self.provider else {
+        let Some(begun) = self.begun else {
             return;
         };
         // It blocks its thread, and must not keep a second signal from being heard.
-        let ended = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH));
+        let ended = tokio::task::spawn_blocking(move || begun.provider.shutdown_with_timeout(FLUSH));
         if let Ok(Err(error)) = ended.await {
             warn!(error = error.to_string(), "the last traces were not sent");
         }
     }
+}
+
+/// An exporter whose connections are served by a thread of their own, until what is returned with it is dropped.
+fn sent_by_a_thread<E>(
+    exporter: impl FnOnce() -> Result<E, TracesError>,
+) -> Result<(E, oneshot::Sender<()>), TracesError> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let within = runtime.enter();
+    let exporter = exporter()?;
+    drop(within);
+    let (sends, ended) = oneshot::channel();
+    thread::Builder::new().name("traces".to_owned()).spawn(move || runtime.block_on(ended))?;
+    Ok((exporter, sends))
 }

@@ -17,7 +17,6 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::{
     Controller, Next, ObjectKey,
-    meta::Meta,
     queue::{Queue, Trigger},
     requests,
     statuses::{self, Applied},
@@ -41,12 +40,27 @@ const RETRY: SignedDuration = SignedDuration::from_secs(5);
 /// A pod of which only the name is read.
 #[derive(Clone, Debug, Deserialize)]
 struct NameWire {
-    metadata: Meta,
+    metadata: NameMeta,
+}
+
+/// All pods of a cluster come by here: of their metadata no more is decoded than is used.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NameMeta {
+    name: String,
+    namespace: String,
+    resource_version: String,
 }
 
 impl Versioned for NameWire {
     fn version(&self) -> u64 {
-        self.metadata.version()
+        listwatch::version(&self.metadata.resource_version)
+    }
+}
+
+impl From<NameWire> for ObjectKey {
+    fn from(NameWire { metadata }: NameWire) -> Self {
+        ObjectKey::new(metadata.namespace, metadata.name)
     }
 }
 
@@ -75,7 +89,7 @@ impl MyCustomResourceController {
     }
 
     fn pod_changed(&self, scope: &Scope, change: Change<NameWire>) {
-        let woken = self.index().apply_pods(scope, change.map(|pod| pod.metadata.key()));
+        let woken = self.index().apply_pods(scope, change.map(ObjectKey::from));
         for key in woken {
             self.queue.add(key, "pod");
         }

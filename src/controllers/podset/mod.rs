@@ -233,12 +233,16 @@ impl PodSetController {
             (view, plan)
         };
         let from = plan.count.live;
-        let done = act::act(context, &view, plan, memory).await;
-        let has_failed = done.has_failed;
-        report::learn(context, &view, done, from, memory);
-
-        let Some((view, after)) = self.plan(key, uid, memory) else {
-            return Next::Never;
+        let (view, after, has_failed) = if plan.has_work() {
+            let done = act::act(context, &view, plan, memory).await;
+            let has_failed = done.has_failed;
+            report::learn(context, &view, done, from, memory);
+            match self.plan(key, uid, memory) {
+                Some((view, after)) => (view, after, has_failed),
+                None => return Next::Never,
+            }
+        } else {
+            (view, plan, false)
         };
         report::settle(&view.set, &after, memory);
         if self.take_over.is_unread(context, &view.set) && self.needs_a_write(&view, &after, memory) {

@@ -3,7 +3,7 @@
 //! A user's change can be followed: each reconcile that works on a generation points at the one that saw it first, until
 //! the status has answered it.
 
-use tracing::Span;
+use tracing::{Span, record_all};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::{
@@ -47,16 +47,15 @@ pub fn note_plan(span: &Span, plan: &Plan) {
         return;
     }
     let Plan { count: Count { wanted, live, .. }, create, delete, look, probe, relabel, hold, .. } = plan;
-    for (key, things) in [
-        ("plan.wanted", *wanted),
-        ("plan.live", *live),
-        ("plan.create", create.len()),
-        ("plan.delete", delete.len()),
-        ("plan.look", look.len() + probe.len()),
-        ("plan.relabel", relabel.len()),
-    ] {
-        spans::count(span, key, things);
-    }
+    record_all!(
+        span,
+        plan.wanted = spans::count(*wanted),
+        plan.live = spans::count(*live),
+        plan.create = spans::count(create.len()),
+        plan.delete = spans::count(delete.len()),
+        plan.look = spans::count(look.len() + probe.len()),
+        plan.relabel = spans::count(relabel.len()),
+    );
     if *hold != Hold::Nothing {
         span.set_attribute("plan.hold", format!("{hold:?}"));
     }
@@ -64,9 +63,9 @@ pub fn note_plan(span: &Span, plan: &Plan) {
 
 /// Says in the span of the reconcile what was done.
 pub fn note_done(done: &Done) {
+    let (created, deleted) = (spans::count(done.created.len()), spans::count(done.deleted.len()));
     let span = Span::current();
-    spans::count(&span, "pods.created", done.created.len());
-    spans::count(&span, "pods.deleted", done.deleted.len());
+    record_all!(span, pods.created = created, pods.deleted = deleted);
     if done.has_failed {
         let reason = done.refusal.as_ref().map_or("a request for a pod failed", |refusal| refusal.message.as_str());
         spans::failed(reason);

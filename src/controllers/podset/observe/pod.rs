@@ -1,6 +1,6 @@
 //! One pod as this controller sees it: what the API server says of it, and what we know besides. No I/O.
 
-use std::sync::Arc;
+use std::{str::FromStr, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -48,10 +48,26 @@ struct StatusWire {
 #[serde(rename_all = "camelCase", default)]
 struct ConditionWire {
     #[serde(rename = "type")]
-    type_: String,
-    status: String,
+    kind: ConditionKind,
+    status: Truth,
     #[serde(deserialize_with = "meta::time")]
     last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
+enum ConditionKind {
+    Ready,
+    #[default]
+    #[serde(other)]
+    Another,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
+enum Truth {
+    True,
+    #[default]
+    #[serde(other)]
+    FalseOrUnknown,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -135,10 +151,9 @@ pub struct Pod {
 impl From<PodWire> for Pod {
     fn from(wire: PodWire) -> Self {
         let PodWire { metadata, spec, status } = wire;
-        let annotation = |name: &str| metadata.annotations.get(name).map(String::as_str);
-        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        let ready = status.conditions.iter().find(|condition| condition.kind == ConditionKind::Ready);
         let ready_since = ready
-            .filter(|condition| condition.status == "True")
+            .filter(|condition| condition.status == Truth::True)
             .map(|condition| condition.last_transition_time.unwrap_or_default());
         let is_finished = matches!(status.phase, Phase::Failed | Phase::Succeeded);
         let ends = status.container_statuses.iter().filter_map(|status| status.state.terminated.as_ref()?.finished_at);
@@ -154,17 +169,18 @@ impl From<PodWire> for Pod {
             created: metadata.creation_timestamp.unwrap_or_default(),
             started: status.start_time,
             finished,
-            deletion_cost: annotation("controller.kubernetes.io/pod-deletion-cost")
-                .and_then(|cost| cost.parse().ok())
-                .unwrap_or_default(),
-            replacements: annotation(api::ANNOTATION_REPLACEMENTS)
-                .and_then(|count| count.parse().ok())
-                .unwrap_or_default(),
-            is_labelled: metadata.labels.get(api::LABEL_MANAGED_BY).is_some_and(|value| value == api::MANAGER),
+            deletion_cost: number(&metadata.annotations.deletion_cost),
+            replacements: number(&metadata.annotations.replacements),
+            is_labelled: metadata.labels.managed_by.as_deref() == Some(api::MANAGER),
             is_terminating: metadata.deletion_timestamp.is_some(),
             uid: metadata.uid.into(),
         }
     }
+}
+
+/// The number that an annotation says; 0 where it says none.
+fn number<T: FromStr + Default>(annotation: &Option<String>) -> T {
+    annotation.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
 /// Only a controller owner reference to a PodSet makes a pod a set's own, whatever its labels.
