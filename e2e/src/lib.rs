@@ -21,7 +21,7 @@ pub mod install;
 pub mod kubectl;
 pub mod observe;
 pub mod operator;
-mod process;
+pub mod process;
 pub mod proxy;
 pub mod rights;
 pub mod scene;

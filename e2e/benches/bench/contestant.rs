@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::account::Account;
 use e2e::bench::records::Contestant;
 use e2e::operator::{Election, Operator, Plan, Settings};
@@ -12,7 +12,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use kube::api::ApiResource;
 use serde_json::{Value, json};
 
-use crate::place::{FLOOR, NAMESPACE, Place};
+use crate::place::{FLOOR, GO, NAMESPACE, Place};
 
 /// What kwokctl gives to clients that shall have no limits.
 const QPS: &str = "--kube-api-qps=5000";
@@ -21,7 +21,7 @@ const BURST: &str = "--kube-api-burst=10000";
 /// The sets of a contestant, where it has such.
 pub fn sets(contestant: Contestant) -> Option<ApiResource> {
     match contestant {
-        Contestant::Operator => Some(ApiResource::erase::<PodSet>(&())),
+        Contestant::Operator | Contestant::Go => Some(ApiResource::erase::<PodSet>(&())),
         Contestant::ReplicaSet => Some(ApiResource::erase::<ReplicaSet>(&())),
         Contestant::Floor => None,
     }
@@ -77,6 +77,7 @@ pub fn user(contestant: Contestant) -> String {
     match contestant {
         Contestant::Operator => format!("system:serviceaccount:{HOME}:{ACCOUNT}"),
         Contestant::ReplicaSet => "system:serviceaccount:kube-system:replicaset-controller".to_owned(),
+        Contestant::Go => format!("system:serviceaccount:{NAMESPACE}:{GO}"),
         Contestant::Floor => format!("system:serviceaccount:{NAMESPACE}:{FLOOR}"),
     }
 }
@@ -86,6 +87,7 @@ pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Opera
     match contestant {
         Contestant::Operator => start_operator(place, None).await.map(Some),
         Contestant::ReplicaSet => start_replicaset_controller(place).map(Some),
+        Contestant::Go => start_go_peer(place).await.map(Some),
         Contestant::Floor => Ok(None),
     }
 }
@@ -114,6 +116,23 @@ fn start_replicaset_controller(place: &Place) -> Result<Operator> {
         user: user(Contestant::ReplicaSet),
         kubeconfig: place.cluster.kubeconfig().to_owned(),
         arguments: arguments.map(str::to_owned).into(),
+        environment: vec![(mark, cluster.to_owned())],
+        log: place.folder.join(format!("{name}.log")),
+        name,
+    })
+}
+
+async fn start_go_peer(place: &Place) -> Result<Operator> {
+    let name = format!("go-{}", place.courses);
+    let account = Account::existing(place.client(), NAMESPACE, GO).await?;
+    let kubeconfig = place.folder.join(format!("{name}.kubeconfig"));
+    account.write_kubeconfig(place.cluster.server(), &kubeconfig)?;
+    let (mark, cluster) = place.cluster.mark();
+    Operator::start(Plan {
+        binary: place.go_peer.as_deref().context("the Go operator was not built")?,
+        user: account.user(),
+        kubeconfig,
+        arguments: Vec::new(),
         environment: vec![(mark, cluster.to_owned())],
         log: place.folder.join(format!("{name}.log")),
         name,

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use e2e::bench::arguments::{HELP, Measure, Orders};
-use e2e::bench::records::{Part, Record, read};
+use e2e::bench::records::{Contestant, Part, Record, read};
 use e2e::bench::{plot, report::Records};
 use e2e::cluster::guard;
 use e2e::signals::end_on_signals;
@@ -58,7 +58,9 @@ fn main() -> ExitCode {
 
 async fn run(measure: Measure) -> Result<()> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench");
-    let mut place = Place::prepare(&folder).await?;
+    let compares = measure.parts.contains(&Part::Load) || measure.parts.contains(&Part::Scale);
+    let with_go = compares && measure.contestants.contains(&Contestant::Go);
+    let mut place = Place::prepare(&folder, with_go).await?;
     let cluster = place.cluster.clone();
     tokio::spawn(end_on_signals(move || cluster.end()));
     let mut book = Book::open(&folder)?;

@@ -10,14 +10,19 @@ use e2e::cluster::{Cluster, Wanted, Way};
 use e2e::install::{install, raise_bound};
 use e2e::kubectl::Kubectl;
 use e2e::operator::{self, Profile};
+use e2e::process::printed;
 use e2e::scene::make_namespace;
 use kube::Client;
+use tokio::process::Command;
 
 /// The namespace of all sets whose pods are watched.
 pub const NAMESPACE: &str = "bench";
 
 /// The account of bare requests.
 pub const FLOOR: &str = "floor";
+
+/// The account of the Go operator.
+pub const GO: &str = "go";
 
 /// No load wants more pods of a set, doubled.
 const LARGEST: usize = 100_000;
@@ -37,6 +42,8 @@ pub struct Place {
     pub cluster: Arc<Cluster>,
     /// The operator, as it is shipped.
     pub binary: PathBuf,
+    /// The Go operator, where it takes part.
+    pub go_peer: Option<PathBuf>,
     /// Where logs and results go.
     pub folder: PathBuf,
     /// Connections by which most pods are created, and deleted, in a second.
@@ -47,10 +54,11 @@ pub struct Place {
 
 impl Place {
     /// Builds the operator and starts a cluster in which it may run.
-    pub async fn prepare(folder: &Path) -> Result<Self> {
+    pub async fn prepare(folder: &Path, with_go: bool) -> Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         println!("bench: building the operator as it is shipped");
         let binary = operator::build(Profile::Release).await?;
+        let go_peer = if with_go { Some(build_go_peer(folder).await?) } else { None };
         println!("bench: starting a cluster");
         let wanted = Wanted {
             nodes: 5,
@@ -66,15 +74,28 @@ impl Place {
         install(&cluster, &binary).await?;
         raise_bound(&cluster, LARGEST).await?;
         make_namespace(&cluster, NAMESPACE).await?;
-        Account::create(cluster.client(), NAMESPACE, FLOOR).await?;
-        let user = format!("--serviceaccount={NAMESPACE}:{FLOOR}");
         let kubectl = Kubectl::new(&cluster, "");
-        kubectl.run(&["create", "clusterrolebinding", FLOOR, "--clusterrole=cluster-admin", &user]).await?;
-        Ok(Self { cluster, binary, folder: folder.to_owned(), connections: (32, 32), courses: 0 })
+        for account in [FLOOR, GO] {
+            Account::create(cluster.client(), NAMESPACE, account).await?;
+            let user = format!("--serviceaccount={NAMESPACE}:{account}");
+            kubectl.run(&["create", "clusterrolebinding", account, "--clusterrole=cluster-admin", &user]).await?;
+        }
+        Ok(Self { cluster, binary, go_peer, folder: folder.to_owned(), connections: (32, 32), courses: 0 })
     }
 
     /// The administrator's client: what it asks is not counted.
     pub fn client(&self) -> &Client {
         self.cluster.client()
     }
+}
+
+async fn build_go_peer(folder: &Path) -> Result<PathBuf> {
+    println!("bench: building the Go operator: some minutes the first time");
+    let binary = folder.join("go-peer");
+    let mut build = Command::new("go");
+    build.current_dir(e2e::root().join("hack/bench/go-peer")).args(["build", "-trimpath", "-ldflags=-s -w", "-o"]);
+    // The caller's Go settings are for the caller's own work.
+    build.arg(&binary).arg(".").envs([("GOFLAGS", ""), ("GOWORK", "off"), ("CGO_ENABLED", "0")]);
+    printed(build).await.context("the Go operator cannot be built: --only operator,replicaset,floor leaves it out")?;
+    Ok(binary)
 }

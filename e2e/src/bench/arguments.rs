@@ -7,7 +7,7 @@ use super::records::{Contestant, Load, Part};
 
 /// What `--help` says.
 pub const HELP: &str = "\
-The operator, the ReplicaSet controller and bare requests on one local cluster, one after the other, again and again.
+The operator, the ReplicaSet controller, a tuned Go operator and bare requests on one local cluster, one after the other, again and again.
 
 Usage: cargo bench -p e2e -- [PART]... [LOAD]... [OPTION]...
        cargo bench -p e2e -- report FILE... [--write]
@@ -22,7 +22,7 @@ Parts; all but short if none is named:
 
 Options:
   --rounds N   how often: 5 of load and start, 1 of scale, if not given
-  --only WHO   operator, replicaset or floor; several with commas
+  --only WHO   operator, replicaset, go or floor; several with commas
   --write      write docs/benchmarks.md and docs/benchmarks/*.svg
   --help       this
 
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn without_a_word_all_is_measured() {
         let Ok(Orders::Measure(measure)) = read("--bench") else { panic!("nothing to measure") };
-        assert_eq!((measure.parts.len(), measure.loads.len(), measure.contestants.len()), (4, 4, 3));
+        assert_eq!((measure.parts.len(), measure.loads.len(), measure.contestants.len()), (4, 4, 4));
         assert!(!measure.parts.contains(&Part::Short) && !measure.write && measure.rounds.is_none());
     }
 
@@ -177,7 +177,7 @@ mod tests {
             ("laod", "see --help"),
             ("--rounds", "wants a value"),
             ("--rounds 0", "a number from 1 on"),
-            ("--only me", "operator, replicaset, floor"),
+            ("--only me", "operator, replicaset, go, floor"),
             ("10x", "SETSxPODS"),
         ] {
             assert!(read(line).unwrap_err().contains(words), "{line}");

@@ -16,19 +16,22 @@ pub enum Contestant {
     Operator,
     /// The ReplicaSet controller of kube-controller-manager, alone in its process, on ReplicaSets.
     ReplicaSet,
+    /// A Go operator on controller-runtime, written with care for speed (`hack/bench/go-peer`), on PodSets.
+    Go,
     /// Nobody: the benchmark sends the same pods' creates and deletes itself, over as many connections as serve best.
     Floor,
 }
 
 impl Contestant {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Operator, Self::ReplicaSet, Self::Floor];
+    pub const ALL: [Self; 4] = [Self::Operator, Self::ReplicaSet, Self::Go, Self::Floor];
 
     /// In a word, as on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Operator => "operator",
             Self::ReplicaSet => "replicaset",
+            Self::Go => "go",
             Self::Floor => "floor",
         }
     }
@@ -38,6 +41,7 @@ impl Contestant {
         match self {
             Self::Operator => "podset-operator",
             Self::ReplicaSet => "ReplicaSet controller",
+            Self::Go => "tuned Go operator",
             Self::Floor => "bare requests",
         }
     }

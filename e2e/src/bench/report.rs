@@ -271,6 +271,8 @@ Written by `make bench`, which measures all of it: how long people wait, and wha
 
 - **podset-operator**: its release build, alone, as elected leader with the flags that it has by default and the rights of `config/rbac`;
 - the **ReplicaSet controller**: a kube-controller-manager that runs no other controller, and whose client has no limits;
+- a **tuned Go operator** ([hack/bench/go-peer](../hack/bench/go-peer/main.go)): controller-runtime, 16 workers, parallel writes, no
+  events, no election, no limits of its client; it counts pods and keeps no promise;
 - **bare requests**: nobody. The benchmark creates and deletes the same pods itself, over as many connections as serve best. Nobody can be
   faster.
 

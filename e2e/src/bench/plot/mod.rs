@@ -18,6 +18,7 @@ fn class(contestant: Contestant) -> &'static str {
     match contestant {
         Contestant::Operator => "a",
         Contestant::ReplicaSet => "b",
+        Contestant::Go => "d",
         Contestant::Floor => "c",
     }
 }

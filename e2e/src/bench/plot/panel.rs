@@ -51,7 +51,7 @@ impl Frame {
 /// A bar, with the least and the most that was measured.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// Its colour: a, b or c.
+    /// Its colour: a, b, c or d.
     pub class: &'static str,
     /// How high it is.
     pub value: Spread,
@@ -110,7 +110,7 @@ fn one_bar(svg: &mut Svg, bar: &Bar, (x, width): (f64, f64), y: &impl Fn(f64) ->
 /// What grows with something else.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Its colour: a, b or c.
+    /// Its colour: a, b, c or d.
     pub class: &'static str,
     /// From left to right.
     pub points: Vec<(f64, f64)>,

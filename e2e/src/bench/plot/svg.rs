@@ -7,10 +7,10 @@ const STYLE: &str = "\
 text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#1f2328}\
 .page{fill:#fff}.title{font-weight:600;font-size:13px}.small{font-size:10px}.tiny{font-size:9px}.faint{fill:#59636e}\
 .grid{stroke:#d1d9e0;stroke-width:1}.whisker{stroke:#1f2328;stroke-width:1}.curve{fill:none;stroke-width:2}\
-.a{fill:#0969da;stroke:#0969da}.b{fill:#bc4c00;stroke:#bc4c00}.c{fill:#818b98;stroke:#818b98}\
+.a{fill:#0969da;stroke:#0969da}.b{fill:#bc4c00;stroke:#bc4c00}.c{fill:#818b98;stroke:#818b98}.d{fill:#1a7f37;stroke:#1a7f37}\
 .bar{stroke:none}.pale{opacity:.38}\
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.page{fill:#0d1117}.faint{fill:#9198a1}.grid{stroke:#30363d}\
-.whisker{stroke:#e6edf3}.a{fill:#4493f8;stroke:#4493f8}.b{fill:#f0883e;stroke:#f0883e}.c{fill:#9198a1;stroke:#9198a1}}";
+.whisker{stroke:#e6edf3}.a{fill:#4493f8;stroke:#4493f8}.b{fill:#f0883e;stroke:#f0883e}.c{fill:#9198a1;stroke:#9198a1}.d{fill:#3fb950;stroke:#3fb950}}";
 
 /// Where a text begins, or ends, at its place.
 #[derive(Clone, Copy, Debug)]
