@@ -49,6 +49,7 @@ pub fn plan() -> Span {
         plan.delete = Empty,
         plan.look = Empty,
         plan.relabel = Empty,
+        plan.hold = Empty,
     )
 }
 

@@ -11,7 +11,7 @@ use opentelemetry::{KeyValue, trace::TracerProvider as _};
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::{
     resource::TelemetryResourceDetector,
-    trace::{self as sdk, BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider},
+    trace::{self as sdk, BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider, SpanExporter},
 };
 use tokio::{runtime, sync::oneshot};
 use tracing::warn;
@@ -74,7 +74,7 @@ impl Traces {
             .with_max_export_batch_size(settings.batch.size)
             .with_scheduled_delay(settings.batch.delay)
             .build();
-        let (exporter, sends) = sent_by_a_thread(|| collector::exporter(settings))?;
+        let (exporter, sends) = sent_by_a_thread(settings)?;
         let attributes = resource.attributes().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
         // Not the SDK's own reading of the variables: it forgives what was warned of.
         let described = opentelemetry_sdk::Resource::builder_empty()
@@ -114,12 +114,10 @@ impl Traces {
 }
 
 /// An exporter whose connections are served by a thread of their own, until what is returned with it is dropped.
-fn sent_by_a_thread<E>(
-    exporter: impl FnOnce() -> Result<E, TracesError>,
-) -> Result<(E, oneshot::Sender<()>), TracesError> {
+fn sent_by_a_thread(settings: &Settings) -> Result<(impl SpanExporter + use<>, oneshot::Sender<()>), TracesError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let within = runtime.enter();
-    let exporter = exporter()?;
+    let exporter = collector::exporter(settings)?;
     drop(within);
     let (sends, ended) = oneshot::channel();
     thread::Builder::new().name("traces".to_owned()).spawn(move || runtime.block_on(ended))?;

@@ -101,7 +101,6 @@ pub async fn start_operator(place: &Place, log_level: Option<&'static str>) -> R
 }
 
 fn start_replicaset_controller(place: &Place) -> Result<Operator> {
-    let name = format!("replicaset-controller-{}", place.courses);
     let arguments = [
         "--controllers=replicaset-controller",
         "--use-service-account-credentials", // so that the audit log tells its requests from others'
@@ -110,15 +109,15 @@ fn start_replicaset_controller(place: &Place) -> Result<Operator> {
         QPS,
         BURST,
     ];
-    let (mark, cluster) = place.cluster.mark();
     Operator::start(Plan {
         binary: &place.cluster.kubectl().with_file_name("kube-controller-manager"),
         user: user(Contestant::ReplicaSet),
         kubeconfig: place.cluster.kubeconfig().to_owned(),
         arguments: arguments.map(str::to_owned).into(),
-        environment: vec![(mark, cluster.to_owned())],
-        log: place.folder.join(format!("{name}.log")),
-        name,
+        environment: Vec::new(),
+        cluster: &place.cluster,
+        folder: &place.folder,
+        name: format!("replicaset-controller-{}", place.courses),
     })
 }
 
@@ -127,14 +126,14 @@ async fn start_go_peer(place: &Place) -> Result<Operator> {
     let account = Account::existing(place.client(), NAMESPACE, GO).await?;
     let kubeconfig = place.folder.join(format!("{name}.kubeconfig"));
     account.write_kubeconfig(place.cluster.server(), &kubeconfig)?;
-    let (mark, cluster) = place.cluster.mark();
     Operator::start(Plan {
         binary: place.go_peer.as_deref().context("the Go operator was not built")?,
         user: account.user(),
         kubeconfig,
         arguments: Vec::new(),
-        environment: vec![(mark, cluster.to_owned())],
-        log: place.folder.join(format!("{name}.log")),
+        environment: Vec::new(),
+        cluster: &place.cluster,
+        folder: &place.folder,
         name,
     })
 }

@@ -37,8 +37,10 @@ pub struct Plan<'a> {
     pub arguments: Vec<String>,
     /// Its environment, besides.
     pub environment: Vec<(&'static str, String)>,
-    /// Where its log goes.
-    pub log: PathBuf,
+    /// Its cluster, which it does not outlive.
+    pub cluster: &'a Cluster,
+    /// Where its log goes, under its name.
+    pub folder: &'a Path,
 }
 
 /// A running operator. A process is killed when it is dropped; a Deployment goes with its namespace.
@@ -63,17 +65,15 @@ impl Operator {
     ) -> Result<Self> {
         let kubeconfig = folder.join(format!("{name}.kubeconfig"));
         account.write_kubeconfig(settings.server.as_ref().unwrap_or(cluster.server()), &kubeconfig)?;
-        let (mark, value) = cluster.mark();
-        let mut environment = settings.environment();
-        environment.push((mark, value.to_owned()));
         let arguments = std::iter::once("run".to_owned()).chain(settings.flags(account.namespace())).collect();
-        let log = folder.join(format!("{name}.log"));
-        Self::start(Plan { binary, name, user: account.user(), kubeconfig, arguments, environment, log })
+        let (user, environment) = (account.user(), settings.environment());
+        Self::start(Plan { binary, name, user, kubeconfig, arguments, environment, cluster, folder })
     }
 
     /// Runs the binary: that of an operator, or of a controller that it is compared with.
     pub fn start(plan: Plan) -> Result<Self> {
-        let Plan { binary, name, user, kubeconfig, arguments, environment, log } = plan;
+        let Plan { binary, name, user, kubeconfig, arguments, environment, cluster, folder } = plan;
+        let log = folder.join(format!("{name}.log"));
         let mut command = Command::new(binary);
         command.args(arguments).arg("--kubeconfig").arg(kubeconfig);
         // Nothing of the caller's settings: neither flags by environment nor another kubeconfig nor another log level.
@@ -84,7 +84,7 @@ impl Operator {
             }
         }
         command.env_remove("KUBECONFIG").env_remove("RUST_LOG").env("NO_COLOR", "1").env("POD_NAME", &name);
-        command.envs(environment);
+        command.envs(environment).envs([cluster.mark()]);
         let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).kill_on_drop(true);
         let began = Timestamp::now();

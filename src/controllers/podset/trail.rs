@@ -3,8 +3,7 @@
 //! A user's change can be followed: each reconcile that works on a generation points at the one that saw it first, until
 //! the status has answered it.
 
-use tracing::{Span, record_all};
-use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing::{Span, field, record_all};
 
 use super::{
     act::Done,
@@ -43,9 +42,6 @@ impl Trail {
 
 /// Says in the span of a decision what was decided.
 pub fn note_plan(span: &Span, plan: &Plan) {
-    if span.is_none() {
-        return;
-    }
     let Plan { count: Count { wanted, live, .. }, create, delete, look, probe, relabel, hold, .. } = plan;
     record_all!(
         span,
@@ -57,7 +53,7 @@ pub fn note_plan(span: &Span, plan: &Plan) {
         plan.relabel = spans::count(relabel.len()),
     );
     if *hold != Hold::Nothing {
-        span.set_attribute("plan.hold", format!("{hold:?}"));
+        span.record("plan.hold", field::debug(hold));
     }
 }
 
