@@ -1,15 +1,15 @@
 //! The work queue of a controller: which objects wait to be reconciled, and until when.
 //!
-//! A key is queued once however often it is added, is never handed out twice at the same time, and may have one alarm.
-//! kube's own scheduler does as much, but shows neither its length nor what woke a key, which the metrics and the
-//! traces need.
+//! A key is queued once however often it is added, is never handed out twice at the same time, and may have one alarm. News
+//! that can wait is gathered ([`PACE`]). kube's own scheduler does as much, but shows neither its length nor what woke a key,
+//! which the metrics and the traces need.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
 use super::ObjectKey;
@@ -23,6 +23,10 @@ pub const RESYNC: Trigger = "resync";
 
 /// The trigger of a key that had something left to do.
 const ALARM: Trigger = "alarm";
+
+/// The least time from one reconcile of an object to the next for news that can wait: an object whose pods become ready one
+/// after the other is looked at a few times, not once for each of them.
+const PACE: SignedDuration = SignedDuration::from_millis(100);
 
 /// A queue of keys.
 #[derive(Debug)]
@@ -41,10 +45,26 @@ struct State {
     /// Keys that wait, in order; beside them what brought them here, and when.
     ready: VecDeque<ObjectKey>,
     triggers: HashMap<ObjectKey, (Trigger, Timestamp)>,
-    /// Keys that are being reconciled, and since when.
-    active: BTreeMap<ObjectKey, Timestamp>,
+    active: BTreeMap<ObjectKey, Active>,
     alarms: BTreeSet<(Timestamp, ObjectKey)>,
-    alarm_of: BTreeMap<ObjectKey, (Timestamp, Trigger)>,
+    alarm_of: BTreeMap<ObjectKey, Alarm>,
+}
+
+/// A key that is being reconciled.
+#[derive(Debug)]
+struct Active {
+    since: Timestamp,
+    /// What news has come meanwhile that can wait.
+    news: Option<Trigger>,
+}
+
+/// When a key that rests is queued again.
+#[derive(Debug)]
+struct Alarm {
+    when: Timestamp,
+    trigger: Trigger,
+    /// Since when it rests.
+    since: Timestamp,
 }
 
 impl Queue {
@@ -58,6 +78,14 @@ impl Queue {
         let now = self.env.now();
         self.lock().add(key, trigger, now, &self.metrics);
         self.changed.notify_one();
+    }
+
+    /// As [`Queue::add`], for news that can wait a moment: [`PACE`] after the last reconcile of the key, if that is not past.
+    pub fn add_paced(&self, key: ObjectKey, trigger: Trigger) {
+        let now = self.env.now();
+        if self.lock().add_paced(key, trigger, now, &self.metrics) {
+            self.changed.notify_one();
+        }
     }
 
     /// The next key and what woke it, as soon as there is one.
@@ -128,6 +156,40 @@ impl State {
         }
     }
 
+    /// Returns whether there is something to take, or sooner than before.
+    fn add_paced(&mut self, key: ObjectKey, trigger: Trigger, now: Timestamp, metrics: &QueueMetrics) -> bool {
+        if self.triggers.contains_key(&key) {
+            return false;
+        }
+        if let Some(active) = self.active.get_mut(&key) {
+            active.news.get_or_insert(trigger);
+            return false;
+        }
+        match self.alarm_of.get(&key).map(|alarm| (alarm.since, alarm.when)) {
+            Some((since, when)) if now < since + PACE => {
+                if when <= since + PACE {
+                    return false;
+                }
+                self.set_alarm(key, Alarm { when: since + PACE, trigger, since });
+            }
+            _ => self.add(key, trigger, now, metrics),
+        }
+        true
+    }
+
+    /// In place of any earlier one.
+    fn set_alarm(&mut self, key: ObjectKey, alarm: Alarm) {
+        self.clear_alarm(&key);
+        self.alarms.insert((alarm.when, key.clone()));
+        self.alarm_of.insert(key, alarm);
+    }
+
+    fn clear_alarm(&mut self, key: &ObjectKey) {
+        if let Some(former) = self.alarm_of.remove(key) {
+            self.alarms.remove(&(former.when, key.clone()));
+        }
+    }
+
     /// Somebody takes keys out: what is here begins to wait now.
     fn serve(&mut self, now: Timestamp, metrics: &QueueMetrics) {
         if self.is_served {
@@ -144,7 +206,7 @@ impl State {
     fn ring(&mut self, now: Timestamp, metrics: &QueueMetrics) {
         while self.alarms.first().is_some_and(|(when, _)| *when <= now) {
             if let Some((_, key)) = self.alarms.pop_first() {
-                let (_, trigger) = self.alarm_of.remove(&key).unwrap_or((now, ALARM));
+                let trigger = self.alarm_of.remove(&key).map_or(ALARM, |alarm| alarm.trigger);
                 self.add(key, trigger, now, metrics);
             }
         }
@@ -154,23 +216,22 @@ impl State {
         let key = self.ready.pop_front()?;
         let (trigger, added) = self.triggers.remove(&key).unwrap_or(("unknown", now));
         metrics.taken(now, now.duration_since(added));
-        self.active.insert(key.clone(), now);
+        self.active.insert(key.clone(), Active { since: now, news: None });
         Some((key, trigger))
     }
 
     fn done(&mut self, key: &ObjectKey, alarm: Option<(Timestamp, Trigger)>, now: Timestamp, metrics: &QueueMetrics) {
-        if let Some(taken) = self.active.remove(key) {
-            metrics.done(taken, now);
+        let ended = self.active.remove(key);
+        if let Some(Active { since, .. }) = ended {
+            metrics.done(since, now);
         }
         if self.triggers.contains_key(key) {
             self.ready.push_back(key.clone());
         }
-        if let Some((when, _)) = self.alarm_of.remove(key) {
-            self.alarms.remove(&(when, key.clone()));
-        }
-        if let Some((when, trigger)) = alarm {
-            self.alarm_of.insert(key.clone(), (when, trigger));
-            self.alarms.insert((when, key.clone()));
+        let news = ended.and_then(|active| active.news).map(|trigger| (now + PACE, trigger));
+        match alarm.into_iter().chain(news).min_by_key(|(when, _)| *when) {
+            Some((when, trigger)) => self.set_alarm(key.clone(), Alarm { when, trigger, since: now }),
+            None => self.clear_alarm(key),
         }
     }
 }
@@ -210,6 +271,42 @@ mod tests {
         assert_pending!(task::spawn(queue.next()).poll());
         queue.done(&key("a"), None);
         assert_eq!(assert_ready!(task::spawn(queue.next()).poll()), (key("a"), "pod"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn news_that_can_wait_is_gathered() {
+        let env = virtual_env();
+        let (queue, _) = queue();
+        let far = env.now() + SignedDuration::from_mins(1);
+        let next = async || {
+            let from = env.now();
+            let (_, trigger) = queue.next().await;
+            (trigger, env.now().duration_since(from).as_millis())
+        };
+        queue.add_paced(key("a"), "pod");
+        assert_eq!(next().await, ("pod", 0), "at once after a rest");
+        queue.add_paced(key("a"), "pod");
+        queue.add_paced(key("a"), "pod");
+        queue.rest(&key("a"), far);
+        assert_eq!(next().await, ("pod", 100), "what came while it was reconciled");
+        queue.rest(&key("a"), far);
+        tokio::time::advance(std::time::Duration::from_millis(40)).await;
+        queue.add_paced(key("a"), "pod");
+        queue.add_paced(key("a"), "pod");
+        assert_eq!(next().await, ("pod", 60), "what came right after");
+        queue.rest(&key("a"), far);
+        queue.add_paced(key("a"), "pod");
+        queue.add(key("a"), "spec");
+        assert_eq!(next().await, ("spec", 0), "what cannot wait takes the rest along");
+        queue.done(&key("a"), Some(env.now() + SignedDuration::from_millis(10)));
+        queue.add_paced(key("a"), "pod");
+        assert_eq!(next().await, ("alarm", 10), "an earlier alarm stays");
+        queue.rest(&key("a"), far);
+        tokio::time::advance(std::time::Duration::from_millis(100)).await;
+        queue.add_paced(key("a"), "pod");
+        assert_eq!(next().await, ("pod", 0));
+        queue.done(&key("a"), None);
+        assert_pending!(task::spawn(queue.next()).poll());
     }
 
     #[tokio::test(start_paused = true)]

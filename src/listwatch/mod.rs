@@ -4,11 +4,11 @@
 //! from a new one, nor a pod that is gone from one that was created while the list was being made (`locks.rs`).
 //! In: a path to watch. Out: [`Change`]s, in the order of their versions. It only reads, and it never ends by itself.
 
+mod events;
 pub mod synced;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::StreamExt;
 use jiff::SignedDuration;
 use kube::{
     Client,
@@ -24,6 +24,7 @@ use crate::{
     client::{self, ReadError},
     env::Env,
 };
+use events::Events;
 use synced::Listing;
 
 /// How many objects a page of a list holds.
@@ -152,7 +153,7 @@ pub async fn list<T: DeserializeOwned, R>(
 /// Lists and watches for ever, hands every change to `sink`, and says in `listing` how it fares.
 pub async fn run<T>(client: Client, source: Source, env: Env, listing: Listing, mut sink: impl FnMut(Change<T>))
 where
-    T: DeserializeOwned + Clone + Versioned,
+    T: DeserializeOwned + Versioned,
 {
     let mut trouble = Trouble::new(&source, &env, &listing);
     loop {
@@ -190,7 +191,7 @@ where
 /// Watches from `version` on until the watch ends, and keeps `version` at what was last heard.
 async fn watch<T>(client: &Client, source: &Source, version: &mut u64, sink: &mut impl FnMut(Change<T>)) -> End
 where
-    T: DeserializeOwned + Clone + Versioned,
+    T: DeserializeOwned + Versioned,
 {
     let request = Request::new(source.path.as_str());
     let mut params = WatchParams { timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
@@ -203,14 +204,13 @@ where
         Ok(request) => request,
         Err(error) => return End::Failed(kube::Error::BuildRequest(error).into()),
     };
-    let stream = match tokio::time::timeout(SILENCE, client.request_events::<T>(request)).await {
-        Ok(Ok(stream)) => stream,
+    let mut events = match tokio::time::timeout(SILENCE, Events::<T>::ask(client, request)).await {
+        Ok(Ok(events)) => events,
         Ok(Err(error)) => return ended_by(error),
         Err(_) => return End::Failed(ReadError::Timeout),
     };
-    let mut stream = std::pin::pin!(stream);
     loop {
-        let event = match tokio::time::timeout(SILENCE, stream.next()).await {
+        let event = match tokio::time::timeout(SILENCE, events.next()).await {
             Err(_) => return End::Failed(ReadError::Timeout),
             Ok(None) => return End::Closed,
             Ok(Some(Err(error))) => return ended_by(error),

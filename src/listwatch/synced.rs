@@ -75,6 +75,11 @@ pub struct Listing {
 }
 
 impl Listing {
+    /// It has not begun: what holds that up, others tell.
+    pub fn is_held_up(&self) {
+        self.synced.lock().waiting.remove(&self.watch);
+    }
+
     /// It brought a list, and the cache has it.
     pub fn listed(&self) {
         let mut state = self.synced.lock();
@@ -114,6 +119,9 @@ mod tests {
         let synced = Synced::new(3);
         assert_eq!(synced.verdict(), Err("the watches have not begun yet".to_owned()));
         let (pods, sets) = (synced.watch("pods", &None), synced.watch("podsets", &Some("a".into())));
+        pods.is_held_up();
+        assert_eq!(synced.verdict(), Err("waiting for the first list of podsets".to_owned()));
+        pods.waits("waiting for the first list of pods".to_owned());
         let others = synced.watch("podsets", &Some("b".into()));
         let waiting = "waiting for the first list of pods; waiting for the first list of podsets";
         assert_eq!(synced.verdict(), Err(waiting.to_owned()));

@@ -7,8 +7,14 @@ mod resource;
 pub mod spans;
 pub mod traces;
 
-use tracing::{info, warn};
-use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
+use opentelemetry_sdk::trace::SdkTracer;
+use tracing::{Level as Severity, Subscriber, info, warn};
+use tracing_subscriber::{
+    Layer, Registry,
+    filter::Targets,
+    layer::{Filter, SubscriberExt},
+    util::SubscriberInitExt,
+};
 
 use crate::cli::Logging;
 use logs::Level;
@@ -44,17 +50,7 @@ pub fn start(logging: &Logging, instance: &str) -> Result<Telemetry, LoggingErro
         Some(Ok(traces)) => (traces, None),
         Some(Err(error)) => (Traces::none(), Some(error)),
     };
-    let spans = traces.tracer().map(|tracer| {
-        let layer = tracing_opentelemetry::layer()
-            .with_tracer(tracer)
-            .with_location(false)
-            .with_threads(false)
-            .with_target(false)
-            .with_level(false)
-            .with_tracked_inactivity(false);
-        layer.with_filter(Targets::new().with_target(spans::TARGET, tracing::Level::INFO))
-    });
-    tracing_subscriber::registry().with(logs::layer(logging, &resource).with_filter(filter)).with(spans).try_init()?;
+    subscriber(logs::layer(logging, &resource), filter, traces.tracer()).try_init()?;
     for warning in wishes.warnings {
         warn!("{warning}");
     }
@@ -66,4 +62,47 @@ pub fn start(logging: &Logging, instance: &str) -> Result<Telemetry, LoggingErro
         (None, None) => {}
     }
     Ok(Telemetry { level, traces })
+}
+
+/// Where everything goes that happens: to the log what `filter` lets pass, to the tracer our own spans.
+fn subscriber(
+    log: impl Layer<Registry> + Send + Sync,
+    filter: impl Filter<Registry> + Send + Sync + 'static,
+    tracer: Option<SdkTracer>,
+) -> impl Subscriber + Send + Sync {
+    // Without a tracer a filter that lets nothing pass says so: only what every layer filters out is never made.
+    let wanted = tracer.as_ref().map(|_| (spans::TARGET, Severity::INFO));
+    let exporting = tracer.map(|tracer| {
+        tracing_opentelemetry::layer()
+            .with_tracer(tracer)
+            .with_location(false)
+            .with_threads(false)
+            .with_target(false)
+            .with_level(false)
+            .with_tracked_inactivity(false)
+    });
+    tracing_subscriber::registry()
+        .with(log.with_filter(filter))
+        .with(exporting.with_filter(Targets::new().with_targets(wanted)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use opentelemetry::trace::TracerProvider;
+    use opentelemetry_sdk::trace::SdkTracerProvider;
+
+    fn is_made(tracer: Option<SdkTracer>) -> bool {
+        let log = tracing_subscriber::fmt::layer().with_writer(std::io::sink);
+        let (_level, filter) = Level::new(&crate::cli::Directives("info".to_owned()));
+        let set = crate::controllers::ObjectKey::new("default", "web");
+        let make = || !spans::reconcile("podset", &set, "spec").is_disabled();
+        tracing::subscriber::with_default(subscriber(log, filter, tracer), make)
+    }
+
+    #[test]
+    fn a_span_is_made_only_to_be_exported() {
+        assert!(!is_made(None));
+        assert!(is_made(Some(SdkTracerProvider::default().tracer("test"))));
+    }
 }

@@ -67,8 +67,10 @@ impl From<ResourceWire> for Resource {
 }
 
 /// Resources by name and by friend, and the names of pods.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Index {
+    /// The scopes whose pods have not been listed yet: until none is left nobody can say that a friend is missing.
+    unlisted: HashSet<Scope>,
     resources: HashMap<ObjectKey, Resource>,
     seekers: HashMap<Arc<str>, BTreeSet<ObjectKey>>,
     /// For each pod name the namespaces in which it exists.
@@ -78,6 +80,22 @@ pub struct Index {
 }
 
 impl Index {
+    /// Nothing is known yet of these scopes.
+    pub fn new(scopes: &[Scope]) -> Self {
+        Index {
+            unlisted: scopes.iter().cloned().collect(),
+            resources: HashMap::new(),
+            seekers: HashMap::new(),
+            pods: HashMap::new(),
+            writing: Writing::default(),
+        }
+    }
+
+    /// Whether there is nobody to look for a friend.
+    pub fn is_empty(&self) -> bool {
+        self.resources.is_empty()
+    }
+
     /// Takes in what the watch of resources says. Returns the resources to reconcile.
     pub fn apply_resources(&mut self, scope: &Scope, change: Change<Resource>) -> Vec<ObjectKey> {
         match change {
@@ -155,6 +173,9 @@ impl Index {
         let mut changed = BTreeSet::new();
         match change {
             Change::Snapshot { items, .. } => {
+                if self.unlisted.remove(scope) && self.unlisted.is_empty() {
+                    changed.extend(self.seekers.keys().cloned());
+                }
                 let listed: HashSet<ObjectKey> = items.into_iter().collect();
                 for key in self.pods_in(scope).into_iter().filter(|key| !listed.contains(key)) {
                     self.vanished(&key, &mut changed);
@@ -197,11 +218,11 @@ impl Index {
         all.filter(|key| in_scope(scope, key)).collect()
     }
 
-    /// The resource of this name, and whether its friend exists.
-    pub fn view(&self, key: &ObjectKey) -> Option<(Resource, bool)> {
+    /// The resource of this name, and whether its friend exists; `None`: the pods have not been listed yet.
+    pub fn view(&self, key: &ObjectKey) -> Option<(Resource, Option<bool>)> {
         let resource = self.resources.get(key)?.clone();
         let is_found = resource.friend.as_ref().is_some_and(|friend| self.pods.contains_key(friend));
-        Some((resource, is_found))
+        Some((resource, self.unlisted.is_empty().then_some(is_found)))
     }
 
     /// The names of all resources.
@@ -233,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_friend_exists_as_long_as_one_pod_of_the_name_does() {
-        let mut index = Index::default();
+        let mut index = Index::new(&[]);
         let one = ObjectKey::new("default", "one");
         assert_eq!(
             index.apply_resources(&None, Change::Applied(resource("one", "joe", 1))),
@@ -243,14 +264,29 @@ mod tests {
         assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))), BTreeSet::from([one.clone()]));
         assert!(index.apply_pods(&None, Change::Applied(pod("b", "joe"))).is_empty(), "nothing new");
         assert!(index.apply_pods(&None, Change::Deleted(pod("a", "joe"))).is_empty(), "one is left");
-        assert!(index.view(&one).unwrap().1);
+        assert_eq!(index.view(&one).unwrap().1, Some(true));
         assert_eq!(index.apply_pods(&None, Change::Deleted(pod("b", "joe"))), BTreeSet::from([one.clone()]));
-        assert!(!index.view(&one).unwrap().1);
+        assert_eq!(index.view(&one).unwrap().1, Some(false));
+    }
+
+    #[test]
+    fn nobody_is_missing_before_all_pods_were_listed() {
+        let scopes = [Some("a".into()), Some("b".into())];
+        let mut index = Index::new(&scopes);
+        assert!(index.is_empty());
+        index.apply_resources(&scopes[0], Change::Applied(resource("one", "joe", 1)));
+        let one = ObjectKey::new("default", "one");
+        let list = |items| Change::Snapshot { items, version: 9 };
+        assert!(index.apply_pods(&scopes[0], list(Vec::new())).is_empty());
+        assert_eq!(index.view(&one).unwrap().1, None);
+        assert_eq!(index.apply_pods(&scopes[1], list(Vec::new())), BTreeSet::from([one.clone()]));
+        assert_eq!(index.view(&one).unwrap().1, Some(false));
+        assert!(index.apply_pods(&scopes[1], list(Vec::new())).is_empty(), "nothing new");
     }
 
     #[test]
     fn a_new_spec_looks_for_another_friend() {
-        let mut index = Index::default();
+        let mut index = Index::new(&[]);
         index.apply_resources(&None, Change::Applied(resource("one", "joe", 1)));
         index.apply_resources(&None, Change::Applied(resource("one", "jim", 2)));
         assert!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))).is_empty());
@@ -260,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_list_replaces_what_was_known_of_its_namespace() {
-        let mut index = Index::default();
+        let mut index = Index::new(&[]);
         index.apply_resources(&None, Change::Applied(resource("one", "joe", 1)));
         let scope = Some("a".into());
         index.apply_pods(&scope, Change::Applied(pod("a", "joe")));

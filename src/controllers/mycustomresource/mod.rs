@@ -1,7 +1,8 @@
 //! The MyCustomResource controller: says whether the friend of each resource exists.
 //!
 //! It holds the names of all pods in the watched namespaces, not the pods, and an index from a friend's name to the
-//! resources that look for it ([`index`]); it never lists to answer. What a status says is decided in [`status`]: pure.
+//! resources that look for it ([`index`]); it never lists to answer. While nobody looks for a friend it does not watch pods at
+//! all. What a status says is decided in [`status`]: pure.
 
 mod index;
 mod status;
@@ -12,6 +13,7 @@ use futures::{FutureExt, future::BoxFuture};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
+use tokio::sync::watch;
 use tracing::{info, warn};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
@@ -26,13 +28,19 @@ use crate::{
     client::{Clients, ReadError},
     env::Env,
     leader::Term,
-    listwatch::{self, Change, Scope, Source, Versioned, is_stale, synced::Synced},
+    listwatch::{
+        self, Change, Scope, Source, Versioned, is_stale,
+        synced::{Listing, Synced},
+    },
     telemetry::{metrics::Metrics, spans},
 };
 use index::{Index, Resource, ResourceWire};
 
 /// The controller's name.
 const NAME: &str = "mycustomresource";
+
+/// What is watched besides the resources, in a word for people.
+const PODS: &str = "names of pods";
 
 /// How long to wait after a status could not be written.
 const RETRY: SignedDuration = SignedDuration::from_secs(5);
@@ -70,6 +78,8 @@ pub struct MyCustomResourceController {
     clients: Clients,
     scopes: Vec<Scope>,
     index: Mutex<Index>,
+    /// Whether anybody ever looked for a friend: from then on pods are watched.
+    is_asked: watch::Sender<bool>,
     queue: Queue,
     synced: Synced,
 }
@@ -78,11 +88,23 @@ impl MyCustomResourceController {
     /// A controller that has seen nothing yet.
     pub fn new(env: Env, clients: Clients, scopes: Vec<Scope>, metrics: &Metrics) -> Self {
         let (queue, synced) = (Queue::new(env.clone(), metrics.queue(NAME)), Synced::new(scopes.len() * 2));
-        MyCustomResourceController { env, clients, scopes, index: Mutex::default(), queue, synced }
+        let index = Mutex::new(Index::new(&scopes));
+        MyCustomResourceController { env, clients, scopes, index, is_asked: watch::Sender::new(false), queue, synced }
     }
 
-    fn resource_changed(&self, scope: &Scope, change: Change<ResourceWire>) {
-        let woken = self.index().apply_resources(scope, change.map(Resource::from));
+    /// `pods` is the watch of pods that may have to begin now.
+    fn resource_changed(&self, scope: &Scope, change: Change<ResourceWire>, pods: &Listing) {
+        let woken = {
+            let mut index = self.index();
+            let woken = index.apply_resources(scope, change.map(Resource::from));
+            if !index.is_empty() {
+                self.is_asked.send_if_modified(|is_asked| !std::mem::replace(is_asked, true));
+            } else if !*self.is_asked.borrow() {
+                // All is known that anybody asks for.
+                pods.listed();
+            }
+            woken
+        };
         for key in woken {
             self.queue.add(key, "spec");
         }
@@ -145,15 +167,25 @@ impl Controller for MyCustomResourceController {
             let what = "mycustomresources.poc.test.domain";
             let resources = Source { what, path, labels: None, fields: None, metadata_only: false, is_stale };
             let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(what, scope));
-            let sink = move |change| controller.resource_changed(&of, change);
+            let pods = self.synced.watch(PODS, scope);
+            pods.is_held_up();
+            let pod_listing = pods.clone();
+            let sink = move |change| controller.resource_changed(&of, change, &pods);
             watches.push(listwatch::run(client.clone(), resources, env.clone(), listing, sink).boxed());
 
             let path = requests::collection::<Pod>(scope);
-            let pods =
-                Source { what: "names of pods", path, labels: None, fields: None, metadata_only: true, is_stale };
-            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(pods.what, scope));
+            let pods = Source { what: PODS, path, labels: None, fields: None, metadata_only: true, is_stale };
+            let (controller, of, mut is_asked) = (self.clone(), scope.clone(), self.is_asked.subscribe());
             let sink = move |change| controller.pod_changed(&of, change);
-            watches.push(listwatch::run(client.clone(), pods, env.clone(), listing, sink).boxed());
+            let watch = listwatch::run(client.clone(), pods, env.clone(), pod_listing, sink);
+            watches.push(
+                async move {
+                    // It cannot fail: what asks lives as long as the watch.
+                    let _ = is_asked.wait_for(|is_asked| *is_asked).await;
+                    watch.await;
+                }
+                .boxed(),
+            );
         }
         watches
     }
@@ -182,6 +214,10 @@ impl Controller for MyCustomResourceController {
             warn!(%resource.key, "the spec cannot be read: give spec.name the name of a pod");
             return Next::Resync;
         }
+        let Some(is_found) = is_found else {
+            // The first list of the pods wakes it.
+            return Next::Resync;
+        };
         let plan = spans::plan();
         let new = status::status(&resource, is_found, self.env.clock.wall());
         plan.set_attribute("plan.healthy", new.healthy);

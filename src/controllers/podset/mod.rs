@@ -107,7 +107,7 @@ impl Context {
             caches.take_touched()
         };
         for key in touched.into_iter().filter(|key| Some(key) != working_on) {
-            self.queue.add(key, "pod");
+            self.queue.add_paced(key, "pod");
         }
     }
 
