@@ -26,7 +26,7 @@ const ALARM: Trigger = "alarm";
 
 /// The least time from one reconcile of an object to the next for news that can wait: an object whose pods become ready one
 /// after the other is looked at a few times, not once for each of them.
-const PACE: SignedDuration = SignedDuration::from_millis(100);
+const PACE: SignedDuration = SignedDuration::from_secs(1);
 
 /// A queue of keys.
 #[derive(Debug)]
@@ -288,12 +288,12 @@ mod tests {
         queue.add_paced(key("a"), "pod");
         queue.add_paced(key("a"), "pod");
         queue.rest(&key("a"), far);
-        assert_eq!(next().await, ("pod", 100), "what came while it was reconciled");
+        assert_eq!(next().await, ("pod", 1000), "what came while it was reconciled");
         queue.rest(&key("a"), far);
         tokio::time::advance(std::time::Duration::from_millis(40)).await;
         queue.add_paced(key("a"), "pod");
         queue.add_paced(key("a"), "pod");
-        assert_eq!(next().await, ("pod", 60), "what came right after");
+        assert_eq!(next().await, ("pod", 960), "what came right after");
         queue.rest(&key("a"), far);
         queue.add_paced(key("a"), "pod");
         queue.add(key("a"), "spec");
@@ -302,7 +302,7 @@ mod tests {
         queue.add_paced(key("a"), "pod");
         assert_eq!(next().await, ("alarm", 10), "an earlier alarm stays");
         queue.rest(&key("a"), far);
-        tokio::time::advance(std::time::Duration::from_millis(100)).await;
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
         queue.add_paced(key("a"), "pod");
         assert_eq!(next().await, ("pod", 0));
         queue.done(&key("a"), None);

@@ -68,16 +68,16 @@ pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Reg
     };
     let layer = tracing_subscriber::fmt::layer().with_writer(stderr);
     if is_json {
-        layer.event_format(Json::new(resource)).boxed()
+        layer.event_format(Json::new(resource, spans::current_ids)).boxed()
     } else {
         let is_terminal = stderr().is_terminal();
         let text = tracing_subscriber::fmt::format().with_target(false).with_ansi(is_terminal);
-        layer.with_ansi(is_terminal).event_format(Text(text)).boxed()
+        layer.with_ansi(is_terminal).event_format(Text(text, spans::current_ids)).boxed()
     }
 }
 
 /// Lines for people: within a trace, each ends with its ids.
-struct Text<F>(F);
+struct Text<F>(F, spans::CurrentIds);
 
 impl<S, N, F> FormatEvent<S, N> for Text<F>
 where
@@ -86,11 +86,12 @@ where
     F: FormatEvent<S, N>,
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let Some((trace, span, _)) = spans::current_ids() else {
-            return self.0.format_event(context, writer, event);
+        let Text(format, ids) = self;
+        let Some((trace, span, _)) = ids() else {
+            return format.format_event(context, writer, event);
         };
         let mut line = String::new();
-        self.0.format_event(context, Writer::new(&mut line), event)?;
+        format.format_event(context, Writer::new(&mut line), event)?;
         writeln!(writer, "{} trace_id={trace} span_id={span}", line.trim_end())
     }
 }
@@ -98,12 +99,13 @@ where
 /// Lines for machines.
 struct Json {
     resource: Map<String, Value>,
+    ids: spans::CurrentIds,
 }
 
 impl Json {
-    fn new(resource: &Resource) -> Self {
+    fn new(resource: &Resource, ids: spans::CurrentIds) -> Self {
         let attributes = resource.attributes().iter();
-        Json { resource: attributes.map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect() }
+        Json { resource: attributes.map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect(), ids }
     }
 
     fn line(&self, event: &Event<'_>) -> Result<String, fmt::Error> {
@@ -112,7 +114,7 @@ impl Json {
         let mut fields = Fields { scope: event.metadata().target().to_owned(), ..Fields::default() };
         event.record(&mut fields);
         let (severity_text, severity_number) = severity(*event.metadata().level());
-        let ids = spans::current_ids();
+        let ids = (self.ids)();
         let record = Record {
             timestamp,
             severity_text,

@@ -80,6 +80,8 @@ fn subscriber(
             .with_target(false)
             .with_level(false)
             .with_tracked_inactivity(false)
+            // Nothing here asks OpenTelemetry what the current span is, and to tell it costs at every turn of a task.
+            .with_context_activation(false)
     });
     tracing_subscriber::registry()
         .with(log.with_filter(filter))

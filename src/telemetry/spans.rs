@@ -6,7 +6,7 @@
 
 use http::{HeaderMap, HeaderValue};
 use opentelemetry::{
-    Context, Value,
+    Value,
     trace::{SpanContext, Status, TraceContextExt},
 };
 use tracing::{Span, field::Empty, info_span};
@@ -122,11 +122,11 @@ impl Place {
     }
 }
 
-/// Trace, span and flags of what is being done, for the log.
+/// What tells trace, span and flags of what is being done, for the log.
+pub(super) type CurrentIds = fn() -> Option<(String, String, u8)>;
+
+/// See [`CurrentIds`].
 pub(super) fn current_ids() -> Option<(String, String, u8)> {
-    Context::map_current(|context| {
-        let span = context.span();
-        let ids = span.span_context();
-        ids.is_valid().then(|| (ids.trace_id().to_string(), ids.span_id().to_string(), ids.trace_flags().to_u8()))
-    })
+    let Place(context) = Place::current()?;
+    Some((context.trace_id().to_string(), context.span_id().to_string(), context.trace_flags().to_u8()))
 }

@@ -52,7 +52,7 @@ async fn a_scale_up_is_told_whole_by_both_protocols() {
         let text = tree(&spans, &reconcile.trace);
         let lines: Vec<&str> = text.lines().map(|line| line.split_once(": ").unwrap().1).collect();
         // The status is written at once, or by a later reconcile if the pods were ready before it was looked at.
-        assert_eq!(lines[..5], ["podset reconcile", "plan", "create pods", "create pods", "plan"], "{text}");
+        assert_eq!(lines[..4], ["podset reconcile", "plan", "create pods", "create pods"], "{text}");
         tells_its_requests(&spans, &reconcile, &api);
     }
 }

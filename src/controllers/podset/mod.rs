@@ -33,6 +33,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod as PodResource;
+use tokio::sync::{Semaphore, SemaphorePermit as Turn};
 use tracing::warn;
 
 use super::{
@@ -52,12 +53,16 @@ use crate::{
 use figures::Figures;
 use locks::Locks;
 use memory::Memory;
-use observe::{Caches, Effects, Observed, Pod, PodWire, Pods, Set, SetWire, Sets, View};
+use observe::{Caches, Effects, News, Observed, Pod, PodWire, Pods, Set, SetWire, Sets, View};
 use plan::{NamesIn, Plan, soonest};
 use takeover::{ReadFirst, TakeOver};
 
 /// The controller's name.
 const NAME: &str = "podset";
+
+/// How many sets' plans are carried out at once. The others wait: a few sets that are done soon are worth more than all of
+/// them half done, and their statuses are right the first time.
+const TURNS: usize = 32;
 
 /// How long to wait after a read failed that must come before a write.
 const READ_RETRY: SignedDuration = SignedDuration::from_secs(1);
@@ -91,6 +96,8 @@ pub struct Context {
     instance: String,
     observed: Arc<Observed>,
     queue: Queue,
+    /// Who may carry out a plan: see [`TURNS`].
+    turns: Semaphore,
 }
 
 impl Context {
@@ -106,8 +113,11 @@ impl Context {
             change(&mut caches);
             caches.take_touched()
         };
-        for key in touched.into_iter().filter(|key| Some(key) != working_on) {
-            self.queue.add_paced(key, "pod");
+        for (key, news) in touched.into_iter().filter(|(key, _)| Some(key) != working_on) {
+            match news {
+                News::Urgent => self.queue.add(key, "pod"),
+                News::CanWait => self.queue.add_paced(key, "pod"),
+            }
         }
     }
 
@@ -152,7 +162,8 @@ impl PodSetController {
         let Parts { env, clients, locks, scopes, default_image, instance, metrics } = parts;
         let synced = Synced::new(scopes.len() * 2);
         let (observed, queue) = (Arc::new(Observed::new(locks)), Queue::new(env.clone(), metrics.queue(NAME)));
-        let context = Context { env, clients, locks, scopes, default_image, instance, observed, queue };
+        let turns = Semaphore::new(TURNS);
+        let context = Context { env, clients, locks, scopes, default_image, instance, observed, queue, turns };
         PodSetController { context, synced, take_over: TakeOver::default(), memories: Mutex::default() }
     }
 
@@ -178,10 +189,17 @@ impl PodSetController {
         self.context.change_pods(None, |caches| caches.apply_pods(scope, change, now));
     }
 
+    /// As [`Self::plan`], with a span of its own.
+    fn decide(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Option<(View, Plan)> {
+        let span = spans::plan();
+        let decided = self.plan(key, uid, memory)?;
+        trail::note_plan(&span, &decided.1);
+        Some(decided)
+    }
+
     /// The set of this name and UID and the plan for it, both of one moment; `None`: it is gone.
     fn plan(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Option<(View, Plan)> {
         let Context { env, locks, observed, .. } = &self.context;
-        let span = spans::plan();
         let now = env.now();
         memory.expire(now, locks.quarantine);
         let caches = observed.lock();
@@ -189,7 +207,6 @@ impl PodSetController {
         let view = View { pods: caches.pods.of(uid), set };
         let names = NamesIn { pods: &caches.pods, set: key, now };
         let plan = plan::plan(&view, memory, &names, locks, now);
-        trail::note_plan(&span, &plan);
         Some((view, plan))
     }
 
@@ -199,10 +216,26 @@ impl PodSetController {
         plan.has_writes() || !status::is_same(&view.set.status, &new)
     }
 
+    /// As [`Self::decide`]; if there is anything to do, with a turn to do it.
+    async fn turn(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Option<(View, Plan, Option<Turn<'_>>)> {
+        let turns = &self.context.turns;
+        let (view, plan) = self.decide(key, uid, memory)?;
+        if !plan.has_work() {
+            return Some((view, plan, None));
+        }
+        if let Ok(turn) = turns.try_acquire() {
+            return Some((view, plan, Some(turn)));
+        }
+        let turn = turns.acquire().await.ok();
+        // What was planned before the wait may be wrong by now.
+        let (view, plan) = self.decide(key, uid, memory)?;
+        Some((view, plan, turn))
+    }
+
     /// One pass of the pipeline: observe, plan, act, and report from what was done.
     async fn pass(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Next {
         let context = &self.context;
-        let Some((view, plan)) = self.plan(key, uid, memory) else {
+        let Some((view, plan, turn)) = self.turn(key, uid, memory).await else {
             return Next::Never;
         };
         let now = context.env.now();
@@ -225,16 +258,17 @@ impl PodSetController {
                 spans::failed(&error);
                 return Next::Retry(now + READ_RETRY);
             }
-            match self.plan(key, uid, memory) {
+            match self.decide(key, uid, memory) {
                 Some(planned) => planned,
                 None => return Next::Never,
             }
         } else {
             (view, plan)
         };
-        let from = plan.count.live;
         let (view, after, has_failed) = if plan.has_work() {
+            let from = plan.count.live;
             let done = act::act(context, &view, plan, memory).await;
+            drop(turn);
             let has_failed = done.has_failed;
             report::learn(context, &view, done, from, memory);
             match self.plan(key, uid, memory) {

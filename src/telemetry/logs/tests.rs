@@ -6,10 +6,6 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use opentelemetry::{
-    Context,
-    trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState},
-};
 use serde_json::json;
 use tracing::{debug, info, info_span, warn};
 use tracing_subscriber::layer::SubscriberExt;
@@ -37,15 +33,15 @@ impl Write for Kept {
 }
 
 /// What `say` logs, line by line.
-fn logged(is_json: bool, level: &str, say: impl FnOnce(&Level)) -> Vec<String> {
+fn logged(is_json: bool, level: &str, ids: spans::CurrentIds, say: impl FnOnce(&Level)) -> Vec<String> {
     let kept = Kept::default();
     let (writer, resource) = (kept.clone(), Resource::new("me", |_| None, BTreeMap::new()));
     let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
     let layer: Box<dyn Layer<Registry> + Send + Sync> = if is_json {
-        layer.event_format(Json::new(&resource)).boxed()
+        layer.event_format(Json::new(&resource, ids)).boxed()
     } else {
         let text = tracing_subscriber::fmt::format().with_target(false).with_ansi(false).without_time();
-        layer.event_format(Text(text)).boxed()
+        layer.event_format(Text(text, ids)).boxed()
     };
     let (level, filter) = Level::new(&Directives(level.to_owned()));
     let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
@@ -53,17 +49,16 @@ fn logged(is_json: bool, level: &str, say: impl FnOnce(&Level)) -> Vec<String> {
     kept.lines()
 }
 
-/// Within a trace that was begun elsewhere.
-fn traced(work: impl FnOnce()) {
-    let span = SpanContext::new(TraceId::from(10), SpanId::from(11), TraceFlags::SAMPLED, false, TraceState::NONE);
-    let _within = Context::new().with_remote_span_context(span).attach();
-    work();
-}
+/// Within no trace.
+const NOWHERE: spans::CurrentIds = || None;
+
+/// Within a trace.
+const TRACED: spans::CurrentIds = || Some(("0a".to_owned(), "0b".to_owned(), 1));
 
 #[test]
 fn a_line_for_machines_is_a_log_record_of_opentelemetry() {
-    let lines = logged(true, "info", |_| {
-        traced(|| warn!(set = %"shop/web", created = 2, is_new = true, share = 0.5, "a \"plan\" was\ncarried out"));
+    let lines = logged(true, "info", TRACED, |_| {
+        warn!(set = %"shop/web", created = 2, is_new = true, share = 0.5, "a \"plan\" was\ncarried out");
     });
     let [line] = &lines[..] else { panic!("one line: {lines:?}") };
     let mut record: Value = serde_json::from_str(line).unwrap();
@@ -74,8 +69,8 @@ fn a_line_for_machines_is_a_log_record_of_opentelemetry() {
         "SeverityNumber": 13,
         "Body": "a \"plan\" was\ncarried out",
         "Attributes": { "set": "shop/web", "created": 2, "is_new": true, "share": 0.5 },
-        "TraceId": "0000000000000000000000000000000a",
-        "SpanId": "000000000000000b",
+        "TraceId": "0a",
+        "SpanId": "0b",
         "TraceFlags": 1,
         "InstrumentationScope": { "Name": "podset_operator::telemetry::logs::tests" },
         "Resource": {
@@ -89,17 +84,14 @@ fn a_line_for_machines_is_a_log_record_of_opentelemetry() {
 
 #[test]
 fn a_line_for_people_ends_with_the_trace_if_there_is_one() {
-    let lines = logged(false, "info", |_| {
-        info!(created = 2, "scaled");
-        traced(|| info!("scaled"));
-    });
-    let ids = "trace_id=0000000000000000000000000000000a span_id=000000000000000b";
-    assert_eq!(lines, [" INFO scaled created=2".to_owned(), format!(" INFO scaled {ids}")]);
+    let scaled = |ids| logged(false, "info", ids, |_| info!(created = 2, "scaled"));
+    assert_eq!(scaled(NOWHERE), [" INFO scaled created=2"]);
+    assert_eq!(scaled(TRACED), [" INFO scaled created=2 trace_id=0a span_id=0b"]);
 }
 
 #[test]
 fn what_is_logged_can_be_changed_at_any_time_and_never_has_spans() {
-    let lines = logged(false, "warn", |level| {
+    let lines = logged(false, "warn", NOWHERE, |level| {
         info!("not yet");
         level.set(&Directives("trace".to_owned())).unwrap();
         let _span = info_span!(target: spans::TARGET, "reconcile", controller = "podset").entered();

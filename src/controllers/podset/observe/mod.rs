@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 
 pub use pod::{Phase, Pod, PodWire, Seen};
-pub use pods::Pods;
+pub use pods::{News, Pods};
 pub use set::{Set, SetWire, Wanted};
 pub use sets::{Effects, Sets};
 
@@ -75,9 +75,9 @@ impl Caches {
     }
 
     /// The sets whose pods changed in a way that matters, since this was last asked.
-    pub fn take_touched(&mut self) -> Vec<ObjectKey> {
+    pub fn take_touched(&mut self) -> Vec<(ObjectKey, News)> {
         let touched = self.pods.take_touched();
-        touched.iter().filter_map(|uid| self.sets.key_of(uid).cloned()).collect()
+        touched.into_iter().filter_map(|(uid, news)| Some((self.sets.key_of(&uid)?.clone(), news))).collect()
     }
 
     /// Forgets what belonged to sets that are gone.

@@ -5,7 +5,7 @@
 //! are keyed by UID and guarded by resourceVersion, so that nothing old undoes anything newer.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
@@ -19,6 +19,16 @@ use crate::{
     controllers::{ObjectKey, in_scope, meta::Uid, podset::locks::Locks},
     listwatch::{Change, Scope},
 };
+
+/// How soon a set must hear of a change of its pods.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum News {
+    /// The status may say something else.
+    CanWait,
+    /// A pod that was live is so no more, or may not be, and may have to be replaced. Or the last one has become ready: that
+    /// is what people wait for.
+    Urgent,
+}
 
 /// The pods that carry our label, and those of our sets that lost it.
 #[derive(Debug)]
@@ -36,7 +46,7 @@ pub struct Pods {
     /// How far each watch has come.
     high_water: Reached,
     /// Owners for which something changed that matters, since they were last taken.
-    touched: BTreeSet<Uid>,
+    touched: BTreeMap<Uid, News>,
 }
 
 impl Pods {
@@ -51,7 +61,7 @@ impl Pods {
             ends: VecDeque::new(),
             strangers: HashMap::new(),
             high_water: Reached::default(),
-            touched: BTreeSet::new(),
+            touched: BTreeMap::new(),
         }
     }
 
@@ -77,8 +87,15 @@ impl Pods {
     }
 
     /// The owners for which something changed that matters, since this was last asked.
-    pub fn take_touched(&mut self) -> BTreeSet<Uid> {
+    pub fn take_touched(&mut self) -> BTreeMap<Uid, News> {
         std::mem::take(&mut self.touched)
+    }
+
+    fn touch(&mut self, pod: &Pod, news: News) {
+        if let Some(owner) = &pod.owner {
+            let known = self.touched.entry(owner.clone()).or_insert(news);
+            *known = news.max(*known);
+        }
     }
 
     fn snapshot(
@@ -115,18 +132,21 @@ impl Pods {
                 return;
             }
             let former = seen.pod.clone();
+            let (was_live, was_ready) = (seen.is_live(), seen.is_ready());
             let is_same = former.is_same(&pod) && !seen.is_missing;
             seen.update(pod.clone(), now);
+            let (is_lost, has_become_ready) = (was_live && !seen.is_live(), !was_ready && seen.is_ready());
             if is_from_watch {
                 seen.unconfirmed_since = None;
             }
             if former.owner != pod.owner {
                 self.disown(&former);
                 self.own(&pod);
-                self.touched.extend(former.owner.clone());
+                self.touch(&former, News::Urgent);
             }
             if !is_same {
-                self.touched.extend(pod.owner.clone());
+                let is_urgent = is_lost || (has_become_ready && self.are_all_ready(&pod));
+                self.touch(&pod, if is_urgent { News::Urgent } else { News::CanWait });
             }
             return;
         }
@@ -148,8 +168,13 @@ impl Pods {
         self.strangers.remove(&pod.key);
         self.by_name.insert(pod.key.clone(), pod.uid.clone());
         self.own(&pod);
-        self.touched.extend(pod.owner.clone());
+        self.touch(&pod, News::CanWait);
         self.by_uid.insert(pod.uid.clone(), Seen { is_missing, ..Seen::new(pod, now) });
+    }
+
+    /// Whether all live pods of this pod's set are ready.
+    fn are_all_ready(&self, pod: &Pod) -> bool {
+        pod.owner.iter().flat_map(|owner| self.owned(owner)).filter(|seen| seen.is_live()).all(Seen::is_ready)
     }
 
     fn own(&mut self, pod: &Pod) {
@@ -176,7 +201,8 @@ impl Pods {
         let may_live = (self.locks.may_live)(&seen.pod) && (self.locks.may_live)(pod) && seen.delete_answered.is_none();
         if may_live && seen.pod.owner.as_ref().is_some_and(is_set) {
             seen.lost(pod.version);
-            self.touched.extend(seen.pod.owner.clone());
+            let lost = seen.pod.clone();
+            self.touch(&lost, News::Urgent);
         } else {
             self.remove(&pod.uid, now);
         }
@@ -186,7 +212,7 @@ impl Pods {
     fn remove(&mut self, uid: &Uid, now: Timestamp) {
         let Some(seen) = self.by_uid.remove(uid) else { return };
         self.disown(&seen.pod);
-        self.touched.extend(seen.pod.owner.clone());
+        self.touch(&seen.pod, if seen.is_live() { News::Urgent } else { News::CanWait });
         if self.by_name.get(&seen.pod.key) == Some(uid) {
             self.by_name.remove(&seen.pod.key);
         }

@@ -224,3 +224,25 @@ fn a_finish_before_our_eyes_is_timed_by_our_own_clock() {
     let ago = |seconds| Some(testing::now() - SignedDuration::from_secs(seconds));
     assert_eq!(since, [ago(0), ago(50)]);
 }
+
+#[test]
+fn a_loss_and_the_last_ready_pod_are_urgent_news() {
+    let mut cache = cache([], 10);
+    let mut news_of = |change| {
+        cache.apply(&None, change, &|uid| *uid == set(), testing::now());
+        cache.take_touched().remove(&set())
+    };
+    let [a, b] = ["a", "b"].map(|name| move |version| testing::pod(name).version(version));
+    assert_eq!(news_of(Change::Applied(a(11).0)), Some(News::CanWait), "it appeared");
+    assert_eq!(news_of(Change::Applied(b(12).0)), Some(News::CanWait));
+    assert_eq!(news_of(Change::Applied(a(13).ready(9).0)), Some(News::CanWait));
+    assert_eq!(news_of(Change::Applied(b(14).ready(9).0)), Some(News::Urgent), "all are ready now");
+    assert_eq!(news_of(Change::Applied(b(15).ready(9).0)), None, "nothing that matters");
+    assert_eq!(news_of(Change::Applied(b(16).0)), Some(News::CanWait), "it is ready no more");
+    assert_eq!(news_of(Change::Applied(a(17).terminating().0)), Some(News::Urgent));
+    assert_eq!(news_of(Change::Deleted(a(18).terminating().0)), Some(News::CanWait), "that it would go was known");
+    assert_eq!(news_of(Change::Applied(b(19).failed(9).0)), Some(News::Urgent));
+    let c = |version| testing::pod("c").version(version);
+    news_of(Change::Applied(c(20).0));
+    assert_eq!(news_of(Change::Deleted(c(21).0)), Some(News::Urgent));
+}
