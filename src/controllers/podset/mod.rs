@@ -189,11 +189,10 @@ impl PodSetController {
         self.context.change_pods(None, |caches| caches.apply_pods(scope, change, now));
     }
 
-    /// As [`Self::plan`], with a span of its own.
+    /// As [`Self::plan`], and tells what was decided, if anything was.
     fn decide(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Option<(View, Plan)> {
-        let span = spans::plan();
         let decided = self.plan(key, uid, memory)?;
-        trail::note_plan(&span, &decided.1);
+        trail::tell_plan(&decided.1);
         Some(decided)
     }
 

@@ -40,9 +40,14 @@ impl Trail {
     }
 }
 
-/// Says in the span of a decision what was decided.
-pub fn note_plan(span: &Span, plan: &Plan) {
+/// Says in a span of its own what was decided, unless that is to do nothing and to wait for nothing: a set whose pods are
+/// starting is looked at again and again.
+pub fn tell_plan(plan: &Plan) {
     let Plan { count: Count { wanted, live, .. }, create, delete, look, probe, relabel, hold, .. } = plan;
+    if !plan.has_work() && *hold == Hold::Nothing {
+        return;
+    }
+    let span = spans::plan();
     record_all!(
         span,
         plan.wanted = spans::count(*wanted),
