@@ -29,7 +29,7 @@ use crate::{
 const AT_ONCE: usize = 64;
 
 /// After so long no further request is begun: the status must not stay wrong while thousands of pods are made.
-const PASS: SignedDuration = SignedDuration::from_secs(2);
+const PASS: SignedDuration = SignedDuration::from_secs(4);
 
 /// What came of a plan. Only [`act`] makes one, so nothing is reported that was not tried.
 #[derive(Debug, Default)]
