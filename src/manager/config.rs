@@ -42,8 +42,8 @@ pub fn instance() -> String {
         .unwrap_or_else(|| api::MANAGER.to_owned())
 }
 
-/// Who this process is for the Lease, in traces and in the log. A part of it is chance: a container that is started again has the same name, and must
-/// not take its predecessor's lease for its own.
+/// Who this process is for the Lease, in traces and in the log. A part of it is chance: a container that is started again
+/// has the same name, and must not take its predecessor's lease for its own.
 pub fn identity(instance: &str, env: &Env) -> String {
     /// The longest that the API server accepts, since it is also the field manager of the lease.
     const LONGEST: usize = 128;

@@ -191,9 +191,7 @@ impl PodSetController {
 
     /// As [`Self::plan`], and tells what was decided, if anything was.
     fn decide(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Option<(View, Plan)> {
-        let decided = self.plan(key, uid, memory)?;
-        trail::tell_plan(&decided.1);
-        Some(decided)
+        self.plan(key, uid, memory).inspect(|(_, plan)| trail::tell_plan(plan))
     }
 
     /// The set of this name and UID and the plan for it, both of one moment; `None`: it is gone.
