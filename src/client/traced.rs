@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use http::{Method, Request, Uri};
+use http::{Method, Request, Uri, uri::PathAndQuery};
 use opentelemetry::trace::Status;
 use tracing::{Span, record_all};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
@@ -83,12 +83,13 @@ pub fn leaves<B>(request: &mut Request<B>) {
         return;
     };
     let uri = request.uri();
-    if let Some(host) = uri.host() {
+    if let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) {
+        let rest = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         record_all!(
             span,
-            server.address = host.trim_matches(['[', ']']),
+            server.address = authority.host().trim_matches(['[', ']']),
             server.port = i64::from(port(uri)),
-            url.full = uri.to_string(),
+            url.full = [scheme, "://", authority.as_str(), rest].concat(),
         );
     }
 }
@@ -110,7 +111,11 @@ fn route(method: &Method, path: &str) -> Route {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let start = if parts.first() == Some(&"api") { 2 } else { 3 };
     let (head, rest) = parts.split_at(start.min(parts.len()));
-    let mut template = format!("/{}", head.join("/"));
+    let mut template = String::with_capacity(path.len() + "{namespace}{name}".len());
+    for part in head {
+        template.push('/');
+        template.push_str(part);
+    }
     let rest = match rest {
         ["namespaces", _, rest @ ..] if !rest.is_empty() => {
             template.push_str("/namespaces/{namespace}");
@@ -137,7 +142,7 @@ fn route(method: &Method, path: &str) -> Route {
         Method::DELETE => "delete",
         ref other => other.as_str(),
     };
-    Route { name: format!("{verb} {resource}"), template }
+    Route { name: [verb, &resource].join(" "), template }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! exported no span is ever made: each function here costs a look at a flag. What is noted of every span is a field of it,
 //! all that is known at a time in one stroke: an attribute that is set by itself costs as much as the whole span.
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::{
     Value,
     trace::{SpanContext, Status, TraceContextExt},
@@ -13,6 +13,9 @@ use tracing::{Span, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::controllers::{ObjectKey, queue};
+
+/// The header by which a request says which span it belongs to.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The target of all spans. No event has it.
 pub const TARGET: &str = "podset_operator::spans";
@@ -114,10 +117,13 @@ impl Place {
     /// Says in the head of a request where it comes from: W3C Trace Context.
     pub fn inject(&self, headers: &mut HeaderMap) {
         let Place(context) = self;
-        let flags = context.trace_flags().to_u8();
-        let parent = format!("00-{}-{}-{flags:02x}", context.trace_id(), context.span_id());
-        if let Ok(parent) = HeaderValue::try_from(parent) {
-            headers.insert("traceparent", parent);
+        // Version, trace, span, flags, for every request: a fifth of the work of formatting them.
+        let mut parent = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        let written = hex::encode_to_slice(context.trace_id().to_bytes(), &mut parent[3..35])
+            .and_then(|()| hex::encode_to_slice(context.span_id().to_bytes(), &mut parent[36..52]))
+            .and_then(|()| hex::encode_to_slice([context.trace_flags().to_u8()], &mut parent[53..]));
+        if let (Ok(()), Ok(parent)) = (written, HeaderValue::from_bytes(&parent)) {
+            headers.insert(TRACEPARENT, parent);
         }
     }
 }
