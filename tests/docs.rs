@@ -56,6 +56,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--set",
     "--show-events",
     "--sort-by",
+    "--take-ownership",
     "--test",
     "--test-threads",
     "--tracing-config-file",

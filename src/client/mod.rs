@@ -82,18 +82,33 @@ fn in_words(status: &Status) -> String {
     format!("{}: {}", status.reason, status.message)
 }
 
-/// An error with all its causes: hyper says "error sending request" and hides why.
-pub fn in_full(error: &dyn StdError) -> String {
+/// An error with all its causes: hyper says "error sending request" and hides why. Of a refusal, the API server's words alone.
+pub fn in_full(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
+    let mut cause = Some(error);
     while let Some(error) = cause {
-        let deeper = error.to_string();
-        if !text.contains(&deeper) {
-            text = format!("{text}: {deeper}");
+        if let Some(status) = refusal(error) {
+            return in_words(status);
+        }
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
         }
         cause = error.source();
     }
     text
+}
+
+/// What the API server said, if this is its refusal.
+fn refusal<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
+    let error = match error.downcast_ref() {
+        Some(ReadError::Api(error)) => error,
+        _ => error.downcast_ref()?,
+    };
+    match error {
+        kube::Error::Api(status) => Some(status),
+        _ => None,
+    }
 }
 
 /// The clients of the controllers of one instance of the operator.
@@ -119,5 +134,28 @@ impl Clients {
     ) -> Result<Self, ConnectError> {
         let write = connect(config, Purpose::Write { user_timeout }, requests)?;
         Ok(Clients { read: connect(config, Purpose::Read, requests)?, write: Writer::new(write, leadership) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_in_the_words_of_the_api_server() {
+        let refusal = || {
+            let status = Status::failure("storage is (re)initializing", "TooManyRequests").with_code(429);
+            kube::Error::Api(Box::new(status))
+        };
+        for error in [Box::new(refusal()) as Box<dyn StdError>, Box::new(ReadError::Api(refusal()))] {
+            assert_eq!(in_full(&*error), "TooManyRequests: storage is (re)initializing");
+        }
+    }
+
+    #[test]
+    fn an_error_is_told_with_what_caused_it() {
+        let hidden = std::io::Error::other("connection refused");
+        let error = ReadError::Api(kube::Error::Service(Box::new(hidden)));
+        assert!(in_full(&error).ends_with("connection refused"), "{}", in_full(&error));
     }
 }

@@ -117,7 +117,10 @@ async fn run(arguments: &RunArgs) -> u8 {
             return FATAL;
         }
     };
-    info!(version = env!("CARGO_PKG_VERSION"), "podset-operator begins");
+    let scopes = arguments.scopes();
+    let named: Vec<&str> = scopes.iter().flatten().map(AsRef::as_ref).collect();
+    let namespaces = if named.is_empty() { "all".to_owned() } else { named.join(",") };
+    info!(version = env!("CARGO_PKG_VERSION"), namespaces, "podset-operator begins");
     let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
     let manager = match Manager::start(arguments, env, identity, level, &health, &stop).await {
         Ok(manager) => manager,

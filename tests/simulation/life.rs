@@ -112,6 +112,24 @@ async fn pods_that_become_ready_one_by_one_cost_a_patch_in_five_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_change_of_the_spec_is_answered_at_once() {
+    let server = ApiServer::new(1);
+    server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 2);
+    for (generation, replicas) in [(1, 2), (2, 4), (3, 5)] {
+        if generation > 1 {
+            server.scale(NS, "web", replicas);
+        }
+        sleep(seconds(1)).await;
+        let status = &server.podset(NS, "web")["status"];
+        let told = (status["observedGeneration"].as_i64(), status["availableReplicas"].as_i64());
+        assert_eq!(told, (Some(generation), Some(replicas)), "a second after it");
+    }
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
     let server = ApiServer::new(1);
     server.settings(|settings| settings.max_replicas = 5_000);

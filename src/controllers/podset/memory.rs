@@ -35,12 +35,21 @@ pub struct Memory {
     pub fulfilled_generation: Option<i64>,
     /// The generation for which pods were last created, or tried to be.
     pub tried_generation: Option<i64>,
-    /// When the status was last written.
-    pub status_written: Option<Timestamp>,
+    /// The status that was last written, or tried to be.
+    pub told: Option<Told>,
     /// Whether something was done since the status was last written, so that its outcome may be told at once.
     pub has_news: bool,
     /// For the traces: which change is being worked on.
     pub trail: Trail,
+}
+
+/// A status that was written, or tried to be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Told {
+    /// When.
+    pub at: Timestamp,
+    /// The generation that it answers.
+    pub generation: Option<i64>,
 }
 
 /// A create that did not succeed.

@@ -11,7 +11,7 @@ use super::{
     Context,
     act::Done,
     events::{self, Event},
-    memory::{Burst, Memory, RefusalKind},
+    memory::{Burst, Memory, RefusalKind, Told},
     observe::{Set, SetWire, View},
     plan::{Hold, Plan},
     status, trail,
@@ -26,7 +26,7 @@ use crate::{
     telemetry::spans,
 };
 
-/// The least time between two writes of one status, but for the news that something was brought to its end.
+/// The least time between two writes of one status, but for what [`may_write`] lets through.
 const STATUS_EVERY: SignedDuration = SignedDuration::from_secs(5);
 
 /// How many pod names a log line shows.
@@ -112,14 +112,16 @@ pub struct Reported {
 pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Memory) -> Reported {
     let set = &view.set;
     let is_settled = plan.create.is_empty() && plan.delete.is_empty();
+    let was_scaling = memory.burst.is_some_and(|burst| burst.is_scaling);
     let events = if is_settled { due_events(set, plan, memory) } else { Vec::new() };
+    let has_scaled = was_scaling && memory.burst.is_none();
     let new = status::status(view, plan, memory, context.env.clock.wall());
     if status::is_same(&set.status, &new) {
         tell(context, set, &events).await;
         return Reported::default();
     }
     let now = context.env.now();
-    if let Err(when) = may_write(memory, now, is_at_its_end(&new)) {
+    if let Err(when) = may_write(memory, now, &new, has_scaled) {
         tell(context, set, &events).await;
         return Reported { again: Some(when), has_failed: false };
     }
@@ -147,22 +149,24 @@ pub fn is_at_its_end(status: &PodSetStatus) -> bool {
     status::holds(status, condition::READY)
 }
 
-/// A status is written at most once in five seconds, and once more as soon as what was done has come to its end.
-/// Otherwise, when it may be.
-fn may_write(memory: &Memory, now: Timestamp, is_at_its_end: bool) -> Result<(), Timestamp> {
-    let next = memory.status_written.map(|written| written + STATUS_EVERY);
-    match next {
-        Some(next) if now < next && !(is_at_its_end && memory.has_news) => Err(next),
-        _ => Ok(()),
-    }
+/// A status is written at most once in five seconds, but at once when it answers a change of the spec, when the pods of a
+/// large set are all there at last, and when what was done has come to its end. Otherwise, when it may be.
+fn may_write(memory: &Memory, now: Timestamp, new: &PodSetStatus, has_scaled: bool) -> Result<(), Timestamp> {
+    let Some(told) = memory.told else {
+        return Ok(());
+    };
+    let next = told.at + STATUS_EVERY;
+    let is_answer = new.observed_generation != told.generation;
+    let is_end = is_at_its_end(new) && memory.has_news;
+    if now < next && !is_answer && !has_scaled && !is_end { Err(next) } else { Ok(()) }
 }
 
 /// Applies a status.
 async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, memory: &mut Memory) -> Reported {
-    let now = context.env.now();
+    let told = Told { at: context.env.now(), generation: new.observed_generation };
     context.observed.lock().sets.writing.begin(&set.uid, new.clone());
     let applied = statuses::apply::<PodSet, SetWire>(&context.clients, &set.key, &set.uid, set.version, new).await;
-    let reported = written(context, set, new, memory, applied, now);
+    let reported = written(context, set, new, memory, applied, told);
     context.observed.lock().sets.writing.end(&set.uid);
     reported
 }
@@ -174,24 +178,24 @@ fn written(
     new: &PodSetStatus,
     memory: &mut Memory,
     applied: Applied<SetWire>,
-    now: Timestamp,
+    told: Told,
 ) -> Reported {
     match applied {
         Applied::Written(stored) => {
-            memory.status_written = Some(now);
+            memory.told = Some(told);
             memory.has_news &= !is_at_its_end(new);
             context.set_answered(set, Some((*stored).into()));
             Reported::default()
         }
         Applied::Outdated(found) => {
             context.set_answered(set, found.map(|found| (*found).into()));
-            Reported { again: Some(now + statuses::OUTDATED_RETRY), has_failed: false }
+            Reported { again: Some(told.at + statuses::OUTDATED_RETRY), has_failed: false }
         }
         Applied::Failed(error) => {
             warn!(set = %set.key, error, "the status may not have been written, trying again");
             spans::failed(&error);
-            memory.status_written = Some(now);
-            Reported { again: Some(now + STATUS_EVERY), has_failed: true }
+            memory.told = Some(told);
+            Reported { again: Some(told.at + STATUS_EVERY), has_failed: true }
         }
         Applied::NotSent => Reported::default(),
     }
