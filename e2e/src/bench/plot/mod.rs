@@ -14,6 +14,9 @@ const WIDTH: f64 = 900.0;
 const PANEL: f64 = 220.0;
 const GAP: f64 = 28.0;
 
+/// Of the lines that say which colour is whose, and what is to be seen.
+const HEAD: f64 = 42.0;
+
 fn class(contestant: Contestant) -> &'static str {
     match contestant {
         Contestant::Operator => "a",
@@ -31,18 +34,18 @@ fn page(
     remark: &str,
 ) -> (Svg, Vec<Frame>) {
     let rows = diagrams.div_ceil(columns) as f64;
-    let mut svg = Svg::new(WIDTH, GAP + 24.0 + rows * (PANEL + GAP), shows);
+    let mut svg = Svg::new(WIDTH, GAP + HEAD + rows * (PANEL + GAP), shows);
     let mut x = GAP;
     for contestant in contestants {
         svg.rect(x, 16.0, 12.0, 12.0, &format!("{} bar", class(*contestant)));
         svg.text((x + 18.0, 26.0), Anchor::Start, "", contestant.title());
         x += 40.0 + 7.0 * contestant.title().len() as f64;
     }
-    svg.text((WIDTH - GAP, 26.0), Anchor::End, "small faint", remark);
+    svg.text((GAP, 48.0), Anchor::Start, "small faint", remark);
     let width = (WIDTH - GAP) / columns as f64 - GAP;
     let frame = |number: usize| Frame {
         x: GAP + (number % columns) as f64 * (width + GAP),
-        y: GAP + 24.0 + (number / columns) as f64 * (PANEL + GAP),
+        y: GAP + HEAD + (number / columns) as f64 * (PANEL + GAP),
         width,
         height: PANEL,
     };
