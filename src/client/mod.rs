@@ -84,15 +84,15 @@ fn in_words(status: &Status) -> String {
 
 /// An error with all its causes: hyper says "error sending request" and hides why. Of a refusal, the API server's words alone.
 pub fn in_full(error: &(dyn StdError + 'static)) -> String {
+    if let Some(status) = refusal(error) {
+        return in_words(status);
+    }
     let mut text = error.to_string();
-    let mut cause = Some(error);
+    let mut cause = error.source();
     while let Some(error) = cause {
-        if let Some(status) = refusal(error) {
-            return in_words(status);
-        }
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
+        let deeper = error.to_string();
+        if !text.contains(&deeper) {
+            text = format!("{text}: {deeper}");
         }
         cause = error.source();
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use podset_operator::controllers::podset::locks::Locks;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     apiserver::{ApiServer, MYCUSTOMRESOURCES, PODS, PODSETS, PodScript, Requests},
@@ -143,6 +143,29 @@ async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
     assert_eq!((creates, deletes), (1_000, 0));
     assert!(patches <= 3 && events <= 2, "{patches} patches, {events} events");
     server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_large_set_is_complete_is_told_at_once_however_long_it_took() {
+    let server = ApiServer::new(1);
+    server.settings(|settings| {
+        settings.max_replicas = 5_000;
+        settings.request_latency = Duration::from_millis(200);
+    });
+    server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
+    let operator = Operator::leader(&server, "a", Locks::default());
+    sleep(seconds(2)).await;
+    server.create_podset(NS, "web", 1_000);
+    let began = Instant::now();
+    while server.pods(NS, "web").len() < 1_000 {
+        sleep(Duration::from_millis(100)).await;
+    }
+    let took = began.elapsed();
+    assert!(seconds(5) < took && took < seconds(9), "its status was told once on the way, less than 5 s ago: {took:?}");
+    sleep(seconds(1)).await;
+    let status = &server.podset(NS, "web")["status"];
+    assert_eq!(status["availableReplicas"], 1_000, "{took:?}");
     operator.end().await;
 }
 

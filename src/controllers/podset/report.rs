@@ -112,9 +112,11 @@ pub struct Reported {
 pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Memory) -> Reported {
     let set = &view.set;
     let is_settled = plan.create.is_empty() && plan.delete.is_empty();
-    let was_scaling = memory.burst.is_some_and(|burst| burst.is_scaling);
-    let events = if is_settled { due_events(set, plan, memory) } else { Vec::new() };
-    let has_scaled = was_scaling && memory.burst.is_none();
+    // A try that failed and changed nothing yet may still turn out to have changed something.
+    let is_over = |burst: &mut Burst| is_settled && (plan.hold != Hold::Failure || burst.from != plan.count.live);
+    let burst = memory.burst.take_if(is_over);
+    let events = if is_settled { due_events(set, plan, burst, memory) } else { Vec::new() };
+    let has_scaled = burst.is_some_and(|burst| burst.is_scaling);
     let new = status::status(view, plan, memory, context.env.clock.wall());
     if status::is_same(&set.status, &new) {
         tell(context, set, &events).await;
@@ -129,10 +131,8 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Me
     reported
 }
 
-/// The events that are due now; they are not due again.
-fn due_events(set: &Set, plan: &Plan, memory: &mut Memory) -> Vec<Event> {
-    // A try that failed and changed nothing yet may still turn out to have changed something.
-    let burst = memory.burst.take_if(|burst| plan.hold != Hold::Failure || burst.from != plan.count.live);
+/// The events that are due now, of work that is over and of a refusal; they are not due again.
+fn due_events(set: &Set, plan: &Plan, burst: Option<Burst>, memory: &mut Memory) -> Vec<Event> {
     let mut due: Vec<Event> = burst.and_then(|burst| events::of_burst(&burst, plan.count.live)).into_iter().collect();
     let mut conditions = set.status.conditions.iter();
     let stored = conditions.find(|stored| stored.type_ == condition::REPLICA_FAILURE);
