@@ -8,6 +8,7 @@ pub mod podset;
 pub mod queue;
 pub mod requests;
 pub mod statuses;
+pub mod texts;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 

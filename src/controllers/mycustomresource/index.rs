@@ -14,14 +14,15 @@ use crate::{
         ObjectKey, in_scope,
         meta::{Meta, Uid},
         statuses::Writing,
+        texts::Texts,
     },
     listwatch::{Change, Scope, Versioned},
 };
 
 /// A resource as the API server sends it. Spec and status are decoded later, so that one that does not decode stops no
 /// other.
-#[derive(Clone, Debug, Deserialize)]
-pub struct ResourceWire {
+#[derive(Deserialize)]
+struct ResourceWire {
     metadata: Meta,
     #[serde(default)]
     spec: Value,
@@ -29,14 +30,9 @@ pub struct ResourceWire {
     status: Value,
 }
 
-impl Versioned for ResourceWire {
-    fn version(&self) -> u64 {
-        self.metadata.version()
-    }
-}
-
 /// A MyCustomResource.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(from = "ResourceWire")]
 pub struct Resource {
     /// Namespace and name.
     pub key: ObjectKey,
@@ -50,6 +46,12 @@ pub struct Resource {
     pub friend: Option<Arc<str>>,
     /// The stored status.
     pub status: MyCustomResourceStatus,
+}
+
+impl Versioned for Resource {
+    fn version(&self) -> u64 {
+        self.version
+    }
 }
 
 impl From<ResourceWire> for Resource {
@@ -73,8 +75,9 @@ pub struct Index {
     unlisted: HashSet<Scope>,
     resources: HashMap<ObjectKey, Resource>,
     seekers: HashMap<Arc<str>, BTreeSet<ObjectKey>>,
-    /// For each pod name the namespaces in which it exists.
-    pods: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// The pods that exist: name and namespace. There may be a hundred thousand.
+    pods: BTreeSet<(Arc<str>, Arc<str>)>,
+    namespaces: Texts,
     /// Statuses that are being written.
     pub writing: Writing<MyCustomResourceStatus>,
 }
@@ -86,7 +89,8 @@ impl Index {
             unlisted: scopes.iter().cloned().collect(),
             resources: HashMap::new(),
             seekers: HashMap::new(),
-            pods: HashMap::new(),
+            pods: BTreeSet::new(),
+            namespaces: Texts::default(),
             writing: Writing::default(),
         }
     }
@@ -192,36 +196,36 @@ impl Index {
     }
 
     fn appeared(&mut self, pod: ObjectKey, changed: &mut BTreeSet<Arc<str>>) {
-        let ObjectKey { namespace, name } = pod;
-        let namespaces = self.pods.entry(name.clone()).or_default();
-        if namespaces.is_empty() {
-            changed.insert(name);
+        let ObjectKey { mut namespace, name } = pod;
+        if !self.exists(&name) {
+            changed.insert(name.clone());
         }
-        namespaces.insert(namespace);
+        self.namespaces.share(&mut namespace);
+        self.pods.insert((name, namespace));
     }
 
     fn vanished(&mut self, pod: &ObjectKey, changed: &mut BTreeSet<Arc<str>>) {
-        let Some(namespaces) = self.pods.get_mut(&pod.name) else {
-            return;
-        };
-        namespaces.remove(&pod.namespace);
-        if namespaces.is_empty() {
-            self.pods.remove(&pod.name);
+        let is_known = self.pods.remove(&(pod.name.clone(), pod.namespace.clone()));
+        if is_known && !self.exists(&pod.name) {
             changed.insert(pod.name.clone());
         }
     }
 
+    /// Whether there is a pod of this name, in whatever namespace.
+    fn exists(&self, name: &Arc<str>) -> bool {
+        let mut from = self.pods.range((name.clone(), Arc::default())..);
+        from.next().is_some_and(|(first, _)| first == name)
+    }
+
     fn pods_in(&self, scope: &Scope) -> Vec<ObjectKey> {
-        let all = self.pods.iter().flat_map(|(name, namespaces)| {
-            namespaces.iter().map(|namespace| ObjectKey::new(namespace.clone(), name.clone()))
-        });
+        let all = self.pods.iter().map(|(name, namespace)| ObjectKey::new(namespace.clone(), name.clone()));
         all.filter(|key| in_scope(scope, key)).collect()
     }
 
     /// The resource of this name, and whether its friend exists; `None`: the pods have not been listed yet.
     pub fn view(&self, key: &ObjectKey) -> Option<(Resource, Option<bool>)> {
         let resource = self.resources.get(key)?.clone();
-        let is_found = resource.friend.as_ref().is_some_and(|friend| self.pods.contains_key(friend));
+        let is_found = resource.friend.as_ref().is_some_and(|friend| self.exists(friend));
         Some((resource, self.unlisted.is_empty().then_some(is_found)))
     }
 
@@ -303,12 +307,12 @@ mod tests {
         index.apply_pods(&Some("b".into()), Change::Applied(pod("b", "jim")));
         let woken = index.apply_pods(&scope, Change::Snapshot { items: vec![pod("a", "jane")], version: 9 });
         assert_eq!(woken.len(), 1, "joe is gone");
-        assert!(index.pods.contains_key("jim"), "another namespace is untouched");
+        assert!(index.exists(&"jim".into()), "another namespace is untouched");
     }
 
     #[test]
     fn a_resource_that_does_not_decode_has_no_friend() {
-        let wire = serde_json::json!({ "metadata": { "name": "x", "namespace": "d" }, "spec": { "name": 7 } });
-        assert_eq!(Resource::from(serde_json::from_value::<ResourceWire>(wire).unwrap()).friend, None);
+        let resource = serde_json::json!({ "metadata": { "name": "x", "namespace": "d" }, "spec": { "name": 7 } });
+        assert_eq!(serde_json::from_value::<Resource>(resource).unwrap().friend, None);
     }
 }

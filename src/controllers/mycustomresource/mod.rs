@@ -34,7 +34,7 @@ use crate::{
     },
     telemetry::{metrics::Metrics, spans},
 };
-use index::{Index, Resource, ResourceWire};
+use index::{Index, Resource};
 
 /// The controller's name.
 const NAME: &str = "mycustomresource";
@@ -46,13 +46,20 @@ const PODS: &str = "names of pods";
 const RETRY: SignedDuration = SignedDuration::from_secs(5);
 
 /// A pod of which only the name is read.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
+#[serde(from = "NameWire")]
+struct Named {
+    key: ObjectKey,
+    version: u64,
+}
+
+#[derive(Deserialize)]
 struct NameWire {
     metadata: NameMeta,
 }
 
 /// All pods of a cluster come by here: of their metadata no more is decoded than is used.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NameMeta {
     name: String,
@@ -60,15 +67,16 @@ struct NameMeta {
     resource_version: String,
 }
 
-impl Versioned for NameWire {
-    fn version(&self) -> u64 {
-        listwatch::version(&self.metadata.resource_version)
+impl From<NameWire> for Named {
+    fn from(NameWire { metadata }: NameWire) -> Self {
+        let NameMeta { name, namespace, resource_version } = metadata;
+        Named { key: ObjectKey::new(namespace, name), version: listwatch::version(&resource_version) }
     }
 }
 
-impl From<NameWire> for ObjectKey {
-    fn from(NameWire { metadata }: NameWire) -> Self {
-        ObjectKey::new(metadata.namespace, metadata.name)
+impl Versioned for Named {
+    fn version(&self) -> u64 {
+        self.version
     }
 }
 
@@ -93,10 +101,10 @@ impl MyCustomResourceController {
     }
 
     /// `pods` is the watch of pods that may have to begin now.
-    fn resource_changed(&self, scope: &Scope, change: Change<ResourceWire>, pods: &Listing) {
+    fn resource_changed(&self, scope: &Scope, change: Change<Resource>, pods: &Listing) {
         let woken = {
             let mut index = self.index();
-            let woken = index.apply_resources(scope, change.map(Resource::from));
+            let woken = index.apply_resources(scope, change);
             if !index.is_empty() {
                 self.is_asked.send_if_modified(|is_asked| !std::mem::replace(is_asked, true));
             } else if !*self.is_asked.borrow() {
@@ -110,8 +118,8 @@ impl MyCustomResourceController {
         }
     }
 
-    fn pod_changed(&self, scope: &Scope, change: Change<NameWire>) {
-        let woken = self.index().apply_pods(scope, change.map(ObjectKey::from));
+    fn pod_changed(&self, scope: &Scope, change: Change<Named>) {
+        let woken = self.index().apply_pods(scope, change.map(|pod| pod.key));
         for key in woken {
             self.queue.add(key, "pod");
         }
@@ -120,24 +128,24 @@ impl MyCustomResourceController {
     async fn write(&self, resource: &Resource, new: &MyCustomResourceStatus) -> Next {
         let Resource { key, uid, version, .. } = resource;
         self.index().writing.begin(uid, new.clone());
-        let applied = statuses::apply::<MyCustomResource, ResourceWire>(&self.clients, key, uid, *version, new).await;
+        let applied = statuses::apply::<MyCustomResource, Resource>(&self.clients, key, uid, *version, new).await;
         let next = self.written(resource, new, applied);
         self.index().writing.end(uid);
         next
     }
 
     /// Takes in what became of a status.
-    fn written(&self, resource: &Resource, new: &MyCustomResourceStatus, applied: Applied<ResourceWire>) -> Next {
+    fn written(&self, resource: &Resource, new: &MyCustomResourceStatus, applied: Applied<Resource>) -> Next {
         let key = &resource.key;
         match applied {
             Applied::Written(stored) => {
-                self.index().answered(resource, Some((*stored).into()));
+                self.index().answered(resource, Some(*stored));
                 let friend = resource.friend.as_deref().unwrap_or_default();
                 info!(resource = %key, friend, "{}", if new.healthy { "friend found" } else { "friend missing" });
                 Next::Resync
             }
             Applied::Outdated(found) => {
-                self.index().answered(resource, found.map(|found| (*found).into()));
+                self.index().answered(resource, found.map(|found| *found));
                 Next::At(self.env.now() + statuses::OUTDATED_RETRY)
             }
             Applied::Failed(error) => {

@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 use super::{
     Context,
     memory::{Memory, Refusal},
-    observe::{Pod, PodWire, Seen, Set, SetWire, View},
+    observe::{Pod, Seen, Set, View},
     plan::{Deletion, Plan, Why},
 };
 use crate::{
@@ -142,8 +142,7 @@ async fn probe(context: &Context, set: &Set, names: Vec<String>, memory: &mut Me
 
 async fn read_pod(context: &Context, key: &ObjectKey) -> Result<Option<Pod>, String> {
     let request = requests::get::<PodResource>(key).map_err(|error| error.to_string())?;
-    let found = read_one::<PodWire>(&context.clients.read, request).await;
-    Ok(found.map_err(|error| in_full(&error))?.map(Pod::from))
+    read_one(&context.clients.read, request).await.map_err(|error| in_full(&error))
 }
 
 /// Reads a PodSet, consistently, and takes in what is found.
@@ -153,14 +152,14 @@ async fn read_pod(context: &Context, key: &ObjectKey) -> Result<Option<Pod>, Str
 /// When it cannot be read; with the reason.
 pub async fn read_set(context: &Context, set: &Set) -> Result<(), String> {
     let request = requests::get::<PodSet>(&set.key).map_err(|error| error.to_string())?;
-    let found = read_one::<SetWire>(&context.clients.read, request).await.map_err(|error| in_full(&error))?;
-    context.set_answered(set, found.map(Set::from));
+    let found = read_one(&context.clients.read, request).await.map_err(|error| in_full(&error))?;
+    context.set_answered(set, found);
     Ok(())
 }
 
 /// The pod in the body of an answer.
 fn decoded(body: &[u8]) -> Result<Pod, serde_json::Error> {
-    serde_json::from_slice::<PodWire>(body).map(Pod::from)
+    serde_json::from_slice(body)
 }
 
 /// Gives the watched label back to pods that lost it.

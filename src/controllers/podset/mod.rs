@@ -53,7 +53,7 @@ use crate::{
 use figures::Figures;
 use locks::Locks;
 use memory::Memory;
-use observe::{Caches, Effects, News, Observed, Pod, PodWire, Pods, Set, SetWire, Sets, View};
+use observe::{Caches, Effects, News, Observed, Pod, Pods, Set, Sets, View};
 use plan::{NamesIn, Plan, soonest};
 use takeover::{ReadFirst, TakeOver};
 
@@ -172,8 +172,7 @@ impl PodSetController {
         Figures::new(self.context.observed.clone(), self.context.env.clone())
     }
 
-    fn set_changed(&self, scope: &Scope, change: Change<SetWire>) {
-        let change = change.map(Set::from);
+    fn set_changed(&self, scope: &Scope, change: Change<Set>) {
         let effects = self.context.observed.lock().apply_sets(scope, change, self.context.env.now());
         for uid in &effects.gone {
             self.memories().remove(uid);
@@ -183,8 +182,7 @@ impl PodSetController {
         }
     }
 
-    fn pod_changed(&self, scope: &Scope, change: Change<PodWire>) {
-        let change = change.map(Pod::from);
+    fn pod_changed(&self, scope: &Scope, change: Change<Pod>) {
         let now = self.context.env.now();
         self.context.change_pods(None, |caches| caches.apply_pods(scope, change, now));
     }

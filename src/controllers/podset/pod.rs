@@ -101,7 +101,7 @@ pub fn difference(pod: &Pod, name: &str, set: &Uid) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::podset::{observe::PodWire, testing};
+    use crate::controllers::podset::{observe::Pod, testing};
 
     #[test]
     fn the_default_pod_is_as_documented() {
@@ -151,8 +151,8 @@ mod tests {
         let told = |change: fn(&mut Value)| {
             let mut made = ordered.clone();
             change(&mut made);
-            let made: PodWire = serde_json::from_value(made).unwrap();
-            difference(&made.into(), "web-podabcde", &set.uid)
+            let made: Pod = serde_json::from_value(made).unwrap();
+            difference(&made, "web-podabcde", &set.uid)
         };
         assert_eq!(told(|_| {}), None);
         assert!(told(|pod| pod["metadata"]["ownerReferences"] = json!([])).unwrap().contains("owner reference"));

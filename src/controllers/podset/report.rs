@@ -12,7 +12,7 @@ use super::{
     act::Done,
     events::{self, Event},
     memory::{Burst, Memory, RefusalKind, Told},
-    observe::{Set, SetWire, View},
+    observe::{Set, View},
     plan::{Hold, Plan},
     status, trail,
 };
@@ -165,7 +165,7 @@ fn may_write(memory: &Memory, now: Timestamp, new: &PodSetStatus, has_scaled: bo
 async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, memory: &mut Memory) -> Reported {
     let told = Told { at: context.env.now(), generation: new.observed_generation };
     context.observed.lock().sets.writing.begin(&set.uid, new.clone());
-    let applied = statuses::apply::<PodSet, SetWire>(&context.clients, &set.key, &set.uid, set.version, new).await;
+    let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, set.version, new).await;
     let reported = written(context, set, new, memory, applied, told);
     context.observed.lock().sets.writing.end(&set.uid);
     reported
@@ -177,18 +177,18 @@ fn written(
     set: &Set,
     new: &PodSetStatus,
     memory: &mut Memory,
-    applied: Applied<SetWire>,
+    applied: Applied<Set>,
     told: Told,
 ) -> Reported {
     match applied {
         Applied::Written(stored) => {
             memory.told = Some(told);
             memory.has_news &= !is_at_its_end(new);
-            context.set_answered(set, Some((*stored).into()));
+            context.set_answered(set, Some(*stored));
             Reported::default()
         }
         Applied::Outdated(found) => {
-            context.set_answered(set, found.map(|found| (*found).into()));
+            context.set_answered(set, found.map(|found| *found));
             Reported { again: Some(told.at + statuses::OUTDATED_RETRY), has_failed: false }
         }
         Applied::Failed(error) => {

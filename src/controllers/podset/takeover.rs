@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     Context,
-    observe::{Pod, PodWire, Set, SetWire},
+    observe::{Pod, Set},
 };
 use crate::{
     client::ReadError,
@@ -58,8 +58,7 @@ impl TakeOver {
         let mut elders = BTreeMap::new();
         for scope in &context.scopes {
             let source = super::set_source(scope, &context.locks);
-            let (sets, version) =
-                listwatch::list(&context.clients.read, &source, |set: SetWire| Some(Set::from(set))).await?;
+            let (sets, version) = listwatch::list(&context.clients.read, &source, Some::<Set>).await?;
             elders.extend(sets.iter().map(|set| (set.uid.clone(), set.key.clone())));
             context.sets_listed(scope, sets, version);
         }
@@ -104,11 +103,11 @@ impl TakeOver {
     async fn read_scope(&self, context: &Context, scope: &Scope) -> Result<(), ReadError> {
         let client = &context.clients.read;
         let source = super::set_source(scope, &context.locks);
-        let (sets, version) = listwatch::list(client, &source, |set: SetWire| Some(Set::from(set))).await?;
+        let (sets, version) = listwatch::list(client, &source, Some::<Set>).await?;
         context.sets_listed(scope, sets, version);
 
         let source = Source { labels: None, ..super::pod_source(scope, &context.locks) };
-        let ours = |pod: PodWire| Some(Pod::from(pod)).filter(|pod| pod.owner.is_some() || pod.is_labelled);
+        let ours = |pod: Pod| (pod.owner.is_some() || pod.is_labelled).then_some(pod);
         let (pods, version) = listwatch::list(client, &source, ours).await?;
         context.pods_listed(scope, pods, version);
         self.lock().elders.retain(|_, key| !in_scope(scope, key));

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
-pub use pod::{Phase, Pod, PodWire, Seen};
+pub use pod::{Phase, Pod, Seen};
 pub use pods::{News, Pods};
-pub use set::{Set, SetWire, Wanted};
+pub use set::{Set, Wanted};
 pub use sets::{Effects, Sets};
 
 use super::locks::Locks;

@@ -19,9 +19,8 @@ const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// A pod as the API server sends it; what is not named here is not decoded.
 #[derive(Clone, Debug, Deserialize)]
-pub struct PodWire {
-    /// Metadata.
-    pub metadata: Meta,
+struct PodWire {
+    metadata: Meta,
     #[serde(default)]
     spec: SpecWire,
     #[serde(default)]
@@ -98,12 +97,6 @@ struct TerminatedWire {
     finished_at: Option<Timestamp>,
 }
 
-impl Versioned for PodWire {
-    fn version(&self) -> u64 {
-        self.metadata.version()
-    }
-}
-
 /// The phase of a pod.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
 pub enum Phase {
@@ -122,7 +115,8 @@ pub enum Phase {
 }
 
 /// What the API server says of a pod.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[serde(from = "PodWire")]
 pub struct Pod {
     /// Namespace and name.
     pub key: ObjectKey,
@@ -157,6 +151,12 @@ pub struct Pod {
     pub is_labelled: bool,
     /// Whether its deletionTimestamp is set.
     pub is_terminating: bool,
+}
+
+impl Versioned for Pod {
+    fn version(&self) -> u64 {
+        self.version
+    }
 }
 
 impl From<PodWire> for Pod {
@@ -298,8 +298,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn waits_for(status: Value) -> Option<Arc<str>> {
-        let wire: PodWire = serde_json::from_value(json!({ "metadata": { "name": "a" }, "status": status })).unwrap();
-        Pod::from(wire).waits_for
+        let pod: Pod = serde_json::from_value(json!({ "metadata": { "name": "a" }, "status": status })).unwrap();
+        pod.waits_for
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::{
     reached::Reached,
 };
 use crate::{
-    controllers::{ObjectKey, in_scope, meta::Uid, podset::locks::Locks},
+    controllers::{ObjectKey, in_scope, meta::Uid, podset::locks::Locks, texts::Texts},
     listwatch::{Change, Scope},
 };
 
@@ -37,6 +37,8 @@ pub struct Pods {
     by_uid: HashMap<Uid, Seen>,
     by_owner: HashMap<Uid, BTreeSet<Uid>>,
     by_name: HashMap<ObjectKey, Uid>,
+    /// Namespaces, owners and nodes of all of them.
+    texts: Texts,
     /// Names that rest, each with the time at which its pod was seen to end.
     ended: HashMap<ObjectKey, Timestamp>,
     /// The same in the order of time, for forgetting.
@@ -57,6 +59,7 @@ impl Pods {
             by_uid: HashMap::new(),
             by_owner: HashMap::new(),
             by_name: HashMap::new(),
+            texts: Texts::default(),
             ended: HashMap::new(),
             ends: VecDeque::new(),
             strangers: HashMap::new(),
@@ -126,7 +129,7 @@ impl Pods {
 
     /// Takes in a state of a pod, unless a newer one is known, or its end was seen already.
     fn upsert(&mut self, pod: Pod, is_from_watch: bool, now: Timestamp) {
-        let pod = Arc::new(pod);
+        let pod = self.shared(pod);
         if let Some(seen) = self.by_uid.get_mut(&pod.uid) {
             if (self.locks.is_stale)(pod.version, seen.pod.version) {
                 return;
@@ -170,6 +173,15 @@ impl Pods {
         self.own(&pod);
         self.touch(&pod, News::CanWait);
         self.by_uid.insert(pod.uid.clone(), Seen { is_missing, ..Seen::new(pod, now) });
+    }
+
+    /// The pod, with the texts that it has in common with others.
+    fn shared(&mut self, mut pod: Pod) -> Arc<Pod> {
+        let Pod { key, owner, node, .. } = &mut pod;
+        for text in [Some(&mut key.namespace), owner.as_mut(), node.as_mut()].into_iter().flatten() {
+            self.texts.share(text);
+        }
+        Arc::new(pod)
     }
 
     /// Whether all live pods of this pod's set are ready.

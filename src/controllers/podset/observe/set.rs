@@ -16,24 +16,18 @@ use crate::{
 
 /// A PodSet as the API server sends it. Spec and status are decoded later, so that one that does not decode stops no
 /// other.
-#[derive(Clone, Debug, Deserialize)]
-pub struct SetWire {
-    /// Metadata.
-    pub metadata: Meta,
+#[derive(Deserialize)]
+struct SetWire {
+    metadata: Meta,
     #[serde(default)]
     spec: Value,
     #[serde(default)]
     status: Value,
 }
 
-impl Versioned for SetWire {
-    fn version(&self) -> u64 {
-        self.metadata.version()
-    }
-}
-
 /// A PodSet.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(from = "SetWire")]
 pub struct Set {
     /// Namespace and name.
     pub key: ObjectKey,
@@ -58,6 +52,12 @@ pub struct Wanted {
     pub replicas: usize,
     /// What new pods look like.
     pub template: Option<Arc<PodTemplate>>,
+}
+
+impl Versioned for Set {
+    fn version(&self) -> u64 {
+        self.version
+    }
 }
 
 impl From<SetWire> for Set {
