@@ -12,7 +12,7 @@ pub mod texts;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -37,8 +37,8 @@ const RESYNC: SignedDuration = SignedDuration::from_mins(10);
 /// How long the reconciles under way may take to end when the process shall end.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// The wait after a term could not be begun.
-const TERM_RETRY: Duration = Duration::from_secs(1);
+/// The wait after a controller could not catch up.
+const CATCH_UP_RETRY: Duration = Duration::from_secs(1);
 
 /// A worker whose loop has not turned for so long is stuck: a turn takes no time.
 const WORKER_LIMIT: SignedDuration = SignedDuration::from_secs(60);
@@ -87,8 +87,13 @@ pub trait Controller: Send + Sync + 'static {
     /// The objects that are known.
     fn keys(&self) -> Vec<ObjectKey>;
 
-    /// A term of leadership begins: whatever was learnt without leading may have to be learnt again.
-    fn begin_term(&self, term: Term) -> impl Future<Output = Result<(), ReadError>> + Send;
+    /// A term of leadership begins: what was learnt without leading, or in a former term, may be wrong by now.
+    fn begin_term(&self) {}
+
+    /// Learns, beside the first work of a term, what no watch may have brought. It is called again if it fails.
+    fn catch_up(&self) -> impl Future<Output = Result<(), ReadError>> + Send {
+        std::future::ready(Ok(()))
+    }
 
     /// Brings one object closer to its spec.
     fn reconcile(&self, key: &ObjectKey, trigger: Trigger) -> impl Future<Output = Next> + Send;
@@ -199,7 +204,6 @@ impl<C: Controller> Worker<C> {
         }
         info!(controller = name, objects = self.controller.keys().len(), "the caches are synced");
         loop {
-            let mut leadership = leadership.clone();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -210,19 +214,20 @@ impl<C: Controller> Worker<C> {
 
     /// Works for one term, and ends what it began.
     async fn serve(&self, term: Term) {
-        let Surroundings { leadership, stop, .. } = &self.around;
-        let mut leadership = leadership.clone();
+        self.controller.begin_term();
+        for key in self.controller.keys() {
+            self.controller.queue().add(key, "term");
+        }
         let mut running = JoinSet::new();
         tokio::select! {
             biased;
-            () = self.pulse.during(self.take_office(term)) => self.work(term, &mut running).await,
-            () = leadership.ended(term.number) => {}
-            () = stop.cancelled() => {}
+            () = self.catch_up().then(|()| std::future::pending()) => {}
+            () = self.work(term, &mut running) => {}
         }
         // What is under way when a term ends without the process goes on to its end: every write of it is refused, and what
         // it learnt is kept.
         let overtime = async {
-            stop.cancelled().await;
+            self.around.stop.cancelled().await;
             tokio::time::sleep(DRAIN).await;
         };
         tokio::select! {
@@ -233,20 +238,16 @@ impl<C: Controller> Worker<C> {
         warn!(controller = self.controller.name(), left = running.len(), "gave up waiting for reconciles to end");
     }
 
-    async fn take_office(&self, term: Term) {
-        while let Err(error) = self.controller.begin_term(term).await {
+    async fn catch_up(&self) {
+        while let Err(error) = self.controller.catch_up().await {
             let error = crate::client::in_full(&error);
-            warn!(controller = self.controller.name(), error, "cannot begin the term, trying again");
-            tokio::time::sleep(TERM_RETRY).await;
-        }
-        for key in self.controller.keys() {
-            self.controller.queue().add(key, "term");
+            warn!(controller = self.controller.name(), error, "cannot read what may have been missed, trying again");
+            tokio::time::sleep(CATCH_UP_RETRY).await;
         }
     }
 
     async fn work(&self, term: Term, running: &mut JoinSet<()>) {
         let Surroundings { env, leadership, at_once, stop, .. } = &self.around;
-        let mut leadership = leadership.clone();
         loop {
             self.pulse.beat();
             let has_room = running.len() < *at_once;

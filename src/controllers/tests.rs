@@ -35,7 +35,7 @@ impl Controller for Idle {
         Vec::new()
     }
 
-    async fn begin_term(&self, _: Term) -> Result<(), ReadError> {
+    async fn catch_up(&self) -> Result<(), ReadError> {
         if self.api_is_away { Err(ReadError::Timeout) } else { Ok(()) }
     }
 

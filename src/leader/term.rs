@@ -10,7 +10,7 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::timing::Timing;
 use crate::env::Env;
@@ -57,10 +57,29 @@ impl Ends {
     }
 }
 
+/// The term that runs, if one does. It wakes those who wait in the order in which they began to, as a watch channel does not: a
+/// simulation can be played again.
+#[derive(Debug, Default)]
+struct Seat {
+    term: Mutex<Option<Term>>,
+    changed: Notify,
+}
+
+impl Seat {
+    fn term(&self) -> MutexGuard<'_, Option<Term>> {
+        self.term.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, term: Option<Term>) {
+        *self.term() = term;
+        self.changed.notify_waiters();
+    }
+}
+
 /// The reading side: whether this process leads.
 #[derive(Clone, Debug)]
 pub struct Leadership {
-    term: watch::Receiver<Option<Term>>,
+    seat: Arc<Seat>,
     env: Env,
     tally: Arc<Mutex<Tally>>,
 }
@@ -68,13 +87,14 @@ pub struct Leadership {
 impl Leadership {
     /// Leads for as long as the process lives: no election.
     pub fn always(env: Env) -> Self {
-        let (_, term) = watch::channel(Some(Term { number: 1, ends: None }));
-        Leadership { term, env, tally: Arc::default() }
+        let mut office = Office::vacant(env);
+        office.begin(None);
+        office.leadership
     }
 
     /// The term in which this process leads now, if it does.
     pub fn term(&self) -> Option<Term> {
-        let term = *self.term.borrow();
+        let term = *self.seat.term();
         term.filter(|term| term.ends.is_none_or(|ends| self.env.now() < ends.gate))
     }
 
@@ -91,36 +111,33 @@ impl Leadership {
     }
 
     /// Waits until a term begins.
-    pub async fn begun(&mut self) -> Term {
+    pub async fn begun(&self) -> Term {
         loop {
+            let changed = self.seat.changed.notified();
             if let Some(term) = self.term() {
                 return term;
             }
-            if self.term.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            changed.await;
         }
     }
 
     /// Waits until the term of that number is over.
-    pub async fn ended(&mut self, number: u64) {
+    pub async fn ended(&self, number: u64) {
         loop {
+            let changed = self.seat.changed.notified();
             let Some(term) = self.term().filter(|term| term.number == number) else {
                 return;
             };
-            let env = self.env.clone();
-            let end = async move {
+            let end = async {
                 match term.ends {
-                    Some(ends) => env.sleep_until(ends.gate).await,
+                    Some(ends) => self.env.sleep_until(ends.gate).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 biased;
                 () = end => {}
-                changed = self.term.changed() => if changed.is_err() {
-                    std::future::pending::<()>().await;
-                },
+                () = changed => {}
             }
         }
     }
@@ -196,7 +213,6 @@ impl Pass {
 /// The writing side: whoever holds it says whether this process leads.
 #[derive(Debug)]
 pub struct Office {
-    term: watch::Sender<Option<Term>>,
     terms: u64,
     leadership: Leadership,
 }
@@ -204,8 +220,7 @@ pub struct Office {
 impl Office {
     /// An office that nobody holds.
     pub fn vacant(env: Env) -> Self {
-        let (sender, term) = watch::channel(None);
-        Office { term: sender, terms: 0, leadership: Leadership { term, env, tally: Arc::default() } }
+        Office { terms: 0, leadership: Leadership { seat: Arc::default(), env, tally: Arc::default() } }
     }
 
     /// The value by which others see it.
@@ -217,7 +232,7 @@ impl Office {
     pub fn begin(&mut self, ends: Option<Ends>) -> Term {
         self.terms += 1;
         let term = Term { number: self.terms, ends };
-        self.term.send_replace(Some(term));
+        self.leadership.seat.change(Some(term));
         term
     }
 
@@ -225,7 +240,7 @@ impl Office {
     pub fn prolong(&self, ends: Ends) -> bool {
         match self.leadership.term() {
             Some(term) => {
-                self.term.send_replace(Some(Term { ends: Some(ends), ..term }));
+                self.leadership.seat.change(Some(Term { ends: Some(ends), ..term }));
                 true
             }
             None => false,
@@ -234,7 +249,7 @@ impl Office {
 
     /// Ends the term: from now on nothing is written.
     pub fn resign(&self) {
-        self.term.send_replace(None);
+        self.leadership.seat.change(None);
     }
 
     /// Whether no write can take effect any more.

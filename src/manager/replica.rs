@@ -168,7 +168,7 @@ async fn all_synced(synced: Vec<watch::Receiver<bool>>) {
 }
 
 /// Calls `show` whenever this process begins or ceases to lead.
-async fn show_leadership(mut leadership: Leadership, show: impl Fn(bool)) {
+async fn show_leadership(leadership: Leadership, show: impl Fn(bool)) {
     loop {
         let term = leadership.begun().await;
         show(true);

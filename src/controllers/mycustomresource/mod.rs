@@ -25,9 +25,8 @@ use super::{
 };
 use crate::{
     api::{MyCustomResource, MyCustomResourceStatus},
-    client::{Clients, ReadError},
+    client::Clients,
     env::Env,
-    leader::Term,
     listwatch::{
         self, Change, Scope, Source, Versioned, is_stale,
         synced::{Listing, Synced},
@@ -208,10 +207,6 @@ impl Controller for MyCustomResourceController {
 
     fn keys(&self) -> Vec<ObjectKey> {
         self.index().keys()
-    }
-
-    async fn begin_term(&self, _: Term) -> Result<(), ReadError> {
-        Ok(())
     }
 
     async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {

@@ -27,15 +27,15 @@
 //! | what came back is what was ordered ([`Locks::differs`]) | pods without end behind a webhook that changes them | `act/create.rs` | A9 |
 //! | a delete hits one incarnation ([`Locks::precondition`]) | a late delete that hits the pod's successor | `act.rs` | A10 |
 
-use std::collections::BTreeMap;
-
 use jiff::SignedDuration;
 
-use super::{names, observe::Pod, pod};
-use crate::{
-    controllers::{ObjectKey, meta::Uid},
-    listwatch,
+use super::{
+    names,
+    observe::{Pod, Set},
+    pod,
+    takeover::Known,
 };
+use crate::{controllers::meta::Uid, listwatch};
 
 /// How long after its sending a request may still take effect: the API server's own limit.
 pub const QUARANTINE: SignedDuration = SignedDuration::from_secs(60);
@@ -47,8 +47,8 @@ pub struct Locks {
     pub name: fn(set: &str, uid: &str, index: u32) -> String,
     /// How long a create of unknown fate counts as live, and how long a name rests after its pod's end.
     pub quarantine: SignedDuration,
-    /// Whether the set may have changed hands unseen: it is older than the term and was not read in it.
-    pub is_unread: fn(elders: &BTreeMap<Uid, ObjectKey>, set: &Uid) -> bool,
+    /// Whether the set may have changed hands unseen: it may be older than the term, and was not read in it.
+    pub is_unread: fn(known: &Known, set: &Set) -> bool,
     /// Whether a state of this resourceVersion is older than the one that is known: it changes nothing.
     pub is_stale: fn(version: u64, known: u64) -> bool,
     /// Whether a pod that was answered with this resourceVersion, and is not in the cache, has come and gone already.
@@ -68,7 +68,7 @@ impl Default for Locks {
         Locks {
             name: names::pod_name,
             quarantine: QUARANTINE,
-            is_unread: |elders, set| elders.contains_key(set),
+            is_unread: Known::is_unread,
             is_stale: listwatch::is_stale,
             has_ended: |version, high_water| version <= high_water,
             may_live: |pod| !pod.is_terminating,

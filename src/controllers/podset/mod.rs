@@ -46,7 +46,6 @@ use crate::{
     api::{self, PodSet},
     client::{Clients, ReadError, in_full},
     env::Env,
-    leader::Term,
     listwatch::{self, Change, Scope, Source, synced::Synced},
     telemetry::{metrics::Metrics, spans},
 };
@@ -325,8 +324,12 @@ impl Controller for PodSetController {
         self.context.observed.lock().sets.keys()
     }
 
-    async fn begin_term(&self, _: Term) -> Result<(), ReadError> {
-        self.take_over.begin(&self.context).await
+    fn begin_term(&self) {
+        self.take_over.begin();
+    }
+
+    async fn catch_up(&self) -> Result<(), ReadError> {
+        self.take_over.catch_up(&self.context).await
     }
 
     async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {

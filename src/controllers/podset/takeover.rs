@@ -1,12 +1,12 @@
 //! What a term of leadership begins with: whatever was learnt before it may be old.
 //!
-//! A standby's watch may have stood still while others led. So a term begins with one consistent list of the PodSets, the
-//! elders; and before the first write for one of them, the PodSets of its namespace and all pods in it are listed once,
-//! also those that lost their label. A set that is not among the elders is younger than the term, known by its own first
-//! event, and needs neither. It only reads.
+//! A standby's watch may have stood still while others led. So before the first write for a set in a term, the PodSets of
+//! its namespace and all pods in it are listed once, also those that lost their label. Beside that work all PodSets are
+//! listed, once in the term: a set that is not among them is younger than the term, known by its own first event, and
+//! needs neither. It only reads.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeSet, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     client::ReadError,
-    controllers::{ObjectKey, in_scope, meta::Uid},
+    controllers::{ObjectKey, meta::Uid},
     listwatch::{self, Scope, Source},
 };
 
@@ -42,33 +42,52 @@ pub struct TakeOver {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The sets that are older than the term and were not read in it.
-    elders: BTreeMap<Uid, ObjectKey>,
+    known: Known,
     /// The sets that wait for a read.
     waiting: BTreeSet<ObjectKey>,
 }
 
+/// What was read in this term.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// The sets that are older than the term; `None` until all were listed: any may be.
+    elders: Option<HashSet<Uid>>,
+    /// The scopes whose sets and pods were listed.
+    read: BTreeSet<Scope>,
+}
+
+impl Known {
+    /// Whether the set must be read before anything is written for it.
+    pub fn is_unread(&self, set: &Set) -> bool {
+        let may_be_older = self.elders.as_ref().is_none_or(|elders| elders.contains(&set.uid));
+        let is_read = [None, Some(set.key.namespace.clone())].iter().any(|scope| self.read.contains(scope));
+        may_be_older && !is_read
+    }
+}
+
 impl TakeOver {
-    /// Begins a term: every set that exists now needs a read before its first write.
+    /// Begins a term: every set needs a read before its first write.
+    pub fn begin(&self) {
+        *self.lock() = State::default();
+    }
+
+    /// Learns which sets are older than the term; the others need no read.
     ///
     /// # Errors
     ///
     /// When the sets cannot be listed.
-    pub async fn begin(&self, context: &Context) -> Result<(), ReadError> {
-        let mut elders = BTreeMap::new();
+    pub async fn catch_up(&self, context: &Context) -> Result<(), ReadError> {
+        let mut elders = HashSet::new();
         for scope in &context.scopes {
-            let source = super::set_source(scope, &context.locks);
-            let (sets, version) = listwatch::list(&context.clients.read, &source, Some::<Set>).await?;
-            elders.extend(sets.iter().map(|set| (set.uid.clone(), set.key.clone())));
-            context.sets_listed(scope, sets, version);
+            elders.extend(list_sets(context, scope).await?);
         }
-        *self.lock() = State { elders, waiting: BTreeSet::new() };
+        self.lock().known.elders = Some(elders);
         Ok(())
     }
 
     /// Whether the set must be read before anything is written for it.
     pub fn is_unread(&self, context: &Context, set: &Set) -> bool {
-        (context.locks.is_unread)(&self.lock().elders, &set.uid)
+        (context.locks.is_unread)(&self.lock().known, set)
     }
 
     /// Reads the PodSets and all pods of the set's namespace, or, where many sets wait, of all.
@@ -101,20 +120,53 @@ impl TakeOver {
     }
 
     async fn read_scope(&self, context: &Context, scope: &Scope) -> Result<(), ReadError> {
-        let client = &context.clients.read;
-        let source = super::set_source(scope, &context.locks);
-        let (sets, version) = listwatch::list(client, &source, Some::<Set>).await?;
-        context.sets_listed(scope, sets, version);
-
+        list_sets(context, scope).await?;
         let source = Source { labels: None, ..super::pod_source(scope, &context.locks) };
         let ours = |pod: Pod| (pod.owner.is_some() || pod.is_labelled).then_some(pod);
-        let (pods, version) = listwatch::list(client, &source, ours).await?;
+        let (pods, version) = listwatch::list(&context.clients.read, &source, ours).await?;
         context.pods_listed(scope, pods, version);
-        self.lock().elders.retain(|_, key| !in_scope(scope, key));
+        self.lock().known.read.insert(scope.clone());
         Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes in a consistent list of the sets of a scope. Returns their UIDs.
+async fn list_sets(context: &Context, scope: &Scope) -> Result<Vec<Uid>, ReadError> {
+    let source = super::set_source(scope, &context.locks);
+    let (sets, version) = listwatch::list(&context.clients.read, &source, Some::<Set>).await?;
+    let uids = sets.iter().map(|set| set.uid.clone()).collect();
+    context.sets_listed(scope, sets, version);
+    Ok(uids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::podset::testing;
+
+    #[test]
+    fn any_set_may_be_older_than_the_term_until_all_were_listed() {
+        let set = testing::set(3);
+        let mut known = Known::default();
+        assert!(known.is_unread(&set));
+        known.elders = Some(HashSet::from([set.uid.clone()]));
+        assert!(known.is_unread(&set));
+        known.elders = Some(HashSet::from(["another".into()]));
+        assert!(!known.is_unread(&set), "it is younger");
+    }
+
+    #[test]
+    fn a_set_was_read_when_its_namespace_was_or_all_were() {
+        let set = testing::set(3);
+        for (scope, is_unread) in
+            [(Some("another".into()), true), (Some(set.key.namespace.clone()), false), (None, false)]
+        {
+            let known = Known { elders: None, read: BTreeSet::from([scope]) };
+            assert_eq!(known.is_unread(&set), is_unread, "{known:?}");
+        }
     }
 }
