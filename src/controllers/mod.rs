@@ -87,10 +87,12 @@ pub trait Controller: Send + Sync + 'static {
     /// The objects that are known.
     fn keys(&self) -> Vec<ObjectKey>;
 
-    /// A term of leadership begins: what was learnt without leading, or in a former term, may be wrong by now.
+    /// A term of leadership begins: what was learnt without leading, or in a former term, may be wrong by now. No reconcile is
+    /// under way.
     fn begin_term(&self) {}
 
-    /// Learns, beside the first work of a term, what no watch may have brought. It is called again if it fails.
+    /// Learns, beside the first work of a term, what the watches may have missed. It is called again until it succeeds, and
+    /// dropped when the term ends.
     fn catch_up(&self) -> impl Future<Output = Result<(), ReadError>> + Send {
         std::future::ready(Ok(()))
     }
@@ -221,11 +223,12 @@ impl<C: Controller> Worker<C> {
         let mut running = JoinSet::new();
         tokio::select! {
             biased;
+            // Only the work ends a term.
             () = self.catch_up().then(|()| std::future::pending()) => {}
             () = self.work(term, &mut running) => {}
         }
-        // What is under way when a term ends without the process goes on to its end: every write of it is refused, and what
-        // it learnt is kept.
+        // What is under way when a term ends without the process goes on to its end: every write of it is refused, for a process
+        // leads once, and what it learnt is kept.
         let overtime = async {
             self.around.stop.cancelled().await;
             tokio::time::sleep(DRAIN).await;

@@ -1,4 +1,4 @@
-//! Texts that many objects have in common, as namespaces, nodes and owners: each is in memory once.
+//! Texts that many objects have in common, such as namespaces, nodes and owners: each is in memory once.
 
 use std::{collections::HashSet, sync::Arc};
 

@@ -57,8 +57,8 @@ impl Ends {
     }
 }
 
-/// The term that runs, if one does. It wakes those who wait in the order in which they began to, as a watch channel does not: a
-/// simulation can be played again.
+/// The term that runs, if one does. Those who wait wake in the order in which they began to (of a watch channel, in any), so that
+/// a simulation can be replayed.
 #[derive(Debug, Default)]
 struct Seat {
     term: Mutex<Option<Term>>,

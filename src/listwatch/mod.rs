@@ -124,16 +124,16 @@ enum End {
     Failed(ReadError),
 }
 
-/// Reads a whole collection, page by page: a consistent list, of which only what `keep` returns is kept.
+/// Reads a whole collection, page by page: a consistent list, of which only what `keep` wants is kept.
 ///
 /// # Errors
 ///
 /// When a page cannot be read.
-pub async fn list<T: DeserializeOwned, R>(
+pub async fn list<T: DeserializeOwned>(
     client: &Client,
     source: &Source,
-    keep: impl Fn(T) -> Option<R>,
-) -> Result<(Vec<R>, u64), ReadError> {
+    keep: impl Fn(&T) -> bool,
+) -> Result<(Vec<T>, u64), ReadError> {
     let request = Request::new(source.path.as_str());
     let mut params = ListParams { limit: Some(PAGE), ..ListParams::default() };
     params.label_selector = source.labels.map(str::to_owned);
@@ -142,7 +142,7 @@ pub async fn list<T: DeserializeOwned, R>(
     loop {
         let page = if source.metadata_only { request.list_metadata(&params) } else { request.list(&params) };
         let page: List<T> = client::read(client, page.map_err(kube::Error::BuildRequest)?).await?;
-        all.extend(page.items.into_iter().flatten().filter_map(&keep));
+        all.extend(page.items.into_iter().flatten().filter(&keep));
         if page.metadata.next.is_empty() {
             return Ok((all, version(&page.metadata.resource_version)));
         }
@@ -157,7 +157,7 @@ where
 {
     let mut trouble = Trouble::new(&source, &env, &listing);
     loop {
-        let mut version = match list(&client, &source, Some).await {
+        let mut version = match list(&client, &source, |_| true).await {
             Ok((items, version)) => {
                 trouble.over();
                 sink(Change::Snapshot { items, version });

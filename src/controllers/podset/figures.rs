@@ -151,7 +151,7 @@ mod tests {
         let pods: Vec<Pod> = pods.into_iter().map(|pod| pod.0).collect();
         {
             let mut caches = observed.lock();
-            caches.apply_sets(&None, Change::Snapshot { items: vec![set], version: 100 }, env.now());
+            caches.sets.apply(&None, Change::Snapshot { items: vec![set], version: 100 });
             caches.apply_pods(&None, Change::Snapshot { items: pods, version: 100 }, env.now());
         }
         Figures::new(Arc::new(observed), env)

@@ -95,6 +95,8 @@ pub struct Context {
     instance: String,
     observed: Arc<Observed>,
     queue: Queue,
+    /// What is remembered of each set, while nobody works on it.
+    memories: Mutex<HashMap<Uid, Memory>>,
     /// Who may carry out a plan: see [`TURNS`].
     turns: Semaphore,
 }
@@ -135,14 +137,24 @@ impl Context {
         self.sets(|cache, effects| cache.answered(&set.key, &set.uid, found, effects));
     }
 
+    /// Changes the cache of sets, forgets those that are gone, and wakes those that this concerns.
     fn sets(&self, change: impl FnOnce(&mut Sets, &mut Effects)) {
         let mut effects = Effects::default();
-        let mut caches = self.observed.lock();
-        change(&mut caches.sets, &mut effects);
-        caches.settle(&effects, self.env.now());
+        {
+            let mut caches = self.observed.lock();
+            change(&mut caches.sets, &mut effects);
+            caches.settle(&effects, self.env.now());
+        }
+        for uid in &effects.gone {
+            self.memories().remove(uid);
+        }
         for key in effects.wake {
             self.queue.add(key, "spec");
         }
+    }
+
+    fn memories(&self) -> MutexGuard<'_, HashMap<Uid, Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,8 +163,6 @@ pub struct PodSetController {
     context: Context,
     synced: Synced,
     take_over: TakeOver,
-    /// What is remembered of each set, while nobody works on it.
-    memories: Mutex<HashMap<Uid, Memory>>,
 }
 
 impl PodSetController {
@@ -161,9 +171,10 @@ impl PodSetController {
         let Parts { env, clients, locks, scopes, default_image, instance, metrics } = parts;
         let synced = Synced::new(scopes.len() * 2);
         let (observed, queue) = (Arc::new(Observed::new(locks)), Queue::new(env.clone(), metrics.queue(NAME)));
-        let turns = Semaphore::new(TURNS);
-        let context = Context { env, clients, locks, scopes, default_image, instance, observed, queue, turns };
-        PodSetController { context, synced, take_over: TakeOver::default(), memories: Mutex::default() }
+        let (memories, turns) = (Mutex::default(), Semaphore::new(TURNS));
+        let context =
+            Context { env, clients, locks, scopes, default_image, instance, observed, queue, memories, turns };
+        PodSetController { context, synced, take_over: TakeOver::default() }
     }
 
     /// Counts the sets that this controller knows.
@@ -172,13 +183,7 @@ impl PodSetController {
     }
 
     fn set_changed(&self, scope: &Scope, change: Change<Set>) {
-        let effects = self.context.observed.lock().apply_sets(scope, change, self.context.env.now());
-        for uid in &effects.gone {
-            self.memories().remove(uid);
-        }
-        for key in effects.wake {
-            self.context.queue.add(key, "spec");
-        }
+        self.context.sets(|cache, effects| *effects = cache.apply(scope, change));
     }
 
     fn pod_changed(&self, scope: &Scope, change: Change<Pod>) {
@@ -198,7 +203,8 @@ impl PodSetController {
         memory.expire(now, locks.quarantine);
         let caches = observed.lock();
         let set = caches.sets.get(key).filter(|set| set.uid == *uid)?;
-        let view = View { pods: caches.pods.of(uid), set };
+        let is_unread = self.take_over.is_unread(&self.context, &set);
+        let view = View { pods: caches.pods.of(uid), set, is_unread };
         let names = NamesIn { pods: &caches.pods, set: key, now };
         let plan = plan::plan(&view, memory, &names, locks, now);
         Some((view, plan))
@@ -233,7 +239,7 @@ impl PodSetController {
             return Next::Never;
         };
         let now = context.env.now();
-        if self.take_over.is_unread(context, &view.set) && self.needs_a_write(&view, &plan, memory) {
+        if view.is_unread && self.needs_a_write(&view, &plan, memory) {
             return match self.take_over.read(context, &view.set).await {
                 Ok(ReadFirst::Done) => Next::At(now),
                 Ok(ReadFirst::UnderWay) => Next::At(now + READ_RETRY),
@@ -273,7 +279,7 @@ impl PodSetController {
             (view, plan, false)
         };
         report::settle(&view.set, &after, memory);
-        if self.take_over.is_unread(context, &view.set) && self.needs_a_write(&view, &after, memory) {
+        if view.is_unread && self.needs_a_write(&view, &after, memory) {
             return Next::At(context.env.now());
         }
         let reported = report::report(context, &view, &after, memory).await;
@@ -283,10 +289,6 @@ impl PodSetController {
             Some(when) if has_failed || reported.has_failed => Next::Retry(when),
             Some(when) => Next::At(when),
         }
-    }
-
-    fn memories(&self) -> MutexGuard<'_, HashMap<Uid, Memory>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -337,7 +339,7 @@ impl Controller for PodSetController {
             return Next::Never;
         };
         let uid = set.uid.clone();
-        let mut memory = self.memories().remove(&uid).unwrap_or_default();
+        let mut memory = self.context.memories().remove(&uid).unwrap_or_default();
         memory.trail.begin(set.generation);
         let next = self.pass(key, &uid, &mut memory).await;
         let caches = self.context.observed.lock();
@@ -347,7 +349,7 @@ impl Controller for PodSetController {
         let is_known = caches.sets.contains(&uid);
         drop(caches);
         if is_known {
-            self.memories().insert(uid, memory);
+            self.context.memories().insert(uid, memory);
         }
         next
     }

@@ -175,7 +175,7 @@ pub fn plan(view: &View, memory: &Memory, names: &dyn Names, locks: &Locks, now:
 
 /// What would be done if nothing had failed lately.
 fn wished(view: &View, memory: &Memory, names: &dyn Names, locks: &Locks, now: Timestamp) -> Plan {
-    let View { set, pods } = view;
+    let View { set, pods, .. } = view;
     let plan = Plan {
         count: count(view, memory),
         look: pods.iter().filter(|seen| seen.look_at().is_some_and(|at| at <= now)).cloned().collect(),

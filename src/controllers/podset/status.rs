@@ -19,7 +19,7 @@ use crate::{
 /// The status of a set as it stands: its pods, the plan made after everything was tried, and why pods are refused.
 /// `wall` is the time of day that a condition which changes is given.
 pub fn status(view: &View, plan: &Plan, memory: &Memory, wall: Timestamp) -> PodSetStatus {
-    let View { set, pods } = view;
+    let View { set, pods, .. } = view;
     let available: Vec<&Seen> = pods.iter().filter(|seen| seen.is_available()).collect();
     let ready = available.iter().filter(|seen| seen.is_ready()).count();
     let state = State::of(view, plan, memory, available.len(), ready);
@@ -196,7 +196,7 @@ mod tests {
     };
 
     fn view(pods: Vec<PodBuilder>) -> View {
-        View { set: Arc::new(testing::set(2)), pods: sorted(pods) }
+        View { set: Arc::new(testing::set(2)), pods: sorted(pods), is_unread: false }
     }
 
     /// Pods come sorted by name out of the cache.

@@ -47,6 +47,18 @@ struct State {
     waiting: BTreeSet<ObjectKey>,
 }
 
+impl State {
+    /// The sets that waited and wait no more, and the one whose turn it is to read for those that still do.
+    fn read_by_now(&mut self) -> BTreeSet<ObjectKey> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (mut woken, waiting): (BTreeSet<_>, BTreeSet<_>) =
+            waiting.into_iter().partition(|key| self.known.is_read(key));
+        woken.extend(waiting.first().cloned());
+        self.waiting = waiting;
+        woken
+    }
+}
+
 /// What was read in this term.
 #[derive(Debug, Default)]
 pub struct Known {
@@ -60,8 +72,12 @@ impl Known {
     /// Whether the set must be read before anything is written for it.
     pub fn is_unread(&self, set: &Set) -> bool {
         let may_be_older = self.elders.as_ref().is_none_or(|elders| elders.contains(&set.uid));
-        let is_read = [None, Some(set.key.namespace.clone())].iter().any(|scope| self.read.contains(scope));
-        may_be_older && !is_read
+        may_be_older && !self.is_read(&set.key)
+    }
+
+    /// Whether the namespace of this set was read.
+    fn is_read(&self, set: &ObjectKey) -> bool {
+        self.read.contains(&None) || self.read.contains(&Some(set.namespace.clone()))
     }
 }
 
@@ -96,20 +112,24 @@ impl TakeOver {
     ///
     /// When they cannot be listed: nothing must be written for the set.
     pub async fn read(&self, context: &Context, set: &Set) -> Result<ReadFirst, ReadError> {
-        self.lock().waiting.insert(set.key.clone());
-        let Ok(_turn) = self.lane.try_lock() else {
+        let are_many = {
+            let mut state = self.lock();
+            state.waiting.insert(set.key.clone());
+            state.waiting.len() > MANY
+        };
+        let Ok(turn) = self.lane.try_lock() else {
             return Ok(ReadFirst::UnderWay);
         };
-        let read = if self.lock().waiting.len() <= MANY {
-            self.read_scope(context, &Some(set.key.namespace.clone())).await
+        if are_many {
+            self.read_all(context).await?;
         } else {
-            self.read_all(context).await
-        };
-        let waiting = std::mem::take(&mut self.lock().waiting);
-        for key in waiting.into_iter().filter(|key| *key != set.key) {
+            self.read_scope(context, &Some(set.key.namespace.clone())).await?;
+        }
+        drop(turn);
+        for key in self.lock().read_by_now().into_iter().filter(|key| *key != set.key) {
             context.queue.add(key, "read");
         }
-        read.map(|()| ReadFirst::Done)
+        Ok(ReadFirst::Done)
     }
 
     async fn read_all(&self, context: &Context) -> Result<(), ReadError> {
@@ -122,7 +142,7 @@ impl TakeOver {
     async fn read_scope(&self, context: &Context, scope: &Scope) -> Result<(), ReadError> {
         list_sets(context, scope).await?;
         let source = Source { labels: None, ..super::pod_source(scope, &context.locks) };
-        let ours = |pod: Pod| (pod.owner.is_some() || pod.is_labelled).then_some(pod);
+        let ours = |pod: &Pod| pod.owner.is_some() || pod.is_labelled;
         let (pods, version) = listwatch::list(&context.clients.read, &source, ours).await?;
         context.pods_listed(scope, pods, version);
         self.lock().known.read.insert(scope.clone());
@@ -137,7 +157,7 @@ impl TakeOver {
 /// Takes in a consistent list of the sets of a scope. Returns their UIDs.
 async fn list_sets(context: &Context, scope: &Scope) -> Result<Vec<Uid>, ReadError> {
     let source = super::set_source(scope, &context.locks);
-    let (sets, version) = listwatch::list(&context.clients.read, &source, Some::<Set>).await?;
+    let (sets, version) = listwatch::list(&context.clients.read, &source, |_: &Set| true).await?;
     let uids = sets.iter().map(|set| set.uid.clone()).collect();
     context.sets_listed(scope, sets, version);
     Ok(uids)

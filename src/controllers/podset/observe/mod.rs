@@ -45,6 +45,8 @@ pub struct View {
     pub set: Arc<Set>,
     /// Its pods, by name.
     pub pods: Vec<Seen>,
+    /// Whether it must be read before anything is written for it.
+    pub is_unread: bool,
 }
 
 impl Observed {
@@ -60,13 +62,6 @@ impl Observed {
 }
 
 impl Caches {
-    /// Takes in what the watch of PodSets says. Returns which sets to reconcile, and the UIDs of those that are gone.
-    pub fn apply_sets(&mut self, scope: &Scope, change: Change<Set>, now: Timestamp) -> Effects {
-        let effects = self.sets.apply(scope, change);
-        self.settle(&effects, now);
-        effects
-    }
-
     /// Takes in what the watch of pods says.
     pub fn apply_pods(&mut self, scope: &Scope, change: Change<Pod>, now: Timestamp) {
         let Caches { sets, pods } = self;

@@ -18,7 +18,7 @@ use crate::{
 const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// A pod as the API server sends it; what is not named here is not decoded.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Deserialize)]
 struct PodWire {
     metadata: Meta,
     #[serde(default)]
@@ -27,13 +27,13 @@ struct PodWire {
     status: StatusWire,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct SpecWire {
     node_name: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct StatusWire {
     phase: Phase,
@@ -44,7 +44,7 @@ struct StatusWire {
     container_statuses: Vec<ContainerWire>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ConditionWire {
     #[serde(rename = "type")]
@@ -70,27 +70,27 @@ enum Truth {
     FalseOrUnknown,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ContainerWire {
     restart_count: i32,
     state: ContainerStateWire,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct ContainerStateWire {
     waiting: Option<WaitingWire>,
     terminated: Option<TerminatedWire>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct WaitingWire {
     reason: Option<Arc<str>>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct TerminatedWire {
     #[serde(deserialize_with = "meta::time")]

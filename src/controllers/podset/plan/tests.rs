@@ -36,7 +36,8 @@ fn nth(index: u32) -> String {
 }
 
 fn view(wanted: usize, pods: Vec<PodBuilder>) -> View {
-    View { set: Arc::new(testing::set(wanted)), pods: pods.into_iter().map(PodBuilder::seen).collect() }
+    let pods = pods.into_iter().map(PodBuilder::seen).collect();
+    View { set: Arc::new(testing::set(wanted)), pods, is_unread: false }
 }
 
 fn known(view: &View) -> Known {
@@ -276,7 +277,7 @@ impl Case {
         let mut set = testing::set(plan.count.wanted);
         // A spec that changed: pods that keep finishing are not waited for.
         set.generation = 2;
-        let view = View { set: Arc::new(set), pods };
+        let view = View { set: Arc::new(set), pods, is_unread: false };
         let known = view.pods.iter().map(|seen| seen.pod.key.name.to_string()).collect();
         Case { view, memory: Memory::default(), names: (known, self.names.1.clone()) }
     }
