@@ -85,7 +85,7 @@ pub const DEEDS: &[Deed] = &[
     deed(Kind::Fault, "a replica is killed", faults::kill),
     deed(Kind::Fault, "a replica is asked to end", faults::ask_to_end),
     deed(Kind::Apart, "a replica is frozen", faults::freeze),
-    deed(Kind::Apart, "a replica is frozen before the socket", faults::freeze_writes),
+    deed(Kind::Fault, "a replica is frozen before the socket", faults::freeze_writes),
     deed(Kind::Apart, "a replica is cut off", faults::partition),
     deed(Kind::Apart, "a replica hears no answers", faults::one_way),
     deed(Kind::Apart, "a replica is cut off from the Lease", faults::cut_lease),
