@@ -81,6 +81,8 @@ pub struct Creation {
     pub name: String,
     /// How many replacements in a row led to it; 0 for a pod that replaces none.
     pub replacements: u32,
+    /// Whether a create of this name was sent already whose fate is unknown.
+    pub is_repeated: bool,
 }
 
 /// A pod to delete.
@@ -260,7 +262,8 @@ fn creations(
     for (name, create) in &memory.creates {
         let is_absent = !names.is_known(name) && (create.is_unknown || !names.is_resting(name));
         if is_absent && (create.is_unknown || left > 0) {
-            creations.push(Creation { index: create.index, name: name.clone(), replacements });
+            let (index, name, is_repeated) = (create.index, name.clone(), create.is_unknown);
+            creations.push(Creation { index, name, replacements, is_repeated });
             left -= usize::from(!create.is_unknown);
         }
     }
@@ -271,7 +274,7 @@ fn creations(
         let name = (locks.name)(&set.key.name, &set.uid, index);
         let is_free = !names.is_known(&name) && !names.is_resting(&name) && !memory.creates.contains_key(&name);
         if is_free {
-            creations.push(Creation { index, name, replacements });
+            creations.push(Creation { index, name, replacements, is_repeated: false });
             left -= 1;
         }
     }

@@ -4,7 +4,7 @@ use podset_operator::controllers::podset::locks::Locks;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::apiserver::{PODS, Requests, Status};
+use crate::apiserver::{Fault, PODS, Requests, Status};
 
 /// Pods of a set of three that are certainly too many.
 const MANY: usize = 10;
@@ -88,6 +88,29 @@ async fn a_webhook_that_renames_pods_makes_no_pods_without_end() {
     ready(&server, "web", 3).await;
     at_rest(&server, "web", 3).await;
     server.check();
+    operator.end().await;
+}
+
+/// The answer is lost, the watch does not show the pod, and the same create would come back under another name.
+#[tokio::test(start_paused = true)]
+async fn webhooks_that_hide_and_rename_make_no_second_pod_of_a_create_without_an_answer() {
+    let server = ApiServer::new(1);
+    server.set_webhook(|pod| {
+        pod["metadata"]["labels"] = json!({});
+        Ok(())
+    });
+    server.fault(Requests::creates("pods").first(1), Fault::ExecuteThenCut);
+    server.create_podset(NS, "web", 1);
+    let operator = leader(&server, Locks::default());
+    server.wait_until(|s| s.all(&PODS, NS).len() == 1, seconds(5)).await;
+    server.set_webhook(|pod| {
+        pod["metadata"]["name"] = json!("renamed");
+        Ok(())
+    });
+    ready(&server, "web", 1).await;
+    at_rest(&server, "web", 1).await;
+    server.check();
+    assert_eq!(server.effects(&Requests::creates("pods")), 1);
     operator.end().await;
 }
 

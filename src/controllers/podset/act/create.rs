@@ -57,6 +57,15 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
     let Ok(wanted) = &set.wanted else {
         return Created::NotSent;
     };
+    let key = ObjectKey::new(set.key.namespace.clone(), creation.name.as_str());
+    if creation.is_repeated {
+        // The name makes a second create harmless, unless a webhook gives pods other names; a look makes it needless, too.
+        match read_pod(context, &key).await {
+            Ok(None) => {}
+            Ok(found) => return Created::Taken(found.map(Box::new)),
+            Err(error) => return Created::Unknown(error),
+        }
+    }
     let refused = |status: &Status| refusal(status, &creation.name, &names::prefix(&set.key.name), set.generation);
     let manifest = pod::manifest(set, wanted, &context.default_image, &creation.name, creation.replacements);
     match send(context, requests::create::<PodResource>(&set.key.namespace, &manifest)).await {
@@ -65,14 +74,11 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
             Err(error) => Created::Unknown(format!("the answer cannot be read: {error}")),
         },
         // The name is taken, or a quota is being changed: the reason tells, and a read whether it is true.
-        Answer::Refused(status) if status.code == 409 => {
-            let key = ObjectKey::new(set.key.namespace.clone(), creation.name.as_str());
-            match read_pod(context, &key).await {
-                Ok(None) if status.reason != "AlreadyExists" => Created::Refused(refused(&status)),
-                Ok(found) => Created::Taken(found.map(Box::new)),
-                Err(error) => Created::Unknown(error),
-            }
-        }
+        Answer::Refused(status) if status.code == 409 => match read_pod(context, &key).await {
+            Ok(None) if status.reason != "AlreadyExists" => Created::Refused(refused(&status)),
+            Ok(found) => Created::Taken(found.map(Box::new)),
+            Err(error) => Created::Unknown(error),
+        },
         Answer::Refused(status) => Created::Refused(refused(&status)),
         Answer::Unknown(error) => Created::Unknown(error),
         Answer::NotSent => Created::NotSent,
