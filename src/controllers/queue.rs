@@ -12,7 +12,7 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
-use super::ObjectKey;
+use super::{ObjectKey, statuses};
 use crate::{env::Env, telemetry::metrics::QueueMetrics};
 
 /// Why a key is in the queue.
@@ -24,9 +24,9 @@ pub const RESYNC: Trigger = "resync";
 /// The trigger of a key that had something left to do.
 const ALARM: Trigger = "alarm";
 
-/// The least time from one reconcile of an object to the next for news that can wait: an object whose pods become ready one
-/// after the other is looked at a few times, not once for each of them.
-const PACE: SignedDuration = SignedDuration::from_secs(1);
+/// The least time from one reconcile of an object to the next for news that can wait: it can only be told, and no status is
+/// written sooner. An object whose pods become ready one after the other is looked at once or twice, not once for each.
+const PACE: SignedDuration = statuses::EVERY;
 
 /// A queue of keys.
 #[derive(Debug)]
@@ -288,12 +288,12 @@ mod tests {
         queue.add_paced(key("a"), "pod");
         queue.add_paced(key("a"), "pod");
         queue.rest(&key("a"), far);
-        assert_eq!(next().await, ("pod", 1000), "what came while it was reconciled");
+        assert_eq!(next().await, ("pod", 5000), "what came while it was reconciled");
         queue.rest(&key("a"), far);
         tokio::time::advance(std::time::Duration::from_millis(40)).await;
         queue.add_paced(key("a"), "pod");
         queue.add_paced(key("a"), "pod");
-        assert_eq!(next().await, ("pod", 960), "what came right after");
+        assert_eq!(next().await, ("pod", 4960), "what came right after");
         queue.rest(&key("a"), far);
         queue.add_paced(key("a"), "pod");
         queue.add(key("a"), "spec");
@@ -302,7 +302,7 @@ mod tests {
         queue.add_paced(key("a"), "pod");
         assert_eq!(next().await, ("alarm", 10), "an earlier alarm stays");
         queue.rest(&key("a"), far);
-        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        tokio::time::advance(std::time::Duration::from_secs(5)).await;
         queue.add_paced(key("a"), "pod");
         assert_eq!(next().await, ("pod", 0));
         queue.done(&key("a"), None);
