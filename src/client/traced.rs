@@ -3,20 +3,36 @@
 //! Every write has a span; a read has one within a reconcile. Watches, and what an election sends, have none: they go on at
 //! rest. Nothing here changes what is sent but for that one header.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use http::{Method, Request, Uri, uri::PathAndQuery};
-use opentelemetry::trace::Status;
-use tracing::{Span, record_all};
-use tracing_opentelemetry::OpenTelemetrySpanExt;
+use opentelemetry::{
+    KeyValue,
+    global::BoxedSpan,
+    trace::{Span as _, Status},
+};
+use tracing::Span;
 
-use crate::telemetry::spans::{self, Place};
+use crate::telemetry::spans;
 
-/// The span of a request that is under way. Dropped before its end was told, the request was given up.
+/// The span of a request that is under way, if it has one. Dropped before its end was told, the request was given up.
 #[derive(Debug)]
 pub struct Traced {
-    span: Span,
+    span: Option<Shared>,
     is_told: bool,
+}
+
+/// A span, for the two ends of the way that a request takes through this process.
+#[derive(Clone, Debug)]
+struct Shared(Arc<Mutex<BoxedSpan>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, BoxedSpan> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Traced {
@@ -27,17 +43,17 @@ impl Traced {
 
     /// A read begins.
     pub fn read<B>(request: &mut Request<B>) -> Self {
-        let span = if Span::current().is_none() { Span::none() } else { begin(request) };
+        let span = if Span::current().is_none() { None } else { begin(request) };
         Traced { span, is_told: false }
     }
 
     /// It was answered with this code; where that is no success, with these words.
     pub fn answered(mut self, code: u16, words: Option<&str>) {
         self.is_told = true;
-        self.span.record("http.response.status_code", i64::from(code));
+        let Some(span) = &self.span else { return };
+        span.lock().set_attribute(KeyValue::new("http.response.status_code", i64::from(code)));
         if let Some(words) = words {
-            self.span.set_attribute("error.type", code.to_string());
-            self.span.set_status(Status::error(words.to_owned()));
+            fail(span, code.to_string(), words);
         }
     }
 
@@ -48,8 +64,9 @@ impl Traced {
 
     fn tell_failure(&mut self, kind: &'static str, error: &str) {
         self.is_told = true;
-        self.span.set_attribute("error.type", kind);
-        self.span.set_status(Status::error(error.to_owned()));
+        if let Some(span) = &self.span {
+            fail(span, kind.to_owned(), error);
+        }
     }
 }
 
@@ -58,39 +75,51 @@ impl Drop for Traced {
         if !self.is_told {
             self.tell_failure("cancelled", "the request was given up");
         }
+        if let Some(span) = &self.span {
+            span.lock().end();
+        }
     }
 }
 
+fn fail(span: &Shared, kind: String, error: &str) {
+    let mut span = span.lock();
+    span.set_attribute(KeyValue::new("error.type", kind));
+    span.set_status(Status::error(error.to_owned()));
+}
+
 /// A span for the request, which carries it from here on.
-fn begin<B>(request: &mut Request<B>) -> Span {
+fn begin<B>(request: &mut Request<B>) -> Option<Shared> {
     // Only where spans are made at all is a name worth its making.
-    if !tracing::enabled!(target: spans::TARGET, tracing::Level::INFO) {
-        return Span::none();
+    if !spans::are_made() {
+        return None;
     }
     let (method, path) = (request.method(), request.uri().path());
     let Route { name, template } = route(method, path);
-    let span = spans::request(&name, method.as_str(), path, &template);
-    if let Some(place) = Place::of(&span) {
-        place.inject(request.headers_mut());
-    }
+    let mut span = spans::request(name);
+    span.set_attributes([
+        KeyValue::new("http.request.method", method.to_string()),
+        KeyValue::new("url.path", path.to_owned()),
+        KeyValue::new("url.template", template),
+    ]);
+    spans::inject(span.span_context(), request.headers_mut());
+    let span = Shared(Arc::new(Mutex::new(span)));
     request.extensions_mut().insert(span.clone());
-    span
+    Some(span)
 }
 
 /// The request leaves for this address: only the lowest layer knows it.
 pub fn leaves<B>(request: &mut Request<B>) {
-    let Some(span) = request.extensions_mut().remove::<Span>() else {
+    let Some(span) = request.extensions_mut().remove::<Shared>() else {
         return;
     };
     let uri = request.uri();
     if let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) {
         let rest = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        record_all!(
-            span,
-            server.address = authority.host().trim_matches(['[', ']']),
-            server.port = i64::from(port(uri)),
-            url.full = [scheme, "://", authority.as_str(), rest].concat(),
-        );
+        span.lock().set_attributes([
+            KeyValue::new("server.address", authority.host().trim_matches(['[', ']']).to_owned()),
+            KeyValue::new("server.port", i64::from(port(uri))),
+            KeyValue::new("url.full", [scheme, "://", authority.as_str(), rest].concat()),
+        ]);
     }
 }
 
