@@ -11,9 +11,9 @@ use std::{
 use http::{Method, Request, Uri, uri::PathAndQuery};
 use opentelemetry::{
     KeyValue,
-    global::BoxedSpan,
     trace::{Span as _, Status},
 };
+use opentelemetry_sdk::trace::Span as SdkSpan;
 use tracing::Span;
 
 use crate::telemetry::spans;
@@ -27,10 +27,10 @@ pub struct Traced {
 
 /// A span, for the two ends of the way that a request takes through this process.
 #[derive(Clone, Debug)]
-struct Shared(Arc<Mutex<BoxedSpan>>);
+struct Shared(Arc<Mutex<SdkSpan>>);
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, BoxedSpan> {
+    fn lock(&self) -> MutexGuard<'_, SdkSpan> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -89,13 +89,10 @@ fn fail(span: &Shared, kind: String, error: &str) {
 
 /// A span for the request, which carries it from here on.
 fn begin<B>(request: &mut Request<B>) -> Option<Shared> {
-    // Only where spans are made at all is a name worth its making.
-    if !spans::are_made() {
-        return None;
-    }
+    let tracer = spans::requests()?;
     let (method, path) = (request.method(), request.uri().path());
     let Route { name, template } = route(method, path);
-    let mut span = spans::request(name);
+    let mut span = spans::request(tracer, name);
     span.set_attributes([
         KeyValue::new("http.request.method", method.to_string()),
         KeyValue::new("url.path", path.to_owned()),

@@ -51,6 +51,9 @@ pub fn start(logging: &Logging, instance: &str) -> Result<Telemetry, LoggingErro
         Some(Err(error)) => (Traces::none(), Some(error)),
     };
     subscriber(logs::layer(logging, &resource), filter, traces.tracer()).try_init()?;
+    if let Some(tracer) = traces.tracer() {
+        spans::begin(tracer);
+    }
     for warning in wishes.warnings {
         warn!("{warning}");
     }

@@ -5,14 +5,14 @@
 //! all that is known at a time in one stroke: an attribute that is set by itself costs as much as the whole span. Requests are
 //! many and nothing is within them: their spans are OpenTelemetry's own, which cost less than half as much.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::{
     Value,
-    global::{self, BoxedSpan, BoxedTracer},
     trace::{SpanContext, SpanKind, Status, TraceContextExt, Tracer},
 };
+use opentelemetry_sdk::trace::{SdkTracer, Span as SdkSpan};
 use tracing::{Span, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
@@ -60,18 +60,23 @@ pub fn plan() -> Span {
     )
 }
 
-/// What makes the spans of requests.
-static REQUESTS: LazyLock<BoxedTracer> = LazyLock::new(|| global::tracer(env!("CARGO_PKG_NAME")));
+/// See [`requests`].
+static REQUESTS: OnceLock<SdkTracer> = OnceLock::new();
 
-/// Whether spans are made at all.
-pub fn are_made() -> bool {
-    tracing::enabled!(target: TARGET, tracing::Level::INFO)
+/// From now on requests have spans, which `tracer` makes.
+pub(super) fn begin(tracer: SdkTracer) {
+    // Who comes first stays, as with the log.
+    let _ = REQUESTS.set(tracer);
+}
+
+/// What makes the spans of requests; `None` where none are made.
+pub fn requests() -> Option<&'static SdkTracer> {
+    REQUESTS.get()
 }
 
 /// A request to the API server, of this name, as in `create pods`, within what is being done.
-pub fn request(name: String) -> BoxedSpan {
-    let span = REQUESTS.span_builder(name).with_kind(SpanKind::Client);
-    REQUESTS.build_with_context(span, &Span::current().context())
+pub fn request(tracer: &SdkTracer, name: String) -> SdkSpan {
+    tracer.build_with_context(tracer.span_builder(name).with_kind(SpanKind::Client), &Span::current().context())
 }
 
 /// Notes something in the span of what is being done, if it has one.

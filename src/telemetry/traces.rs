@@ -63,7 +63,7 @@ impl Traces {
         Traces { begun: None }
     }
 
-    /// Begins to gather and send spans, of the whole process.
+    /// Begins to gather and send spans.
     ///
     /// # Errors
     ///
@@ -92,7 +92,6 @@ impl Traces {
             .with_sampler(sdk::Sampler::ParentBased(Box::new(sampler)))
             .with_resource(described)
             .build();
-        opentelemetry::global::set_tracer_provider(provider.clone());
         Ok(Traces { begun: Some(Begun { provider, _sends: sends }) })
     }
 
