@@ -7,7 +7,6 @@ use http::{Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Service};
 
-use super::traced;
 use crate::telemetry::metrics::Requests;
 
 /// A connection to the API server whose requests are counted.
@@ -33,8 +32,7 @@ where
         self.connection.poll_ready(cx).map_err(Into::into)
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        traced::leaves(&mut request);
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
         let requests = self.requests.clone();
         let method = request.method().clone();
         let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();

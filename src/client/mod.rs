@@ -1,81 +1,27 @@
 //! The API client: how requests leave the process. No layer repeats a request.
 //!
 //! Clients with connections of their own: a reading one, for watches, lists and single reads, which refuses to send
-//! anything else; a writing one, which nothing reaches but through [`Writer`]; one for what is written without leadership
-//! ([`Purpose`]).
+//! anything else; a writing one; nothing reaches the two but through [`Reader`] and [`Writer`]. One for what is written
+//! without leadership ([`Purpose`]).
 
 mod connect;
 mod counted;
 mod gate;
 mod pool;
+mod reader;
 mod traced;
 mod writer;
 
 use std::{error::Error as StdError, time::Duration};
 
-use http::Request;
-use kube::{Client, Config, core::Status};
-use serde::de::DeserializeOwned;
-use traced::Traced;
+use kube::{Config, core::Status};
 
 pub use self::{
     connect::{AGENT, ConnectError, Purpose, connect},
+    reader::{ReadError, Reader},
     writer::{Answer, Writer},
 };
 use crate::{leader::Leadership, telemetry::metrics::Requests};
-
-/// How long a read may take, watches apart.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Why a read gave no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The API server did not answer in time.
-    #[error("the API server did not answer within {} s", READ_TIMEOUT.as_secs())]
-    Timeout,
-    /// It could not be reached, or it refused.
-    #[error(transparent)]
-    Api(#[from] kube::Error),
-}
-
-/// Reads one answer, within a bounded time.
-///
-/// # Errors
-///
-/// When the API server is not reached, does not answer in time, or refuses.
-pub async fn read<T: DeserializeOwned>(client: &Client, mut request: Request<Vec<u8>>) -> Result<T, ReadError> {
-    let traced = Traced::read(&mut request);
-    match tokio::time::timeout(READ_TIMEOUT, client.request(request)).await {
-        Ok(Ok(answer)) => {
-            traced.answered(200, None);
-            Ok(answer)
-        }
-        Ok(Err(error)) => {
-            match &error {
-                kube::Error::Api(status) => traced.answered(status.code, Some(&in_words(status))),
-                error => traced.failed("transport", &in_full(error)),
-            }
-            Err(error.into())
-        }
-        Err(_) => {
-            traced.failed("timeout", &ReadError::Timeout.to_string());
-            Err(ReadError::Timeout)
-        }
-    }
-}
-
-/// Reads one object; `None` when it does not exist.
-///
-/// # Errors
-///
-/// As [`read`].
-pub async fn read_one<T: DeserializeOwned>(client: &Client, request: Request<Vec<u8>>) -> Result<Option<T>, ReadError> {
-    match read(client, request).await {
-        Ok(object) => Ok(Some(object)),
-        Err(ReadError::Api(kube::Error::Api(status))) if status.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
 
 /// The reason and the message of a refusal.
 fn in_words(status: &Status) -> String {
@@ -115,7 +61,7 @@ fn refusal<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Status> {
 #[derive(Clone)]
 pub struct Clients {
     /// For everything that changes nothing. It needs no leadership.
-    pub read: Client,
+    pub read: Reader,
     /// For everything that changes something.
     pub write: Writer,
 }
@@ -132,8 +78,10 @@ impl Clients {
         user_timeout: Duration,
         requests: &Requests,
     ) -> Result<Self, ConnectError> {
+        let read = connect(config, Purpose::Read, requests)?;
         let write = connect(config, Purpose::Write { user_timeout }, requests)?;
-        Ok(Clients { read: connect(config, Purpose::Read, requests)?, write: Writer::new(write, leadership) })
+        let url = &config.cluster_url;
+        Ok(Clients { read: Reader::new(read, url), write: Writer::new(write, url, leadership) })
     }
 }
 

@@ -3,10 +3,7 @@
 //! Every write has a span; a read has one within a reconcile. Watches, and what an election sends, have none: they go on at
 //! rest. Nothing here changes what is sent but for that one header.
 
-use std::{
-    borrow::Cow,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{borrow::Cow, sync::Arc};
 
 use http::{Method, Request, Uri, uri::PathAndQuery};
 use opentelemetry::{
@@ -18,54 +15,67 @@ use tracing::Span;
 
 use crate::telemetry::spans;
 
+/// Where requests go, as their spans say it.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    host: Arc<str>,
+    port: u16,
+    /// The URL before the path of a request.
+    base: Arc<str>,
+}
+
+impl Destination {
+    /// An API server at this URL.
+    pub fn new(url: &Uri) -> Self {
+        let default_port = if url.scheme_str() == Some("http") { 80 } else { 443 };
+        Destination {
+            host: url.host().unwrap_or_default().trim_matches(['[', ']']).into(),
+            port: url.port_u16().unwrap_or(default_port),
+            base: url.to_string().trim_end_matches('/').into(),
+        }
+    }
+}
+
 /// The span of a request that is under way, if it has one. Dropped before its end was told, the request was given up.
 #[derive(Debug)]
 pub struct Traced {
-    span: Option<Shared>,
+    span: Option<SdkSpan>,
     is_told: bool,
-}
-
-/// A span, for the two ends of the way that a request takes through this process.
-#[derive(Clone, Debug)]
-struct Shared(Arc<Mutex<SdkSpan>>);
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, SdkSpan> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Traced {
     /// A write begins.
-    pub fn write<B>(request: &mut Request<B>) -> Self {
-        Traced { span: begin(request), is_told: false }
+    pub fn write<B>(request: &mut Request<B>, to: &Destination) -> Self {
+        Traced { span: begin(request, to), is_told: false }
     }
 
     /// A read begins.
-    pub fn read<B>(request: &mut Request<B>) -> Self {
-        let span = if Span::current().is_none() { None } else { begin(request) };
+    pub fn read<B>(request: &mut Request<B>, to: Option<&Destination>) -> Self {
+        let span = to.filter(|_| !Span::current().is_none()).and_then(|to| begin(request, to));
         Traced { span, is_told: false }
     }
 
     /// It was answered with this code; where that is no success, with these words.
     pub fn answered(mut self, code: u16, words: Option<&str>) {
         self.is_told = true;
-        let Some(span) = &self.span else { return };
-        span.lock().set_attribute(KeyValue::new("http.response.status_code", i64::from(code)));
+        if let Some(span) = &mut self.span {
+            span.set_attribute(KeyValue::new("http.response.status_code", i64::from(code)));
+        }
         if let Some(words) = words {
-            fail(span, code.to_string(), words);
+            self.fail(code.to_string(), words);
         }
     }
 
     /// It was not answered.
     pub fn failed(mut self, kind: &'static str, error: &str) {
-        self.tell_failure(kind, error);
+        self.is_told = true;
+        self.fail(kind.to_owned(), error);
     }
 
-    fn tell_failure(&mut self, kind: &'static str, error: &str) {
-        self.is_told = true;
-        if let Some(span) = &self.span {
-            fail(span, kind.to_owned(), error);
+    fn fail(&mut self, kind: String, error: &str) {
+        if let Some(span) = &mut self.span {
+            span.set_attribute(KeyValue::new("error.type", kind));
+            span.set_status(Status::error(error.to_owned()));
         }
     }
 }
@@ -73,55 +83,27 @@ impl Traced {
 impl Drop for Traced {
     fn drop(&mut self) {
         if !self.is_told {
-            self.tell_failure("cancelled", "the request was given up");
-        }
-        if let Some(span) = &self.span {
-            span.lock().end();
+            self.fail("cancelled".to_owned(), "the request was given up");
         }
     }
 }
 
-fn fail(span: &Shared, kind: String, error: &str) {
-    let mut span = span.lock();
-    span.set_attribute(KeyValue::new("error.type", kind));
-    span.set_status(Status::error(error.to_owned()));
-}
-
-/// A span for the request, which carries it from here on.
-fn begin<B>(request: &mut Request<B>) -> Option<Shared> {
+/// A span for the request, which says from here on that it belongs to it.
+fn begin<B>(request: &mut Request<B>, to: &Destination) -> Option<SdkSpan> {
     let tracer = spans::requests()?;
-    let (method, path) = (request.method(), request.uri().path());
-    let Route { name, template } = route(method, path);
+    let (method, uri) = (request.method(), request.uri());
+    let Route { name, template } = route(method, uri.path());
     let mut span = spans::request(tracer, name);
     span.set_attributes([
         KeyValue::new("http.request.method", method.to_string()),
-        KeyValue::new("url.path", path.to_owned()),
+        KeyValue::new("url.path", uri.path().to_owned()),
         KeyValue::new("url.template", template),
+        KeyValue::new("server.address", to.host.clone()),
+        KeyValue::new("server.port", i64::from(to.port)),
+        KeyValue::new("url.full", [&*to.base, uri.path_and_query().map_or("/", PathAndQuery::as_str)].concat()),
     ]);
     spans::inject(span.span_context(), request.headers_mut());
-    let span = Shared(Arc::new(Mutex::new(span)));
-    request.extensions_mut().insert(span.clone());
     Some(span)
-}
-
-/// The request leaves for this address: only the lowest layer knows it.
-pub fn leaves<B>(request: &mut Request<B>) {
-    let Some(span) = request.extensions_mut().remove::<Shared>() else {
-        return;
-    };
-    let uri = request.uri();
-    if let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) {
-        let rest = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        span.lock().set_attributes([
-            KeyValue::new("server.address", authority.host().trim_matches(['[', ']']).to_owned()),
-            KeyValue::new("server.port", i64::from(port(uri))),
-            KeyValue::new("url.full", [scheme, "://", authority.as_str(), rest].concat()),
-        ]);
-    }
-}
-
-fn port(uri: &Uri) -> u16 {
-    uri.port_u16().unwrap_or(if uri.scheme_str() == Some("http") { 80 } else { 443 })
 }
 
 /// What a request is about, whichever object it names.
@@ -201,9 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn the_port_is_that_of_the_scheme_where_none_is_named() {
-        for (uri, expected) in [("https://host/a", 443), ("http://host/a", 80), ("https://[::1]:6443/a", 6443)] {
-            assert_eq!(port(&uri.parse().unwrap()), expected, "{uri}");
+    fn a_destination_is_told_with_its_port_and_without_brackets() {
+        for (url, host, port, base) in [
+            ("https://host/", "host", 443, "https://host"),
+            ("http://host/behind/a/proxy/", "host", 80, "http://host/behind/a/proxy"),
+            ("https://[::1]:6443", "::1", 6443, "https://[::1]:6443"),
+        ] {
+            let to = Destination::new(&url.parse().unwrap());
+            assert_eq!((&*to.host, to.port, &*to.base), (host, port, base), "{url}");
         }
     }
 }

@@ -3,12 +3,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body, core::Status};
 use tokio::sync::Semaphore;
 
-use super::{in_full, in_words, traced::Traced};
+use super::{
+    in_full, in_words,
+    traced::{Destination, Traced},
+};
 use crate::leader::Leadership;
 
 /// How many writes are under way at once, each over a connection of its own. Fewer leave an API server idle that stores many
@@ -43,14 +46,16 @@ impl Answer {
 #[derive(Clone)]
 pub struct Writer {
     client: Client,
+    to: Destination,
     leadership: Leadership,
     slots: Arc<Semaphore>,
 }
 
 impl Writer {
-    /// Writes through `client` while `leadership` lasts.
-    pub fn new(client: Client, leadership: Leadership) -> Self {
-        Writer { client, leadership, slots: Arc::new(Semaphore::new(WRITES_AT_ONCE)) }
+    /// Writes through `client`, which talks to the API server at `url`, while `leadership` lasts.
+    pub fn new(client: Client, url: &Uri, leadership: Leadership) -> Self {
+        let slots = Arc::new(Semaphore::new(WRITES_AT_ONCE));
+        Writer { client, to: Destination::new(url), leadership, slots }
     }
 
     /// Sends a write, once, and says what its answer proves. It ends, here and on the API server, before the term does.
@@ -67,7 +72,7 @@ impl Writer {
             Err(error) => return Answer::Unknown(error.to_string()),
         };
         request.extensions_mut().insert(write.pass());
-        let traced = Traced::write(&mut request);
+        let traced = Traced::write(&mut request, &self.to);
         let exchange = async {
             let response = self.client.send(request).await?;
             let (head, body) = response.into_parts();
@@ -106,7 +111,7 @@ fn bounded(request: Request<Vec<u8>>, budget: Duration) -> Result<Request<Vec<u8
         Some(at) if at + 1 == path.len() => "",
         Some(_) => "&",
     };
-    head.uri = format!("{path}{separator}timeout={}ms", budget.as_millis()).parse::<http::Uri>()?;
+    head.uri = format!("{path}{separator}timeout={}ms", budget.as_millis()).parse::<Uri>()?;
     Ok(Request::from_parts(head, body))
 }
 
@@ -184,7 +189,7 @@ mod tests {
             Ok::<_, BoxError>(Response::new(Body::empty()))
         });
         let leadership = crate::leader::Office::vacant(crate::env::testing::virtual_env()).leadership();
-        let writer = Writer::new(Client::new(service, "default"), leadership);
+        let writer = Writer::new(Client::new(service, "default"), &Uri::default(), leadership);
         let request = Request::post("/api/v1/namespaces/a/pods").body(Vec::new()).unwrap();
         assert!(matches!(writer.send(request).await, Answer::NotSent));
     }

@@ -8,7 +8,7 @@ use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{ObjectKey, meta::Uid, requests};
-use crate::client::{Answer, Clients, in_full, read_one};
+use crate::client::{Answer, Clients, in_full};
 
 /// The least time between two writes of one status, unless it cannot wait.
 pub const EVERY: SignedDuration = SignedDuration::from_secs(5);
@@ -101,7 +101,7 @@ where
         Ok(request) => request,
         Err(error) => return Applied::Failed(error.to_string()),
     };
-    match read_one::<W>(&clients.read, request).await {
+    match clients.read.read_one::<W>(request).await {
         Ok(found) => Applied::Outdated(found.map(Box::new)),
         Err(error) => Applied::Failed(in_full(&error)),
     }

@@ -20,6 +20,7 @@ use super::{
     operation::{Intent, OperationError, Setting},
     term::{Ends, Office},
 };
+use crate::client::Reader;
 use crate::listwatch::{self, Change, Source, synced::Synced};
 
 /// The loop turns at least this often, so that it can be seen to turn.
@@ -96,7 +97,7 @@ impl Election {
         };
         let clock = env.clone();
         let listing = Synced::new(1).watch(source.what, &None);
-        listwatch::run::<Lease>(client, source, env, listing, move |change| {
+        listwatch::run::<Lease>(Reader::untraced(client), source, env, listing, move |change| {
             let mut observation = observation.lock().unwrap_or_else(PoisonError::into_inner);
             match change {
                 Change::Snapshot { mut items, version } => match items.pop() {

@@ -9,13 +9,12 @@ use bytes::{Buf, BytesMut};
 use http::Request;
 use http_body_util::BodyExt;
 use kube::{
-    Client,
     client::Body,
     core::{Status, WatchEvent},
 };
 use serde::de::DeserializeOwned;
 
-use crate::client::in_full;
+use crate::client::{Reader, in_full};
 
 /// A watch that was answered.
 pub struct Events<T> {
@@ -33,8 +32,8 @@ impl<T: DeserializeOwned> Events<T> {
     /// # Errors
     ///
     /// When the API server is not reached. That it refuses is said by the first event.
-    pub async fn ask(client: &Client, request: Request<Vec<u8>>) -> kube::Result<Self> {
-        let body = client.send(request.map(Body::from)).await?.into_body();
+    pub async fn ask(reader: &Reader, request: Request<Vec<u8>>) -> kube::Result<Self> {
+        let body = reader.ask(request).await?.into_body();
         Ok(Events { body, bytes: BytesMut::new(), searched: 0, of: PhantomData })
     }
 
@@ -90,6 +89,7 @@ mod tests {
     use http::Response;
     use http_body_util::StreamBody;
     use hyper::body::Frame;
+    use kube::Client;
     use serde::Deserialize;
     use tower::BoxError;
 
@@ -110,7 +110,8 @@ mod tests {
             async move { Ok::<_, BoxError>(Response::new(StreamBody::new(stream::iter(frames)))) }
         });
         let request = Request::get("/").body(Vec::new()).unwrap();
-        let mut events = Events::<Named>::ask(&Client::new(service, "default"), request).await.unwrap();
+        let reader = Reader::untraced(Client::new(service, "default"));
+        let mut events = Events::<Named>::ask(&reader, request).await.unwrap();
         let mut told = Vec::new();
         while let Some(event) = events.next().await {
             let is_last = event.is_err();

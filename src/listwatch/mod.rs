@@ -10,18 +10,15 @@ pub mod synced;
 use std::{sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
-use kube::{
-    Client,
-    core::{
-        Request, WatchEvent,
-        params::{ListParams, WatchParams},
-    },
+use kube::core::{
+    Request, WatchEvent,
+    params::{ListParams, WatchParams},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use tracing::{debug, info, warn};
 
 use crate::{
-    client::{self, ReadError},
+    client::{self, ReadError, Reader},
     env::Env,
 };
 use events::Events;
@@ -130,7 +127,7 @@ enum End {
 ///
 /// When a page cannot be read.
 pub async fn list<T: DeserializeOwned>(
-    client: &Client,
+    reader: &Reader,
     source: &Source,
     keep: impl Fn(&T) -> bool,
 ) -> Result<(Vec<T>, u64), ReadError> {
@@ -141,7 +138,7 @@ pub async fn list<T: DeserializeOwned>(
     let mut all = Vec::new();
     loop {
         let page = if source.metadata_only { request.list_metadata(&params) } else { request.list(&params) };
-        let page: List<T> = client::read(client, page.map_err(kube::Error::BuildRequest)?).await?;
+        let page: List<T> = reader.read(page.map_err(kube::Error::BuildRequest)?).await?;
         all.extend(page.items.into_iter().flatten().filter(&keep));
         if page.metadata.next.is_empty() {
             return Ok((all, version(&page.metadata.resource_version)));
@@ -151,13 +148,13 @@ pub async fn list<T: DeserializeOwned>(
 }
 
 /// Lists and watches for ever, hands every change to `sink`, and says in `listing` how it fares.
-pub async fn run<T>(client: Client, source: Source, env: Env, listing: Listing, mut sink: impl FnMut(Change<T>))
+pub async fn run<T>(reader: Reader, source: Source, env: Env, listing: Listing, mut sink: impl FnMut(Change<T>))
 where
     T: DeserializeOwned + Versioned,
 {
     let mut trouble = Trouble::new(&source, &env, &listing);
     loop {
-        let mut version = match list(&client, &source, |_| true).await {
+        let mut version = match list(&reader, &source, |_| true).await {
             Ok((items, version)) => {
                 trouble.over();
                 sink(Change::Snapshot { items, version });
@@ -171,7 +168,7 @@ where
         };
         loop {
             let before = version;
-            let end = watch(&client, &source, &mut version, &mut sink).await;
+            let end = watch(&reader, &source, &mut version, &mut sink).await;
             if version > before {
                 trouble.over();
             }
@@ -189,7 +186,7 @@ where
 }
 
 /// Watches from `version` on until the watch ends, and keeps `version` at what was last heard.
-async fn watch<T>(client: &Client, source: &Source, version: &mut u64, sink: &mut impl FnMut(Change<T>)) -> End
+async fn watch<T>(reader: &Reader, source: &Source, version: &mut u64, sink: &mut impl FnMut(Change<T>)) -> End
 where
     T: DeserializeOwned + Versioned,
 {
@@ -204,7 +201,7 @@ where
         Ok(request) => request,
         Err(error) => return End::Failed(kube::Error::BuildRequest(error).into()),
     };
-    let mut events = match tokio::time::timeout(SILENCE, Events::<T>::ask(client, request)).await {
+    let mut events = match tokio::time::timeout(SILENCE, Events::<T>::ask(reader, request)).await {
         Ok(Ok(events)) => events,
         Ok(Err(error)) => return ended_by(error),
         Err(_) => return End::Failed(ReadError::Timeout),

@@ -8,12 +8,9 @@
 use std::sync::OnceLock;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use opentelemetry::{
-    Value,
-    trace::{SpanContext, SpanKind, Status, TraceContextExt, Tracer},
-};
+use opentelemetry::trace::{SpanContext, SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry_sdk::trace::{SdkTracer, Span as SdkSpan};
-use tracing::{Span, field::Empty, info_span};
+use tracing::{Span, Value, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::controllers::{ObjectKey, queue};
@@ -37,6 +34,8 @@ pub fn reconcile(controller: &'static str, key: &ObjectKey, trigger: queue::Trig
         trigger,
         object.namespace = &*key.namespace,
         object.name = &*key.name,
+        object.generation = Empty,
+        outcome = Empty,
         pods.created = Empty,
         pods.deleted = Empty,
     )
@@ -79,9 +78,9 @@ pub fn request(tracer: &SdkTracer, name: String) -> SdkSpan {
     tracer.build_with_context(tracer.span_builder(name).with_kind(SpanKind::Client), &Span::current().context())
 }
 
-/// Notes something in the span of what is being done, if it has one.
-pub fn note(key: &'static str, value: impl Into<Value>) {
-    Span::current().set_attribute(key, value);
+/// Notes something in the span of the reconcile, in a field that it has.
+pub fn note(field: &'static str, value: impl Value) {
+    Span::current().record(field, value);
 }
 
 /// A number of things, as spans hold numbers.

@@ -3,9 +3,10 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use http::Uri;
 use jiff::{SignedDuration, Timestamp};
 use podset_operator::{
-    client::{Clients, Writer},
+    client::{Clients, Reader, Writer},
     controllers::{
         self, Controller, Surroundings,
         mycustomresource::MyCustomResourceController,
@@ -64,7 +65,8 @@ impl Operator {
         office: Office,
     ) -> Self {
         let metrics = Metrics::new(env.clone());
-        let clients = Clients { read: server.client(name), write: Writer::new(server.client(name), writes) };
+        let (url, client) = (Uri::default(), || server.client(name));
+        let clients = Clients { read: Reader::new(client(), &url), write: Writer::new(client(), &url, writes) };
         let parts = Parts {
             env: env.clone(),
             clients: clients.clone(),

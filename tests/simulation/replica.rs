@@ -11,11 +11,11 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use http::{Request, Response};
+use http::{Request, Response, Uri};
 use kube::client::Body;
 use podset_operator::{
     cli::{Cli, Command, RunArgs},
-    client::{Clients, Writer},
+    client::{Clients, Reader, Writer},
     controllers::podset,
     env::{Env, Random},
     health::Health,
@@ -115,13 +115,14 @@ impl Replica {
         let wire = Wire { connection: server.connection(name), ice: ice.clone(), asks: model.is_gated };
         let client = || kube::Client::new(Wire { asks: false, ..wire.clone() }, LEASE.0);
         let asked = if model.is_bounded { leadership.clone() } else { Leadership::always(env.clone()) };
-        let writer = Writer::new(kube::Client::new(wire.clone(), LEASE.0), asked);
+        let url = Uri::default();
+        let writer = Writer::new(kube::Client::new(wire.clone(), LEASE.0), &url, asked);
         let (arguments, metrics) = (model.flags(), Metrics::new(env.clone()));
         let parts = Parts {
             arguments: &arguments,
             instance: name.to_owned(),
             env: env.clone(),
-            clients: Clients { read: client(), write: writer },
+            clients: Clients { read: Reader::new(client(), &url), write: writer },
             leadership: leadership.clone(),
             candidacy: Some(Candidacy {
                 office,

@@ -169,7 +169,7 @@ impl Controller for MyCustomResourceController {
     fn watches(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         let mut watches = Vec::new();
         for scope in &self.scopes {
-            let (client, env) = (&self.clients.read, &self.env);
+            let (reader, env) = (&self.clients.read, &self.env);
             let path = requests::collection::<MyCustomResource>(scope);
             let what = "mycustomresources.poc.test.domain";
             let resources = Source { what, path, labels: None, fields: None, metadata_only: false, is_stale };
@@ -178,13 +178,13 @@ impl Controller for MyCustomResourceController {
             pods.is_held_up();
             let pod_listing = pods.clone();
             let sink = move |change| controller.resource_changed(&of, change, &pods);
-            watches.push(listwatch::run(client.clone(), resources, env.clone(), listing, sink).boxed());
+            watches.push(listwatch::run(reader.clone(), resources, env.clone(), listing, sink).boxed());
 
             let path = requests::collection::<Pod>(scope);
             let pods = Source { what: PODS, path, labels: None, fields: None, metadata_only: true, is_stale };
             let (controller, of, mut is_asked) = (self.clone(), scope.clone(), self.is_asked.subscribe());
             let sink = move |change| controller.pod_changed(&of, change);
-            let watch = listwatch::run(client.clone(), pods, env.clone(), pod_listing, sink);
+            let watch = listwatch::run(reader.clone(), pods, env.clone(), pod_listing, sink);
             watches.push(
                 async move {
                     // It cannot fail: what asks lives as long as the watch.

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     api::{self, PodSet},
-    client::{Answer, in_full, read_one},
+    client::{Answer, in_full},
     controllers::{ObjectKey, requests},
 };
 
@@ -142,7 +142,7 @@ async fn probe(context: &Context, set: &Set, names: Vec<String>, memory: &mut Me
 
 async fn read_pod(context: &Context, key: &ObjectKey) -> Result<Option<Pod>, String> {
     let request = requests::get::<PodResource>(key).map_err(|error| error.to_string())?;
-    read_one(&context.clients.read, request).await.map_err(|error| in_full(&error))
+    context.clients.read.read_one(request).await.map_err(|error| in_full(&error))
 }
 
 /// Reads a PodSet, consistently, and takes in what is found.
@@ -152,7 +152,7 @@ async fn read_pod(context: &Context, key: &ObjectKey) -> Result<Option<Pod>, Str
 /// When it cannot be read; with the reason.
 pub async fn read_set(context: &Context, set: &Set) -> Result<(), String> {
     let request = requests::get::<PodSet>(&set.key).map_err(|error| error.to_string())?;
-    let found = read_one(&context.clients.read, request).await.map_err(|error| in_full(&error))?;
+    let found = context.clients.read.read_one(request).await.map_err(|error| in_full(&error))?;
     context.set_answered(set, found);
     Ok(())
 }
