@@ -25,7 +25,7 @@ pub enum ReadError {
     Api(#[from] kube::Error),
 }
 
-/// The one way by which anything is read.
+/// The one way by which controllers read anything.
 #[derive(Clone)]
 pub struct Reader {
     client: Client,

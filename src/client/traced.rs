@@ -27,11 +27,14 @@ pub struct Destination {
 impl Destination {
     /// An API server at this URL.
     pub fn new(url: &Uri) -> Self {
-        let default_port = if url.scheme_str() == Some("http") { 80 } else { 443 };
+        let scheme = url.scheme_str().unwrap_or("https");
+        let authority = url.authority().map_or("", |authority| authority.as_str());
+        // Who has a password in the URL does not want to read it here.
+        let place = authority.rsplit('@').next().unwrap_or_default();
         Destination {
             host: url.host().unwrap_or_default().trim_matches(['[', ']']).into(),
-            port: url.port_u16().unwrap_or(default_port),
-            base: url.to_string().trim_end_matches('/').into(),
+            port: url.port_u16().unwrap_or(if scheme == "http" { 80 } else { 443 }),
+            base: [scheme, "://", place, url.path().trim_end_matches('/')].concat().into(),
         }
     }
 }
@@ -90,10 +93,10 @@ impl Drop for Traced {
 
 /// A span for the request, which says from here on that it belongs to it.
 fn begin<B>(request: &mut Request<B>, to: &Destination) -> Option<SdkSpan> {
-    let tracer = spans::requests()?;
+    let mut span = spans::request()?;
     let (method, uri) = (request.method(), request.uri());
     let Route { name, template } = route(method, uri.path());
-    let mut span = spans::request(tracer, name);
+    span.update_name(name);
     span.set_attributes([
         KeyValue::new("http.request.method", method.to_string()),
         KeyValue::new("url.path", uri.path().to_owned()),
@@ -188,6 +191,7 @@ mod tests {
             ("https://host/", "host", 443, "https://host"),
             ("http://host/behind/a/proxy/", "host", 80, "http://host/behind/a/proxy"),
             ("https://[::1]:6443", "::1", 6443, "https://[::1]:6443"),
+            ("https://user:password@host:6443/a?b=c", "host", 6443, "https://host:6443/a"),
         ] {
             let to = Destination::new(&url.parse().unwrap());
             assert_eq!((&*to.host, to.port, &*to.base), (host, port, base), "{url}");

@@ -12,7 +12,7 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
-use super::{ObjectKey, statuses};
+use super::ObjectKey;
 use crate::{env::Env, telemetry::metrics::QueueMetrics};
 
 /// Why a key is in the queue.
@@ -24,9 +24,9 @@ pub const RESYNC: Trigger = "resync";
 /// The trigger of a key that had something left to do.
 const ALARM: Trigger = "alarm";
 
-/// The least time from one reconcile of an object to the next for news that can wait: it can only be told, and no status is
-/// written sooner. An object whose pods become ready one after the other is looked at once or twice, not once for each.
-const PACE: SignedDuration = statuses::EVERY;
+/// The least time from one reconcile of an object to the next for news that can wait: an object whose pods become ready one
+/// after the other is looked at a few times, not once for each of them.
+const PACE: SignedDuration = SignedDuration::from_secs(1);
 
 /// A queue of keys.
 #[derive(Debug)]
@@ -56,6 +56,8 @@ struct Active {
     since: Timestamp,
     /// What news has come meanwhile that can wait.
     news: Option<Trigger>,
+    /// Until when it can wait, if it has been said.
+    hushed: Option<Timestamp>,
 }
 
 /// When a key that rests is queued again.
@@ -63,8 +65,8 @@ struct Active {
 struct Alarm {
     when: Timestamp,
     trigger: Trigger,
-    /// Since when it rests.
-    since: Timestamp,
+    /// Until when news waits that can.
+    hushed: Timestamp,
 }
 
 impl Queue {
@@ -80,11 +82,18 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// As [`Queue::add`], for news that can wait a moment: [`PACE`] after the last reconcile of the key, if that is not past.
+    /// As [`Queue::add`], for news that can wait: until [`PACE`] after the last reconcile of the key, and as [`Queue::hush`] has it.
     pub fn add_paced(&self, key: ObjectKey, trigger: Trigger) {
         let now = self.env.now();
         if self.lock().add_paced(key, trigger, now, &self.metrics) {
             self.changed.notify_one();
+        }
+    }
+
+    /// After the reconcile that is under way, news that can wait shall not wake the key before `until`: nothing could come of it.
+    pub fn hush(&self, key: &ObjectKey, until: Timestamp) {
+        if let Some(active) = self.lock().active.get_mut(key) {
+            active.hushed = Some(until);
         }
     }
 
@@ -165,12 +174,12 @@ impl State {
             active.news.get_or_insert(trigger);
             return false;
         }
-        match self.alarm_of.get(&key).map(|alarm| (alarm.since, alarm.when)) {
-            Some((since, when)) if now < since + PACE => {
-                if when <= since + PACE {
+        match self.alarm_of.get(&key).map(|alarm| (alarm.hushed, alarm.when)) {
+            Some((hushed, when)) if now < hushed => {
+                if when <= hushed {
                     return false;
                 }
-                self.set_alarm(key, Alarm { when: since + PACE, trigger, since });
+                self.set_alarm(key, Alarm { when: hushed, trigger, hushed });
             }
             _ => self.add(key, trigger, now, metrics),
         }
@@ -216,21 +225,23 @@ impl State {
         let key = self.ready.pop_front()?;
         let (trigger, added) = self.triggers.remove(&key).unwrap_or(("unknown", now));
         metrics.taken(now, now.duration_since(added));
-        self.active.insert(key.clone(), Active { since: now, news: None });
+        self.active.insert(key.clone(), Active { since: now, news: None, hushed: None });
         Some((key, trigger))
     }
 
     fn done(&mut self, key: &ObjectKey, alarm: Option<(Timestamp, Trigger)>, now: Timestamp, metrics: &QueueMetrics) {
-        let ended = self.active.remove(key);
-        if let Some(Active { since, .. }) = ended {
-            metrics.done(since, now);
+        let mut hushed = now + PACE;
+        let mut news = None;
+        if let Some(ended) = self.active.remove(key) {
+            metrics.done(ended.since, now);
+            hushed = ended.hushed.map_or(hushed, |until| until.max(hushed));
+            news = ended.news.map(|trigger| (hushed, trigger));
         }
         if self.triggers.contains_key(key) {
             self.ready.push_back(key.clone());
         }
-        let news = ended.and_then(|active| active.news).map(|trigger| (now + PACE, trigger));
         match alarm.into_iter().chain(news).min_by_key(|(when, _)| *when) {
-            Some((when, trigger)) => self.set_alarm(key.clone(), Alarm { when, trigger, since: now }),
+            Some((when, trigger)) => self.set_alarm(key.clone(), Alarm { when, trigger, hushed }),
             None => self.clear_alarm(key),
         }
     }
@@ -288,12 +299,12 @@ mod tests {
         queue.add_paced(key("a"), "pod");
         queue.add_paced(key("a"), "pod");
         queue.rest(&key("a"), far);
-        assert_eq!(next().await, ("pod", 5000), "what came while it was reconciled");
+        assert_eq!(next().await, ("pod", 1000), "what came while it was reconciled");
         queue.rest(&key("a"), far);
         tokio::time::advance(std::time::Duration::from_millis(40)).await;
         queue.add_paced(key("a"), "pod");
         queue.add_paced(key("a"), "pod");
-        assert_eq!(next().await, ("pod", 4960), "what came right after");
+        assert_eq!(next().await, ("pod", 960), "what came right after");
         queue.rest(&key("a"), far);
         queue.add_paced(key("a"), "pod");
         queue.add(key("a"), "spec");
@@ -302,9 +313,21 @@ mod tests {
         queue.add_paced(key("a"), "pod");
         assert_eq!(next().await, ("alarm", 10), "an earlier alarm stays");
         queue.rest(&key("a"), far);
-        tokio::time::advance(std::time::Duration::from_secs(5)).await;
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
         queue.add_paced(key("a"), "pod");
         assert_eq!(next().await, ("pod", 0));
+        queue.hush(&key("a"), env.now() + SignedDuration::from_millis(3000));
+        queue.add_paced(key("a"), "pod");
+        queue.rest(&key("a"), far);
+        assert_eq!(next().await, ("pod", 3000), "nothing could come of it before");
+        queue.hush(&key("a"), env.now() + SignedDuration::from_millis(3000));
+        queue.rest(&key("a"), far);
+        queue.add_paced(key("a"), "pod");
+        queue.add(key("a"), "spec");
+        assert_eq!(next().await, ("spec", 0));
+        queue.rest(&key("a"), far);
+        queue.add_paced(key("a"), "pod");
+        assert_eq!(next().await, ("pod", 1000), "it was not said again");
         queue.done(&key("a"), None);
         assert_pending!(task::spawn(queue.next()).poll());
     }

@@ -10,9 +10,6 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{ObjectKey, meta::Uid, requests};
 use crate::client::{Answer, Clients, in_full};
 
-/// The least time between two writes of one status, unless it cannot wait.
-pub const EVERY: SignedDuration = SignedDuration::from_secs(5);
-
 /// How long to wait before a status is applied again to an object that was not as it was thought to be.
 pub const OUTDATED_RETRY: SignedDuration = SignedDuration::from_secs(1);
 

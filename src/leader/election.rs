@@ -20,8 +20,10 @@ use super::{
     operation::{Intent, OperationError, Setting},
     term::{Ends, Office},
 };
-use crate::client::Reader;
-use crate::listwatch::{self, Change, Source, synced::Synced};
+use crate::{
+    client::Reader,
+    listwatch::{self, Change, Source, synced::Synced},
+};
 
 /// The loop turns at least this often, so that it can be seen to turn.
 const TURN: SignedDuration = SignedDuration::from_secs(5);

@@ -50,8 +50,9 @@ pub fn start(logging: &Logging, instance: &str) -> Result<Telemetry, LoggingErro
         Some(Ok(traces)) => (traces, None),
         Some(Err(error)) => (Traces::none(), Some(error)),
     };
-    subscriber(logs::layer(logging, &resource), filter, traces.tracer()).try_init()?;
-    if let Some(tracer) = traces.tracer() {
+    let tracer = traces.tracer();
+    subscriber(logs::layer(logging, &resource), filter, tracer.clone()).try_init()?;
+    if let Some(tracer) = tracer {
         spans::begin(tracer);
     }
     for warning in wishes.warnings {

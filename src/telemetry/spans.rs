@@ -1,9 +1,9 @@
 //! The spans of the operator's work: what they are called, and what is noted in them. Here nothing is sent anywhere.
 //!
-//! All have one target, by which [`super::traces`] picks them out and the log leaves them out. While no traces are
-//! exported no span is ever made: each function here costs a look at a flag. What is noted of every span is a field of it,
-//! all that is known at a time in one stroke: an attribute that is set by itself costs as much as the whole span. Requests are
-//! many and nothing is within them: their spans are OpenTelemetry's own, which cost less than half as much.
+//! While no traces are exported no span is ever made: each function here costs a look at a flag. Those of reconciles and
+//! plans are tracing's. They have one target, by which the exporter picks them out and the log leaves them out; what is noted
+//! of them is a field, all that is known at a time in one stroke: an attribute that is set by itself costs as much as the whole
+//! span. Requests are many and nothing is within them: their spans are OpenTelemetry's own, which cost less than half as much.
 
 use std::sync::OnceLock;
 
@@ -18,8 +18,8 @@ use crate::controllers::{ObjectKey, queue};
 /// The header by which a request says which span it belongs to.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// The target of all spans. No event has it.
-pub const TARGET: &str = "podset_operator::spans";
+/// The target of the spans of tracing. No event has it.
+pub(super) const TARGET: &str = "podset_operator::spans";
 
 /// One reconcile of an object. A resync gets none: nothing has happened, and at rest nothing is recorded.
 pub fn reconcile(controller: &'static str, key: &ObjectKey, trigger: queue::Trigger) -> Span {
@@ -59,7 +59,7 @@ pub fn plan() -> Span {
     )
 }
 
-/// See [`requests`].
+/// What makes the spans of requests, if any are made.
 static REQUESTS: OnceLock<SdkTracer> = OnceLock::new();
 
 /// From now on requests have spans, which `tracer` makes.
@@ -68,14 +68,11 @@ pub(super) fn begin(tracer: SdkTracer) {
     let _ = REQUESTS.set(tracer);
 }
 
-/// What makes the spans of requests; `None` where none are made.
-pub fn requests() -> Option<&'static SdkTracer> {
-    REQUESTS.get()
-}
-
-/// A request to the API server, of this name, as in `create pods`, within what is being done.
-pub fn request(tracer: &SdkTracer, name: String) -> SdkSpan {
-    tracer.build_with_context(tracer.span_builder(name).with_kind(SpanKind::Client), &Span::current().context())
+/// A request to the API server within what is being done, without a name yet; `None` where no spans are made.
+pub fn request() -> Option<SdkSpan> {
+    let tracer = REQUESTS.get()?;
+    let span = tracer.span_builder("").with_kind(SpanKind::Client);
+    Some(tracer.build_with_context(span, &Span::current().context()))
 }
 
 /// Notes something in the span of the reconcile, in a field that it has.
@@ -122,6 +119,9 @@ impl Place {
 
 /// Says in the head of a request which span it belongs to: W3C Trace Context.
 pub fn inject(context: &SpanContext, headers: &mut HeaderMap) {
+    if !context.is_valid() {
+        return;
+    }
     // Version, trace, span, flags, for every request: a fifth of the work of formatting them.
     let mut parent = *b"00-00000000000000000000000000000000-0000000000000000-00";
     let written = hex::encode_to_slice(context.trace_id().to_bytes(), &mut parent[3..35])

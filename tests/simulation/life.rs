@@ -91,7 +91,20 @@ async fn a_scale_costs_its_pods_two_patches_and_one_event() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_become_ready_one_by_one_cost_a_patch_in_five_seconds() {
+    pods_become_ready_one_by_one(Duration::from_millis(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_while_a_status_is_written_is_told_as_soon() {
+    pods_become_ready_one_by_one(Duration::from_millis(450)).await;
+}
+
+async fn pods_become_ready_one_by_one(latency: Duration) {
     let server = ApiServer::new(1);
+    server.settings(|settings| {
+        settings.request_latency = latency;
+        settings.answer_latency = latency;
+    });
     server.direct_pods(|pod| {
         let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 40;
         PodScript { ready_after: Some(seconds(place)), ..PodScript::default() }

@@ -116,7 +116,7 @@ impl Context {
         };
         for (key, news) in touched.into_iter().filter(|(key, _)| Some(key) != working_on) {
             match news {
-                News::Urgent => self.queue.add(key, "pod"),
+                News::Urgent | News::Appeared => self.queue.add(key, "pod"),
                 News::CanWait => self.queue.add_paced(key, "pod"),
             }
         }
@@ -342,6 +342,9 @@ impl Controller for PodSetController {
         let mut memory = self.context.memories().remove(&uid).unwrap_or_default();
         memory.trail.begin(set.generation);
         let next = self.pass(key, &uid, &mut memory).await;
+        if let Some(told) = memory.told {
+            self.context.queue.hush(key, report::next_status(told));
+        }
         let caches = self.context.observed.lock();
         if let Some(set) = caches.sets.get(key).filter(|set| report::is_at_its_end(&set.status)) {
             memory.trail.answered(set.status.observed_generation.unwrap_or_default());

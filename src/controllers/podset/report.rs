@@ -3,7 +3,7 @@
 //! In: what [`super::act::act`] returned, and the set as it stands afterwards. Nothing that was not tried can be reported.
 //! A status is written only when it differs from the stored one, and seldom: see [`may_write`].
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::events::v1::Event as EventResource;
 use tracing::{debug, info, warn};
 
@@ -25,6 +25,9 @@ use crate::{
     },
     telemetry::spans,
 };
+
+/// The least time between two writes of one status, but for what [`may_write`] lets through.
+const STATUS_EVERY: SignedDuration = SignedDuration::from_secs(5);
 
 /// How many pod names a log line shows.
 const NAMES_SHOWN: usize = 10;
@@ -146,16 +149,21 @@ pub fn is_at_its_end(status: &PodSetStatus) -> bool {
     status::holds(status, condition::READY)
 }
 
-/// A status is written at most once in [`statuses::EVERY`], but at once when it answers a change of the spec, when the pods of a
+/// A status is written at most once in [`STATUS_EVERY`], but at once when it answers a change of the spec, when the pods of a
 /// large set are all there at last, and when what was done has come to its end. Otherwise, when it may be.
 fn may_write(memory: &Memory, now: Timestamp, new: &PodSetStatus, has_scaled: bool) -> Result<(), Timestamp> {
     let Some(told) = memory.told else {
         return Ok(());
     };
-    let next = told.at + statuses::EVERY;
+    let next = next_status(told);
     let is_answer = new.observed_generation != told.generation;
     let is_end = is_at_its_end(new) && memory.has_news;
     if now < next && !is_answer && !has_scaled && !is_end { Err(next) } else { Ok(()) }
+}
+
+/// When what can wait may be told after this.
+pub fn next_status(told: Told) -> Timestamp {
+    told.at + STATUS_EVERY
 }
 
 /// Applies a status.
@@ -192,7 +200,7 @@ fn written(
             warn!(set = %set.key, error, "the status may not have been written, trying again");
             spans::failed(&error);
             memory.told = Some(told);
-            Reported { again: Some(told.at + statuses::EVERY), has_failed: true }
+            Reported { again: Some(told.at + STATUS_EVERY), has_failed: true }
         }
         Applied::NotSent => Reported::default(),
     }

@@ -19,7 +19,7 @@ pub use sets::{Effects, Sets};
 
 use super::locks::Locks;
 use crate::{
-    controllers::ObjectKey,
+    controllers::{ObjectKey, meta::Uid},
     listwatch::{Change, Scope},
 };
 
@@ -72,7 +72,18 @@ impl Caches {
     /// The sets whose pods changed in a way that matters, since this was last asked.
     pub fn take_touched(&mut self) -> Vec<(ObjectKey, News)> {
         let touched = self.pods.take_touched();
-        touched.into_iter().filter_map(|(uid, news)| Some((self.sets.key_of(&uid)?.clone(), news))).collect()
+        let known = |(uid, news)| {
+            let key = self.sets.key_of(&uid)?;
+            let can_wait = news == News::Appeared && !self.has_surplus(key, &uid);
+            Some((key.clone(), if can_wait { News::CanWait } else { news }))
+        };
+        touched.into_iter().filter_map(known).collect()
+    }
+
+    /// Whether more pods of the set live than it wants.
+    fn has_surplus(&self, key: &ObjectKey, uid: &Uid) -> bool {
+        let live = self.pods.owned(uid).filter(|seen| seen.is_live()).count();
+        self.sets.get(key).is_some_and(|set| set.wanted.as_ref().is_ok_and(|wanted| live > wanted.replicas))
     }
 
     /// Forgets what belonged to sets that are gone.
@@ -80,5 +91,26 @@ impl Caches {
         for uid in &effects.gone {
             self.pods.forget_set(uid, now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::podset::testing;
+
+    #[test]
+    fn a_pod_too_many_cannot_wait() {
+        let observed = Observed::new(Locks::default());
+        let mut caches = observed.lock();
+        caches.sets.apply(&None, Change::Snapshot { items: vec![testing::set(2)], version: 10 });
+        let mut news_of = |name, version| {
+            let pod = testing::pod(name).version(version).0;
+            caches.apply_pods(&None, Change::Applied(pod), testing::now());
+            caches.take_touched().pop().map(|(_, news)| news)
+        };
+        assert_eq!(news_of("a", 11), Some(News::CanWait));
+        assert_eq!(news_of("b", 12), Some(News::CanWait));
+        assert_eq!(news_of("c", 13), Some(News::Appeared), "one too many");
     }
 }

@@ -25,6 +25,8 @@ use crate::{
 pub enum News {
     /// The status may say something else.
     CanWait,
+    /// A pod is there that was not. Unless it is one too many, that can wait as well.
+    Appeared,
     /// A pod that was live is so no more, or may not be, and may have to be replaced. Or the last one has become ready: that
     /// is what people wait for.
     Urgent,
@@ -146,6 +148,7 @@ impl Pods {
                 self.disown(&former);
                 self.own(&pod);
                 self.touch(&former, News::Urgent);
+                self.touch(&pod, News::Appeared);
             }
             if !is_same {
                 let is_urgent = is_lost || (has_become_ready && self.are_all_ready(&pod));
@@ -171,7 +174,7 @@ impl Pods {
         self.strangers.remove(&pod.key);
         self.by_name.insert(pod.key.clone(), pod.uid.clone());
         self.own(&pod);
-        self.touch(&pod, News::CanWait);
+        self.touch(&pod, News::Appeared);
         self.by_uid.insert(pod.uid.clone(), Seen { is_missing, ..Seen::new(pod, now) });
     }
 

@@ -233,8 +233,8 @@ fn a_loss_and_the_last_ready_pod_are_urgent_news() {
         cache.take_touched().remove(&set())
     };
     let [a, b] = ["a", "b"].map(|name| move |version| testing::pod(name).version(version));
-    assert_eq!(news_of(Change::Applied(a(11).0)), Some(News::CanWait), "it appeared");
-    assert_eq!(news_of(Change::Applied(b(12).0)), Some(News::CanWait));
+    assert_eq!(news_of(Change::Applied(a(11).0)), Some(News::Appeared));
+    assert_eq!(news_of(Change::Applied(b(12).0)), Some(News::Appeared));
     assert_eq!(news_of(Change::Applied(a(13).ready(9).0)), Some(News::CanWait));
     assert_eq!(news_of(Change::Applied(b(14).ready(9).0)), Some(News::Urgent), "all are ready now");
     assert_eq!(news_of(Change::Applied(b(15).ready(9).0)), None, "nothing that matters");
