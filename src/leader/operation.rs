@@ -91,9 +91,7 @@ impl From<kube_leader_election::Error> for OperationError {
         };
         match cause {
             kube::Error::Api(status) if status.code == 409 => OperationError::Conflict,
-            // The whole Status is for programs.
-            kube::Error::Api(status) => OperationError::Lock(format!("{doing}: {}", status.message)),
-            other => OperationError::Lock(format!("{doing}: {}", crate::client::in_full(&other))),
+            cause => OperationError::Lock(format!("{doing}: {}", crate::client::in_full(&cause))),
         }
     }
 }
