@@ -15,6 +15,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--all",
     "--all-namespaces",
     "--as",
+    "--call-graph",
     "--cascade",
     "--certificate-identity",
     "--certificate-oidc-issuer",
