@@ -112,9 +112,9 @@ impl Context {
         let touched = {
             let mut caches = self.observed.lock();
             change(&mut caches);
-            caches.take_touched()
+            caches.take_touched(working_on)
         };
-        for (key, news) in touched.into_iter().filter(|(key, _)| Some(key) != working_on) {
+        for (key, news) in touched {
             match news {
                 News::Urgent | News::Appeared => self.queue.add(key, "pod"),
                 News::CanWait => self.queue.add_paced(key, "pod"),

@@ -69,11 +69,11 @@ impl Caches {
         pods.expire(now);
     }
 
-    /// The sets whose pods changed in a way that matters, since this was last asked.
-    pub fn take_touched(&mut self) -> Vec<(ObjectKey, News)> {
+    /// The sets whose pods changed in a way that matters, since this was last asked; but for the one that is being worked on.
+    pub fn take_touched(&mut self, working_on: Option<&ObjectKey>) -> Vec<(ObjectKey, News)> {
         let touched = self.pods.take_touched();
         let known = |(uid, news)| {
-            let key = self.sets.key_of(&uid)?;
+            let key = self.sets.key_of(&uid).filter(|key| Some(*key) != working_on)?;
             let can_wait = news == News::Appeared && !self.has_surplus(key, &uid);
             Some((key.clone(), if can_wait { News::CanWait } else { news }))
         };
@@ -107,7 +107,7 @@ mod tests {
         let mut news_of = |name, version| {
             let pod = testing::pod(name).version(version).0;
             caches.apply_pods(&None, Change::Applied(pod), testing::now());
-            caches.take_touched().pop().map(|(_, news)| news)
+            caches.take_touched(None).pop().map(|(_, news)| news)
         };
         assert_eq!(news_of("a", 11), Some(News::CanWait));
         assert_eq!(news_of("b", 12), Some(News::CanWait));
