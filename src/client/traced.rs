@@ -39,56 +39,52 @@ impl Destination {
     }
 }
 
-/// The span of a request that is under way, if it has one. Dropped before its end was told, the request was given up.
+/// The span of a request that is under way, if it has one, until its end is told. Dropped before that, the request was given up.
 #[derive(Debug)]
-pub struct Traced {
-    span: Option<SdkSpan>,
-    is_told: bool,
-}
+pub struct Traced(Option<SdkSpan>);
 
 impl Traced {
     /// A write begins.
     pub fn write<B>(request: &mut Request<B>, to: &Destination) -> Self {
-        Traced { span: begin(request, to), is_told: false }
+        Traced(begin(request, to))
     }
 
     /// A read begins.
     pub fn read<B>(request: &mut Request<B>, to: Option<&Destination>) -> Self {
-        let span = to.filter(|_| !Span::current().is_none()).and_then(|to| begin(request, to));
-        Traced { span, is_told: false }
+        Traced(to.filter(|_| !Span::current().is_none()).and_then(|to| begin(request, to)))
     }
 
     /// It was answered with this code; where that is no success, with these words.
     pub fn answered(mut self, code: u16, words: Option<&str>) {
-        self.is_told = true;
-        if let Some(span) = &mut self.span {
-            span.set_attribute(KeyValue::new("http.response.status_code", i64::from(code)));
-        }
+        let Some(mut span) = self.0.take() else { return };
+        span.set_attribute(KeyValue::new("http.response.status_code", i64::from(code)));
         if let Some(words) = words {
-            self.fail(code.to_string(), words);
+            fail(span, code.to_string(), words);
         }
     }
 
     /// It was not answered.
     pub fn failed(mut self, kind: &'static str, error: &str) {
-        self.is_told = true;
-        self.fail(kind.to_owned(), error);
+        self.tell_failure(kind, error);
     }
 
-    fn fail(&mut self, kind: String, error: &str) {
-        if let Some(span) = &mut self.span {
-            span.set_attribute(KeyValue::new("error.type", kind));
-            span.set_status(Status::error(error.to_owned()));
+    fn tell_failure(&mut self, kind: &'static str, error: &str) {
+        if let Some(span) = self.0.take() {
+            fail(span, kind.to_owned(), error);
         }
     }
 }
 
 impl Drop for Traced {
     fn drop(&mut self) {
-        if !self.is_told {
-            self.fail("cancelled".to_owned(), "the request was given up");
-        }
+        self.tell_failure("cancelled", "the request was given up");
     }
+}
+
+/// The span ends with this error.
+fn fail(mut span: SdkSpan, kind: String, error: &str) {
+    span.set_attribute(KeyValue::new("error.type", kind));
+    span.set_status(Status::error(error.to_owned()));
 }
 
 /// A span for the request, which says from here on that it belongs to it.
