@@ -84,8 +84,48 @@ async fn a_scale_costs_its_pods_two_patches_and_one_event() {
     sleep(seconds(2)).await;
     settled(&server, "web", 4).await;
     is_silent(&server, 600).await;
-    assert_eq!(bill.next(), [1, 0, 2, 1], "one is replaced");
+    assert_eq!(bill.next(), [1, 0, 1, 1], "one is replaced, and ready before it was told of");
     server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_go_one_after_the_other_are_told_of_together() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 10);
+    settled(&server, "web", 10).await;
+    sleep(seconds(10)).await;
+    server.pods_live(PodScript { ready_after: Some(seconds(4)), ..PodScript::default() });
+    let mut bill = Bill::new(&server);
+    bill.next();
+    for pod in &server.live_pods(NS, "web")[..3] {
+        server.kill_pod(NS, pod);
+        sleep(Duration::from_millis(600)).await;
+    }
+    assert_eq!(bill.next(), [3, 0, 0, 0]);
+    sleep(seconds(1)).await;
+    assert_eq!(server.podset(NS, "web")["status"]["podNames"], json!(server.live_pods(NS, "web")));
+    assert_eq!(bill.next(), [0, 0, 1, 1]);
+    settled(&server, "web", 10).await;
+    is_silent(&server, 60).await;
+    assert_eq!(bill.next(), [0, 0, 1, 0], "all are ready again");
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_spec_does_not_wait_for_pods_to_go() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 10);
+    settled(&server, "web", 10).await;
+    sleep(seconds(10)).await;
+    server.pods_live(PodScript { ready_after: Some(seconds(4)), ..PodScript::default() });
+    server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(Duration::from_millis(100)).await;
+    server.scale(NS, "web", 9);
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(server.podset(NS, "web")["status"]["observedGeneration"], 2);
     operator.end().await;
 }
 

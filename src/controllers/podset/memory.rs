@@ -104,6 +104,10 @@ pub struct Burst {
     pub from: usize,
     /// Pods created.
     pub created: usize,
+    /// When it began.
+    pub since: Timestamp,
+    /// When something was last done.
+    pub until: Timestamp,
     /// Whether it brings the set to what its spec wants for the first time; otherwise it makes up for pods that went.
     pub is_scaling: bool,
 }

@@ -49,6 +49,8 @@ async fn e2(locks: Locks) -> ApiServer {
     leads(&a, seconds(1)).await;
     let b = Replica::start(&server, "b", with(locks));
     sleep(seconds(5)).await;
+    // The leader would hear of another one a little later only.
+    server.watches().of("a").on("leases").delay(seconds(1));
     server.watches().of("b").on("leases").stall();
     let lost = server.fault(Requests::all().of("leases").from("b"), Fault::CutBefore);
     kill_pods(&server, seconds(20)).await;
