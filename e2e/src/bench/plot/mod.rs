@@ -52,13 +52,13 @@ fn page(
     (svg, (0..diagrams).map(frame).collect())
 }
 
-fn contestants(measured: &[&Measured]) -> BTreeSet<Contestant> {
-    measured.iter().map(|measured| measured.contestant).collect()
+fn contestants(measured: &[&Measured], part: Part) -> BTreeSet<Contestant> {
+    measured.iter().filter(|measured| measured.part == part).map(|measured| measured.contestant).collect()
 }
 
 /// Seconds of each phase, a diagram for each load.
 pub fn times(measured: &[&Measured]) -> String {
-    let (loads, contestants) = (loads(measured, Part::Load), contestants(measured));
+    let (loads, contestants) = (loads(measured, Part::Load), contestants(measured, Part::Load));
     let remark = "full: all pods as wanted; pale: every status right; line: least to most";
     let (mut svg, frames) = page("Seconds of each phase of each load", (loads.len(), 2), &contestants, remark);
     for (load, frame) in loads.iter().zip(frames) {
@@ -98,7 +98,7 @@ const COSTS: [(&str, &str, Figure); 4] = [
 /// Requests, processor time and memory, a group of bars for each load.
 pub fn costs(measured: &[&Measured]) -> String {
     let loads = loads(measured, Part::Load);
-    let (contestants, costs) = (working(measured), &COSTS[1..]);
+    let (contestants, costs) = (working(measured, Part::Load), &COSTS[1..]);
     let remark = "while the sets are created; line: least to most";
     let (mut svg, frames) = page("Requests, processor time and memory", (costs.len(), 3), &contestants, remark);
     for ((title, unit, figure), frame) in costs.iter().zip(frames) {
@@ -117,7 +117,7 @@ pub fn costs(measured: &[&Measured]) -> String {
 
 /// How all that grows with the number of pods.
 pub fn scale(measured: &[&Measured]) -> String {
-    let (loads, contestants) = (loads(measured, Part::Scale), working(measured));
+    let (loads, contestants) = (loads(measured, Part::Scale), working(measured, Part::Scale));
     let remark = "over the number of pods, in sets of 10, while they are created";
     let (mut svg, frames) =
         page("How time and cost grow with the number of pods", (COSTS.len(), 2), &contestants, remark);
@@ -133,8 +133,8 @@ pub fn scale(measured: &[&Measured]) -> String {
 }
 
 /// Those who have a process of their own.
-fn working(measured: &[&Measured]) -> BTreeSet<Contestant> {
-    let mut contestants = contestants(measured);
+fn working(measured: &[&Measured], part: Part) -> BTreeSet<Contestant> {
+    let mut contestants = contestants(measured, part);
     contestants.remove(&Contestant::Floor);
     contestants
 }
