@@ -115,17 +115,58 @@ async fn pods_that_go_one_after_the_other_are_told_of_together() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_spec_does_not_wait_for_pods_to_go() {
+    let fewer = json!({ "spec": { "replicas": 9 } });
+    let others = json!({ "spec": { "template": { "metadata": { "labels": { "tier": "front" } } } } });
+    for (change, scaled_down) in [(fewer, 1), (others, 0)] {
+        let server = ApiServer::new(1);
+        let operator = Operator::leader(&server, "a", Locks::default());
+        server.create_podset(NS, "web", 10);
+        settled(&server, "web", 10).await;
+        sleep(seconds(10)).await;
+        server.pods_live(PodScript { ready_after: Some(seconds(4)), ..PodScript::default() });
+        server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+        sleep(Duration::from_millis(100)).await;
+        server.patch(&PODSETS, NS, "web", change);
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(server.podset(NS, "web")["status"]["observedGeneration"], 2);
+        for (reason, times) in [("ScaledUp", 1), ("PodsReplaced", 1), ("ScaledDown", scaled_down)] {
+            assert_eq!(server.events(NS, reason).len(), times, "{reason}");
+        }
+        operator.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_go_again_and_again_keep_no_status_wrong() {
     let server = ApiServer::new(1);
     let operator = Operator::leader(&server, "a", Locks::default());
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
     sleep(seconds(10)).await;
-    server.pods_live(PodScript { ready_after: Some(seconds(4)), ..PodScript::default() });
-    server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
-    sleep(Duration::from_millis(100)).await;
-    server.scale(NS, "web", 9);
-    sleep(Duration::from_millis(100)).await;
-    assert_eq!(server.podset(NS, "web")["status"]["observedGeneration"], 2);
+    server.pods_live(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
+    // The first is told of after a second; the status that the second one waits for is due 5 s later.
+    for wait in [1100, 4800, 200] {
+        server.kill_pod(NS, &server.ready_pods(NS, "web")[0]);
+        sleep(Duration::from_millis(wait)).await;
+    }
+    assert_eq!(server.podset(NS, "web")["status"]["podNames"], json!(server.live_pods(NS, "web")));
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_made_up_for_is_told_before_a_refusal_is_cured() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 10);
+    settled(&server, "web", 10).await;
+    server.pods_live(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
+    server.kill_pod(NS, &server.ready_pods(NS, "web")[0]);
+    sleep(Duration::from_millis(200)).await;
+    server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
+    server.kill_pod(NS, &server.ready_pods(NS, "web")[0]);
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(server.events(NS, "PodsReplaced").len(), 1);
+    assert_eq!(server.events(NS, "FailedCreate").len(), 1);
     operator.end().await;
 }
 

@@ -8,7 +8,7 @@ mod create;
 use std::future::Future;
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod as PodResource;
 use serde_json::json;
 use tracing::{debug, warn};
@@ -34,6 +34,8 @@ const PASS: SignedDuration = SignedDuration::from_secs(4);
 /// What came of a plan. Only [`act`] makes one, so nothing is reported that was not tried.
 #[derive(Debug, Default)]
 pub struct Done {
+    /// When it began.
+    pub since: Timestamp,
     /// Names of the pods that were created.
     pub created: Vec<String>,
     /// Names of the surplus pods that were deleted.
@@ -68,7 +70,7 @@ enum Deleted {
 pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory) -> Done {
     let is_creating = !plan.create.is_empty();
     let has_begun = is_creating || plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
-    let mut done = Done { has_begun, is_creating, ..Done::default() };
+    let mut done = Done { since: context.env.now(), has_begun, is_creating, ..Done::default() };
     look(context, &view.set, &plan.look, &mut done).await;
     probe(context, &view.set, plan.probe, memory, &mut done).await;
     relabel(context, &view.set, &plan.relabel, &mut done).await;

@@ -82,7 +82,8 @@ mod tests {
     use crate::controllers::podset::testing;
 
     fn told(from: usize, created: usize, is_scaling: bool, to: usize) -> Option<String> {
-        let burst = Burst { from, created, since: Timestamp::MIN, until: Timestamp::MIN, is_scaling };
+        let (generation, since, until) = (1, Timestamp::MIN, Timestamp::MIN);
+        let burst = Burst { from, created, generation, since, until, is_scaling };
         of_burst(&burst, to).map(|event| format!("{}: {}", event.reason, event.note))
     }
 

@@ -104,6 +104,8 @@ pub struct Burst {
     pub from: usize,
     /// Pods created.
     pub created: usize,
+    /// The generation that was wanted when it began.
+    pub generation: i64,
     /// When it began.
     pub since: Timestamp,
     /// When something was last done.

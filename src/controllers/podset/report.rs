@@ -42,10 +42,10 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     let is_scaling = !is_fulfilled(set, memory);
     trail::note_done(&done);
     if done.has_begun {
-        let now = context.env.now();
-        let burst = memory.burst.get_or_insert(Burst { from, created: 0, since: now, until: now, is_scaling });
+        let (generation, since, until) = (set.generation, done.since, context.env.now());
+        let burst = memory.burst.get_or_insert(Burst { from, created: 0, generation, since, until, is_scaling });
         burst.created += created;
-        burst.until = now;
+        burst.until = until;
     }
     if done.is_creating {
         memory.tried_generation = Some(set.generation);
@@ -123,7 +123,8 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Me
     }
     let is_settled = plan.create.is_empty() && plan.delete.is_empty();
     // A try that failed and changed nothing yet may still turn out to have changed something.
-    let is_over = |burst: &mut Burst| is_settled && (plan.hold != Hold::Failure || burst.from != plan.count.live);
+    let has_changed = |burst: &Burst| burst.created > 0 || burst.from != plan.count.live;
+    let is_over = |burst: &mut Burst| is_settled && (plan.hold != Hold::Failure || has_changed(burst));
     let burst = memory.burst.take_if(is_over);
     let events = if is_settled { due_events(set, plan, burst, memory) } else { Vec::new() };
     let has_scaled = burst.is_some_and(|burst| burst.is_scaling);
@@ -140,13 +141,21 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Me
 }
 
 /// Until when to wait for more to report, where it makes up for pods that went: seldom does one go alone. What people wait for
-/// waits for nothing: that their change is answered, that all is well, or why it is not.
+/// waits for nothing: that their change is answered, that all is well, or why it is not; and what has waited since the last
+/// status waits no longer.
 fn gathers(set: &Set, memory: &Memory, plan: &Plan, new: &PodSetStatus) -> Option<Timestamp> {
-    let burst = memory.burst.filter(|burst| !burst.is_scaling)?;
-    let is_answer = new.observed_generation != set.status.observed_generation;
-    let can_wait = plan.hold == Hold::Nothing && !is_answer && !is_at_its_end(new);
+    let burst = memory.burst.filter(|burst| !burst.is_scaling && burst.generation == set.generation)?;
+    let can_wait = plan.hold == Hold::Nothing && !is_at_its_end(new);
     let (since_last, since_first) = GATHER;
-    can_wait.then(|| (burst.until + since_last).min(burst.since + since_first))
+    let until = (burst.until + since_last).min(burst.since + since_first);
+    let owed = memory.told.map(next_status).filter(|next| burst.since < *next);
+    can_wait.then(|| owed.map_or(until, |owed| until.min(owed)))
+}
+
+/// The event of what made up for pods that went, not yet told when the spec changes and something else begins.
+pub fn concluded(set: &Set, plan: &Plan, memory: &mut Memory) -> Option<Event> {
+    let former = memory.burst.take_if(|burst| !burst.is_scaling && burst.generation != set.generation)?;
+    events::of_burst(&former, plan.count.live)
 }
 
 /// The events that are due now, of work that is over and of a refusal; they are not due again.
@@ -225,7 +234,7 @@ fn written(
 }
 
 /// Creates events. One that is lost is lost: an event must never hold up the pods.
-async fn tell(context: &Context, set: &Set, events: &[Event]) {
+pub async fn tell(context: &Context, set: &Set, events: &[Event]) {
     let wall = context.env.clock.wall();
     let moment = wall.as_nanosecond();
     for (event, moment) in events.iter().zip(moment..) {
