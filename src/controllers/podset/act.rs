@@ -8,7 +8,7 @@ mod create;
 use std::future::Future;
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod as PodResource;
 use serde_json::json;
 use tracing::{debug, warn};
@@ -34,18 +34,16 @@ const PASS: SignedDuration = SignedDuration::from_secs(4);
 /// What came of a plan. Only [`act`] makes one, so nothing is reported that was not tried.
 #[derive(Debug, Default)]
 pub struct Done {
-    /// When it began.
-    pub since: Timestamp,
     /// Names of the pods that were created.
     pub created: Vec<String>,
     /// Names of the surplus pods that were deleted.
     pub deleted: Vec<String>,
     /// Why pods were refused, if one was.
     pub refusal: Option<Refusal>,
-    /// Whether pods were to be created or deleted, whatever came of it.
-    pub has_begun: bool,
     /// Whether pods were to be created.
     pub is_creating: bool,
+    /// Whether surplus pods were to be deleted.
+    pub is_deleting: bool,
     /// Whether something failed, so that the next try must wait.
     pub has_failed: bool,
     /// Whether a name was taken by a stranger.
@@ -69,8 +67,8 @@ enum Deleted {
 /// Carries out a plan.
 pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory) -> Done {
     let is_creating = !plan.create.is_empty();
-    let has_begun = is_creating || plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
-    let mut done = Done { since: context.env.now(), has_begun, is_creating, ..Done::default() };
+    let is_deleting = plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
+    let mut done = Done { is_creating, is_deleting, ..Done::default() };
     look(context, &view.set, &plan.look, &mut done).await;
     probe(context, &view.set, plan.probe, memory, &mut done).await;
     relabel(context, &view.set, &plan.relabel, &mut done).await;

@@ -25,14 +25,14 @@ pub struct Event {
 /// What a burst of work amounts to, now that so many pods are live: one event for each plan that was carried out, not one
 /// for each pod.
 pub fn of_burst(burst: &Burst, to: usize) -> Option<Event> {
-    let Burst { from, created, is_scaling, .. } = *burst;
+    let Burst { from, created, is_deleting, is_scaling } = *burst;
     let normal = |reason, action, note| Some(Event { reason, note, is_warning: false, action });
     let made = created.max(to.saturating_sub(from));
     if !is_scaling && made > 0 {
         normal("PodsReplaced", "Create", format!("Created {made} in place of pods that finished or went away"))
     } else if to > from {
         normal("ScaledUp", "Create", format!("Scaled up from {from} to {to}"))
-    } else if to < from {
+    } else if is_deleting && to < from {
         normal("ScaledDown", "Delete", format!("Scaled down from {from} to {to}"))
     } else {
         None
@@ -82,8 +82,7 @@ mod tests {
     use crate::controllers::podset::testing;
 
     fn told(from: usize, created: usize, is_scaling: bool, to: usize) -> Option<String> {
-        let (generation, since, until) = (1, Timestamp::MIN, Timestamp::MIN);
-        let burst = Burst { from, created, generation, since, until, is_scaling };
+        let burst = Burst { from, created, is_deleting: created == 0, is_scaling };
         of_burst(&burst, to).map(|event| format!("{}: {}", event.reason, event.note))
     }
 

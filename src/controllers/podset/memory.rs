@@ -104,12 +104,8 @@ pub struct Burst {
     pub from: usize,
     /// Pods created.
     pub created: usize,
-    /// The generation that was wanted when it began.
-    pub generation: i64,
-    /// When it began.
-    pub since: Timestamp,
-    /// When something was last done.
-    pub until: Timestamp,
+    /// Whether surplus pods were to be deleted.
+    pub is_deleting: bool,
     /// Whether it brings the set to what its spec wants for the first time; otherwise it makes up for pods that went.
     pub is_scaling: bool,
 }

@@ -267,9 +267,7 @@ impl PodSetController {
         };
         let (view, after, has_failed) = if plan.has_work() {
             let from = plan.count.live;
-            let former = report::concluded(&view.set, &plan, memory);
-            let telling = report::tell(context, &view.set, former.as_slice());
-            let (done, ()) = futures::join!(act::act(context, &view, plan, memory), telling);
+            let done = act::act(context, &view, plan, memory).await;
             drop(turn);
             let has_failed = done.has_failed;
             report::learn(context, &view, done, from, memory);

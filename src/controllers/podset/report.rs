@@ -29,9 +29,6 @@ use crate::{
 /// The least time between two writes of one status, but for what [`may_write`] lets through.
 const STATUS_EVERY: SignedDuration = SignedDuration::from_secs(5);
 
-/// How long after the last deed a report waits for more of them, and how long after the first: see [`gathers`].
-const GATHER: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(1), SignedDuration::from_secs(2));
-
 /// How many pod names a log line shows.
 const NAMES_SHOWN: usize = 10;
 
@@ -41,11 +38,10 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let is_scaling = !is_fulfilled(set, memory);
     trail::note_done(&done);
-    if done.has_begun {
-        let (generation, since, until) = (set.generation, done.since, context.env.now());
-        let burst = memory.burst.get_or_insert(Burst { from, created: 0, generation, since, until, is_scaling });
+    if done.is_creating || done.is_deleting {
+        let burst = memory.burst.get_or_insert(Burst { from, created: 0, is_deleting: false, is_scaling });
         burst.created += created;
-        burst.until = until;
+        burst.is_deleting |= done.is_deleting;
     }
     if done.is_creating {
         memory.tried_generation = Some(set.generation);
@@ -116,46 +112,24 @@ pub struct Reported {
 /// Writes the status and the events that are due.
 pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Memory) -> Reported {
     let set = &view.set;
-    let new = status::status(view, plan, memory, context.env.clock.wall());
-    let now = context.env.now();
-    if let Some(when) = gathers(set, memory, plan, &new).filter(|when| now < *when) {
-        return Reported { again: Some(when), has_failed: false };
-    }
     let is_settled = plan.create.is_empty() && plan.delete.is_empty();
     // A try that failed and changed nothing yet may still turn out to have changed something.
-    let has_changed = |burst: &Burst| burst.created > 0 || burst.from != plan.count.live;
-    let is_over = |burst: &mut Burst| is_settled && (plan.hold != Hold::Failure || has_changed(burst));
+    let is_over = |burst: &mut Burst| is_settled && (plan.hold != Hold::Failure || burst.from != plan.count.live);
     let burst = memory.burst.take_if(is_over);
     let events = if is_settled { due_events(set, plan, burst, memory) } else { Vec::new() };
     let has_scaled = burst.is_some_and(|burst| burst.is_scaling);
+    let new = status::status(view, plan, memory, context.env.clock.wall());
     if status::is_same(&set.status, &new) {
         tell(context, set, &events).await;
         return Reported::default();
     }
+    let now = context.env.now();
     if let Err(when) = may_write(memory, now, &new, has_scaled) {
         tell(context, set, &events).await;
         return Reported { again: Some(when), has_failed: false };
     }
     let (reported, ()) = futures::join!(write_status(context, set, &new, memory), tell(context, set, &events));
     reported
-}
-
-/// Until when to wait for more to report, where it makes up for pods that went: seldom does one go alone. What people wait for
-/// waits for nothing: that their change is answered, that all is well, or why it is not; and what has waited since the last
-/// status waits no longer.
-fn gathers(set: &Set, memory: &Memory, plan: &Plan, new: &PodSetStatus) -> Option<Timestamp> {
-    let burst = memory.burst.filter(|burst| !burst.is_scaling && burst.generation == set.generation)?;
-    let can_wait = plan.hold == Hold::Nothing && !is_at_its_end(new);
-    let (since_last, since_first) = GATHER;
-    let until = (burst.until + since_last).min(burst.since + since_first);
-    let owed = memory.told.map(next_status).filter(|next| burst.since < *next);
-    can_wait.then(|| owed.map_or(until, |owed| until.min(owed)))
-}
-
-/// The event of what made up for pods that went, not yet told when the spec changes and something else begins.
-pub fn concluded(set: &Set, plan: &Plan, memory: &mut Memory) -> Option<Event> {
-    let former = memory.burst.take_if(|burst| !burst.is_scaling && burst.generation != set.generation)?;
-    events::of_burst(&former, plan.count.live)
 }
 
 /// The events that are due now, of work that is over and of a refusal; they are not due again.
@@ -234,7 +208,7 @@ fn written(
 }
 
 /// Creates events. One that is lost is lost: an event must never hold up the pods.
-pub async fn tell(context: &Context, set: &Set, events: &[Event]) {
+async fn tell(context: &Context, set: &Set, events: &[Event]) {
     let wall = context.env.clock.wall();
     let moment = wall.as_nanosecond();
     for (event, moment) in events.iter().zip(moment..) {
