@@ -82,7 +82,7 @@ mod tests {
     use crate::controllers::podset::testing;
 
     fn told(from: usize, created: usize, is_scaling: bool, to: usize) -> Option<String> {
-        let burst = Burst { from, created, is_deleting: created == 0, is_scaling };
+        let burst = Burst { from, created, is_deleting: to < from, is_scaling };
         of_burst(&burst, to).map(|event| format!("{}: {}", event.reason, event.note))
     }
 
@@ -94,6 +94,8 @@ mod tests {
         assert_eq!(told(2, 3, false, 3).unwrap(), replaced);
         assert_eq!(told(0, 0, false, 3).unwrap(), replaced, "the answers were lost");
         assert_eq!(told(3, 0, true, 3), None);
+        let refused = Burst { from: 9, created: 0, is_deleting: false, is_scaling: false };
+        assert_eq!(of_burst(&refused, 8), None, "nothing was deleted: another one went");
     }
 
     #[test]
