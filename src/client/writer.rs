@@ -14,9 +14,9 @@ use super::{
 };
 use crate::leader::Leadership;
 
-/// How many writes are under way at once, each over a connection of its own. Fewer leave an API server idle that stores many
-/// objects in one stroke; more make no pod sooner, and each costs a handshake and 20 KiB.
-const WRITES_AT_ONCE: usize = 64;
+/// How many writes are under way at once, each over a connection of its own. With fewer, pods come later where the API server
+/// is busy with others; each costs a handshake and, with its request, 50 KiB.
+const WRITES_AT_ONCE: usize = 128;
 
 /// What the answer to a write proves.
 #[derive(Debug)]

@@ -108,6 +108,24 @@ async fn pods_that_go_while_others_are_refused_are_no_scale_down() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_scale_after_pods_were_refused_is_told_as_a_scale() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 5);
+    settled(&server, "web", 5).await;
+    let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
+    server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(seconds(10)).await;
+    server.scale(NS, "web", 10);
+    refused.remove();
+    settled(&server, "web", 10).await;
+    let notes: Vec<_> = server.events(NS, "ScaledUp").iter().map(|event| event["note"].clone()).collect();
+    assert_eq!(notes, ["Scaled up from 0 to 5", "Scaled up from 4 to 10"]);
+    assert_eq!(server.events(NS, "PodsReplaced").len(), 0);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_that_become_ready_one_by_one_cost_a_patch_in_five_seconds() {
     pods_become_ready_one_by_one(Duration::from_millis(1)).await;
 }
@@ -187,16 +205,16 @@ async fn that_a_large_set_is_complete_is_told_at_once_however_long_it_took() {
     server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
     let operator = Operator::leader(&server, "a", Locks::default());
     sleep(seconds(2)).await;
-    server.create_podset(NS, "web", 1_000);
+    server.create_podset(NS, "web", 3_000);
     let began = Instant::now();
-    while server.pods(NS, "web").len() < 1_000 {
+    while server.pods(NS, "web").len() < 3_000 {
         sleep(Duration::from_millis(100)).await;
     }
     let took = began.elapsed();
     assert!(seconds(5) < took && took < seconds(9), "its status was told once on the way, less than 5 s ago: {took:?}");
     sleep(seconds(1)).await;
     let status = &server.podset(NS, "web")["status"];
-    assert_eq!(status["availableReplicas"], 1_000, "{took:?}");
+    assert_eq!(status["availableReplicas"], 3_000, "{took:?}");
     operator.end().await;
 }
 

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// How many requests of one set are under way at once.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 128;
 
 /// After so long no further request is begun: the status must not stay wrong while thousands of pods are made.
 const PASS: SignedDuration = SignedDuration::from_secs(4);

@@ -33,7 +33,6 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod as PodResource;
-use tokio::sync::{Semaphore, SemaphorePermit as Turn};
 use tracing::warn;
 
 use super::{
@@ -58,10 +57,6 @@ use takeover::{ReadFirst, TakeOver};
 
 /// The controller's name.
 const NAME: &str = "podset";
-
-/// How many sets' plans are carried out at once. The others wait: a few sets that are done soon are worth more than all of
-/// them half done, and their statuses are right the first time.
-const TURNS: usize = 32;
 
 /// How long to wait after a read failed that must come before a write.
 const READ_RETRY: SignedDuration = SignedDuration::from_secs(1);
@@ -97,8 +92,6 @@ pub struct Context {
     queue: Queue,
     /// What is remembered of each set, while nobody works on it.
     memories: Mutex<HashMap<Uid, Memory>>,
-    /// Who may carry out a plan: see [`TURNS`].
-    turns: Semaphore,
 }
 
 impl Context {
@@ -171,9 +164,8 @@ impl PodSetController {
         let Parts { env, clients, locks, scopes, default_image, instance, metrics } = parts;
         let synced = Synced::new(scopes.len() * 2);
         let (observed, queue) = (Arc::new(Observed::new(locks)), Queue::new(env.clone(), metrics.queue(NAME)));
-        let (memories, turns) = (Mutex::default(), Semaphore::new(TURNS));
-        let context =
-            Context { env, clients, locks, scopes, default_image, instance, observed, queue, memories, turns };
+        let memories = Mutex::default();
+        let context = Context { env, clients, locks, scopes, default_image, instance, observed, queue, memories };
         PodSetController { context, synced, take_over: TakeOver::default() }
     }
 
@@ -216,26 +208,10 @@ impl PodSetController {
         plan.has_writes() || !status::is_same(&view.set.status, &new)
     }
 
-    /// As [`Self::decide`]; if there is anything to do, with a turn to do it.
-    async fn turn(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Option<(View, Plan, Option<Turn<'_>>)> {
-        let turns = &self.context.turns;
-        let (view, plan) = self.decide(key, uid, memory)?;
-        if !plan.has_work() {
-            return Some((view, plan, None));
-        }
-        if let Ok(turn) = turns.try_acquire() {
-            return Some((view, plan, Some(turn)));
-        }
-        let turn = turns.acquire().await.ok();
-        // What was planned before the wait may be wrong by now.
-        let (view, plan) = self.decide(key, uid, memory)?;
-        Some((view, plan, turn))
-    }
-
     /// One pass of the pipeline: observe, plan, act, and report from what was done.
     async fn pass(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Next {
         let context = &self.context;
-        let Some((view, plan, turn)) = self.turn(key, uid, memory).await else {
+        let Some((view, plan)) = self.decide(key, uid, memory) else {
             return Next::Never;
         };
         let now = context.env.now();
@@ -268,7 +244,6 @@ impl PodSetController {
         let (view, after, has_failed) = if plan.has_work() {
             let from = plan.count.live;
             let done = act::act(context, &view, plan, memory).await;
-            drop(turn);
             let has_failed = done.has_failed;
             report::learn(context, &view, done, from, memory);
             match self.plan(key, uid, memory) {

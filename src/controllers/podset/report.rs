@@ -40,6 +40,8 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     trail::note_done(&done);
     if done.is_creating || done.is_deleting {
         let burst = memory.burst.get_or_insert(Burst { from, created: 0, is_deleting: false, is_scaling });
+        // What was tried in vain to make up for pods becomes the scale that the user asks for meanwhile.
+        burst.is_scaling |= is_scaling && burst.created == 0;
         burst.created += created;
         burst.is_deleting |= done.is_deleting;
     }
