@@ -303,7 +303,7 @@ const COSTS: &str = "
 const SCALE: &str = "
 ## How it grows
 
-Sets of 10 pods are created. The API server bounds the time: the operator has 64 requests under way and waits for their answers, while the
+Sets of 10 pods are created. The API server bounds the time: the operator has 128 requests under way and waits for their answers, while the
 scheduler and the nodes write each new pod three or four times more. Requests a pod grow because a set is told of once more whose pods
 take longer than 5 s to be ready; memory grows with each pod by about 1 KiB.
 
