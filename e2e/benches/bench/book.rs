@@ -53,8 +53,10 @@ pub async fn circumstances(place: &Place) -> Result<Run> {
     };
     let memory = field(&read("/proc/meminfo")?, "MemTotal").context("/proc/meminfo without MemTotal")?;
     let kibibytes: f64 = memory.trim_end_matches(" kB").parse()?;
-    let changed = !said("git", &["status", "--porcelain", "src", "Cargo.lock"])?.is_empty();
-    let revision = said("git", &["rev-parse", "--short=10", "HEAD"])?;
+    // What the operator is built from: a commit of pages or tests makes no other operator.
+    let built_from = ["--", "src", "Cargo.toml", "Cargo.lock"];
+    let changed = !said("git", &[&["status", "--porcelain"], &built_from[..]].concat())?.is_empty();
+    let revision = said("git", &[&["log", "-1", "--abbrev=10", "--format=%h"], &built_from[..]].concat())?;
     Ok(Run {
         date: Timestamp::now().strftime("%Y-%m-%d").to_string(),
         processor: field(&read("/proc/cpuinfo")?, "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
