@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
 
 use crate::{
     api::{PodSetSpec, PodSetStatus, PodTemplate},
@@ -14,15 +14,20 @@ use crate::{
     listwatch::Versioned,
 };
 
-/// A PodSet as the API server sends it. Spec and status are decoded later, so that one that does not decode stops no
-/// other.
+/// A PodSet as the API server sends it. Spec and status are decoded later and from their text, so that one that does not
+/// decode stops no other: a template may even be nested deeper than is decoded at all.
 #[derive(Deserialize)]
 struct SetWire {
     metadata: Meta,
     #[serde(default)]
-    spec: Value,
+    spec: Option<Box<RawValue>>,
     #[serde(default)]
-    status: Value,
+    status: Option<Box<RawValue>>,
+}
+
+/// What the text of a part says; what is not there is `null`.
+fn decoded<T: DeserializeOwned>(part: Option<&RawValue>) -> serde_json::Result<T> {
+    serde_json::from_str(part.map_or("null", RawValue::get))
 }
 
 /// A PodSet.
@@ -62,7 +67,7 @@ impl Versioned for Set {
 
 impl From<SetWire> for Set {
     fn from(wire: SetWire) -> Self {
-        let wanted = serde_json::from_value::<PodSetSpec>(wire.spec)
+        let wanted = decoded::<PodSetSpec>(wire.spec.as_deref())
             .map(|spec| Wanted {
                 replicas: usize::try_from(spec.replicas).unwrap_or(0),
                 template: spec.template.map(Arc::new),
@@ -74,7 +79,7 @@ impl From<SetWire> for Set {
             generation: wire.metadata.generation,
             is_deleting: wire.metadata.deletion_timestamp.is_some(),
             wanted,
-            status: serde_json::from_value(wire.status).unwrap_or_default(),
+            status: decoded(wire.status.as_deref()).unwrap_or_default(),
             uid: wire.metadata.uid.into(),
         }
     }
