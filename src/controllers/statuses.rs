@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -16,6 +16,15 @@ pub const OUTDATED_RETRY: SignedDuration = SignedDuration::from_secs(1);
 /// The time of day as conditions carry it: without fractions of a second.
 pub fn transition_time(wall: Timestamp) -> Time {
     Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall))
+}
+
+/// The conditions of these types, in the order of their types: the API server keeps them in any order, and what others
+/// have added is theirs.
+pub fn own_conditions(conditions: &[Condition], types: &[&str]) -> Vec<Condition> {
+    let is_own = |condition: &&Condition| types.contains(&condition.type_.as_str());
+    let mut own: Vec<_> = conditions.iter().filter(is_own).cloned().collect();
+    own.sort_by(|a, b| a.type_.cmp(&b.type_));
+    own
 }
 
 /// What became of a status.

@@ -225,6 +225,6 @@ impl Controller for MyCustomResourceController {
         let new = status::status(&resource, is_found, self.env.clock.wall());
         plan.set_attribute("plan.healthy", new.healthy);
         drop(plan);
-        if new == resource.status { Next::Resync } else { self.write(&resource, &new).await }
+        if status::is_same(&resource.status, &new) { Next::Resync } else { self.write(&resource, &new).await }
     }
 }

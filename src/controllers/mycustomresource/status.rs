@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::index::Resource;
 use crate::{
     api::{MyCustomResourceStatus, condition},
-    controllers::statuses::transition_time,
+    controllers::statuses::{own_conditions, transition_time},
 };
 
 /// The status of a resource whose friend exists, or does not. `wall` is the time of day for a condition that changes.
@@ -34,6 +34,15 @@ pub fn status(resource: &Resource, is_found: bool, wall: Timestamp) -> MyCustomR
     }
 }
 
+/// Whether the stored status says the same as the new one, but for what others have added.
+pub fn is_same(stored: &MyCustomResourceStatus, new: &MyCustomResourceStatus) -> bool {
+    let own = |status: &MyCustomResourceStatus| MyCustomResourceStatus {
+        conditions: own_conditions(&status.conditions, &[condition::READY]),
+        ..status.clone()
+    };
+    own(stored) == own(new)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,9 +66,13 @@ mod tests {
         assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("True", "FriendMissing"));
         assert_eq!(ready.last_transition_time.0.to_string(), "2026-01-01T12:00:00Z");
 
+        let mut stored = missing.clone();
+        stored.conditions.insert(0, Condition { type_: "Foreign".to_owned(), ..missing.conditions[0].clone() });
+        assert!(is_same(&stored, &missing), "whatever others add");
+
         resource.status = missing;
         let found = status(&resource, true, "2026-01-01T13:00:00Z".parse().unwrap());
-        assert!(found.healthy);
+        assert!(found.healthy && !is_same(&resource.status, &found));
         assert_eq!(found.conditions[0].reason, "FriendFound");
         assert_eq!(found.conditions[0].last_transition_time.0.to_string(), "2026-01-01T12:00:00Z");
     }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     api::{PodSetStatus, condition},
-    controllers::statuses::transition_time,
+    controllers::statuses::{own_conditions, transition_time},
 };
 
 /// The status of a set as it stands: its pods, the plan made after everything was tried, and why pods are refused.
@@ -171,16 +171,11 @@ fn conditions(state: &State, stored: &[Condition], wanted: usize, ready: usize, 
         .collect()
 }
 
-/// Whether the stored status says the same, in whatever order the API server keeps its conditions, and whatever
-/// conditions others have added to it.
+/// Whether the stored status says the same as the new one, but for what others have added.
 pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
     const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
-    let own = |status: &PodSetStatus| {
-        let mut status = status.clone();
-        status.conditions.retain(|held| OWN.contains(&held.type_.as_str()));
-        status.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
-        status
-    };
+    let own =
+        |status: &PodSetStatus| PodSetStatus { conditions: own_conditions(&status.conditions, &OWN), ..status.clone() };
     own(stored) == own(new)
 }
 
