@@ -1,8 +1,11 @@
 //! How long a set waits before it replaces pods that finished. Pure.
 //!
-//! The first replacement comes at once, the next after 1 s, then 2 s, doubling to 5 min, counted from the newest finish.
-//! How often in a row stands in an annotation of the replacements, so that it outlives the leader. A pod that ran for
-//! 10 min, or 10 min without a finish, begin the count anew.
+//! The first replacement comes at once, the next after 1 s, then 2 s, doubling to 5 min, counted from the finish. How often
+//! in a row stands in an annotation of the replacements, so that it outlives the leader. A pod that ran for 10 min, or
+//! 10 min without a finish, begin the count anew. Where several pods wait to be replaced, all wait as long as the one that
+//! waits longest.
+
+use std::cmp::Reverse;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -20,25 +23,38 @@ const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(30);
 /// How many finished pods are kept to look at.
 pub const KEPT: usize = 3;
 
-/// The next replacement of a set in which pods finished.
+/// The next replacements of a set in which pods finished.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Replacement {
-    /// When it may be created.
+    /// When they may be created.
     pub due: Timestamp,
-    /// How many replacements in a row it will have been.
+    /// How many replacements in a row each of them will have been.
     pub count: u32,
+    /// How many of the pods that are missing they are, at most: what else is missing was deleted, and waits for nothing.
+    pub pods: usize,
 }
 
-/// The next replacement; `None` for a set in which no pod finished lately that was not replaced.
+/// The next replacements; `None` for a set in which no pod finished lately that was not replaced.
 pub fn replacement(pods: &[Seen], now: Timestamp) -> Option<Replacement> {
-    let newest = pods
-        .iter()
-        .filter(|seen| seen.pod.is_finished() && !is_replaced(&seen.pod, pods))
-        .filter_map(|seen| Some((seen.finished_since?, failures_in_a_row(&seen.pod))))
-        .max()
-        .filter(|(at, _)| now.duration_since(*at) < STEADY)?;
-    let (at, failures) = newest;
-    Some(Replacement { due: at + wait(failures), count: failures.saturating_add(1) })
+    let mut waiting: Vec<(Timestamp, &Pod)> = unreplaced(pods)
+        .into_iter()
+        .filter(|seen| !seen.is_terminating())
+        .filter_map(|seen| Some((seen.finished_since?, &*seen.pod)))
+        .filter(|(at, _)| now.duration_since(*at) < STEADY)
+        .collect();
+    waiting.sort_by_key(|(at, _)| *at);
+    // Where all that are kept wait, others that wait may have been deleted.
+    let pods = if waiting.len() < KEPT { waiting.len() } else { usize::MAX };
+    waiting.into_iter().fold(None, |former: Option<Replacement>, (at, pod)| {
+        let failures = failures_in_a_row(pod);
+        let own = Replacement { due: at + wait(failures), count: failures.saturating_add(1), pods };
+        Some(match former {
+            Some(former) if !ran_well(pod) => {
+                Replacement { due: own.due.max(former.due), count: own.count.max(former.count), pods }
+            }
+            _ => own,
+        })
+    })
 }
 
 /// How long a set with these pods lets replacements wait: the wait that comes next, or that lies behind a replacement which
@@ -52,18 +68,34 @@ pub fn backoff<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> Sign
     pods.filter_map(wait_of).max().unwrap_or_default()
 }
 
-/// Whether a pod was made in place of this one: one that counts a replacement more, and was made after its end, as far
-/// as the clocks of nodes and API server agree.
-fn is_replaced(finished: &Pod, pods: &[Seen]) -> bool {
-    let count = failures_in_a_row(finished).saturating_add(1);
-    let end = finished.finished.unwrap_or(finished.created) - CLOCKS_APART;
-    pods.iter().any(|seen| seen.pod.replacements == count && seen.pod.created >= end)
+/// The finished pods in whose place none was made yet. A replacement stands for one of them: one that counts less, and
+/// that ended before it was made, as far as the clocks of nodes and API server agree.
+fn unreplaced(pods: &[Seen]) -> Vec<&Seen> {
+    let mut finished: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished()).collect();
+    if finished.is_empty() {
+        return finished;
+    }
+    let mut replacements: Vec<&Pod> = pods.iter().map(|seen| &*seen.pod).filter(|pod| pod.replacements > 0).collect();
+    replacements.sort_by_key(|pod| pod.created);
+    // Who counts most has the least choice.
+    finished.sort_by_key(|seen| (Reverse(failures_in_a_row(&seen.pod)), seen.finished_since));
+    finished.retain(|seen| {
+        let failures = failures_in_a_row(&seen.pod);
+        let end = seen.pod.finished.unwrap_or(seen.pod.created) - CLOCKS_APART;
+        let successor = replacements.iter().position(|pod| pod.replacements > failures && pod.created >= end);
+        successor.map(|at| replacements.remove(at)).is_none()
+    });
+    finished
 }
 
 /// How many replacements in a row the pod counts for: none if it ran well for long.
 fn failures_in_a_row(pod: &Pod) -> u32 {
-    let ran = pod.finished.map(|finished| finished.duration_since(pod.started.unwrap_or(pod.created)));
-    if ran.is_some_and(|ran| ran >= STEADY) { 0 } else { pod.replacements }
+    if ran_well(pod) { 0 } else { pod.replacements }
+}
+
+/// Whether a finished pod ran for so long that it did not fail at once.
+fn ran_well(pod: &Pod) -> bool {
+    pod.finished.is_some_and(|finished| finished.duration_since(pod.started.unwrap_or(pod.created)) >= STEADY)
 }
 
 fn wait(failures: u32) -> SignedDuration {
@@ -107,9 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_finish_counts() {
-        let old = testing::pod("old").failed(100).replacements(9);
-        assert_eq!(due_after(&[old.clone(), testing::pod("new").failed(3).replacements(4)]), Some((8 - 3, 5)));
+    fn all_wait_as_long_as_the_one_that_waits_longest() {
+        let old = || testing::pod("old").failed(100).replacements(9);
+        let new = || testing::pod("new").failed(3).replacements(4);
+        assert_eq!(due_after(&[old(), new()]), Some((256 - 100, 10)));
+        assert_eq!(due_after(&[old(), new().ran(600)]), Some((-3, 1)), "one that ran well begins anew");
+        assert_eq!(due_after(&[testing::pod("old").failed(700).replacements(9), new()]), Some((8 - 3, 5)));
         assert_eq!(due_after(&[testing::pod("a").failed(600).replacements(9)]), None, "long ago");
         assert_eq!(due_after(&[]), None);
     }
@@ -121,6 +156,27 @@ mod tests {
         assert_eq!(due_after(&[failed(), made(1, 5)]), None);
         assert_eq!(due_after(&[failed(), made(1, 4)]), Some((5, 5)), "a pod of another chain");
         assert_eq!(due_after(&[failed(), made(600, 5)]), Some((5, 5)), "a pod from before");
+        assert_eq!(due_after(&[failed().terminating()]), None, "its user does without it");
+    }
+
+    #[test]
+    fn a_replacement_stands_for_one_pod() {
+        let failed = |name: &str, ago: i64, count: u32| testing::pod(name).failed(ago).replacements(count);
+        let made = |name: &str, age: i64, count: u32| testing::pod(name).age(age).replacements(count);
+        let one_of_two = [failed("a", 10, 4), made("a2", 2, 5), failed("b", 1, 4)];
+        assert_eq!(due_after(&one_of_two), Some((8 - 1, 5)));
+        assert_eq!(due_after(&[failed("a", 10, 4), failed("b", 10, 0), made("a2", 2, 5), made("b2", 2, 5)]), None);
+        let chain = [failed("a", 20, 0), failed("a2", 15, 1).age(19), made("a3", 14, 2)];
+        assert_eq!(due_after(&chain), None, "each in place of the one before it");
+    }
+
+    #[test]
+    fn as_many_wait_as_finished_and_all_where_some_may_have_been_forgotten() {
+        let waiting = |count: usize| {
+            let pods: Vec<Seen> = (0..count).map(|n| testing::pod(&n.to_string()).failed(1).seen()).collect();
+            replacement(&pods, testing::now()).map(|next| next.pods)
+        };
+        assert_eq!([0, 1, 2, 3, 4].map(waiting), [None, Some(1), Some(2), Some(usize::MAX), Some(usize::MAX)]);
     }
 
     #[test]

@@ -233,14 +233,20 @@ fn plan_creates(
     if plan.count.occupied > wanted.replicas || !memory.strays.is_empty() {
         return plan;
     }
+    let mut create = creations(view, &plan, memory, names, locks);
     let replacement = finished::replacement(&view.pods, now);
-    let create = creations(view, &plan, memory, names, locks, replacement.map_or(0, |next| next.count));
+    // What else is missing is made up for at once: a pod that was deleted is no pod that fails.
+    let at_once = replacement.map_or(create.len(), |next| plan.count.missing().saturating_sub(next.pods));
+    for creation in create.iter_mut().skip(at_once) {
+        creation.replacements = replacement.map_or(0, |next| next.count);
+    }
     // A new spec may be the cure: it is tried at once, and once.
     let generation = Some(view.set.generation);
     let is_tried = view.set.status.observed_generation == generation || memory.tried_generation == generation;
     match replacement.filter(|next| next.due > now && is_tried) {
-        Some(next) if !create.is_empty() => {
-            Plan { hold: Hold::Finishing, wake: soonest(plan.wake, Some(next.due)), ..plan }
+        Some(next) if create.len() > at_once => {
+            create.truncate(at_once);
+            Plan { create, hold: Hold::Finishing, wake: soonest(plan.wake, Some(next.due)), ..plan }
         }
         _ => Plan { create, ..plan },
     }
@@ -248,14 +254,7 @@ fn plan_creates(
 
 /// First the names that were asked for already and show no pod: of those whose fate is unknown all, for they count;
 /// then the lowest names that are free.
-fn creations(
-    view: &View,
-    plan: &Plan,
-    memory: &Memory,
-    names: &dyn Names,
-    locks: &Locks,
-    replacements: u32,
-) -> Vec<Creation> {
+fn creations(view: &View, plan: &Plan, memory: &Memory, names: &dyn Names, locks: &Locks) -> Vec<Creation> {
     let set = &view.set;
     let mut creations = Vec::new();
     let mut left = plan.count.missing();
@@ -263,7 +262,7 @@ fn creations(
         let is_absent = !names.is_known(name) && (create.is_unknown || !names.is_resting(name));
         if is_absent && (create.is_unknown || left > 0) {
             let (index, name, is_repeated) = (create.index, name.clone(), create.is_unknown);
-            creations.push(Creation { index, name, replacements, is_repeated });
+            creations.push(Creation { index, name, replacements: 0, is_repeated });
             left -= usize::from(!create.is_unknown);
         }
     }
@@ -274,7 +273,7 @@ fn creations(
         let name = (locks.name)(&set.key.name, &set.uid, index);
         let is_free = !names.is_known(&name) && !names.is_resting(&name) && !memory.creates.contains_key(&name);
         if is_free {
-            creations.push(Creation { index, name, replacements, is_repeated: false });
+            creations.push(Creation { index, name, replacements: 0, is_repeated: false });
             left -= 1;
         }
     }

@@ -152,6 +152,20 @@ fn finished_pods_are_replaced_later_each_time_unless_the_spec_changes() {
 }
 
 #[test]
+fn a_pod_that_keeps_failing_holds_up_no_other() {
+    let view = |ago: i64| {
+        let failed = testing::pod(&nth(0)).failed(ago).replacements(3);
+        view(4, vec![failed, testing::pod(&nth(1)).ready(9)])
+    };
+    let counts = |plan: &Plan| plan.create.iter().map(|creation| creation.replacements).collect::<Vec<_>>();
+    let plan = planned(&view(1), &Memory::default());
+    assert_eq!((counts(&plan), plan.hold), (vec![0, 0], Hold::Finishing), "two were deleted");
+    assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(3)));
+    let plan = planned(&view(4), &Memory::default());
+    assert_eq!((counts(&plan), plan.hold), (vec![0, 0, 4], Hold::Nothing));
+}
+
+#[test]
 fn three_finished_pods_are_kept() {
     let finished = (0..5).map(|index| testing::pod(&nth(index)).failed(1000 + i64::from(index)));
     let pods = finished.chain([testing::pod(&nth(9)).ready(9)]).collect();
