@@ -126,6 +126,69 @@ async fn a_scale_after_pods_were_refused_is_told_as_a_scale() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_made_up_for_is_told_apart_from_the_scale_that_follows() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 10);
+    settled(&server, "web", 10).await;
+    // A pass takes so long that the scale comes between two of them.
+    server.settings(|settings| settings.answer_latency = seconds(3));
+    for name in &server.live_pods(NS, "web")[..8] {
+        server.kill_pod(NS, name);
+    }
+    sleep(seconds(8)).await;
+    server.scale(NS, "web", 1);
+    server.settings(|settings| settings.answer_latency = Duration::ZERO);
+    settled(&server, "web", 1).await;
+    sleep(seconds(1)).await;
+    let notes = |reason| server.events(NS, reason).iter().map(|event| event["note"].clone()).collect::<Vec<_>>();
+    assert_eq!(notes("PodsReplaced"), ["Created 3 in place of pods that finished or went away"]);
+    assert_eq!(notes("ScaledDown"), ["Scaled down from 5 to 1"]);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cure_is_no_scale() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 2);
+    settled(&server, "web", 2).await;
+    server.pods_live(PodScript::fails_after(seconds(1)));
+    server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(seconds(30)).await;
+    assert_eq!(ready_reason(&server, "web"), "PodsFailing");
+    server.pods_live(PodScript::default());
+    let cured = json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } });
+    server.patch(&PODSETS, NS, "web", cured);
+    settled(&server, "web", 2).await;
+    assert_eq!(server.events(NS, "ScaledUp").len(), 1, "from 0 to 2");
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_keeps_failing_holds_up_no_pod_that_is_deleted() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 5);
+    settled(&server, "web", 5).await;
+    let count = |name: &String| server.pod(NS, name)["metadata"]["annotations"]["app.example.com/replacements"].clone();
+    for failures in 0..=6 {
+        server.wait_until(|s| s.live_pods(NS, "web").len() == 5, seconds(40)).await;
+        let pods = server.live_pods(NS, "web");
+        let failing = pods.iter().find(|name| failures == 0 || count(name) == failures.to_string().as_str());
+        server.fail_pod(NS, failing.unwrap());
+    }
+    sleep(seconds(6)).await;
+    assert_eq!((ready_reason(&server, "web").as_str(), server.live_pods(NS, "web").len()), ("PodsFailing", 4));
+    for name in &server.live_pods(NS, "web")[..2] {
+        server.kill_pod(NS, name);
+    }
+    sleep(seconds(1)).await;
+    assert_eq!(server.live_pods(NS, "web").len(), 4, "the two are made up for");
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_that_become_ready_one_by_one_cost_a_patch_in_five_seconds() {
     pods_become_ready_one_by_one(Duration::from_millis(1)).await;
 }
@@ -366,10 +429,16 @@ async fn a_set_that_does_not_decode_stops_no_other() {
     let operator = Operator::leader(&server, "a", Locks::default());
     let odd = json!({ "metadata": { "name": "odd" }, "spec": { "replicas": 2, "template": { "metadata": "odd" } } });
     server.create(&PODSETS, NS, odd);
+    // An API server stores it: it is nested deeper than serde_json decodes.
+    let nested = (0..200).fold(json!("end"), |within, _| json!({ "within": within }));
+    let deep = json!({ "metadata": { "name": "deep" }, "spec": { "replicas": 2, "template": { "spec": nested } } });
+    server.create(&PODSETS, NS, deep);
     server.create_podset(NS, "web", 2);
     settled(&server, "web", 2).await;
-    assert_eq!(ready_reason(&server, "odd"), "InvalidTemplate");
-    assert_eq!(server.pods(NS, "odd").len(), 0);
+    for name in ["odd", "deep"] {
+        assert_eq!(ready_reason(&server, name), "InvalidTemplate");
+        assert_eq!(server.pods(NS, name).len(), 0);
+    }
     is_silent(&server, 600).await;
     operator.end().await;
 }

@@ -31,8 +31,10 @@ pub struct Memory {
     pub refusal_told: Option<String>,
     /// The work that is under way and not yet told.
     pub burst: Option<Burst>,
-    /// The generation whose wish was fulfilled at least once.
-    pub fulfilled_generation: Option<i64>,
+    /// Work that ended and is not yet told, and how many pods were live then.
+    pub ended: Vec<(Burst, usize)>,
+    /// How many pods were wanted when last there were as many; nothing once another number is worked for.
+    pub fulfilled: Option<usize>,
     /// The generation for which pods were last created, or tried to be.
     pub tried_generation: Option<i64>,
     /// The status that was last written, or tried to be.
@@ -100,6 +102,8 @@ pub enum RefusalKind {
 /// Work on the pods that is not yet told.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Burst {
+    /// How many pods were wanted: work for another number is told apart.
+    pub wanted: usize,
     /// Pods that were live when it began.
     pub from: usize,
     /// Pods created.

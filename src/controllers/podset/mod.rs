@@ -253,7 +253,7 @@ impl PodSetController {
         } else {
             (view, plan, false)
         };
-        report::settle(&view.set, &after, memory);
+        report::settle(&after, memory);
         if view.is_unread && self.needs_a_write(&view, &after, memory) {
             return Next::At(context.env.now());
         }

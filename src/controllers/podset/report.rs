@@ -39,9 +39,13 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     let is_scaling = !is_fulfilled(set, memory);
     trail::note_done(&done);
     if done.is_creating || done.is_deleting {
-        let burst = memory.burst.get_or_insert(Burst { from, created: 0, is_deleting: false, is_scaling });
-        // What was tried in vain to make up for pods becomes the scale that the user asks for meanwhile.
-        burst.is_scaling |= is_scaling && burst.created == 0;
+        let wanted = wanted(set);
+        let former = memory.burst.take_if(|burst| burst.wanted != wanted);
+        memory.ended.extend(former.map(|burst| (burst, from)));
+        let burst = memory.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
+        if is_scaling {
+            memory.fulfilled = None;
+        }
         burst.created += created;
         burst.is_deleting |= done.is_deleting;
     }
@@ -72,9 +76,9 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
 }
 
 /// Takes note of how the set stands after a pass: what is cured is forgotten.
-pub fn settle(set: &Set, after: &Plan, memory: &mut Memory) {
+pub fn settle(after: &Plan, memory: &mut Memory) {
     if after.count.occupied == after.count.wanted {
-        memory.fulfilled_generation = Some(set.generation);
+        memory.fulfilled = Some(after.count.wanted);
     }
     if after.count.missing() == 0 && memory.strays.is_empty() {
         memory.refusal = None;
@@ -84,13 +88,17 @@ pub fn settle(set: &Set, after: &Plan, memory: &mut Memory) {
     }
 }
 
-/// Whether the set had what its spec wants once already, as far as is remembered or its stored status tells.
+/// Whether the set had as many pods as its spec wants once already, as far as is remembered or its stored status tells.
 fn is_fulfilled(set: &Set, memory: &Memory) -> bool {
-    let wanted = set.wanted.as_ref().map_or(0, |wanted| wanted.replicas);
+    let wanted = wanted(set);
     let stored = &set.status;
     let is_stored = stored.observed_generation == Some(set.generation)
         && usize::try_from(stored.available_replicas).is_ok_and(|available| available == wanted);
-    is_stored || memory.fulfilled_generation == Some(set.generation)
+    is_stored || memory.fulfilled == Some(wanted)
+}
+
+fn wanted(set: &Set) -> usize {
+    set.wanted.as_ref().map_or(0, |wanted| wanted.replicas)
 }
 
 fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
@@ -115,8 +123,11 @@ pub struct Reported {
 pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Memory) -> Reported {
     let set = &view.set;
     let is_settled = plan.create.is_empty() && plan.delete.is_empty();
-    // A try that failed and changed nothing yet may still turn out to have changed something.
-    let is_over = |burst: &mut Burst| is_settled && (plan.hold != Hold::Failure || burst.from != plan.count.live);
+    // A try that failed and changed nothing yet may still turn out to have changed something, and what was made otherwise
+    // than ordered goes again.
+    let has_strays = !memory.strays.is_empty();
+    let is_over =
+        |burst: &mut Burst| is_settled && !has_strays && (plan.hold != Hold::Failure || burst.from != plan.count.live);
     let burst = memory.burst.take_if(is_over);
     let events = if is_settled { due_events(set, plan, burst, memory) } else { Vec::new() };
     let has_scaled = burst.is_some_and(|burst| burst.is_scaling);
@@ -136,7 +147,8 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Me
 
 /// The events that are due now, of work that is over and of a refusal; they are not due again.
 fn due_events(set: &Set, plan: &Plan, burst: Option<Burst>, memory: &mut Memory) -> Vec<Event> {
-    let mut due: Vec<Event> = burst.and_then(|burst| events::of_burst(&burst, plan.count.live)).into_iter().collect();
+    let ended = memory.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
+    let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::of_burst(&burst, live)).collect();
     let mut conditions = set.status.conditions.iter();
     let stored = conditions.find(|stored| stored.type_ == condition::REPLICA_FAILURE);
     if let Some(refusal) = &memory.refusal {

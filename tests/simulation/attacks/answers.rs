@@ -62,9 +62,12 @@ async fn a_webhook_that_takes_the_label_away_makes_no_pods_without_end() {
     let operator = leader(&server, Locks::default());
     sleep(60).await;
     assert!(server.effects(&Requests::creates("pods")) < 10);
+    assert_eq!(server.events(NS, "ScaledUp").len(), 0, "what goes again is no scale");
+    assert_eq!(server.events(NS, "FailedCreate").len(), 1);
     server.lift_webhook();
     ready(&server, "web", 3).await;
     at_rest(&server, "web", 3).await;
+    assert_eq!(server.events(NS, "ScaledUp").len(), 1);
     server.check();
     operator.end().await;
 }
