@@ -50,7 +50,7 @@ manifests: ## Write config/crd/bases anew from the Rust types
 	UPDATE_MANIFESTS=1 cargo test --test manifests
 
 .PHONY: test
-test: lint test-unit test-alerts test-e2e ## Everything that CI checks on one machine; make verify and make test-image are the rest
+test: lint test-unit test-alerts test-e2e ## Lint, tests, alerts, scenarios: most of what CI checks; CONTRIBUTING.md names the rest
 
 .PHONY: test-unit
 test-unit: ## Tests without a cluster: tables, properties, simulation, generated manifests
@@ -89,7 +89,7 @@ test-e2e: ## Scenarios on a cluster of their own: k3s, or local (e2e/README.md)
 BENCH ?= --write
 
 .PHONY: bench
-bench: ## Measure the operator beside the ReplicaSet controller and bare requests, some hours, for docs/benchmarks.md (BENCH='100x10': a part)
+bench: ## Measure the operator beside others, some hours, for docs/benchmarks.md (BENCH='100x10': a part)
 	cargo bench -p e2e -- $(BENCH)
 
 .PHONY: bench-short

@@ -1,6 +1,7 @@
 //! What the operator takes from the world besides the API server: time and chance.
 //!
-//! Both are constructor arguments everywhere, so that a test decides them. No other file reads a clock or draws a number.
+//! Both are constructor arguments of whatever decides, so that a test sets them. What reads a clock or draws a number besides
+//! decides nothing about the cluster: log lines, traces, keys, and how long a connection has been idle.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 

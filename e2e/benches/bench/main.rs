@@ -1,4 +1,5 @@
-//! The benchmark: how long people wait for the operator, and what it costs, beside the ReplicaSet controller and bare requests.
+//! The benchmark: how long people wait for the operator, and what it costs, beside the ReplicaSet controller, a tuned Go operator and bare
+//! requests.
 //!
 //! `cargo bench -p e2e -- --help` tells how to ask; what is judged and reported without a cluster is in the library, `e2e::bench`.
 

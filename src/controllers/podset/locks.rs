@@ -13,14 +13,16 @@
 //! out: A1, A8, A10 in `names.rs`, A2 to A4 in `leaders.rs`, A5 and A6 in `events.rs`, A7 in `labels.rs`, A9 in
 //! `answers.rs`.
 //!
+//! The table names files from this folder on, or from the root of the repository: `src/…`.
+//!
 //! | lock | what it keeps out | where it is used | test that fails without it |
 //! |---|---|---|---|
 //! | same intent, same name ([`Locks::name`]) | two pods out of one create that was sent twice | `plan.rs` | A1 |
 //! | unknown counts as live, for [`Locks::quarantine`] | a create that lands after its answer was lost | `memory.rs`, `plan.rs` | A1 |
 //! | a name rests after its pod's end, for [`Locks::quarantine`] | the same pod made under two indices by two leaders | `observe/pods.rs` | A2 |
-//! | a write ends before its sender's term ([`crate::client::Writer`]) | a request of a former leader | `client.rs` | A3 |
+//! | a write ends before its sender's term ([`crate::client::Writer`]) | a request of a former leader | `src/client/writer.rs`, `src/leader/term.rs` | A3 |
 //! | reads before the first write of a term ([`Locks::is_unread`]) | a standby whose watch stood still | `takeover.rs` | A4 |
-//! | nothing old undoes anything newer ([`Locks::is_stale`]) | a late event that brings back an old N or a dead pod | `listwatch.rs`, `observe/` | A5 |
+//! | nothing old undoes anything newer ([`Locks::is_stale`]) | a late event that brings back an old N or a dead pod | `src/listwatch/mod.rs`, `observe/` | A5 |
 //! | an end seen before its beginning was answered ([`Locks::has_ended`]) | a ghost that counts for ever | `observe/pods.rs` | A6 |
 //! | out of sight is not gone ([`Locks::may_live`]) | a pod that lost the watched label | `observe/pods.rs` | A7 |
 //! | whose name is it ([`Locks::is_ours`]) | a stranger's pod under one of our names | `act/create.rs` | A8 |
