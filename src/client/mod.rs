@@ -19,7 +19,7 @@ use kube::{Config, core::Status};
 pub use self::{
     connect::{AGENT, ConnectError, Purpose, connect},
     reader::{ReadError, Reader},
-    writer::{Answer, Writer},
+    writer::{Answer, Writer, is_refusal},
 };
 use crate::{leader::Leadership, telemetry::metrics::Requests};
 

@@ -115,17 +115,20 @@ fn bounded(request: Request<Vec<u8>>, budget: Duration) -> Result<Request<Vec<u8
     Ok(Request::from_parts(head, body))
 }
 
-/// Only a Status that speaks of the request itself is a certain refusal. 408 is a time-out by another name, and 429 may
-/// be the word of whatever stands before the API server: neither proves that the request was not carried out.
+/// Whether an answer with this code proves that the request was not carried out. 408 is a time-out by another name, and
+/// 429 may be the word of whatever stands before the API server.
+pub fn is_refusal(code: StatusCode) -> bool {
+    code.is_client_error() && !matches!(code, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
+}
+
+/// Only a Status that speaks of the request itself is a certain refusal.
 fn sort(code: StatusCode, body: &[u8]) -> Answer {
     if code.is_success() {
         return Answer::Done(body.to_vec());
     }
     let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code == code.as_u16());
-    let is_certain =
-        code.is_client_error() && !matches!(code, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
     match status {
-        Some(status) if is_certain => Answer::Refused(Box::new(status)),
+        Some(status) if is_refusal(code) => Answer::Refused(Box::new(status)),
         Some(status) => Answer::Unknown(format!("{code}: {}", status.message)),
         None => Answer::Unknown(format!("{code} without a reason")),
     }

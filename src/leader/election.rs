@@ -155,14 +155,14 @@ impl Election {
         let (env, period) = (self.setting.env.clone(), self.setting.timing.retry_period);
         let (mut not_before, mut tried) = (env.now(), None);
         let (mut holder, mut trouble) = (String::new(), Trouble::default());
-        // Whoever heard no answer to a write lets others go first.
-        let mut handicap = SignedDuration::ZERO;
         loop {
             (self.turned)();
             self.tell(&mut holder);
             let now = env.now();
             let (frees_at, heard, written) = {
                 let observation = self.observation();
+                // Whoever heard no answer to a write lets others go first.
+                let handicap = if observation.is_in_doubt() { period } else { SignedDuration::ZERO };
                 let free = |at: Timestamp| at.saturating_add(handicap).unwrap_or(Timestamp::MAX);
                 (observation.frees_at().map(free), observation.heard(), observation.written())
             };
@@ -193,16 +193,9 @@ impl Election {
             };
             match taken {
                 Ok(Some(since)) if self.begin(since) => return Ok(Some(since)),
-                Ok(_) => trouble.over(),
-                Err(OperationError::Conflict) => {
-                    handicap = SignedDuration::ZERO;
-                    trouble.over();
-                }
+                Ok(_) | Err(OperationError::Conflict) => trouble.over(),
                 Err(OperationError::WentBack(went_back)) => return Err(went_back.into()),
-                Err(error) => {
-                    handicap = period;
-                    trouble.say("cannot take the lease", &error);
-                }
+                Err(error) => trouble.say("cannot take the lease", &error),
             }
             not_before = env.now() + env.jittered(period, 0.2);
         }

@@ -44,12 +44,15 @@ pub struct Observation {
     held: Option<SignedDuration>,
     /// The UID of the Lease that we hold, once we do.
     ours: Option<String>,
+    /// Whether nobody knows what became of our last write.
+    in_doubt: bool,
 }
 
 impl Observation {
     /// Nothing was seen yet by the candidate `us`, whose own lease duration is `own`.
     pub fn new(us: impl Into<String>, own: SignedDuration, locks: Locks) -> Self {
-        Observation { us: us.into(), own, locks, sight: None, heard: None, highest: 0, held: None, ours: None }
+        let us = us.into();
+        Observation { us, own, locks, sight: None, heard: None, highest: 0, held: None, ours: None, in_doubt: false }
     }
 
     /// A watch shows the Lease. What is not newer than what is known was overtaken on its way.
@@ -86,8 +89,19 @@ impl Observation {
         Ok(())
     }
 
-    /// An own write was answered with this Lease, which names us: we hold it.
+    /// An own write is about to be sent.
+    pub fn writes(&mut self) {
+        self.in_doubt = true;
+    }
+
+    /// It was refused for certain.
+    pub fn refused(&mut self) {
+        self.in_doubt = false;
+    }
+
+    /// It was answered with this Lease, which names us: we hold it.
     pub fn wrote(&mut self, lease: Lease, now: Timestamp) {
+        self.in_doubt = false;
         self.ours = Some(lease.metadata.uid.clone());
         self.watched(lease, now);
     }
@@ -132,6 +146,11 @@ impl Observation {
         let names_us =
             |lease: &Lease| lease.holder() == Some(self.us.as_str()) && self.ours.as_ref() == Some(&lease.metadata.uid);
         matches!(&self.sight, Some((Sight::Present(lease), _)) if names_us(lease))
+    }
+
+    /// Whether nobody knows what became of our last write: no answer was heard, or one that does not say.
+    pub fn is_in_doubt(&self) -> bool {
+        self.in_doubt
     }
 
     /// What stands in the Lease now, for people.

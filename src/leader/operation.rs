@@ -26,7 +26,7 @@ use super::{
     observation::{Observation, WentBack},
     timing::Timing,
 };
-use crate::{env::Env, listwatch::Versioned};
+use crate::{client::is_refusal, env::Env, listwatch::Versioned};
 
 /// What an election is made of: which Lease, by whom, and how.
 #[derive(Clone)]
@@ -249,6 +249,7 @@ impl Layer {
         let (env, locks) = (&self.setting.env, &self.setting.locks);
         let sent = env.now();
         let request = Request::from_parts(head, Body::from(serde_json::to_vec(&body)?));
+        self.observation().writes();
         let (status, answer) = exchange(&self.setting.client, request).await?;
         if status.is_success() {
             let lease: Lease = serde_json::from_slice(&answer)?;
@@ -257,6 +258,8 @@ impl Layer {
                 self.notes().term_from = Some((locks.term_from)(sent, answered));
                 self.observation().wrote(lease, answered);
             }
+        } else if is_refusal(status) {
+            self.observation().refused();
         }
         Ok(response(status, answer))
     }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    apiserver::{Fault, LEASES, Requests, Verb},
+    apiserver::{Fault, LEASES, Requests, Status, Verb},
     replica::LEASE,
 };
 use podset_operator::{leader::Lost, manager::Failure};
@@ -239,6 +239,24 @@ async fn whoever_hears_no_answers_leaves_the_lease_to_those_who_do() {
     leads(&c, seconds(120)).await;
     assert!(server.count(&Requests::mutating().of("leases").from("b")) <= 8, "a try per lease duration");
     converged(&server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_that_could_not_read_for_a_while_takes_a_released_lease_at_once() {
+    for fault in [Fault::CutBefore, Fault::Refuse(Status::of_code(403)), Fault::Delay(seconds(6))] {
+        let server = cluster();
+        let (a, b) = two(&server).await;
+        let watch = server.watches().of("b").on("leases");
+        // After some silence it looks for the leader.
+        watch.hold();
+        let cut = server.fault(Requests::all().of("leases").from("b").verb(Verb::Get), fault);
+        cut.met(2).await;
+        cut.remove();
+        watch.release();
+        sleep(seconds(10)).await;
+        a.end().await.expect("an orderly end");
+        leads(&b, Duration::from_millis(500)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
