@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::State,
+    extract::{DefaultBodyLimit, FromRequest, Request, State},
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
     routing::put,
@@ -21,6 +21,9 @@ use crate::{cli::Directives, telemetry::logs::Level};
 /// What whoever changes it does.
 pub const ACCESS: Access = Access { verb: "put", path: "/log-level" };
 
+/// How many bytes the directives may have: far more than anybody writes, and nothing for each of the connections to hold.
+const LONGEST: usize = 4 * 1024;
+
 #[derive(Clone)]
 struct Served {
     level: Level,
@@ -30,13 +33,17 @@ struct Served {
 /// Takes `/log-level` from whom the gate lets through. There is no way to it without a gate.
 pub fn router(level: Level, gate: Gate) -> Router {
     let served = Served { level, gate: Arc::new(gate) };
-    Router::new().route(ACCESS.path, put(set)).with_state(served)
+    Router::new().route(ACCESS.path, put(set).layer(DefaultBodyLimit::max(LONGEST))).with_state(served)
 }
 
-async fn set(State(served): State<Served>, headers: HeaderMap, body: String) -> Response {
+async fn set(State(served): State<Served>, headers: HeaderMap, request: Request) -> Response {
     if let Err(refusal) = served.gate.admit(&headers).await {
         return refused(&refusal);
     }
+    let body = match String::from_request(request, &()).await {
+        Ok(body) => body,
+        Err(rejection) => return (rejection.status(), format!("{rejection}\n")).into_response(),
+    };
     let directives = match Directives::read(body.trim()) {
         Ok(directives) => directives,
         Err(remedy) => return (StatusCode::BAD_REQUEST, format!("{remedy}\n")).into_response(),
@@ -50,6 +57,10 @@ async fn set(State(served): State<Served>, headers: HeaderMap, body: String) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
+    use axum::body::{Body, Bytes};
+    use futures::stream;
     use http_body_util::BodyExt;
     use kube::{Client, client::Body as KubeBody};
     use serde_json::{Value, json};
@@ -71,22 +82,43 @@ mod tests {
         Ok(http::Response::builder().status(201).body(KubeBody::from(review.to_string().into_bytes()))?)
     }
 
+    fn served(level: &Level) -> Router {
+        let client = Client::new(tower::service_fn(review), "default");
+        router(level.clone(), Gate::new(ACCESS, client, crate::env::testing::virtual_env()))
+    }
+
+    fn put_by(user: &str) -> http::request::Builder {
+        http::Request::put(ACCESS.path).header("authorization", format!("Bearer {user}"))
+    }
+
     #[tokio::test]
     async fn who_may_put_it_sets_it() {
         let (level, _filter) = Level::new(&Directives("info".to_owned()));
-        let client = Client::new(tower::service_fn(review), "default");
-        let router = router(level.clone(), Gate::new(ACCESS, client, crate::env::testing::virtual_env()));
+        let router = served(&level);
         for (user, text, code, expected) in [
             ("bob", "debug", 403, "bob may not put /log-level: bind it to a ClusterRole"),
             ("admin", "loud", 400, "give error, warn, info, debug or trace"),
             ("admin", "info,podset_operator=debug\n", 200, "info,podset_operator=debug\n"),
         ] {
-            let request = http::Request::put("/log-level").header("authorization", format!("Bearer {user}"));
-            let answer = router.clone().oneshot(request.body(text.to_owned()).unwrap()).await.unwrap();
+            let answer = router.clone().oneshot(put_by(user).body(text.to_owned()).unwrap()).await.unwrap();
             assert_eq!(answer.status(), code, "{user} {text}");
             let body = answer.into_body().collect().await.unwrap().to_bytes();
             assert!(body.starts_with(expected.as_bytes()), "{body:?}");
         }
         assert!(level.to_string().contains("podset_operator=debug"), "{level}");
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_up_to_a_limit_and_only_of_who_may_put_it() {
+        let (level, _filter) = Level::new(&Directives("info".to_owned()));
+        let router = served(&level);
+        let long = Body::from(format!("info{}", " ".repeat(LONGEST)));
+        let unread = Body::from_stream(stream::poll_fn(|_| -> Poll<Option<Result<Bytes, BoxError>>> {
+            panic!("it is read before its sender is known")
+        }));
+        for (user, body, code) in [("admin", long, 413), ("bob", unread, 403)] {
+            let answer = router.clone().oneshot(put_by(user).body(body).unwrap()).await.unwrap();
+            assert_eq!(answer.status(), code, "{user}");
+        }
     }
 }
