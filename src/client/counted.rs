@@ -1,9 +1,10 @@
-//! Counts every request by what the API server answered, beneath all else: what is counted was sent.
+//! Counts every request by what the API server answered, beneath all else: what is counted was sent. One that is given up
+//! before it is answered, as by all time-outs, counts as one without an answer.
 
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Service};
 
@@ -16,6 +17,21 @@ pub struct Counted<S> {
     pub connection: S,
     /// Where they are counted.
     pub requests: Requests,
+}
+
+/// A request that is under way. It is counted when this is dropped.
+struct UnderWay {
+    requests: Requests,
+    method: Method,
+    host: String,
+    /// What it was answered, once it was.
+    code: Option<u16>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.requests.sent(&self.method, &self.host, self.code);
+    }
 }
 
 impl<S, B> Service<Request<Body>> for Counted<S>
@@ -38,9 +54,61 @@ where
         let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
         let answer = self.connection.call(request);
         Box::pin(async move {
+            // Not before it is polled: until then nothing is sent.
+            let mut under_way = UnderWay { requests, method, host, code: None };
             let answer = answer.await.map_err(Into::into);
-            requests.sent(&method, &host, answer.as_ref().ok().map(|response| response.status().as_u16()));
+            under_way.code = answer.as_ref().ok().map(|response| response.status().as_u16());
             answer
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::{env::testing::virtual_env, telemetry::metrics::Metrics};
+
+    /// An API server that says nothing at `/never`, and breaks the connection at `/broken`.
+    async fn serve(request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        match request.uri().path() {
+            "/never" => pending().await,
+            "/broken" => Err("the connection broke".into()),
+            _ => Ok(Response::builder().status(404).body(Body::empty())?),
+        }
+    }
+
+    #[test]
+    fn every_request_is_counted_once_whatever_becomes_of_it() {
+        let metrics = Metrics::new(virtual_env());
+        let mut counted = Counted { connection: tower::service_fn(serve), requests: metrics.requests() };
+        let mut call = |method: Method, path: &str| {
+            let request = Request::builder().method(method).uri(format!("https://host{path}")).body(Body::empty());
+            counted.call(request.unwrap())
+        };
+        let counts = || {
+            let text = metrics.text().unwrap();
+            let lines = text.lines().filter(|line| line.starts_with("rest_client_requests_total"));
+            let mut lines: Vec<_> = lines.map(str::to_owned).collect();
+            lines.sort_unstable();
+            lines
+        };
+        let line = |code: &str, method: &str| {
+            format!(r#"rest_client_requests_total{{code="{code}",method="{method}",host="host"}} 1"#)
+        };
+        // A watch goes on after this.
+        let answer = call(Method::GET, "/").now_or_never().unwrap().unwrap();
+        assert_eq!(counts(), [line("404", "GET")]);
+        drop(answer);
+        let mut waiting = call(Method::PUT, "/never");
+        assert!((&mut waiting).now_or_never().is_none());
+        assert_eq!(counts(), [line("404", "GET")], "it may still be answered");
+        drop(waiting);
+        drop(call(Method::PATCH, "/never"));
+        assert!(call(Method::POST, "/broken").now_or_never().unwrap().is_err());
+        assert_eq!(counts(), [line("404", "GET"), line("<error>", "POST"), line("<error>", "PUT")]);
     }
 }
