@@ -60,7 +60,10 @@ impl<T: DeserializeOwned> Events<T> {
                 }
                 Some(Err(_)) => return None,
                 // A refusal need not end its line.
-                None => return last(&std::mem::take(&mut self.bytes)),
+                None => {
+                    self.searched = 0;
+                    return last(&std::mem::take(&mut self.bytes));
+                }
             }
         }
     }
@@ -150,6 +153,13 @@ mod tests {
         assert_eq!(told(&[a, r#"{"type":"DELE"#]).await, ["added a"]);
         assert_eq!(told(&[a, r#"{"type":"DELE"#, "cut"]).await, ["added a"]);
         assert_eq!(told(&[a, "broken"]).await, ["added a", "failed"]);
+    }
+
+    #[tokio::test]
+    async fn the_last_event_need_not_end_its_line() {
+        let a = r#"{"type":"ADDED","object":{"name":"a"}}"#;
+        assert_eq!(told(&[a]).await, ["added a"]);
+        assert_eq!(told(&[a, "\n", a]).await, ["added a", "added a"]);
     }
 
     #[tokio::test]
