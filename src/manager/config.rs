@@ -1,30 +1,64 @@
 //! What the process is told and what it is called: the kubeconfig, its own name.
 
+use std::{ffi::OsStr, path::PathBuf};
+
 use kube::{
     Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
 
 use super::StartError;
-use crate::{api, cli::RunArgs, client::in_full, env::Env};
+use crate::{api, cli::RunArgs, env::Env};
 
 /// The cluster to work on.
 ///
 /// # Errors
 ///
-/// When none can be found, or the kubeconfig cannot be read.
+/// When none can be found, the kubeconfig cannot be read, or it has no such context.
 pub async fn config(arguments: &RunArgs) -> Result<Config, StartError> {
-    let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
-    match &arguments.kubeconfig {
-        Some(file) => {
-            let named = |source| StartError::Kubeconfig { file: file.display().to_string(), source };
-            let kubeconfig = Kubeconfig::read_from(file).map_err(named)?;
-            Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(named)
-        }
-        None if arguments.context.is_some() => {
-            Config::from_kubeconfig(&options).await.map_err(|error| StartError::NoCluster(in_full(&error)))
-        }
+    match Named::read(arguments, &std::env::var_os("KUBECONFIG").unwrap_or_default())? {
+        Some(named) => named.config(arguments.context.clone()).await,
         None => Config::infer().await.map_err(no_cluster),
+    }
+}
+
+/// A kubeconfig that was asked for: nothing takes its place.
+struct Named {
+    /// By what it was asked for.
+    by: String,
+    kubeconfig: Kubeconfig,
+}
+
+impl Named {
+    /// The kubeconfig that the flags or KUBECONFIG, `variable`, ask for, if they do.
+    fn read(arguments: &RunArgs, variable: &OsStr) -> Result<Option<Self>, StartError> {
+        let files: Vec<PathBuf> = std::env::split_paths(variable).filter(|file| !file.as_os_str().is_empty()).collect();
+        let (by, kubeconfig) = if let Some(file) = &arguments.kubeconfig {
+            (format!("--kubeconfig {}", file.display()), Kubeconfig::read_from(file))
+        } else if !files.is_empty() {
+            let merged = |all: Kubeconfig, file: &PathBuf| all.merge(Kubeconfig::read_from(file)?);
+            let kubeconfig = files.iter().try_fold(Kubeconfig::default(), merged);
+            (format!("KUBECONFIG={}", variable.to_string_lossy()), kubeconfig)
+        } else if arguments.context.is_some() {
+            ("--context: ~/.kube/config".to_owned(), Kubeconfig::read())
+        } else {
+            return Ok(None);
+        };
+        match kubeconfig {
+            Ok(kubeconfig) => Ok(Some(Named { by, kubeconfig })),
+            Err(source) => Err(StartError::Kubeconfig { by, source }),
+        }
+    }
+
+    async fn config(self, context: Option<String>) -> Result<Config, StartError> {
+        let Named { by, kubeconfig } = self;
+        let is_there = |context: &String| kubeconfig.contexts.iter().any(|known| known.name == *context);
+        if let Some(context) = context.as_ref().filter(|context| !is_there(context)) {
+            return Err(StartError::Context(context.clone()));
+        }
+        let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        config.map_err(|source| StartError::Kubeconfig { by, source })
     }
 }
 
@@ -54,7 +88,64 @@ pub fn identity(instance: &str, env: &Env) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
+    use tempfile::NamedTempFile;
+
     use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn file(text: &str) -> NamedTempFile {
+        let mut file = NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    }
+
+    /// The API server that these flags and this value of KUBECONFIG lead to; `None`: they ask for no kubeconfig.
+    async fn found(flags: &[&str], variable: &str) -> Result<Option<String>, StartError> {
+        let Command::Run(arguments) = Cli::read(["podset-operator"].iter().chain(flags)).unwrap().into_command() else {
+            unreachable!("the flags are those of run")
+        };
+        match Named::read(&arguments, OsStr::new(variable))? {
+            Some(named) => {
+                let config = named.config(arguments.context.clone()).await?;
+                Ok(config.cluster_url.host().map(str::to_owned))
+            }
+            None => Ok(None),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_kubeconfig_that_is_asked_for_is_taken_or_nothing_is() {
+        let two = "{apiVersion: v1, kind: Config, current-context: a, users: [], \
+                   clusters: [{name: a, cluster: {server: 'http://a'}}, {name: b, cluster: {server: 'http://b'}}], \
+                   contexts: [{name: a, context: {cluster: a}}, {name: b, context: {cluster: b}}]}";
+        let files = [file(two), file("clusters: 3")];
+        let [good, bad] = files.each_ref().map(|file| file.path().to_str().unwrap());
+        let [by_flag, bad_by_flag] = [good, bad].map(|file| format!("--kubeconfig={file}"));
+        for (flags, variable, expected) in [
+            (&["--context=b"][..], good, Some("b")),
+            (&[], good, Some("a")),
+            (&[&*by_flag], bad, Some("a")),
+            (&[&*by_flag, "--context=b"], "", Some("b")),
+            (&[], "", None),
+            (&[], ":", None),
+        ] {
+            assert_eq!(found(flags, variable).await.unwrap().as_deref(), expected, "{flags:?} {variable}");
+        }
+        for (flags, variable, named) in [
+            (&["--kubeconfig=/nowhere/config"][..], good, "--kubeconfig /nowhere/config: "),
+            (&[&*bad_by_flag], good, "--kubeconfig "),
+            (&[], "/nowhere/config", "KUBECONFIG=/nowhere/config: "),
+            (&[], bad, "KUBECONFIG="),
+            (&["--context=typo"], good, "--context typo: the kubeconfig has no context of that name"),
+            (&[&*by_flag, "--context=typo"], "", "--context typo: the kubeconfig has no context of that name"),
+        ] {
+            let error = found(flags, variable).await.unwrap_err();
+            assert!(error.to_string().starts_with(named), "{flags:?} {variable}: {error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+    }
 
     #[test]
     fn an_identity_is_short_enough_and_never_the_same_twice() {

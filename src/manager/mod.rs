@@ -39,8 +39,10 @@ const USAGE: u8 = 2;
 enum StartError {
     #[error(transparent)]
     Timing(#[from] TimingError),
-    #[error("--kubeconfig {file}: {source}")]
-    Kubeconfig { file: String, source: kube::config::KubeconfigError },
+    #[error("{by}: {source}")]
+    Kubeconfig { by: String, source: kube::config::KubeconfigError },
+    #[error("--context {0}: the kubeconfig has no context of that name")]
+    Context(String),
     #[error("no cluster to work on: give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
     NoCluster(String),
     #[error(transparent)]
