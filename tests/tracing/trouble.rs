@@ -74,6 +74,15 @@ async fn nothing_is_traced_unless_it_is_asked_for() {
 }
 
 #[tokio::test]
+async fn a_wrong_protocol_of_traces_does_not_give_way_to_that_of_all() {
+    let more = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json")];
+    let (api, collector, mut operator) = begin(Protocol::Http, Manner::Good, &more).await;
+    work(&api, &mut operator).await;
+    assert!(!collector.requests().is_empty(), "{:?}", operator.log());
+    assert!(collector.requests().iter().all(|(path, _)| path == "/v1/traces"), "by HTTP, as the warning says");
+}
+
+#[tokio::test]
 async fn a_wrong_value_is_said_and_is_no_reason_to_end() {
     let api = ApiServer::start().await;
     let wrong = [

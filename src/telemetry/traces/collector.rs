@@ -56,6 +56,8 @@ pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, Traces
         }
         Protocol::Http => builder
             .with_http()
+            // Else the builder reads the variable anew, and refuses where it finds gRPC for what counts as not set.
+            .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
             .with_http_client(Http::new(settings)?)
             .with_endpoint(&settings.endpoint)
             .with_timeout(settings.timeout)

@@ -91,6 +91,11 @@ impl Reader<'_> {
         (self.variable)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
+    /// One of several words: their case does not matter.
+    fn word(&self, name: &str) -> Option<String> {
+        self.text(name).map(|value| value.to_ascii_lowercase())
+    }
+
     /// The variable of this name for traces, else that for all signals.
     fn of_traces(&self, name: &str) -> Option<(String, String)> {
         [format!("OTEL_EXPORTER_OTLP_TRACES_{name}"), format!("OTEL_EXPORTER_OTLP_{name}")]
@@ -106,7 +111,7 @@ impl Reader<'_> {
         if self.is_true("OTEL_SDK_DISABLED") {
             return None;
         }
-        let is_asked_for = match self.text("OTEL_TRACES_EXPORTER").as_deref() {
+        let is_asked_for = match self.word("OTEL_TRACES_EXPORTER").as_deref() {
             Some("none") => return None,
             Some("otlp") => true,
             Some(_) => {
@@ -123,7 +128,7 @@ impl Reader<'_> {
         };
         let endpoint = endpoint.or_else(|| is_asked_for.then(|| default.to_owned()))?;
         self.check_headers();
-        if self.of_traces("COMPRESSION").is_some_and(|(_, value)| value != "none") {
+        if self.of_traces("COMPRESSION").is_some_and(|(_, value)| !value.eq_ignore_ascii_case("none")) {
             self.warn("OTEL_EXPORTER_OTLP_COMPRESSION", "spans are sent as they are; give none");
         }
         let (timeout, certificate) = (self.timeout(), self.of_traces("CERTIFICATE").map(|(_, file)| file));
@@ -131,7 +136,7 @@ impl Reader<'_> {
     }
 
     fn is_true(&mut self, name: &str) -> bool {
-        match self.text(name).map(|value| value.to_ascii_lowercase()).as_deref() {
+        match self.word(name).as_deref() {
             Some("true") => true,
             Some("false") | None => false,
             Some(_) => {
@@ -142,11 +147,13 @@ impl Reader<'_> {
     }
 
     fn protocol(&mut self) -> Protocol {
-        match self.of_traces("PROTOCOL") {
-            None => Protocol::Http,
-            Some((_, value)) if value == "grpc" => Protocol::Grpc,
-            Some((_, value)) if value == "http/protobuf" => Protocol::Http,
-            Some((name, _)) => {
+        let Some((name, value)) = self.of_traces("PROTOCOL") else {
+            return Protocol::Http;
+        };
+        match &*value.to_ascii_lowercase() {
+            "grpc" => Protocol::Grpc,
+            "http/protobuf" => Protocol::Http,
+            _ => {
                 self.warn(&name, "give grpc or http/protobuf; spans are sent by http/protobuf");
                 Protocol::Http
             }
@@ -215,7 +222,7 @@ impl Reader<'_> {
 
     fn sampler(&mut self) -> Sampler {
         // Reconciles have no parents elsewhere, so that of a parent makes no difference.
-        match self.text("OTEL_TRACES_SAMPLER").as_deref() {
+        match self.word("OTEL_TRACES_SAMPLER").as_deref() {
             None | Some("always_on" | "parentbased_always_on") => Sampler::All,
             Some("always_off" | "parentbased_always_off") => Sampler::None,
             Some("traceidratio" | "parentbased_traceidratio") => self.ratio(),

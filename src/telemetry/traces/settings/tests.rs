@@ -19,6 +19,7 @@ fn nothing_is_exported_unless_it_is_asked_for() {
         &[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")],
         &[("OTEL_SERVICE_NAME", "mine"), ("OTEL_TRACES_SAMPLER", "always_on")],
         &[("OTEL_TRACES_EXPORTER", "none"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318")],
+        &[("OTEL_TRACES_EXPORTER", "NONE"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318")],
         &[("OTEL_SDK_DISABLED", "TRUE"), ("OTEL_TRACES_EXPORTER", "otlp")],
     ] {
         let wishes = read_from(variables);
@@ -76,6 +77,22 @@ fn what_is_for_traces_wins_over_what_is_for_all() {
     assert_eq!((read.protocol, read.timeout), (Protocol::Grpc, Duration::from_millis(700)));
     assert_eq!((read.certificate.as_deref(), read.sampler), (Some("/ca.crt"), Sampler::Ratio(0.25)));
     assert_eq!(read.batch, Batch { queue: 10, size: 10, delay: Duration::from_millis(100) });
+}
+
+#[test]
+fn words_are_read_in_any_case() {
+    for (protocol, sampler, expected) in [
+        ("GRPC", "ALWAYS_OFF", (Protocol::Grpc, Sampler::None)),
+        ("HTTP/Protobuf", "ParentBased_TraceIdRatio", (Protocol::Http, Sampler::Ratio(1.0))),
+    ] {
+        let read = settings(&[
+            ("OTEL_TRACES_EXPORTER", "OTLP"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "None"),
+            ("OTEL_TRACES_SAMPLER", sampler),
+        ]);
+        assert_eq!((read.protocol, read.sampler), expected, "{protocol}");
+    }
 }
 
 #[test]
