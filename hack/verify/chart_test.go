@@ -72,6 +72,19 @@ func TestReleasesDoNotMeet(t *testing.T) {
 	}
 }
 
+// Releases in one namespace elect each a leader of their own: by a Lease that the operator is told of and may write.
+func TestALeaseIsNamedWhereItIsUsed(t *testing.T) {
+	objects := chart(t, "podset-operator", object{"leaderElection": object{"resourceName": "team-a"}})
+	for name, wanted := range map[string]string{
+		"Role " + namespace + "/podset-operator-leader-election-role": "resourceNames:[team-a]",
+		"Deployment " + namespace + "/podset-operator":                "args:[run --leader-elect-resource-name=team-a]",
+	} {
+		if text := fmt.Sprint(objects[name]); !strings.Contains(text, wanted) {
+			t.Errorf("%q is not in %s: %s", wanted, name, text)
+		}
+	}
+}
+
 func TestCRDsOutliveTheRelease(t *testing.T) {
 	for name, object := range rendered(t, "podset-operator", nil) {
 		if object["kind"] != "CustomResourceDefinition" {
@@ -116,6 +129,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"replicas":               {"replicas": "three"},
 		"a namespace":            {"watchNamespaces": []any{"Team A"}},
 		"the same namespace":     {"watchNamespaces": []any{"a", "a"}},
+		"a lease":                {"leaderElection": object{"resourceName": "My_Lease"}},
 		"a digest":               {"image": object{"digest": "sha256:1"}},
 		"a pull policy":          {"image": object{"pullPolicy": "Sometimes"}},
 		"a flag":                 {"extraArgs": []any{"-v"}},
