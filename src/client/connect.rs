@@ -6,9 +6,12 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, Uri, header::USER_AGENT};
 use hyper::rt::{Read, Write};
 use hyper_util::{
-    client::legacy::{
-        self,
-        connect::{Connection, HttpConnector, proxy::Tunnel},
+    client::{
+        legacy::{
+            self,
+            connect::{Connection, HttpConnector, proxy::Tunnel},
+        },
+        proxy::matcher::Matcher,
     },
     rt::{TokioExecutor, TokioTimer},
 };
@@ -21,6 +24,7 @@ use tower::{BoxError, Service, ServiceBuilder, filter::FilterLayer};
 use super::{
     counted::Counted,
     gate::GatedConnector,
+    host_and_port,
     pool::{IDLE, Pool},
 };
 use crate::telemetry::metrics::Requests;
@@ -64,7 +68,8 @@ pub enum ConnectError {
 /// When the configuration's credentials, certificates or proxy cannot be used.
 pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
     let connector = tcp(config, purpose);
-    match config.proxy_url.as_ref().filter(|_| !goes_direct(config, &std::env::var("NO_PROXY").unwrap_or_default())) {
+    let no_proxy = no_proxy(|name| std::env::var(name).ok());
+    match config.proxy_url.as_ref().filter(|_| !goes_direct(&config.cluster_url, &no_proxy)) {
         None => over(config, purpose, requests, connector),
         Some(proxy) if proxy.scheme_str() == Some("http") => {
             over(config, purpose, requests, Tunnel::new(proxy.clone(), connector))
@@ -141,17 +146,33 @@ where
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
+/// What is reached without the proxy that the environment names, as the environment says it.
+fn no_proxy(variable: impl Fn(&str) -> Option<String>) -> String {
+    let given = |name| variable(name).filter(|value| !value.is_empty());
+    ["NO_PROXY", "no_proxy"].into_iter().find_map(given).unwrap_or_default()
+}
+
 /// Whether the API server is reached without the proxy that the environment names: as in Go, on the machine itself, and
-/// where `NO_PROXY` has its host, a domain of it, or `*`.
-fn goes_direct(config: &Config, no_proxy: &str) -> bool {
-    let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
+/// where `NO_PROXY` has its host, a domain or a network of it, with its port or none, or `*`.
+fn goes_direct(url: &Uri, no_proxy: &str) -> bool {
+    let (host, port) = host_and_port(url);
     let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    let is_excepted = |entry: &str| {
-        let domain = entry.trim().trim_start_matches('.');
-        let is_within = host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-        domain == "*" || (!domain.is_empty() && is_within)
+    let hosts: Vec<&str> = no_proxy.split(',').filter_map(|entry| host_at(port, entry.trim())).collect();
+    // Which proxy it is does not matter here.
+    let others = Matcher::builder().all("http://proxy").no(hosts.join(",")).build();
+    is_loopback || hosts.contains(&"*") || others.intercept(url).is_none()
+}
+
+/// The host of an entry of `NO_PROXY`; nothing if the entry is for another port.
+fn host_at(port: u16, entry: &str) -> Option<&str> {
+    let host = match entry.rsplit_once(':') {
+        // The colons of a bare IPv6 address are its own.
+        Some((host, given)) if host.ends_with(']') || !host.contains(':') => {
+            (given.parse::<u16>() == Ok(port)).then_some(host)?
+        }
+        _ => entry,
     };
-    is_loopback || no_proxy.split(',').any(is_excepted)
+    Some(host.trim_matches(['[', ']']).trim_start_matches("*."))
 }
 
 #[cfg(test)]
@@ -168,8 +189,32 @@ mod tests {
             ("https://api.example.com", "other, .example.com", true),
             ("https://api.example.com", "ample.com", false),
             ("https://api.example.com", "*", true),
+            ("https://api.example.com", "*.Example.com", true),
+            ("https://api.example.com", "example.com:443", true),
+            ("https://api.example.com:6443", "other:443,example.com:6443", true),
+            ("https://api.example.com:6443", "example.com:443", false),
+            ("https://10.1.2.3:6443", "10.0.0.0/8", true),
+            ("https://10.1.2.3:6443", "10.1.2.3:6443", true),
+            ("https://192.168.1.2:6443", "10.0.0.0/8", false),
+            ("https://10.1.2.3:6443", "*", true),
+            ("https://[fd00::1]:6443", "fd00::/8", true),
+            ("https://[fd00::1]:6443", "fd00::1", true),
+            ("https://[fd00::1]:6443", "[fd00::1]:6443", true),
+            ("https://[fd00::1]:6443", "[fd00::1]:443", false),
         ] {
-            assert_eq!(goes_direct(&Config::new(url.parse().unwrap()), no_proxy), expected, "{url} {no_proxy}");
+            assert_eq!(goes_direct(&url.parse().unwrap(), no_proxy), expected, "{url} {no_proxy}");
+        }
+    }
+
+    #[test]
+    fn what_is_near_is_named_in_capitals_or_not() {
+        for (capitals, small, expected) in [("a", "b", "a"), ("", "b", "b"), ("", "", "")] {
+            let variable = |name: &str| match name {
+                "NO_PROXY" => Some(capitals.to_owned()),
+                "no_proxy" => Some(small.to_owned()),
+                _ => None,
+            };
+            assert_eq!(no_proxy(variable), expected);
         }
     }
 

@@ -14,6 +14,7 @@ mod writer;
 
 use std::{error::Error as StdError, time::Duration};
 
+use http::Uri;
 use kube::{Config, core::Status};
 
 pub use self::{
@@ -26,6 +27,12 @@ use crate::{leader::Leadership, telemetry::metrics::Requests};
 /// The reason and the message of a refusal.
 fn in_words(status: &Status) -> String {
     format!("{}: {}", status.reason, status.message)
+}
+
+/// The host that a URL names, without brackets, and its port.
+fn host_and_port(url: &Uri) -> (&str, u16) {
+    let default = if url.scheme_str() == Some("http") { 80 } else { 443 };
+    (url.host().unwrap_or_default().trim_matches(['[', ']']), url.port_u16().unwrap_or(default))
 }
 
 /// An error with all its causes: hyper says "error sending request" and hides why. Of a refusal, the API server's words alone.

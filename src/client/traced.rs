@@ -13,6 +13,7 @@ use opentelemetry::{
 use opentelemetry_sdk::trace::Span as SdkSpan;
 use tracing::Span;
 
+use super::host_and_port;
 use crate::telemetry::spans;
 
 /// Where requests go, as their spans say it.
@@ -31,9 +32,10 @@ impl Destination {
         let authority = url.authority().map_or("", |authority| authority.as_str());
         // Who has a password in the URL does not want to read it here.
         let place = authority.rsplit('@').next().unwrap_or_default();
+        let (host, port) = host_and_port(url);
         Destination {
-            host: url.host().unwrap_or_default().trim_matches(['[', ']']).into(),
-            port: url.port_u16().unwrap_or(if scheme == "http" { 80 } else { 443 }),
+            host: host.into(),
+            port,
             base: [scheme, "://", place, url.path().trim_end_matches('/')].concat().into(),
         }
     }
