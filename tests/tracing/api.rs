@@ -69,7 +69,7 @@ impl State {
     }
 
     fn tell(&mut self, kind: &'static str, what: &str, object: &Value) {
-        let line = format!("{}\n", json!({ "type": what, "object": object }));
+        let line = line(what, object);
         self.watches.retain(|(watched, watch)| *watched != kind || watch.send(line.clone()).is_ok());
     }
 }
@@ -233,6 +233,11 @@ fn list(state: &State, kind: &str) -> Value {
     json!({ "metadata": { "resourceVersion": state.version.to_string() }, "items": items })
 }
 
+/// An event as an API server writes it: its type first.
+fn line(what: &str, object: &Value) -> String {
+    format!("{{\"type\":\"{what}\",\"object\":{object}}}\n")
+}
+
 /// Events from now on, and what has changed since the list.
 fn watch(state: &mut State, kind: &'static str, query: &str) -> Response<Body> {
     let since: u64 = query.split('&').find_map(|part| part.strip_prefix("resourceVersion=")).unwrap().parse().unwrap();
@@ -240,7 +245,7 @@ fn watch(state: &mut State, kind: &'static str, query: &str) -> Response<Body> {
     for ((of, _), object) in &state.objects {
         let version: u64 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
         if *of == kind && version > since {
-            send.send(format!("{}\n", json!({ "type": "ADDED", "object": object }))).unwrap();
+            send.send(line("ADDED", object)).unwrap();
         }
     }
     state.watches.push((kind, send));

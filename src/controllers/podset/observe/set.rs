@@ -15,7 +15,8 @@ use crate::{
 };
 
 /// A PodSet as the API server sends it. Spec and status are decoded later and from their text, so that one that does not
-/// decode stops no other: a template may even be nested deeper than is decoded at all.
+/// decode stops no other: a template may even be nested deeper than is decoded at all. (API servers write the type of an
+/// event before its object, which is therefore decoded as it comes, and has a text.)
 #[derive(Deserialize)]
 struct SetWire {
     metadata: Meta,
