@@ -68,8 +68,10 @@ pub enum ConnectError {
 /// When the configuration's credentials, certificates or proxy cannot be used.
 pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
     let connector = tcp(config, purpose);
-    let no_proxy = no_proxy(|name| std::env::var(name).ok());
-    match config.proxy_url.as_ref().filter(|_| !goes_direct(&config.cluster_url, &no_proxy)) {
+    let variable = |name: &str| std::env::var(name).ok();
+    let goes_direct =
+        |proxy: &Uri| is_of_environment(proxy, variable) && goes_direct(&config.cluster_url, &no_proxy(variable));
+    match config.proxy_url.as_ref().filter(|proxy| !goes_direct(proxy)) {
         None => over(config, purpose, requests, connector),
         Some(proxy) if proxy.scheme_str() == Some("http") => {
             over(config, purpose, requests, Tunnel::new(proxy.clone(), connector))
@@ -146,6 +148,12 @@ where
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
+/// Whether it is the environment that names this proxy: one that the kubeconfig names is asked for everything.
+fn is_of_environment(proxy: &Uri, variable: impl Fn(&str) -> Option<String>) -> bool {
+    let is_named = |value: String| value.parse::<Uri>().is_ok_and(|named| named == *proxy);
+    ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(variable).any(is_named)
+}
+
 /// What is reached without the proxy that the environment names, as the environment says it.
 fn no_proxy(variable: impl Fn(&str) -> Option<String>) -> String {
     let given = |name| variable(name).filter(|value| !value.is_empty());
@@ -203,6 +211,20 @@ mod tests {
             ("https://[fd00::1]:6443", "[fd00::1]:443", false),
         ] {
             assert_eq!(goes_direct(&url.parse().unwrap(), no_proxy), expected, "{url} {no_proxy}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_of_the_kubeconfig_is_none_of_the_environment() {
+        for (capitals, small, expected) in
+            [("http://a:1", "", true), ("", "http://a:1", true), ("", "http://b:1", false)]
+        {
+            let variable = |name: &str| match name {
+                "HTTPS_PROXY" => Some(capitals.to_owned()),
+                "https_proxy" => Some(small.to_owned()),
+                _ => None,
+            };
+            assert_eq!(is_of_environment(&"http://a:1".parse().unwrap(), variable), expected);
         }
     }
 

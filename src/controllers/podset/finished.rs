@@ -3,13 +3,15 @@
 //! The first replacement comes at once, the next after 1 s, then 2 s, doubling to 5 min, counted from the finish. How often
 //! in a row stands in an annotation of the replacements, so that it outlives the leader. A pod that ran for 10 min, or
 //! 10 min without a finish, begin the count anew. Where several pods wait to be replaced, all wait as long as the one that
-//! waits longest.
+//! waits longest. Which pods wait is remembered: of the finished ones few are kept, and those that are deleted while they run
+//! are made up for at once.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::observe::{Pod, Seen};
+use super::observe::{Pod, Seen, View};
+use crate::controllers::meta::Uid;
 
 /// The longest wait.
 const LONGEST: SignedDuration = SignedDuration::from_mins(5);
@@ -23,6 +25,35 @@ const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(30);
 /// How many finished pods are kept to look at.
 pub const KEPT: usize = 3;
 
+/// What is remembered of the pods of a set that finished.
+#[derive(Clone, Debug, Default)]
+pub struct Finishes {
+    /// Those that were taken in, as long as they are there; nothing before the first look.
+    noted: Option<BTreeSet<Uid>>,
+    /// What waits to be created in their place.
+    pub next: Option<Replacement>,
+}
+
+impl Finishes {
+    /// Takes in which pods of a set have finished. Once as many live as are wanted, none of them waits to be replaced.
+    pub fn note(&mut self, view: &View, now: Timestamp) {
+        let finished: Vec<&Seen> = view.pods.iter().filter(|seen| seen.pod.is_finished()).collect();
+        let noted = finished.iter().map(|seen| seen.pod.uid.clone()).collect();
+        let former = self.noted.replace(noted);
+        let wanted = view.set.wanted.as_ref().map_or(0, |wanted| wanted.replicas);
+        let is_whole = || view.pods.iter().filter(|seen| seen.is_live()).count() >= wanted;
+        self.next = match former {
+            _ if finished.is_empty() && self.next.is_none() || is_whole() => None,
+            None => first_look(&view.pods, now),
+            Some(former) => {
+                let new = finished.into_iter().filter(|seen| !former.contains(&seen.pod.uid)).collect();
+                let next = self.next.filter(|next| now.duration_since(next.due) < STEADY);
+                waiting(new, now).into_iter().fold(next, joined)
+            }
+        };
+    }
+}
+
 /// The next replacements of a set in which pods finished.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Replacement {
@@ -34,27 +65,40 @@ pub struct Replacement {
     pub pods: usize,
 }
 
-/// The next replacements; `None` for a set in which no pod finished lately that was not replaced.
-pub fn replacement(pods: &[Seen], now: Timestamp) -> Option<Replacement> {
-    let mut waiting: Vec<(Timestamp, &Pod)> = unreplaced(pods)
+/// What waits in a set of which nothing is remembered.
+fn first_look(pods: &[Seen], now: Timestamp) -> Option<Replacement> {
+    let waiting = waiting(unreplaced(pods), now);
+    // Where all that are kept wait, others that wait may have been deleted.
+    let others = if waiting.len() < KEPT { 0 } else { usize::MAX };
+    let next = waiting.into_iter().fold(None, joined)?;
+    Some(Replacement { pods: next.pods.saturating_add(others), ..next })
+}
+
+/// Those of these finished pods that wait to be replaced, and when they finished, in this order: who was deleted does not
+/// wait, nor does who finished long ago.
+fn waiting(finished: Vec<&Seen>, now: Timestamp) -> Vec<(Timestamp, &Pod)> {
+    let mut waiting: Vec<(Timestamp, &Pod)> = finished
         .into_iter()
         .filter(|seen| !seen.is_terminating())
         .filter_map(|seen| Some((seen.finished_since?, &*seen.pod)))
         .filter(|(at, _)| now.duration_since(*at) < STEADY)
         .collect();
     waiting.sort_by_key(|(at, _)| *at);
-    // Where all that are kept wait, others that wait may have been deleted.
-    let pods = if waiting.len() < KEPT { waiting.len() } else { usize::MAX };
-    waiting.into_iter().fold(None, |former: Option<Replacement>, (at, pod)| {
-        let failures = failures_in_a_row(pod);
-        let own = Replacement { due: at + wait(failures), count: failures.saturating_add(1), pods };
-        Some(match former {
-            Some(former) if !ran_well(pod) => {
-                Replacement { due: own.due.max(former.due), count: own.count.max(former.count), pods }
-            }
-            _ => own,
-        })
-    })
+    waiting
+}
+
+/// What waits once this pod has finished as well.
+fn joined(former: Option<Replacement>, (at, pod): (Timestamp, &Pod)) -> Option<Replacement> {
+    let failures = failures_in_a_row(pod);
+    let own = Replacement { due: at + wait(failures), count: failures.saturating_add(1), pods: 1 };
+    let Some(former) = former else {
+        return Some(own);
+    };
+    let pods = former.pods.saturating_add(1);
+    if ran_well(pod) {
+        return Some(Replacement { pods, ..own });
+    }
+    Some(Replacement { due: own.due.max(former.due), count: own.count.max(former.count), pods })
 }
 
 /// How long a set with these pods lets replacements wait: the wait that comes next, or that lies behind a replacement which
@@ -115,13 +159,15 @@ pub fn superfluous<'a>(finished: &[&'a Seen]) -> Vec<&'a Seen> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::controllers::podset::testing::{self, PodBuilder};
 
     fn due_after(pods: &[PodBuilder]) -> Option<(i64, u32)> {
         let now = testing::now();
         let pods: Vec<Seen> = pods.iter().cloned().map(PodBuilder::seen).collect();
-        replacement(&pods, now).map(|next| (next.due.duration_since(now).as_secs(), next.count))
+        first_look(&pods, now).map(|next| (next.due.duration_since(now).as_secs(), next.count))
     }
 
     #[test]
@@ -174,9 +220,34 @@ mod tests {
     fn as_many_wait_as_finished_and_all_where_some_may_have_been_forgotten() {
         let waiting = |count: usize| {
             let pods: Vec<Seen> = (0..count).map(|n| testing::pod(&n.to_string()).failed(1).seen()).collect();
-            replacement(&pods, testing::now()).map(|next| next.pods)
+            first_look(&pods, testing::now()).map(|next| next.pods)
         };
         assert_eq!([0, 1, 2, 3, 4].map(waiting), [None, Some(1), Some(2), Some(usize::MAX), Some(usize::MAX)]);
+    }
+
+    #[test]
+    fn who_waits_is_remembered_until_as_many_live_as_are_wanted() {
+        let mut finishes = Finishes::default();
+        let mut noted = |wanted: usize, pods: Vec<PodBuilder>| {
+            let pods = pods.into_iter().map(PodBuilder::seen).collect();
+            finishes.note(&View { set: Arc::new(testing::set(wanted)), pods, is_unread: false }, testing::now());
+            finishes.next.map(|next| (next.due.duration_since(testing::now()).as_secs(), next.count, next.pods))
+        };
+        let ready = |name: &str| testing::pod(name).ready(9);
+        let failed = |name: &str, count: u32| testing::pod(name).failed(1).replacements(count);
+        assert_eq!(noted(5, vec![]), None);
+        assert_eq!(noted(5, vec![failed("a", 9), ready("b")]), Some((255, 10, 1)));
+        let made = || ready("c").age(0).replacements(10);
+        assert_eq!(noted(5, vec![failed("a", 9), made()]), Some((255, 10, 1)), "whoever else comes or goes");
+        assert_eq!(
+            noted(5, vec![failed("d", 0), failed("e", 0), failed("f", 0)]),
+            Some((255, 10, 4)),
+            "a was cleared away"
+        );
+        assert_eq!(noted(5, vec![failed("g", 2).ran(600)]), Some((-1, 1, 5)), "one that ran well begins anew");
+        assert_eq!(noted(1, vec![failed("g", 2).ran(600), ready("b")]), None, "as many as wanted");
+        assert_eq!(noted(2, vec![failed("g", 2).ran(600), ready("b")]), None, "it is made up for");
+        assert_eq!(noted(2, vec![failed("h", 2).terminating(), ready("b")]), None, "its user does without it");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::trail::Trail;
+use super::{finished::Finishes, trail::Trail};
 use crate::controllers::meta::Uid;
 
 /// The first and the longest wait after a refused or unanswered write.
@@ -23,6 +23,8 @@ pub struct Memory {
     pub deletes: BTreeMap<Uid, Timestamp>,
     /// Pods that were made otherwise than ordered and shall go: their names by UID.
     pub strays: BTreeMap<Uid, String>,
+    /// The pods that finished, and what waits to be created in their place.
+    pub finishes: Finishes,
     /// The wait after a failure.
     pub backoff: Option<Backoff>,
     /// Why the API server refuses pods, while it does.

@@ -197,6 +197,7 @@ impl PodSetController {
         let set = caches.sets.get(key).filter(|set| set.uid == *uid)?;
         let is_unread = self.take_over.is_unread(&self.context, &set);
         let view = View { pods: caches.pods.of(uid), set, is_unread };
+        memory.finishes.note(&view, now);
         let names = NamesIn { pods: &caches.pods, set: key, now };
         let plan = plan::plan(&view, memory, &names, locks, now);
         Some((view, plan))

@@ -45,7 +45,9 @@ fn known(view: &View) -> Known {
 }
 
 fn planned(view: &View, memory: &Memory) -> Plan {
-    plan(view, memory, &known(view), &Locks::default(), testing::now())
+    let mut memory = memory.clone();
+    memory.finishes.note(view, testing::now());
+    plan(view, &memory, &known(view), &Locks::default(), testing::now())
 }
 
 fn created(plan: &Plan) -> Vec<&str> {
@@ -163,6 +165,14 @@ fn a_pod_that_keeps_failing_holds_up_no_other() {
     assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(3)));
     let plan = planned(&view(4), &Memory::default());
     assert_eq!((counts(&plan), plan.hold), (vec![0, 0, 4], Hold::Nothing));
+
+    let mut memory = Memory::default();
+    memory.create_unanswered(&nth(2), 2, testing::now());
+    let plan = planned(&view(1), &memory);
+    assert_eq!((created(&plan)[0].to_owned(), plan.create.len()), (nth(2), 2), "one of them asked for already");
+    let refusal = Refusal { message: "no".to_owned(), kind: RefusalKind::Forbidden, generation: 1 };
+    let plan = planned(&view(1), &Memory { refusal: Some(refusal), ..Memory::default() });
+    assert_eq!((plan.create.len(), plan.hold), (0, Hold::Finishing), "perhaps they were never made");
 }
 
 #[test]
