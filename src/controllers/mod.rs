@@ -81,7 +81,8 @@ pub trait Controller: Send + Sync + 'static {
     /// Becomes true once every cache holds a first complete list.
     fn synced(&self) -> &Synced;
 
-    /// The queue in which its watches put what shall be reconciled.
+    /// The queue in which its watches put what shall be reconciled, after they have made it known to [`Controller::keys`]: it is
+    /// opened when a term begins, and takes nothing before.
     fn queue(&self) -> &Queue;
 
     /// The objects that are known.
@@ -217,6 +218,8 @@ impl<C: Controller> Worker<C> {
     /// Works for one term, and ends what it began.
     async fn serve(&self, term: Term) {
         self.controller.begin_term();
+        // First opened, then listed: what a watch brings in between is queued, or known by then.
+        self.controller.queue().open();
         for key in self.controller.keys() {
             self.controller.queue().add(key, "term");
         }
@@ -263,6 +266,7 @@ impl<C: Controller> Worker<C> {
                     let (controller, metrics) = (self.controller.clone(), self.metrics.clone());
                     running.spawn(reconcile(controller, env.clone(), metrics, key, trigger));
                 }
+                () = self.controller.queue().line_up(), if !has_room => {}
                 () = self.pulse.rest() => {}
             }
         }

@@ -3,6 +3,9 @@
 //! A key is queued once however often it is added, is never handed out twice at the same time, and may have one alarm. News
 //! that can wait is gathered ([`PACE`]). kube's own scheduler does as much, but shows neither its length nor what woke a key,
 //! which the metrics and the traces need.
+//!
+//! Until it is opened a queue takes nothing: a standby needs no list of what it would look at if it led, for whoever begins to lead
+//! looks at every object that there is.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -10,7 +13,7 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, futures::Notified};
 
 use super::ObjectKey;
 use crate::{env::Env, telemetry::metrics::QueueMetrics};
@@ -39,9 +42,8 @@ pub struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether anybody takes keys out. Until then, in a standby, nothing is measured: what it would look at if it led is no work
-    /// that waits, and the time until it leads no delay.
-    is_served: bool,
+    /// Whether keys are taken. Until then nothing is in here: all begins with a key that was added.
+    is_open: bool,
     /// Keys that wait, in order; beside them what brought them here, and when.
     ready: VecDeque<ObjectKey>,
     triggers: HashMap<ObjectKey, (Trigger, Timestamp)>,
@@ -70,9 +72,15 @@ struct Alarm {
 }
 
 impl Queue {
-    /// An empty queue, which is measured by `metrics`.
+    /// An empty queue, which is measured by `metrics`. It takes nothing before it is opened.
     pub fn new(env: Env, metrics: QueueMetrics) -> Self {
         Queue { env, metrics, state: Mutex::default(), changed: Notify::new() }
+    }
+
+    /// From now on keys are queued. Whoever lists the objects that there are after this, and adds them, misses none: what was not
+    /// taken before is among them.
+    pub fn open(&self) {
+        self.lock().is_open = true;
     }
 
     /// Queues a key, unless it waits already. A key that is being reconciled is reconciled once more afterwards.
@@ -104,23 +112,36 @@ impl Queue {
             let alarm = {
                 let now = self.env.now();
                 let mut state = self.lock();
-                state.serve(now, &self.metrics);
-                state.ring(now, &self.metrics);
+                let alarm = state.ring(now, &self.metrics);
                 if let Some(next) = state.pop(now, &self.metrics) {
                     return next;
                 }
-                state.alarms.first().map(|(when, _)| *when)
+                alarm
             };
-            match alarm {
-                Some(when) => {
-                    tokio::select! {
-                        biased;
-                        () = changed => {}
-                        () = self.env.sleep_until(when) => {}
-                    }
+            self.until(alarm, changed).await;
+        }
+    }
+
+    /// Queues keys when they are due although none is taken, so that it shows that they wait. It never ends.
+    pub async fn line_up(&self) {
+        loop {
+            let changed = self.changed.notified();
+            let alarm = self.lock().ring(self.env.now(), &self.metrics);
+            self.until(alarm, changed).await;
+        }
+    }
+
+    /// Waits for the alarm or a change.
+    async fn until(&self, alarm: Option<Timestamp>, changed: Notified<'_>) {
+        match alarm {
+            Some(when) => {
+                tokio::select! {
+                    biased;
+                    () = changed => {}
+                    () = self.env.sleep_until(when) => {}
                 }
-                None => changed.await,
             }
+            None => changed.await,
         }
     }
 
@@ -152,14 +173,13 @@ impl Queue {
 }
 
 impl State {
-    fn add(&mut self, key: ObjectKey, trigger: Trigger, now: Timestamp, metrics: &QueueMetrics) {
-        if self.triggers.contains_key(&key) {
+    /// `since`: from when on it waits.
+    fn add(&mut self, key: ObjectKey, trigger: Trigger, since: Timestamp, metrics: &QueueMetrics) {
+        if !self.is_open || self.triggers.contains_key(&key) {
             return;
         }
-        if self.is_served {
-            metrics.added();
-        }
-        self.triggers.insert(key.clone(), (trigger, now));
+        metrics.added();
+        self.triggers.insert(key.clone(), (trigger, since));
         if !self.active.contains_key(&key) {
             self.ready.push_back(key);
         }
@@ -199,26 +219,15 @@ impl State {
         }
     }
 
-    /// Somebody takes keys out: what is here begins to wait now.
-    fn serve(&mut self, now: Timestamp, metrics: &QueueMetrics) {
-        if self.is_served {
-            return;
-        }
-        self.is_served = true;
-        for (_, added) in self.triggers.values_mut() {
-            *added = now;
-            metrics.added();
-        }
-    }
-
-    /// Queues the keys whose alarm is due.
-    fn ring(&mut self, now: Timestamp, metrics: &QueueMetrics) {
+    /// Queues the keys whose alarm is due: since then they wait, whenever that is noticed. Returns when the next one will be.
+    fn ring(&mut self, now: Timestamp, metrics: &QueueMetrics) -> Option<Timestamp> {
         while self.alarms.first().is_some_and(|(when, _)| *when <= now) {
-            if let Some((_, key)) = self.alarms.pop_first() {
+            if let Some((when, key)) = self.alarms.pop_first() {
                 let trigger = self.alarm_of.remove(&key).map_or(ALARM, |alarm| alarm.trigger);
-                self.add(key, trigger, now, metrics);
+                self.add(key, trigger, when, metrics);
             }
         }
+        self.alarms.first().map(|(when, _)| *when)
     }
 
     fn pop(&mut self, now: Timestamp, metrics: &QueueMetrics) -> Option<(ObjectKey, Trigger)> {
@@ -241,7 +250,8 @@ impl State {
             self.ready.push_back(key.clone());
         }
         match alarm.into_iter().chain(news).min_by_key(|(when, _)| *when) {
-            Some((when, trigger)) => self.set_alarm(key.clone(), Alarm { when, trigger, hushed }),
+            // What was due before the reconcile had ended has not waited meanwhile.
+            Some((when, trigger)) => self.set_alarm(key.clone(), Alarm { when: when.max(now), trigger, hushed }),
             None => self.clear_alarm(key),
         }
     }
@@ -259,9 +269,16 @@ mod tests {
         ObjectKey::new("default", name)
     }
 
-    fn queue() -> (Queue, Metrics) {
+    /// A queue that is not open yet.
+    fn closed() -> (Queue, Metrics) {
         let metrics = Metrics::new(virtual_env());
         (Queue::new(virtual_env(), metrics.queue("test")), metrics)
+    }
+
+    fn queue() -> (Queue, Metrics) {
+        let (queue, metrics) = closed();
+        queue.open();
+        (queue, metrics)
     }
 
     #[tokio::test(start_paused = true)]
@@ -387,15 +404,60 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn in_a_standby_nothing_waits() {
+        let (queue, metrics) = closed();
+        for name in ["gone", "too", "stays"] {
+            queue.add(key(name), "spec");
+            queue.add_paced(key(name), "pod");
+        }
+        tokio::time::advance(std::time::Duration::from_secs(1000)).await;
+        assert_pending!(task::spawn(queue.next()).poll());
+        measures(&metrics, &[("depth", "0"), ("adds_total", "0")]);
+        queue.open();
+        assert_pending!(task::spawn(queue.next()).poll(), "nothing was kept");
+        queue.add(key("new"), "spec");
+        for name in ["new", "stays"] {
+            queue.add(key(name), "term");
+        }
+        measures(&metrics, &[("depth", "2"), ("adds_total", "2")]);
+        assert_eq!(queue.next().await, (key("new"), "spec"));
+        assert_eq!(queue.next().await, (key("stays"), "term"));
+        let waits = [("queue_duration_seconds_sum", "0.0"), ("queue_duration_seconds_count", "2")];
+        measures(&metrics, &waits);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_due_waits_although_nobody_takes_it() {
+        let env = virtual_env();
+        let (queue, metrics) = queue();
+        let pass = |seconds| tokio::time::advance(std::time::Duration::from_secs(seconds));
+        queue.add(key("a"), "spec");
+        queue.next().await;
+        let mut line = task::spawn(queue.line_up());
+        assert_pending!(line.poll());
+        queue.rest(&key("a"), env.now() + SignedDuration::from_secs(5));
+        assert_pending!(line.poll());
+        measures(&metrics, &[("depth", "0")]);
+        pass(6).await;
+        assert_pending!(line.poll());
+        measures(&metrics, &[("depth", "1")]);
+        pass(2).await;
+        drop(line);
+        assert_eq!(queue.next().await, (key("a"), RESYNC));
+        let waits = [("depth", "0"), ("queue_duration_seconds_sum", "3.0"), ("queue_duration_seconds_count", "2")];
+        measures(&metrics, &waits);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_was_due_while_it_was_reconciled_has_not_waited_meanwhile() {
+        let env = virtual_env();
         let (queue, metrics) = queue();
         queue.add(key("a"), "spec");
-        queue.add(key("b"), "spec");
-        tokio::time::advance(std::time::Duration::from_secs(1000)).await;
-        measures(&metrics, &[("depth", "0"), ("adds_total", "0")]);
         queue.next().await;
-        let waits = [("queue_duration_seconds_sum", "0.0"), ("queue_duration_seconds_count", "1")];
-        measures(&metrics, &waits);
-        measures(&metrics, &[("depth", "1"), ("adds_total", "2")]);
+        let due = env.now();
+        tokio::time::advance(std::time::Duration::from_secs(5)).await;
+        queue.done(&key("a"), Some(due));
+        assert_eq!(queue.next().await, (key("a"), "alarm"));
+        measures(&metrics, &[("queue_duration_seconds_sum", "0.0"), ("queue_duration_seconds_count", "2")]);
     }
 
     fn measures(metrics: &Metrics, expected: &[(&str, &str)]) {

@@ -32,7 +32,7 @@ impl Controller for Idle {
     }
 
     fn keys(&self) -> Vec<ObjectKey> {
-        Vec::new()
+        vec![ObjectKey::new("default", "known")]
     }
 
     async fn catch_up(&self) -> Result<(), ReadError> {
@@ -44,7 +44,8 @@ impl Controller for Idle {
             "fails" => Next::Retry(Timestamp::MAX),
             "waits" => Next::At(Timestamp::MAX),
             "goes-on" if trigger != "alarm" => Next::At(Timestamp::MIN),
-            "is-gone" => Next::Never,
+            "known" | "is-gone" => Next::Never,
+            "hangs" | "hangs-too" => std::future::pending().await,
             _ => Next::Resync,
         }
     }
@@ -131,24 +132,62 @@ async fn reconciles_are_counted_by_what_comes_next() {
     listing.listed();
     office.begin(None);
     let running = tokio::spawn(run(controller.clone(), around));
+    tokio::time::sleep(Duration::from_millis(1)).await;
     for name in ["fails", "waits", "is-gone", "rests", "rests-too", "goes-on"] {
         controller.queue.add(ObjectKey::new("default", name), "test");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     stop.cancel();
     running.await.expect("the controller ends");
-    let text = metrics.text().expect("the metrics are written");
-    let value = |series: &str| {
-        let line = text.lines().find(|line| line.starts_with(series)).expect("the series is there");
-        line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok()).expect("it has a value")
-    };
+    let value = |series: &str| value(&metrics, series);
     let of =
         |result: &str| value(&format!(r#"controller_runtime_reconcile_total{{controller="idle",result="{result}"}}"#));
-    assert_eq!((of("success"), of("error"), of("requeue"), of("requeue_after")), (4.0, 1.0, 1.0, 1.0));
+    assert_eq!((of("success"), of("error"), of("requeue"), of("requeue_after")), (5.0, 1.0, 1.0, 1.0));
     assert_eq!(value("workqueue_retries_total"), 2.0, "what failed, and what is not due yet");
     assert_eq!(value("controller_runtime_max_concurrent_reconciles"), 2.0);
     assert_eq!(value("controller_runtime_active_workers"), 0.0);
-    assert_eq!(value("workqueue_work_duration_seconds_count"), 7.0);
+    assert_eq!(value("workqueue_work_duration_seconds_count"), 8.0);
+}
+
+/// The figure of the only series that begins like this.
+fn value(metrics: &Metrics, series: &str) -> f64 {
+    let text = metrics.text().expect("the metrics are written");
+    let line = text.lines().find(|line| line.starts_with(series)).expect("the series is there");
+    line.rsplit_once(' ').and_then(|(_, value)| value.parse().ok()).expect("it has a value")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_queues_nothing_and_its_term_begins_with_what_is_known() {
+    let (controller, around, listing, mut office) = idle(false);
+    let metrics = around.metrics.clone();
+    listing.listed();
+    let _running = tokio::spawn(run(controller.clone(), around));
+    for name in ["known", "was-there"] {
+        controller.queue.add(ObjectKey::new("default", name), "test");
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(value(&metrics, "workqueue_adds_total"), 0.0);
+    office.begin(None);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(value(&metrics, "workqueue_adds_total"), 1.0);
+    assert_eq!(value(&metrics, "workqueue_work_duration_seconds_count"), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_while_all_are_busy_is_counted() {
+    let (controller, around, listing, mut office) = idle(false);
+    let metrics = around.metrics.clone();
+    listing.listed();
+    office.begin(None);
+    let _running = tokio::spawn(run(controller.clone(), around));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for name in ["rests", "hangs", "hangs-too"] {
+        controller.queue.add(ObjectKey::new("default", name), "test");
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(value(&metrics, "workqueue_depth"), 0.0);
+    tokio::time::sleep(Duration::from_secs(1200)).await;
+    assert_eq!(value(&metrics, "workqueue_depth"), 1.0, "the third is to be looked at again");
 }
 
 #[test]
