@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 
 use bytes::{Buf, BytesMut};
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::{
     client::Body,
@@ -15,6 +15,12 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use crate::client::{Reader, in_full};
+
+/// How much of the body of a refusal is read.
+const REFUSAL: usize = 64 * 1024;
+
+/// How many characters are told of a refusal that is no Status.
+const TOLD: usize = 200;
 
 /// A watch that was answered.
 pub struct Events<T> {
@@ -31,9 +37,12 @@ impl<T: DeserializeOwned> Events<T> {
     ///
     /// # Errors
     ///
-    /// When the API server is not reached. That it refuses is said by the first event.
+    /// When the API server is not reached, or refuses.
     pub async fn ask(reader: &Reader, request: Request<Vec<u8>>) -> kube::Result<Self> {
-        let body = reader.ask(request).await?.into_body();
+        let (head, body) = reader.ask(request).await?.into_parts();
+        if !head.status.is_success() {
+            return Err(refusal(head.status, &beginning(body).await));
+        }
         Ok(Events { body, bytes: BytesMut::new(), searched: 0, of: PhantomData })
     }
 
@@ -70,10 +79,40 @@ impl<T: DeserializeOwned> Events<T> {
 }
 
 fn decoded<T: DeserializeOwned>(line: &[u8]) -> kube::Result<WatchEvent<T>> {
-    serde_json::from_slice(line).map_err(|error| match serde_json::from_slice::<Status>(line) {
-        Ok(status) => kube::Error::Api(status.boxed()),
-        Err(_) => kube::Error::SerdeError(error),
+    serde_json::from_slice(line).map_err(|error| match status(line) {
+        Some(status) => kube::Error::Api(status.boxed()),
+        None => kube::Error::SerdeError(error),
     })
+}
+
+/// The Status that this is. Each of its fields may be missing, so that any object looks like one: what says neither a code
+/// nor that it is a failure is none.
+fn status(json: &[u8]) -> Option<Status> {
+    serde_json::from_slice(json).ok().filter(|status: &Status| status.code != 0 || status.is_failure())
+}
+
+/// What a body says, as far as it comes.
+async fn beginning(mut body: Body) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    while bytes.len() < REFUSAL
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        bytes.extend(frame.into_data().ok());
+    }
+    bytes
+}
+
+/// What the API server has against a watch, or whatever stands before it and need not speak in Statuses.
+fn refusal(code: StatusCode, body: &[u8]) -> kube::Error {
+    let status = status(body).unwrap_or_else(|| Status::failure(&in_short(body), &code.to_string()));
+    kube::Error::Api(status.with_code(code.as_u16()).boxed())
+}
+
+/// A text of any length, in one short line.
+fn in_short(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if words.is_empty() { "without a reason".to_owned() } else { words.join(" ").chars().take(TOLD).collect() }
 }
 
 /// What a line without an end says, if it is whole.
@@ -101,8 +140,8 @@ mod tests {
         name: String,
     }
 
-    /// What is understood of an answer that comes in these pieces, up to its end or an error.
-    async fn told(pieces: &[&'static str]) -> Vec<String> {
+    /// A watch that is answered with this code, in these pieces.
+    async fn answered(code: u16, pieces: &[&'static str]) -> kube::Result<Events<Named>> {
         let pieces = pieces.to_vec();
         let service = tower::service_fn(move |_: Request<Body>| {
             let frames = pieces.clone().into_iter().map(|piece| match piece {
@@ -110,11 +149,17 @@ mod tests {
                 "cut" => Err(std::io::Error::other("unexpected EOF during chunk size line")),
                 piece => Ok(Frame::data(Bytes::from_static(piece.as_bytes()))),
             });
-            async move { Ok::<_, BoxError>(Response::new(StreamBody::new(stream::iter(frames)))) }
+            let response = Response::builder().status(code).body(StreamBody::new(stream::iter(frames))).unwrap();
+            async move { Ok::<_, BoxError>(response) }
         });
         let request = Request::get("/").body(Vec::new()).unwrap();
         let reader = Reader::untraced(Client::new(service, "default"));
-        let mut events = Events::<Named>::ask(&reader, request).await.unwrap();
+        Events::ask(&reader, request).await
+    }
+
+    /// What is understood of an answer that comes in these pieces, up to its end or an error.
+    async fn told(pieces: &[&'static str]) -> Vec<String> {
+        let mut events = answered(200, pieces).await.unwrap();
         let mut told = Vec::new();
         while let Some(event) = events.next().await {
             let is_last = event.is_err();
@@ -168,5 +213,44 @@ mod tests {
         assert_eq!(told(&[refusal]).await, ["refused 410"]);
         assert_eq!(told(&[refusal, "\n"]).await, ["refused 410"]);
         assert_eq!(told(&["<html>"]).await, ["no event"]);
+    }
+
+    #[tokio::test]
+    async fn an_object_that_is_no_event_is_no_refusal_either() {
+        for object in ["{}", r#"{"error":"overloaded"}"#, r#"{"kind":"Pod","metadata":{"name":"a"}}"#] {
+            assert_eq!(told(&[object, "\n"]).await, ["no event"], "{object}");
+        }
+        assert_eq!(told(&[r#"{"kind":"Status","status":"Failure","message":"no"}"#]).await, ["refused 0"]);
+    }
+
+    /// With which Status a watch ends that is answered so.
+    async fn refused(code: u16, pieces: &[&'static str]) -> Status {
+        match answered(code, pieces).await {
+            Err(kube::Error::Api(status)) => *status,
+            Err(error) => panic!("no refusal: {error}"),
+            Ok(_) => panic!("answered"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_need_not_be_a_status() {
+        let status =
+            refused(410, &[r#"{"kind":"Status","status":"Failure","#, r#""reason":"Expired","code":410}"#]).await;
+        assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));
+        let without_code = refused(503, &[r#"{"kind":"Status","status":"Failure","message":"no"}"#]).await;
+        assert_eq!((without_code.code, without_code.message.as_str()), (503, "no"));
+        let cases: [(u16, &[&'static str], &str); 5] = [
+            (429, &["Too many requests, please ", "try again later.\n"], "Too many requests, please try again later."),
+            (502, &["<html>\n  <h1>Bad Gateway</h1>\n</html>\n"], "<html> <h1>Bad Gateway</h1> </html>"),
+            (503, &[r#"{"message":"overloaded"}"#], r#"{"message":"overloaded"}"#),
+            (503, &["upstream ", "broken"], "upstream"),
+            (504, &[], "without a reason"),
+        ];
+        for (code, pieces, message) in cases {
+            let status = refused(code, pieces).await;
+            assert_eq!((status.code, status.message.as_str()), (code, message));
+        }
+        let endless = [["0123456789"; 100].concat().leak() as &'static str; 100];
+        assert_eq!(refused(500, &endless).await.message.len(), TOLD);
     }
 }
