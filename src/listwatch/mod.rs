@@ -7,7 +7,7 @@
 mod events;
 pub mod synced;
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
 use kube::core::{
@@ -29,6 +29,9 @@ const PAGE: u32 = 500;
 
 /// A watch that says nothing for so long, not even a bookmark (about one a minute), is taken for dead.
 const SILENCE: Duration = Duration::from_secs(150);
+
+/// A watch that has lived for so long is well, even if nothing happened that it could tell.
+const STEADY: Duration = Duration::from_secs(5);
 
 /// How long the API server is asked to serve a watch.
 const WATCH_SECONDS: u32 = 290;
@@ -115,8 +118,8 @@ struct ListMeta {
 enum End {
     /// In the ordinary way: go on where it stopped.
     Closed,
-    /// The API server no longer knows the version: begin with a list.
-    Gone,
+    /// The API server no longer knows the version, or what is watched: begin with a list.
+    Gone(ReadError),
     /// It failed.
     Failed(ReadError),
 }
@@ -156,7 +159,7 @@ where
     loop {
         let mut version = match list(&reader, &source, |_| true).await {
             Ok((items, version)) => {
-                trouble.over();
+                // Only a watch shows that all is well again: each could be refused after a list that was not.
                 sink(Change::Snapshot { items, version });
                 listing.listed();
                 version
@@ -168,28 +171,50 @@ where
         };
         loop {
             let before = version;
-            let end = watch(&reader, &source, &mut version, &mut sink).await;
+            let end = watch(&reader, &source, &mut version, &mut sink, &mut trouble).await;
             if version > before {
                 trouble.over();
             }
             match end {
                 End::Closed if version > before => {}
                 End::Closed => trouble.pause().await,
-                End::Gone => {
-                    trouble.pause().await;
+                End::Gone(error) => {
+                    trouble.wait_again(&error).await;
                     break;
                 }
+                End::Failed(error) if is_cut(&error) => trouble.wait_again(&error).await,
                 End::Failed(error) => trouble.wait(&error).await,
             }
         }
     }
 }
 
-/// Watches from `version` on until the watch ends, and keeps `version` at what was last heard.
-async fn watch<T>(reader: &Reader, source: &Source, version: &mut u64, sink: &mut impl FnMut(Change<T>)) -> End
+/// Watches from `version` on until the watch ends, and keeps `version` at what was last heard. Once the watch has lived for a
+/// while, the trouble is over.
+async fn watch<T>(
+    reader: &Reader,
+    source: &Source,
+    version: &mut u64,
+    sink: &mut impl FnMut(Change<T>),
+    trouble: &mut Trouble<'_>,
+) -> End
 where
     T: DeserializeOwned + Versioned,
 {
+    let events = match ask(reader, source, *version).await {
+        Ok(events) => events,
+        Err(error) => return ended_by(error),
+    };
+    let mut following = pin!(follow(events, source, version, sink));
+    if let Ok(end) = tokio::time::timeout(STEADY, following.as_mut()).await {
+        return end;
+    }
+    trouble.over();
+    following.await
+}
+
+/// Asks for a watch from `version` on.
+async fn ask<T: DeserializeOwned>(reader: &Reader, source: &Source, version: u64) -> Result<Events<T>, ReadError> {
     let request = Request::new(source.path.as_str());
     let mut params = WatchParams { timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
     params.label_selector = source.labels.map(str::to_owned);
@@ -197,24 +222,27 @@ where
     let from = version.to_string();
     let request =
         if source.metadata_only { request.watch_metadata(&params, &from) } else { request.watch(&params, &from) };
-    let request = match request {
-        Ok(request) => request,
-        Err(error) => return End::Failed(kube::Error::BuildRequest(error).into()),
-    };
-    let mut events = match tokio::time::timeout(SILENCE, Events::<T>::ask(reader, request)).await {
-        Ok(Ok(events)) => events,
-        Ok(Err(error)) => return ended_by(error),
-        Err(_) => return End::Failed(ReadError::Timeout),
-    };
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    match tokio::time::timeout(SILENCE, Events::ask(reader, request)).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(ReadError::Timeout),
+    }
+}
+
+/// Hands on what a watch says until it ends.
+async fn follow<T>(mut events: Events<T>, source: &Source, version: &mut u64, sink: &mut impl FnMut(Change<T>)) -> End
+where
+    T: DeserializeOwned + Versioned,
+{
     loop {
         let event = match tokio::time::timeout(SILENCE, events.next()).await {
             Err(_) => return End::Failed(ReadError::Timeout),
             Ok(None) => return End::Closed,
-            Ok(Some(Err(error))) => return ended_by(error),
+            Ok(Some(Err(error))) => return ended_by(error.into()),
             Ok(Some(Ok(event))) => event,
         };
         let (change, heard) = match event {
-            WatchEvent::Error(status) => return ended_by(kube::Error::Api(status)),
+            WatchEvent::Error(status) => return ended_by(kube::Error::Api(status).into()),
             WatchEvent::Bookmark(bookmark) => {
                 let heard = self::version(&bookmark.metadata.resource_version);
                 *version = heard.max(*version);
@@ -239,13 +267,23 @@ where
     }
 }
 
-fn ended_by(error: kube::Error) -> End {
+fn ended_by(error: ReadError) -> End {
+    if is_gone(&error) { End::Gone(error) } else { End::Failed(error) }
+}
+
+/// Whether to go on where the watch stopped makes no sense.
+fn is_gone(error: &ReadError) -> bool {
     match error {
-        kube::Error::Api(status) if status.code == 410 || status.reason == "Expired" => End::Gone,
-        // What came is no event, as when the resource itself is gone: a list tells what is the matter.
-        kube::Error::SerdeError(_) => End::Gone,
-        error => End::Failed(error.into()),
+        ReadError::Api(kube::Error::Api(status)) if status.code == 410 || status.reason == "Expired" => true,
+        // What came is no event, or the resource itself is gone: a list tells what is the matter.
+        ReadError::Api(kube::Error::SerdeError(_)) => true,
+        error => is_missing(error),
     }
+}
+
+/// Whether the connection broke, or was never made.
+fn is_cut(error: &ReadError) -> bool {
+    matches!(error, ReadError::Api(kube::Error::Service(_) | kube::Error::HyperError(_)))
 }
 
 /// An object that knows its resourceVersion.
@@ -279,6 +317,16 @@ impl<'a> Trouble<'a> {
         if self.said.take().is_some() {
             info!("the API server answers for {} again", self.what);
         }
+    }
+
+    /// Waits after what is ordinary if it happens once: a version grew too old, a silent connection was cut. Says what is
+    /// wrong if all was not well since the last time.
+    async fn wait_again(&mut self, error: &ReadError) {
+        if self.wait > BACKOFF.0 {
+            return self.wait(error).await;
+        }
+        debug!("{}", explain(self.what, error));
+        self.pause().await;
     }
 
     /// Waits, twice as long as the last time.
@@ -325,24 +373,4 @@ fn explain(what: &str, error: &ReadError) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use kube::core::Status;
-
-    #[test]
-    fn what_is_wrong_is_said_with_its_remedy() {
-        let refused = |code: u16, message: &str| {
-            ReadError::Api(kube::Error::Api(Status::failure(message, "").with_code(code).boxed()))
-        };
-        let missing = explain("podsets.app.example.com", &refused(404, "not found"));
-        assert!(missing.contains("kubectl apply -k config/crd"), "{missing}");
-        let forbidden = explain("pods", &refused(403, "pods is forbidden"));
-        assert!(forbidden.contains("pods is forbidden") && forbidden.contains("role"), "{forbidden}");
-    }
-
-    #[test]
-    fn versions_are_numbers() {
-        assert_eq!(version("1234"), 1234);
-        assert_eq!(version(""), 0);
-    }
-}
+mod tests;

@@ -1,0 +1,159 @@
+//! When lists and watches are asked for, and what is said about it, by how the API server answers.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{Request, Response};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use kube::{Client, client::Body, core::Status};
+use tokio::time::{Instant, sleep, timeout};
+use tower::BoxError;
+
+use super::{synced::Synced, *};
+use crate::env::testing::virtual_env;
+
+/// The code and the body with which a watch is answered, and after how many seconds its connection is cut; after 0 it ends.
+type Answer = (u16, &'static str, u64);
+
+const LIST: Answer = (200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#, 0);
+const QUIET: Answer = (200, "", 20);
+const BUSY: Answer = (429, "Too many requests, please try again later.\n", 0);
+const EXPIRED: Answer = (
+    200,
+    r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","message":"too old","code":410}}"#,
+    0,
+);
+
+/// What came of a list-watch.
+#[derive(Debug, Default)]
+struct Asked {
+    /// When lists were asked for, in tenths of a second.
+    lists: Vec<u128>,
+    /// When watches were.
+    watches: Vec<u128>,
+    /// What was logged, but for debugging.
+    log: Vec<String>,
+}
+
+/// Something that is watched.
+#[derive(Deserialize)]
+struct Thing {
+    version: u64,
+}
+
+impl Versioned for Thing {
+    fn version(&self) -> u64 {
+        self.version
+    }
+}
+
+fn body((_, text, lives): Answer) -> impl http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static {
+    let told = stream::iter([Ok::<_, BoxError>(Frame::data(Bytes::from_static(text.as_bytes())))]);
+    let cut = stream::iter((lives > 0).then_some(lives)).then(|lives| async move {
+        sleep(Duration::from_secs(lives)).await;
+        Err::<Frame<Bytes>, _>(BoxError::from("connection reset by peer"))
+    });
+    StreamBody::new(told.chain(cut))
+}
+
+/// Lists and watches for so many seconds; `answer` says how the watch of this number, from 1 on, is answered.
+async fn asked(seconds: u64, answer: fn(usize) -> Answer) -> Asked {
+    let (start, asked) = (Instant::now(), Arc::new(Mutex::new(Asked::default())));
+    let noted = Arc::clone(&asked);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let now = start.elapsed().as_millis() / 100;
+        let mut noted = noted.lock().unwrap();
+        let answer = if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+            noted.watches.push(now);
+            answer(noted.watches.len())
+        } else {
+            noted.lists.push(now);
+            LIST
+        };
+        let response = Response::builder().status(answer.0).body(body(answer)).unwrap();
+        async move { Ok::<_, BoxError>(response) }
+    });
+    let source = Source {
+        what: "things",
+        path: "/things".to_owned(),
+        labels: None,
+        fields: None,
+        metadata_only: false,
+        is_stale,
+    };
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::new(log.reopen().unwrap())).finish();
+    let logs = tracing::subscriber::set_default(subscriber);
+    let reader = Reader::untraced(Client::new(service, "default"));
+    let listing = Synced::new(1).watch("things", &None);
+    let running = run(reader, source, virtual_env(), listing, |_: Change<Thing>| {});
+    assert!(timeout(Duration::from_secs(seconds), running).await.is_err(), "it never ends");
+    drop(logs);
+    let mut asked = std::mem::take(&mut *asked.lock().unwrap());
+    let said = std::fs::read_to_string(log.path()).unwrap();
+    asked.log = said.lines().filter(|line| line.contains("things")).map(str::to_owned).collect();
+    asked
+}
+
+/// Asserts that this was said, in these words, and no more.
+#[track_caller]
+fn said(asked: &Asked, words: &[&str]) {
+    let log = &asked.log;
+    assert!(log.len() == words.len() && log.iter().zip(words).all(|(line, words)| line.contains(words)), "{log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_refused_in_plain_text_goes_on_later_each_time_without_a_list() {
+    let asked = asked(70, |number| if number <= 4 { BUSY } else { (200, "", 60) }).await;
+    assert_eq!(asked.lists, [0]);
+    assert_eq!(asked.watches, [0, 5, 15, 35, 75, 680]);
+    said(&asked, &["cannot watch things, trying again: 429 Too Many Requests: Too many", "answers for things again"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_gone_once_begins_anew_at_once() {
+    let asked = asked(60, |number| if number == 1 { EXPIRED } else { (200, "", 100) }).await;
+    assert_eq!((&asked.lists[..], &asked.watches[..]), (&[0, 5][..], &[0, 5][..]));
+    said(&asked, &[]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_that_are_gone_again_and_again_begin_anew_later_each_time() {
+    let cases: [fn(usize) -> Answer; 3] = [|_| EXPIRED, |_| (404, "404 page not found\n", 0), |_| (200, "<html>", 0)];
+    for gone in cases {
+        let asked = asked(30, gone).await;
+        assert!((6..40).contains(&asked.lists.len()), "{asked:?}");
+        assert_eq!(asked.lists, asked.watches);
+        assert_eq!(asked.log.len(), 1, "{asked:?}");
+    }
+    let asked = asked(60, |number| if number <= 4 { EXPIRED } else { (200, "", 100) }).await;
+    assert_eq!(asked.lists, [0, 5, 15, 35, 75]);
+    said(&asked, &["cannot watch things, trying again: Expired: too old", "answers for things again"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_cut_while_nothing_happens_is_asked_for_at_once() {
+    let asked = asked(100, |_| QUIET).await;
+    assert_eq!(asked.lists, [0]);
+    assert_eq!(asked.watches, [0, 205, 410, 615, 820]);
+    said(&asked, &[]);
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_remedy() {
+    let refused = |code: u16, message: &str| {
+        ReadError::Api(kube::Error::Api(Status::failure(message, "").with_code(code).boxed()))
+    };
+    let missing = explain("podsets.app.example.com", &refused(404, "not found"));
+    assert!(missing.contains("kubectl apply -k config/crd"), "{missing}");
+    let forbidden = explain("pods", &refused(403, "pods is forbidden"));
+    assert!(forbidden.contains("pods is forbidden") && forbidden.contains("role"), "{forbidden}");
+}
+
+#[test]
+fn versions_are_numbers() {
+    assert_eq!(version("1234"), 1234);
+    assert_eq!(version(""), 0);
+}
