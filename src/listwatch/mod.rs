@@ -179,7 +179,7 @@ where
                 End::Closed if version > before => {}
                 End::Closed => trouble.pause().await,
                 End::Gone(error) => {
-                    trouble.wait_again(&error).await;
+                    trouble.begin_anew(&error).await;
                     break;
                 }
                 End::Failed(error) if is_cut(&error) => trouble.wait_again(&error).await,
@@ -304,19 +304,31 @@ struct Trouble<'a> {
     listing: &'a Listing,
     wait: SignedDuration,
     said: Option<String>,
+    /// Whether a watch was gone since all was well.
+    is_gone: bool,
 }
 
 impl<'a> Trouble<'a> {
     fn new(source: &Source, env: &'a Env, listing: &'a Listing) -> Self {
-        Trouble { what: source.what, env, listing, wait: BACKOFF.0, said: None }
+        Trouble { what: source.what, env, listing, wait: BACKOFF.0, said: None, is_gone: false }
     }
 
     /// All is well again.
     fn over(&mut self) {
         self.wait = BACKOFF.0;
+        self.is_gone = false;
         if self.said.take().is_some() {
             info!("the API server answers for {} again", self.what);
         }
+    }
+
+    /// Waits after a watch that is gone. After an API server was away this is how it begins to answer: the first time is no
+    /// repetition of what was before.
+    async fn begin_anew(&mut self, error: &ReadError) {
+        if !std::mem::replace(&mut self.is_gone, true) {
+            self.wait = BACKOFF.0;
+        }
+        self.wait_again(error).await;
     }
 
     /// Waits after what is ordinary if it happens once: a version grew too old, a silent connection was cut. Says what is

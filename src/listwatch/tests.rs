@@ -134,6 +134,17 @@ async fn watches_that_are_gone_again_and_again_begin_anew_later_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_is_gone_after_an_outage_begins_anew_at_once() {
+    let answer = |number| match number {
+        1..=6 => (200, "", 1),
+        7 => EXPIRED,
+        _ => (200, "", 100),
+    };
+    let asked = asked(120, answer).await;
+    assert_eq!(asked.lists, [0, asked.watches[6] + 5], "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_that_is_cut_while_nothing_happens_is_asked_for_at_once() {
     let asked = asked(100, |_| QUIET).await;
     assert_eq!(asked.lists, [0]);

@@ -28,26 +28,29 @@ pub const KEPT: usize = 3;
 /// What is remembered of the pods of a set that finished.
 #[derive(Clone, Debug, Default)]
 pub struct Finishes {
-    /// Those that were taken in, as long as they are there; nothing before the first look.
+    /// Those that were taken in, as long as they are there; nothing before the first look that can be relied on.
     noted: Option<BTreeSet<Uid>>,
-    /// What waits to be created in their place.
+    /// What waits to be created in their place, or, with no pods, how the last ones were.
     pub next: Option<Replacement>,
 }
 
 impl Finishes {
-    /// Takes in which pods of a set have finished. Once as many live as are wanted, none of them waits to be replaced.
+    /// Takes in which pods of a set have finished. Once as many live as are wanted, none of them waits to be replaced; how often
+    /// they had to be in a row still counts for those that finish next.
     pub fn note(&mut self, view: &View, now: Timestamp) {
         let finished: Vec<&Seen> = view.pods.iter().filter(|seen| seen.pod.is_finished()).collect();
-        let noted = finished.iter().map(|seen| seen.pod.uid.clone()).collect();
-        let former = self.noted.replace(noted);
+        // What a new leader has not read may be long past.
+        let noted = (!view.is_unread).then(|| finished.iter().map(|seen| seen.pod.uid.clone()).collect());
+        let former = std::mem::replace(&mut self.noted, noted);
+        let next = self.next.filter(|next| now.duration_since(next.due) < STEADY);
         let wanted = view.set.wanted.as_ref().map_or(0, |wanted| wanted.replicas);
         let is_whole = || view.pods.iter().filter(|seen| seen.is_live()).count() >= wanted;
         self.next = match former {
-            _ if finished.is_empty() && self.next.is_none() || is_whole() => None,
+            _ if finished.is_empty() && next.is_none() => None,
+            _ if is_whole() => next.map(|next| Replacement { pods: 0, ..next }),
             None => first_look(&view.pods, now),
             Some(former) => {
                 let new = finished.into_iter().filter(|seen| !former.contains(&seen.pod.uid)).collect();
-                let next = self.next.filter(|next| now.duration_since(next.due) < STEADY);
                 waiting(new, now).into_iter().fold(next, joined)
             }
         };
@@ -228,13 +231,22 @@ mod tests {
     #[test]
     fn who_waits_is_remembered_until_as_many_live_as_are_wanted() {
         let mut finishes = Finishes::default();
-        let mut noted = |wanted: usize, pods: Vec<PodBuilder>| {
+        let mut look = |wanted: usize, is_unread: bool, pods: Vec<PodBuilder>| {
             let pods = pods.into_iter().map(PodBuilder::seen).collect();
-            finishes.note(&View { set: Arc::new(testing::set(wanted)), pods, is_unread: false }, testing::now());
+            finishes.note(&View { set: Arc::new(testing::set(wanted)), pods, is_unread }, testing::now());
             finishes.next.map(|next| (next.due.duration_since(testing::now()).as_secs(), next.count, next.pods))
         };
         let ready = |name: &str| testing::pod(name).ready(9);
         let failed = |name: &str, count: u32| testing::pod(name).failed(1).replacements(count);
+        assert_eq!(look(1, true, vec![failed("x", 4)]), Some((7, 5, 1)));
+        let all = || ["x", "y", "z"].map(|name| failed(name, 9)).to_vec();
+        assert_eq!(
+            look(5, true, all()),
+            Some((255, 10, usize::MAX)),
+            "not read yet: others may have been cleared away"
+        );
+        assert_eq!(look(5, true, vec![]), None);
+        let mut noted = |wanted, pods| look(wanted, false, pods);
         assert_eq!(noted(5, vec![]), None);
         assert_eq!(noted(5, vec![failed("a", 9), ready("b")]), Some((255, 10, 1)));
         let made = || ready("c").age(0).replacements(10);
@@ -245,9 +257,16 @@ mod tests {
             "a was cleared away"
         );
         assert_eq!(noted(5, vec![failed("g", 2).ran(600)]), Some((-1, 1, 5)), "one that ran well begins anew");
-        assert_eq!(noted(1, vec![failed("g", 2).ran(600), ready("b")]), None, "as many as wanted");
-        assert_eq!(noted(2, vec![failed("g", 2).ran(600), ready("b")]), None, "it is made up for");
-        assert_eq!(noted(2, vec![failed("h", 2).terminating(), ready("b")]), None, "its user does without it");
+        assert_eq!(noted(1, vec![failed("g", 2).ran(600), ready("b")]), Some((-1, 1, 0)), "as many as wanted");
+        assert_eq!(noted(2, vec![failed("g", 2).ran(600), ready("b")]), Some((-1, 1, 0)), "it is made up for");
+        assert_eq!(
+            noted(2, vec![failed("h", 2).terminating(), ready("b")]),
+            Some((-1, 1, 0)),
+            "its user does without it"
+        );
+        assert_eq!(noted(2, vec![failed("i", 6), ready("b")]), Some((31, 7, 1)));
+        assert_eq!(noted(1, vec![failed("i", 6), ready("b")]), Some((31, 7, 0)));
+        assert_eq!(noted(2, vec![failed("k", 0), ready("b")]), Some((31, 7, 1)), "it counts on");
     }
 
     #[test]

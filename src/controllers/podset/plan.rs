@@ -235,9 +235,8 @@ fn plan_creates(
     }
     let mut create = creations(view, &plan, memory, names, locks);
     let replacement = memory.finishes.next;
-    // What else is missing was deleted, and waits for nothing; but where pods are refused it may never have been made.
+    // What else is missing was deleted, or never made, and waits for nothing.
     let at_once = replacement.map_or(create.len(), |next| create.len().saturating_sub(next.pods));
-    let at_once = if memory.refusal.is_some() && replacement.is_some() { 0 } else { at_once };
     for creation in create.iter_mut().skip(at_once) {
         creation.replacements = replacement.map_or(0, |next| next.count);
     }

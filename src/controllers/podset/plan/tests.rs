@@ -170,9 +170,6 @@ fn a_pod_that_keeps_failing_holds_up_no_other() {
     memory.create_unanswered(&nth(2), 2, testing::now());
     let plan = planned(&view(1), &memory);
     assert_eq!((created(&plan)[0].to_owned(), plan.create.len()), (nth(2), 2), "one of them asked for already");
-    let refusal = Refusal { message: "no".to_owned(), kind: RefusalKind::Forbidden, generation: 1 };
-    let plan = planned(&view(1), &Memory { refusal: Some(refusal), ..Memory::default() });
-    assert_eq!((plan.create.len(), plan.hold), (0, Hold::Finishing), "perhaps they were never made");
 }
 
 #[test]
