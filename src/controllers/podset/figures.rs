@@ -75,7 +75,7 @@ struct Tally {
 
 impl Tally {
     fn of(set: &Set, caches: &Caches, now: Timestamp) -> Self {
-        let wanted = set.wanted.as_ref().map_or(0, |wanted| wanted.replicas);
+        let wanted = set.replicas();
         let mut tally = Tally {
             desired: if set.is_deleting { 0 } else { i64::try_from(wanted).unwrap_or(i64::MAX) },
             live: 0,

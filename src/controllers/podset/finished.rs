@@ -43,8 +43,7 @@ impl Finishes {
         let noted = (!view.is_unread).then(|| finished.iter().map(|seen| seen.pod.uid.clone()).collect());
         let former = std::mem::replace(&mut self.noted, noted);
         let next = self.next.filter(|next| now.duration_since(next.due) < STEADY);
-        let wanted = view.set.wanted.as_ref().map_or(0, |wanted| wanted.replicas);
-        let is_whole = || view.pods.iter().filter(|seen| seen.is_live()).count() >= wanted;
+        let is_whole = || view.pods.iter().filter(|seen| seen.is_live()).count() >= view.set.replicas();
         self.next = match former {
             _ if finished.is_empty() && next.is_none() => None,
             _ if is_whole() => next.map(|next| Replacement { pods: 0, ..next }),
@@ -119,9 +118,6 @@ pub fn backoff<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> Sign
 /// that ended before it was made, as far as the clocks of nodes and API server agree.
 fn unreplaced(pods: &[Seen]) -> Vec<&Seen> {
     let mut finished: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished()).collect();
-    if finished.is_empty() {
-        return finished;
-    }
     let mut replacements: Vec<&Pod> = pods.iter().map(|seen| &*seen.pod).filter(|pod| pod.replacements > 0).collect();
     replacements.sort_by_key(|pod| pod.created);
     // Who counts most has the least choice.

@@ -209,7 +209,7 @@ fn count(view: &View, memory: &Memory) -> Count {
     let live: BTreeSet<&str> = view.pods.iter().filter(|seen| seen.is_live()).map(|seen| &*seen.pod.key.name).collect();
     let unseen = memory.unknown().filter(|name| !live.contains(name)).count();
     Count {
-        wanted: view.set.wanted.as_ref().map_or(0, |wanted| wanted.replicas),
+        wanted: view.set.replicas(),
         live: live.len(),
         occupied: live.len() + unseen,
         certain: view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing).count(),
@@ -237,8 +237,8 @@ fn plan_creates(
     let replacement = memory.finishes.next;
     // What else is missing was deleted, or never made, and waits for nothing.
     let at_once = replacement.map_or(create.len(), |next| create.len().saturating_sub(next.pods));
-    for creation in create.iter_mut().skip(at_once) {
-        creation.replacements = replacement.map_or(0, |next| next.count);
+    if let Some(next) = replacement {
+        create.iter_mut().skip(at_once).for_each(|creation| creation.replacements = next.count);
     }
     // A new spec may be the cure: it is tried at once, and once.
     let generation = Some(view.set.generation);

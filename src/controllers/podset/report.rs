@@ -39,7 +39,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     let is_scaling = !is_fulfilled(set, memory);
     trail::note_done(&done);
     if done.is_creating || done.is_deleting {
-        let wanted = wanted(set);
+        let wanted = set.replicas();
         let former = memory.burst.take_if(|burst| burst.wanted != wanted);
         memory.ended.extend(former.map(|burst| (burst, from)));
         let burst = memory.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
@@ -90,15 +90,11 @@ pub fn settle(after: &Plan, memory: &mut Memory) {
 
 /// Whether the set had as many pods as its spec wants once already, as far as is remembered or its stored status tells.
 fn is_fulfilled(set: &Set, memory: &Memory) -> bool {
-    let wanted = wanted(set);
+    let wanted = set.replicas();
     let stored = &set.status;
     let is_stored = stored.observed_generation == Some(set.generation)
         && usize::try_from(stored.available_replicas).is_ok_and(|available| available == wanted);
     is_stored || memory.fulfilled == Some(wanted)
-}
-
-fn wanted(set: &Set) -> usize {
-    set.wanted.as_ref().map_or(0, |wanted| wanted.replicas)
 }
 
 fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {

@@ -87,6 +87,11 @@ impl From<SetWire> for Set {
 }
 
 impl Set {
+    /// How many pods are wanted: none if that cannot be read.
+    pub fn replicas(&self) -> usize {
+        self.wanted.as_ref().map_or(0, |wanted| wanted.replicas)
+    }
+
     /// Whether the change from `self` to `newer` is one that is acted upon: spec or deletion, not labels or status.
     pub fn calls_for_action(&self, newer: &Set) -> bool {
         self.uid != newer.uid || self.generation != newer.generation || self.is_deleting != newer.is_deleting
