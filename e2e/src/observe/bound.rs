@@ -34,6 +34,7 @@ pub struct Bound {
 
 struct Set {
     name: String,
+    is_known: bool,
     observed: i64,
     generation: i64,
     replicas: BTreeMap<i64, i64>,
@@ -46,7 +47,8 @@ enum Event {
 }
 
 impl Bound {
-    /// A PodSet was added, changed or (`gone`) deleted.
+    /// A PodSet was added, changed or (`gone`) deleted. Also gone, until it is told again, is what changed while its
+    /// watch was interrupted: the list that follows tells the last of the changes only.
     pub fn set(&mut self, set: &PodSet, gone: bool) {
         let uid = uid(&set.metadata);
         let event = if gone {
@@ -63,7 +65,7 @@ impl Bound {
         self.push(Stream::Sets, version(&set.metadata), event);
     }
 
-    /// A pod was added, changed or (`gone`) deleted.
+    /// A pod was added, changed or (`gone`) deleted; as with sets, also what changed while nobody watched.
     pub fn pod(&mut self, pod: &Pod, gone: bool) {
         let event = Event::Pod {
             uid: uid(&pod.metadata),
@@ -115,17 +117,20 @@ impl Bound {
     fn happened(&mut self, at: u64, event: Event) {
         let touched = match event {
             Event::SetGone { uid } => {
-                self.sets.remove(&uid);
+                if let Some(set) = self.sets.get_mut(&uid) {
+                    set.is_known = false;
+                }
                 return;
             }
             Event::Set { uid, name, observed, generation, replicas } => {
                 let set = self.sets.entry(uid.clone()).or_insert_with(|| Set {
                     name,
+                    is_known: true,
                     observed,
                     generation,
                     replicas: BTreeMap::new(),
                 });
-                (set.observed, set.generation) = (observed, generation);
+                (set.is_known, set.observed, set.generation) = (true, observed, generation);
                 set.replicas.insert(generation, replicas);
                 uid
             }
@@ -160,9 +165,12 @@ impl Bound {
 }
 
 impl Set {
-    /// The bound, or nothing where a generation of the range was never seen (a watch that began or began anew after
-    /// it): what cannot be known cannot be judged.
+    /// The bound, or nothing where the set is gone, or a generation of the range was never seen, or what it was while
+    /// the watch began anew: what cannot be known cannot be judged.
     fn allowed(&self) -> Option<i64> {
+        if !self.is_known {
+            return None;
+        }
         let first = self.observed.max(1);
         let known = self.replicas.range(first..=self.generation).count() as i64;
         if known < self.generation - first + 1 {
@@ -174,29 +182,8 @@ impl Set {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    fn set(version: u64, observed: Option<i64>, generation: i64, replicas: i64) -> PodSet {
-        serde_json::from_value(json!({
-            "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet",
-            "metadata": {"name": "web", "uid": "web-uid", "generation": generation, "resourceVersion": version.to_string()},
-            "spec": {"replicas": replicas}, "status": {"observedGeneration": observed}
-        }))
-        .unwrap()
-    }
-
-    fn pod(version: u64, name: &str, phase: &str) -> Pod {
-        serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "uid": name, "resourceVersion": version.to_string(), "ownerReferences": [
-                {"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "name": "web", "uid": "web-uid", "controller": true}
-            ]},
-            "status": {"phase": phase}
-        }))
-        .unwrap()
-    }
+    use crate::observe::fixtures::{pod, set};
 
     #[test]
     fn one_pod_too_many_is_found_and_named() {

@@ -2,6 +2,8 @@
 //! that torments the operator, and waits for what they see.
 
 pub mod bound;
+#[cfg(test)]
+mod fixtures;
 pub mod follow;
 mod objects;
 pub mod view;

@@ -1,6 +1,6 @@
 //! The objects of one kind as a watch has them, and what makes a kind one that is watched.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -62,6 +62,16 @@ impl<K: Resource> Objects<K> {
             owned.remove(uid);
         }
         Some(object)
+    }
+
+    /// Takes out those that this list does not have as they are here.
+    fn differing(&mut self, listed: &[K]) -> Vec<K> {
+        let versions: HashMap<_, _> =
+            listed.iter().map(|object| (uid(object.meta()), version(object.meta()))).collect();
+        let is_the_same = |uid: &String, known: &K| versions.get(uid) == Some(&version(known.meta()));
+        let known = self.by_uid.iter().filter(|(uid, known)| !is_the_same(uid, known));
+        let uids: Vec<_> = known.map(|(uid, _)| uid.clone()).collect();
+        uids.iter().filter_map(|uid| self.remove(uid)).collect()
     }
 
     /// What a list at `version_of_list` has, the watch has told, and what the list has not, the watch has seen go.
@@ -149,10 +159,8 @@ pub fn take_in<K: Kind>(view: &mut View, bound: &mut Bound, told: Told<K>) {
         }
         Told::Nothing(version) => progress::<K>(bound, version),
         Told::Listed(mut objects, version_of_list) => {
-            // First what went while nobody watched: counted for longer, it would look like too many.
-            let listed: HashSet<_> = objects.iter().map(|object| uid(object.meta())).collect();
-            let went: Vec<_> = K::of(view).by_uid.keys().filter(|known| !listed.contains(*known)).cloned().collect();
-            for object in went.iter().filter_map(|uid| K::of(view).remove(uid)) {
+            // First what went or changed while nobody watched: nobody can say what it was meanwhile, nor until when.
+            for object in K::of(view).differing(&objects) {
                 object.judge(bound, true);
             }
             objects.sort_by_key(|object| version(object.meta()));
@@ -168,5 +176,39 @@ pub fn take_in<K: Kind>(view: &mut View, bound: &mut Bound, told: Told<K>) {
 fn progress<K: Kind>(bound: &mut Bound, version: u64) {
     if let Some(stream) = K::STREAM {
         bound.progress(stream, version);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::fixtures::{pod, set};
+
+    #[test]
+    fn what_a_set_wanted_while_nobody_watched_it_is_not_judged() {
+        let (mut view, mut bound) = (View::default(), Bound::default());
+        take_in(&mut view, &mut bound, Told::Listed(vec![set(1, Some(1), 1, 1)], 1));
+        take_in(&mut view, &mut bound, Told::Listed(vec![pod(2, "a", "Running")], 2));
+        // Scaled up at 3, which the watch of the sets missed; the pod came at 4, the status at 5.
+        take_in(&mut view, &mut bound, Told::Applied(pod(4, "b", "Running")));
+        take_in(&mut view, &mut bound, Told::Listed(vec![set(5, Some(2), 2, 2)], 5));
+        take_in::<Pod>(&mut view, &mut bound, Told::Nothing(5));
+        assert_eq!(bound.violations(), &[] as &[String]);
+        // From then on it is known again.
+        take_in(&mut view, &mut bound, Told::Applied(pod(6, "c", "Running")));
+        take_in::<PodSet>(&mut view, &mut bound, Told::Nothing(6));
+        assert_eq!(bound.violations().len(), 1);
+    }
+
+    #[test]
+    fn a_pod_that_finished_while_nobody_watched_made_room() {
+        let (mut view, mut bound) = (View::default(), Bound::default());
+        take_in(&mut view, &mut bound, Told::Listed(vec![set(1, Some(1), 1, 1)], 1));
+        take_in(&mut view, &mut bound, Told::Listed(vec![pod(2, "a", "Running")], 2));
+        // It failed at 3, its replacement came at 4, and something else about it changed at 5.
+        take_in(&mut view, &mut bound, Told::Listed(vec![pod(5, "a", "Failed"), pod(4, "b", "Running")], 5));
+        take_in::<PodSet>(&mut view, &mut bound, Told::Nothing(5));
+        assert_eq!(bound.violations(), &[] as &[String]);
+        assert_eq!(bound.judged(), 3);
     }
 }
