@@ -24,7 +24,7 @@ use tower::{BoxError, Service, ServiceBuilder, filter::FilterLayer};
 use super::{
     counted::Counted,
     gate::GatedConnector,
-    host_and_port,
+    host_and_port, place,
     pool::{IDLE, Pool},
 };
 use crate::telemetry::metrics::Requests;
@@ -136,7 +136,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    requests.expect_host(config.cluster_url.authority().map_or("", |authority| authority.as_str()));
+    requests.expect_host(place(&config.cluster_url));
     let mut named = config.clone();
     named.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
     let service = ServiceBuilder::new()

@@ -8,6 +8,7 @@ use http::{Method, Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Service};
 
+use super::place;
 use crate::telemetry::metrics::Requests;
 
 /// A connection to the API server whose requests are counted.
@@ -51,7 +52,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let requests = self.requests.clone();
         let method = request.method().clone();
-        let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+        let host = place(request.uri()).to_owned();
         let answer = self.connection.call(request);
         Box::pin(async move {
             // Not before it is polled: until then nothing is sent.

@@ -35,6 +35,12 @@ fn host_and_port(url: &Uri) -> (&str, u16) {
     (url.host().unwrap_or_default().trim_matches(['[', ']']), url.port_u16().unwrap_or(default))
 }
 
+/// Where a URL leads, host and port as it has them, without a password that may stand before them.
+fn place(url: &Uri) -> &str {
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    authority.rsplit('@').next().unwrap_or_default()
+}
+
 /// An error with all its causes: hyper says "error sending request" and hides why. Of a refusal, the API server's words alone.
 pub fn in_full(error: &(dyn StdError + 'static)) -> String {
     if let Some(status) = refusal(error) {
@@ -104,6 +110,13 @@ mod tests {
         };
         for error in [Box::new(refusal()) as Box<dyn StdError>, Box::new(ReadError::Api(refusal()))] {
             assert_eq!(in_full(&*error), "TooManyRequests: storage is (re)initializing");
+        }
+    }
+
+    #[test]
+    fn a_place_is_told_without_the_password() {
+        for (url, told) in [("https://me:secret@[::1]:6443/base", "[::1]:6443"), ("http://localhost", "localhost")] {
+            assert_eq!(place(&url.parse().unwrap()), told);
         }
     }
 

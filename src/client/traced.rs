@@ -13,7 +13,7 @@ use opentelemetry::{
 use opentelemetry_sdk::trace::Span as SdkSpan;
 use tracing::Span;
 
-use super::host_and_port;
+use super::{host_and_port, place};
 use crate::telemetry::spans;
 
 /// Where requests go, as their spans say it.
@@ -29,14 +29,11 @@ impl Destination {
     /// An API server at this URL.
     pub fn new(url: &Uri) -> Self {
         let scheme = url.scheme_str().unwrap_or("https");
-        let authority = url.authority().map_or("", |authority| authority.as_str());
-        // Who has a password in the URL does not want to read it here.
-        let place = authority.rsplit('@').next().unwrap_or_default();
         let (host, port) = host_and_port(url);
         Destination {
             host: host.into(),
             port,
-            base: [scheme, "://", place, url.path().trim_end_matches('/')].concat().into(),
+            base: [scheme, "://", place(url), url.path().trim_end_matches('/')].concat().into(),
         }
     }
 }

@@ -294,7 +294,16 @@ impl Election {
             warn!("a write is still without an answer: the lease is not given back, it runs out");
             return;
         }
-        match tokio::time::timeout(AT_THE_END, self.setting.give_back(&self.observation)).await {
+        let give_back = async {
+            loop {
+                match self.setting.give_back(&self.observation).await {
+                    // A renewal that was dropped on its way has landed in between.
+                    Err(OperationError::Conflict) => {}
+                    result => return result,
+                }
+            }
+        };
+        match tokio::time::timeout(AT_THE_END, give_back).await {
             Ok(Ok(())) => info!("gave the lease back"),
             Ok(Err(error)) => warn!(%error, "cannot give the lease back: it runs out"),
             Err(_) => warn!("cannot give the lease back, the API server does not answer: it runs out"),

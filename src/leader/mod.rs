@@ -24,6 +24,6 @@ pub use self::{
     election::{Election, Lost},
     observation::{Observation, WentBack},
     operation::Setting,
-    term::{Ends, Leadership, Office, Pass, Term, WRITE_TIMEOUT, Write},
+    term::{Ends, Leadership, MAY_LAND, Office, Pass, Term, WRITE_TIMEOUT, Write},
     timing::{Timing, TimingError},
 };

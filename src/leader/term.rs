@@ -19,7 +19,7 @@ use crate::env::Env;
 pub const WRITE_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
 
 /// How long a request can still take effect after it was sent: the API server's own limit.
-const MAY_LAND: SignedDuration = SignedDuration::from_secs(60);
+pub const MAY_LAND: SignedDuration = SignedDuration::from_secs(60);
 
 /// A term of office.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -177,7 +177,7 @@ where
             }
             match end {
                 End::Closed if version > before => {}
-                End::Closed => trouble.pause().await,
+                End::Closed => trouble.closed().await,
                 End::Gone(error) => {
                     trouble.begin_anew(&error).await;
                     break;
@@ -341,6 +341,17 @@ impl<'a> Trouble<'a> {
         self.pause().await;
     }
 
+    /// Waits after a watch that ended soon and without a word. Says so if it is not the first in a row.
+    async fn closed(&mut self) {
+        if self.wait > BACKOFF.0 {
+            let what = self.what;
+            self.say(format!(
+                "the watch of {what} ends as soon as it is quiet, trying again: something before the API server cuts it"
+            ));
+        }
+        self.pause().await;
+    }
+
     /// Waits, twice as long as the last time.
     async fn pause(&mut self) {
         let wait = self.env.jittered(self.wait, 0.5);
@@ -348,9 +359,8 @@ impl<'a> Trouble<'a> {
         self.env.sleep_until(self.env.now() + wait).await;
     }
 
-    /// Says what is wrong, once for each new sentence, and waits.
-    async fn wait(&mut self, error: &ReadError) {
-        let sentence = explain(self.what, error);
+    /// Says what is wrong, once for each new sentence.
+    fn say(&mut self, sentence: String) {
         self.listing.waits(sentence.clone());
         if self.said.as_ref() == Some(&sentence) {
             debug!("{sentence}");
@@ -358,6 +368,11 @@ impl<'a> Trouble<'a> {
             warn!("{sentence}");
             self.said = Some(sentence);
         }
+    }
+
+    /// Says what is wrong, and waits.
+    async fn wait(&mut self, error: &ReadError) {
+        self.say(explain(self.what, error));
         // Whoever installs CRDs does not want to wait for what follows.
         if is_missing(error) {
             self.wait = self.wait.min(MISSING_RETRY);
@@ -371,10 +386,15 @@ fn is_missing(error: &ReadError) -> bool {
     matches!(error, ReadError::Api(kube::Error::Api(status)) if status.code == 404)
 }
 
+/// Whether it is a CRD that defines this resource, by its name: the groups of Kubernetes itself end so, or it has none.
+fn is_custom(what: &str) -> bool {
+    what.split_once('.').is_some_and(|(_, group)| !group.ends_with(".k8s.io"))
+}
+
 /// What went wrong and what to do about it.
 fn explain(what: &str, error: &ReadError) -> String {
     match error {
-        error if is_missing(error) => format!(
+        error if is_missing(error) && is_custom(what) => format!(
             "the API server does not know {what}: install the CRDs with `kubectl apply -k config/crd`; waiting for them"
         ),
         ReadError::Api(kube::Error::Api(status)) if status.code == 403 || status.code == 401 => {

@@ -152,6 +152,13 @@ async fn a_watch_that_is_cut_while_nothing_happens_is_asked_for_at_once() {
     said(&asked, &[]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn that_watches_end_as_soon_as_they_begin_is_said() {
+    let asked = asked(70, |number| if number <= 4 { (200, "", 0) } else { (200, "", 60) }).await;
+    assert_eq!((&asked.lists[..], &asked.watches[..5]), (&[0][..], &[0, 5, 15, 35, 75][..]));
+    said(&asked, &["the watch of things ends as soon as it is quiet", "answers for things again"]);
+}
+
 #[test]
 fn what_is_wrong_is_said_with_its_remedy() {
     let refused = |code: u16, message: &str| {
@@ -159,6 +166,10 @@ fn what_is_wrong_is_said_with_its_remedy() {
     };
     let missing = explain("podsets.app.example.com", &refused(404, "not found"));
     assert!(missing.contains("kubectl apply -k config/crd"), "{missing}");
+    for own in ["names of pods", "leases.coordination.k8s.io"] {
+        let missing = explain(own, &refused(404, "not found"));
+        assert!(!missing.contains("CRD") && missing.contains("not found"), "{missing}");
+    }
     let forbidden = explain("pods", &refused(403, "pods is forbidden"));
     assert!(forbidden.contains("pods is forbidden") && forbidden.contains("role"), "{forbidden}");
 }

@@ -176,7 +176,7 @@ impl Gate {
             }
         };
         if self.trouble().take().is_some() {
-            info!("the API server answers for the tokens of those who ask for metrics again");
+            info!("the API server answers for the tokens of those who ask for {} again", self.access.path);
         }
         self.answers().insert(hash, verdict.clone(), self.env.now());
         Ok(verdict)
@@ -205,7 +205,7 @@ impl Gate {
             kube::Error::Api(status) if matches!(status.code, 401 | 403) => Refusal::NotAsked,
             _ => Refusal::NotAnswered,
         };
-        self.warn_once(format!("cannot tell who asks for metrics: {refusal}: {}", in_full(error)));
+        self.warn_once(format!("cannot tell who asks for {}: {refusal}: {}", self.access.path, in_full(error)));
         refusal
     }
 

@@ -213,6 +213,7 @@ impl Controller for MyCustomResourceController {
         let Some((resource, is_found)) = self.index().view(key) else {
             return Next::Never;
         };
+        spans::note("object.generation", resource.generation);
         if resource.friend.is_none() {
             warn!(%resource.key, "the spec cannot be read: give spec.name the name of a pod");
             return Next::Resync;

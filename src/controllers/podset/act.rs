@@ -8,7 +8,7 @@ mod create;
 use std::future::Future;
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod as PodResource;
 use serde_json::json;
 use tracing::{debug, warn};
@@ -64,28 +64,38 @@ enum Deleted {
     NotSent,
 }
 
+/// What the parts of one pass share.
+#[derive(Clone, Copy)]
+struct Pass<'a> {
+    context: &'a Context,
+    set: &'a Set,
+    /// From then on no further request is begun.
+    until: Timestamp,
+}
+
 /// Carries out a plan.
 pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory) -> Done {
     let is_creating = !plan.create.is_empty();
     let is_deleting = plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
+    let until = context.env.now() + PASS;
+    let pass = Pass { context, set: &view.set, until };
     let mut done = Done { is_creating, is_deleting, ..Done::default() };
-    look(context, &view.set, &plan.look, &mut done).await;
-    probe(context, &view.set, plan.probe, memory, &mut done).await;
-    relabel(context, &view.set, &plan.relabel, &mut done).await;
-    delete(context, &view.set, plan.delete, memory, &mut done).await;
-    create::create(context, &view.set, plan.create, memory, &mut done).await;
+    look(pass, &plan.look, &mut done).await;
+    probe(pass, plan.probe, memory, &mut done).await;
+    relabel(pass, &plan.relabel, &mut done).await;
+    delete(pass, plan.delete, memory, &mut done).await;
+    create::create(pass, plan.create, memory, &mut done).await;
     done
 }
 
 /// Sends one request, then two, then four, up to a bound, each round only if all went well so far: refused pods cost one
 /// request, not all.
 async fn slow_start<T, R, F: Future<Output = R>>(
-    context: &Context,
+    Pass { context, until, .. }: Pass<'_>,
     items: impl IntoIterator<Item = T>,
     send: impl Fn(T) -> F,
     mut settle: impl FnMut(R) -> bool,
 ) {
-    let until = context.env.now() + PASS;
     let mut items = items.into_iter();
     let mut under_way = FuturesUnordered::new();
     let mut window = 1;
@@ -103,7 +113,8 @@ async fn slow_start<T, R, F: Future<Output = R>>(
     }
 }
 
-async fn look(context: &Context, set: &Set, pods: &[Seen], done: &mut Done) {
+async fn look(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
+    let Pass { context, set, .. } = pass;
     let read = |seen: Seen| async move { (read_pod(context, &seen.pod.key).await, seen) };
     let settle = |(found, seen): (Result<Option<Pod>, String>, Seen)| match found {
         Ok(found) => {
@@ -117,11 +128,12 @@ async fn look(context: &Context, set: &Set, pods: &[Seen], done: &mut Done) {
             false
         }
     };
-    slow_start(context, pods.to_vec(), read, settle).await;
+    slow_start(pass, pods.to_vec(), read, settle).await;
 }
 
 /// Looks whether creates of unknown fate have taken effect, now that they can do so no more.
-async fn probe(context: &Context, set: &Set, names: Vec<String>, memory: &mut Memory, done: &mut Done) {
+async fn probe(pass: Pass<'_>, names: Vec<String>, memory: &mut Memory, done: &mut Done) {
+    let Pass { context, set, .. } = pass;
     let key = |name: &str| ObjectKey::new(set.key.namespace.clone(), name);
     let read = |name: String| async move { (read_pod(context, &key(&name)).await, name) };
     let settle = |(found, name): (Result<Option<Pod>, String>, String)| match found {
@@ -137,7 +149,7 @@ async fn probe(context: &Context, set: &Set, names: Vec<String>, memory: &mut Me
             false
         }
     };
-    slow_start(context, names, read, settle).await;
+    slow_start(pass, names, read, settle).await;
 }
 
 async fn read_pod(context: &Context, key: &ObjectKey) -> Result<Option<Pod>, String> {
@@ -163,7 +175,8 @@ fn decoded(body: &[u8]) -> Result<Pod, serde_json::Error> {
 }
 
 /// Gives the watched label back to pods that lost it.
-async fn relabel(context: &Context, set: &Set, pods: &[Seen], done: &mut Done) {
+async fn relabel(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
+    let Pass { context, set, .. } = pass;
     let patch = |seen: Seen| async move {
         let metadata = json!({
             "uid": seen.pod.uid,
@@ -192,10 +205,11 @@ async fn relabel(context: &Context, set: &Set, pods: &[Seen], done: &mut Done) {
         }
         !done.has_failed
     };
-    slow_start(context, pods.to_vec(), patch, settle).await;
+    slow_start(pass, pods.to_vec(), patch, settle).await;
 }
 
-async fn delete(context: &Context, set: &Set, deletions: Vec<Deletion>, memory: &mut Memory, done: &mut Done) {
+async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, done: &mut Done) {
+    let Pass { context, set, .. } = pass;
     let send = |deletion: Deletion| async move { (delete_one(context, &deletion).await, deletion) };
     let settle = |(result, deletion): (Deleted, Deletion)| {
         let now = context.env.now();
@@ -222,6 +236,11 @@ async fn delete(context: &Context, set: &Set, deletions: Vec<Deletion>, memory: 
             }
             Deleted::Refused(error) => {
                 warn!(pod = %key, error, "a pod cannot be deleted");
+                // Nothing waits for a finished pod to go.
+                if why == Why::Finished {
+                    memory.deletes.insert(uid, now);
+                    return true;
+                }
                 done.has_failed = true;
                 return false;
             }
@@ -231,7 +250,7 @@ async fn delete(context: &Context, set: &Set, deletions: Vec<Deletion>, memory: 
         memory.strays.remove(&uid);
         true
     };
-    slow_start(context, deletions, send, settle).await;
+    slow_start(pass, deletions, send, settle).await;
 }
 
 async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {

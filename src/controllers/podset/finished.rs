@@ -2,7 +2,7 @@
 //!
 //! The first replacement comes at once, the next after 1 s, then 2 s, doubling to 5 min, counted from the finish. How often
 //! in a row stands in an annotation of the replacements, so that it outlives the leader. A pod that ran for 10 min, or
-//! 10 min without a finish, begin the count anew. Where several pods wait to be replaced, all wait as long as the one that
+//! 10 min after the last wait without a finish, begin the count anew. Where several pods wait to be replaced, all wait as long as the one that
 //! waits longest. Which pods wait is remembered: of the finished ones few are kept, and those that are deleted while they run
 //! are made up for at once.
 
@@ -35,24 +35,36 @@ pub struct Finishes {
 }
 
 impl Finishes {
-    /// Takes in which pods of a set have finished. Once as many live as are wanted, none of them waits to be replaced; how often
-    /// they had to be in a row still counts for those that finish next.
+    /// Takes in which pods of a set have finished. No more of them wait to be replaced than are missing: once as many live as are
+    /// wanted, none; how often they had to be in a row still counts for those that finish next.
     pub fn note(&mut self, view: &View, now: Timestamp) {
         let finished: Vec<&Seen> = view.pods.iter().filter(|seen| seen.pod.is_finished()).collect();
         // What a new leader has not read may be long past.
         let noted = (!view.is_unread).then(|| finished.iter().map(|seen| seen.pod.uid.clone()).collect());
         let former = std::mem::replace(&mut self.noted, noted);
         let next = self.next.filter(|next| now.duration_since(next.due) < STEADY);
-        let is_whole = || view.pods.iter().filter(|seen| seen.is_live()).count() >= view.set.replicas();
-        self.next = match former {
-            _ if finished.is_empty() && next.is_none() => None,
-            _ if is_whole() => next.map(|next| Replacement { pods: 0, ..next }),
+        if finished.is_empty() && next.is_none() {
+            self.next = None;
+            return;
+        }
+        let live = view.pods.iter().filter(|seen| seen.is_live()).count();
+        let missing = view.set.replicas().saturating_sub(live);
+        let next = match former {
+            _ if missing == 0 => next,
             None => first_look(&view.pods, now),
             Some(former) => {
                 let new = finished.into_iter().filter(|seen| !former.contains(&seen.pod.uid)).collect();
                 waiting(new, now).into_iter().fold(next, joined)
             }
         };
+        self.next = next.map(|next| Replacement { pods: next.pods.min(missing), ..next });
+    }
+
+    /// Takes in that a pod was created that counts so many replacements in a row: one fewer waits, if it is one.
+    pub fn created(&mut self, replacements: u32) {
+        if let Some(next) = self.next.as_mut().filter(|_| replacements > 0) {
+            next.pods = next.pods.saturating_sub(1);
+        }
     }
 }
 
@@ -236,11 +248,7 @@ mod tests {
         let failed = |name: &str, count: u32| testing::pod(name).failed(1).replacements(count);
         assert_eq!(look(1, true, vec![failed("x", 4)]), Some((7, 5, 1)));
         let all = || ["x", "y", "z"].map(|name| failed(name, 9)).to_vec();
-        assert_eq!(
-            look(5, true, all()),
-            Some((255, 10, usize::MAX)),
-            "not read yet: others may have been cleared away"
-        );
+        assert_eq!(look(5, true, all()), Some((255, 10, 5)), "not read yet: others may have been cleared away");
         assert_eq!(look(5, true, vec![]), None);
         let mut noted = |wanted, pods| look(wanted, false, pods);
         assert_eq!(noted(5, vec![]), None);
@@ -263,6 +271,29 @@ mod tests {
         assert_eq!(noted(2, vec![failed("i", 6), ready("b")]), Some((31, 7, 1)));
         assert_eq!(noted(1, vec![failed("i", 6), ready("b")]), Some((31, 7, 0)));
         assert_eq!(noted(2, vec![failed("k", 0), ready("b")]), Some((31, 7, 1)), "it counts on");
+    }
+
+    #[test]
+    fn no_more_wait_than_were_missing_nor_those_that_were_made() {
+        let mut finishes = Finishes::default();
+        let waiting = |finishes: &mut Finishes, wanted: usize, pods: &[PodBuilder]| {
+            let pods = pods.iter().cloned().map(PodBuilder::seen).collect();
+            finishes.note(&View { set: Arc::new(testing::set(wanted)), pods, is_unread: false }, testing::now());
+            finishes.next.map(|next| next.pods)
+        };
+        let ready = |name: &str| testing::pod(name).ready(9);
+        let failed = |name: &str| testing::pod(name).failed(1).replacements(9);
+        let kept = [failed("x"), failed("y"), failed("z")];
+        let two_live = [&kept[..], &[ready("a"), ready("b")]].concat();
+        assert_eq!(waiting(&mut finishes, 5, &two_live), Some(3), "all that are missing, on the first look");
+        let one_live = &two_live[..4];
+        assert_eq!(waiting(&mut finishes, 5, one_live), Some(3), "a pod that was deleted waits for nothing");
+        finishes.created(0);
+        assert_eq!(waiting(&mut finishes, 5, one_live), Some(3), "nor is one that takes its place a replacement");
+        finishes.created(10);
+        let made = [one_live, &[ready("c")]].concat();
+        assert_eq!(waiting(&mut finishes, 5, &made), Some(2), "a replacement, although others are missing");
+        assert_eq!(waiting(&mut finishes, 3, &made), Some(1), "fewer are wanted");
     }
 
     #[test]

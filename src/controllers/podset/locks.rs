@@ -37,10 +37,10 @@ use super::{
     pod,
     takeover::Known,
 };
-use crate::{controllers::meta::Uid, listwatch};
+use crate::{controllers::meta::Uid, leader::MAY_LAND, listwatch};
 
-/// How long after its sending a request may still take effect: the API server's own limit.
-pub const QUARANTINE: SignedDuration = SignedDuration::from_secs(60);
+/// How long after its sending a request may still take effect.
+pub const QUARANTINE: SignedDuration = MAY_LAND;
 
 /// The locks, see the head of this file.
 #[derive(Clone, Copy, Debug)]

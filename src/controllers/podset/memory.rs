@@ -1,7 +1,7 @@
 //! What the operator remembers of a set between two reconciles because no cache can know it. No I/O.
 //!
 //! The fates of writes whose answers were lost, the wait after failures, and what was told to users already. It is lost
-//! with the process, and nothing in it needs to outlive it: a create of a former process has taken effect, or never will,
+//! with the process, and the promise needs none of it afterwards: a create of a former process has taken effect, or never will,
 //! before the next one leads.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub const BACKOFF: (SignedDuration, SignedDuration) = (SignedDuration::from_secs
 pub struct Memory {
     /// Creates that did not succeed, by name.
     pub creates: BTreeMap<String, Create>,
-    /// Deletes without an answer: when the last one was given up.
+    /// Deletes without an answer, and of finished pods those that were refused: when the last one was given up.
     pub deletes: BTreeMap<Uid, Timestamp>,
     /// Pods that were made otherwise than ordered and shall go: their names by UID.
     pub strays: BTreeMap<Uid, String>,
@@ -167,12 +167,20 @@ impl Memory {
         }
     }
 
-    /// Something failed: waits, twice as long as the last time, up to a bound. `jittered` is the wait with its jitter.
-    pub fn back_off(&mut self, now: Timestamp, generation: i64, jittered: impl Fn(SignedDuration) -> SignedDuration) {
+    /// Something failed: waits, twice as long as the last time, up to a bound. `jittered` is the wait with its jitter. Answers until
+    /// when.
+    pub fn back_off(
+        &mut self,
+        now: Timestamp,
+        generation: i64,
+        jittered: impl Fn(SignedDuration) -> SignedDuration,
+    ) -> Timestamp {
         let (first, longest) = BACKOFF;
         let former = self.backoff.filter(|backoff| backoff.generation == generation);
         let wait = former.map_or(first, |backoff| backoff.wait.saturating_mul(2).min(longest));
-        self.backoff = Some(Backoff { wait, until: now + jittered(wait), generation });
+        let until = now + jittered(wait);
+        self.backoff = Some(Backoff { wait, until, generation });
+        until
     }
 
     /// Until when nothing is tried that failed, for this generation of the spec.

@@ -58,8 +58,8 @@ use takeover::{ReadFirst, TakeOver};
 /// The controller's name.
 const NAME: &str = "podset";
 
-/// How long to wait after a read failed that must come before a write.
-const READ_RETRY: SignedDuration = SignedDuration::from_secs(1);
+/// How long to wait at most for a read that is under way for others and must come before a write.
+const READ_WAIT: SignedDuration = SignedDuration::from_secs(1);
 
 /// What an operator is made of; a test makes its own.
 #[derive(Clone)]
@@ -209,6 +209,13 @@ impl PodSetController {
         plan.has_writes() || !status::is_same(&view.set.status, &new)
     }
 
+    /// Waits after a read failed that must come before a write.
+    fn back_off(&self, set: &Set, error: &str, memory: &mut Memory) -> Next {
+        let env = &self.context.env;
+        spans::failed(error);
+        Next::Retry(memory.back_off(env.now(), set.generation, |wait| env.jittered(wait, 0.1)))
+    }
+
     /// One pass of the pipeline: observe, plan, act, and report from what was done.
     async fn pass(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Next {
         let context = &self.context;
@@ -219,12 +226,11 @@ impl PodSetController {
         if view.is_unread && self.needs_a_write(&view, &plan, memory) {
             return match self.take_over.read(context, &view.set).await {
                 Ok(ReadFirst::Done) => Next::At(now),
-                Ok(ReadFirst::UnderWay) => Next::At(now + READ_RETRY),
+                Ok(ReadFirst::UnderWay) => Next::At(now + READ_WAIT),
                 Err(error) => {
                     let error = in_full(&error);
                     warn!(set = %key, error, "cannot read what must be known before the first write");
-                    spans::failed(&error);
-                    Next::Retry(now + READ_RETRY)
+                    self.back_off(&view.set, &error, memory)
                 }
             };
         }
@@ -232,8 +238,7 @@ impl PodSetController {
             // Its pods may go because the set goes, and the watch of the pods be ahead of the one of the sets.
             if let Err(error) = act::read_set(context, &view.set).await {
                 warn!(set = %key, error, "cannot read whether a set is still wanted that has lost pods");
-                spans::failed(&error);
-                return Next::Retry(now + READ_RETRY);
+                return self.back_off(&view.set, &error, memory);
             }
             match self.decide(key, uid, memory) {
                 Some(planned) => planned,

@@ -194,7 +194,7 @@ fn wished(view: &View, memory: &Memory, names: &dyn Names, locks: &Locks, now: T
     };
     let mut plan = Plan { relabel: unlabelled(view, memory), ..plan };
     plan.delete.extend(surplus(view, memory, plan.count));
-    plan.delete.extend(superfluous(pods));
+    plan.delete.extend(superfluous(pods, memory));
     plan_creates(plan, view, wanted, memory, names, locks, now)
 }
 
@@ -304,8 +304,11 @@ fn surplus(view: &View, memory: &Memory, count: Count) -> Vec<Deletion> {
         .collect()
 }
 
-fn superfluous(pods: &[Seen]) -> impl Iterator<Item = Deletion> {
-    let finished: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
+/// Finished pods that are more than are kept; not those whose delete came to nothing lately.
+fn superfluous(pods: &[Seen], memory: &Memory) -> impl Iterator<Item = Deletion> {
+    let is_candidate =
+        |seen: &&Seen| seen.pod.is_finished() && !seen.is_terminating() && !memory.is_going(&seen.pod.uid);
+    let finished: Vec<&Seen> = pods.iter().filter(is_candidate).collect();
     finished::superfluous(&finished)
         .into_iter()
         .map(|seen| deletion(seen, Why::Finished))

@@ -145,8 +145,7 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Me
 fn due_events(set: &Set, plan: &Plan, burst: Option<Burst>, memory: &mut Memory) -> Vec<Event> {
     let ended = memory.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
     let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::of_burst(&burst, live)).collect();
-    let mut conditions = set.status.conditions.iter();
-    let stored = conditions.find(|stored| stored.type_ == condition::REPLICA_FAILURE);
+    let stored = status::find(&set.status, condition::REPLICA_FAILURE);
     if let Some(refusal) = &memory.refusal {
         let told = memory.refusal_told.as_deref().or(stored.map(|stored| stored.message.as_str()));
         due.extend(events::of_refusal(refusal, told));
@@ -217,7 +216,7 @@ fn written(
     }
 }
 
-/// Creates events. One that is lost is lost: an event must never hold up the pods.
+/// Creates events. One that is lost is lost; one that is not answered holds up its set no longer than any write may take.
 async fn tell(context: &Context, set: &Set, events: &[Event]) {
     let wall = context.env.clock.wall();
     let moment = wall.as_nanosecond();

@@ -23,13 +23,14 @@ pub fn status(view: &View, plan: &Plan, memory: &Memory, wall: Timestamp) -> Pod
     let available: Vec<&Seen> = pods.iter().filter(|seen| seen.is_available()).collect();
     let ready = available.iter().filter(|seen| seen.is_ready()).count();
     let state = State::of(view, plan, memory, available.len(), ready);
+    let wanted = set.wanted.as_ref().ok().map(|wanted| wanted.replicas);
     PodSetStatus {
         pod_names: available.iter().map(|seen| seen.pod.key.name.to_string()).collect(),
         available_replicas: i32::try_from(available.len()).unwrap_or(i32::MAX),
         ready_replicas: i32::try_from(ready).unwrap_or(i32::MAX),
         observed_generation: observed_generation(view, plan),
         selector: Some(pod::selector(&set.key.name)),
-        conditions: conditions(&state, &set.status.conditions, plan.count.wanted, ready, wall),
+        conditions: conditions(&state, &set.status.conditions, wanted, ready, wall),
     }
 }
 
@@ -118,8 +119,9 @@ fn trouble(pods: &[Seen]) -> Option<String> {
 const KEEP_FINISHING: &str = "pods keep finishing; replacing them, later each time";
 
 /// What is the matter, in one sentence: `kubectl get --output=wide` shows it, and most tools show nothing else.
-fn summary(state: &State, wanted: usize, ready: usize) -> String {
-    let k_of_n = format!("{ready} of {wanted} pods are ready");
+fn summary(state: &State, wanted: Option<usize>, ready: usize) -> String {
+    let of_n = wanted.map(|wanted| format!(" of {wanted}")).unwrap_or_default();
+    let k_of_n = format!("{ready}{of_n} pods are ready");
     match state {
         State::AllReady | State::Progressing(None) => k_of_n,
         State::Progressing(Some(message)) | State::Refused(message) | State::Invalid(message) => {
@@ -130,7 +132,13 @@ fn summary(state: &State, wanted: usize, ready: usize) -> String {
     }
 }
 
-fn conditions(state: &State, stored: &[Condition], wanted: usize, ready: usize, wall: Timestamp) -> Vec<Condition> {
+fn conditions(
+    state: &State,
+    stored: &[Condition],
+    wanted: Option<usize>,
+    ready: usize,
+    wall: Timestamp,
+) -> Vec<Condition> {
     let is_ready = *state == State::AllReady;
     let mut conditions = vec![(condition::READY, is_ready, state.reason(), summary(state, wanted, ready))];
     let mut holds = |type_, reason, message: &str| conditions.push((type_, true, reason, message.to_owned()));
@@ -276,6 +284,9 @@ mod tests {
         let mut deleting = two_ready();
         Arc::make_mut(&mut deleting.set).is_deleting = true;
         assert_eq!(said(&deleting, Hold::Forever, &none), "2 of 2 pods are ready: the set is being deleted");
+        let mut unreadable = two_ready();
+        Arc::make_mut(&mut unreadable.set).wanted = Err("who knows".to_owned());
+        assert_eq!(said(&unreadable, Hold::Forever, &none), "2 pods are ready: who knows");
     }
 
     #[test]

@@ -294,3 +294,14 @@ async fn a_process_that_shall_end_does_not_wait_for_a_renewal() {
     a.end().await.expect("an orderly end");
     assert!(before.elapsed() < seconds(6), "{:?}", before.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_lands_while_the_lease_is_given_back_does_not_keep_it() {
+    let server = cluster();
+    let (a, b) = two(&server).await;
+    let in_between = Fault::Refuse(Status::of_code(409));
+    let landed = server.fault(Requests::mutating().of("leases").from("a").first(1), in_between);
+    a.end().await.expect("an orderly end");
+    landed.met(1).await;
+    leads(&b, Duration::from_millis(500)).await;
+}

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::core::Status;
 use tracing::{debug, warn};
 
-use super::{Context, Done, PodResource, decoded, read_pod, read_set, send, slow_start};
+use super::{Context, Done, Pass, PodResource, decoded, read_pod, read_set, send, slow_start};
 use crate::{
     client::Answer,
     controllers::{
@@ -34,16 +34,19 @@ enum Created {
     Refused(Refusal),
     /// Nobody can say.
     Unknown(String),
+    /// Whether it is needed cannot be read: it was not sent.
+    Unread(String),
     /// This process does not lead.
     NotSent,
 }
 
 /// Creates pods, and reads the set again if a stranger has one of its names.
-pub async fn create(context: &Context, set: &Set, creations: Vec<Creation>, memory: &mut Memory, done: &mut Done) {
+pub(super) async fn create(pass: Pass<'_>, creations: Vec<Creation>, memory: &mut Memory, done: &mut Done) {
+    let Pass { context, set, .. } = pass;
     let send = |creation: Creation| async move { (create_one(context, set, &creation).await, creation) };
     let settle =
         |(created, creation): (Created, Creation)| settle_create(context, set, created, creation, memory, done);
-    slow_start(context, creations, send, settle).await;
+    slow_start(pass, creations, send, settle).await;
     // Whose pods take its names may belong to a set of this name that is no more.
     if done.met_stranger
         && let Err(error) = read_set(context, set).await
@@ -63,7 +66,7 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
         match read_pod(context, &key).await {
             Ok(None) => {}
             Ok(found) => return Created::Taken(found.map(Box::new)),
-            Err(error) => return Created::Unknown(error),
+            Err(error) => return Created::Unread(error),
         }
     }
     let refused = |status: &Status| refusal(status, &creation.name, &names::prefix(&set.key.name), set.generation);
@@ -95,9 +98,12 @@ fn settle_create(
     done: &mut Done,
 ) -> bool {
     let now = context.env.now();
-    let Creation { index, name, .. } = creation;
+    let Creation { index, name, replacements, .. } = creation;
     match created {
-        Created::Made(made) => return settle_made(context, set, *made, name, memory, done),
+        Created::Made(made) => {
+            memory.finishes.created(replacements);
+            return settle_made(context, set, *made, name, memory, done);
+        }
         Created::Taken(found) => {
             memory.create_settled(&name);
             settle_taken(context, set, &name, found, now, done);
@@ -114,6 +120,11 @@ fn settle_create(
         Created::Unknown(error) => {
             warn!(set = %set.key, pod = name, error, "the create of a pod was not answered: its fate is unknown");
             memory.create_unanswered(&name, index, now);
+            done.has_failed = true;
+            return false;
+        }
+        Created::Unread(error) => {
+            warn!(set = %set.key, pod = name, error, "cannot read whether a pod was created");
             done.has_failed = true;
             return false;
         }

@@ -98,7 +98,7 @@ fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {
     let two = vec![testing::pod(&nth(0)).ready(9), testing::pod(&nth(1)).ready(9)];
 
     let step_1 = planned(&view(3, two.clone()), &memory);
-    assert_eq!(created(&step_1), [nth(2)], "the create is the probe");
+    assert_eq!(created(&step_1), [nth(2)], "it is asked for again under its own name");
 
     let step_2 = planned(&view(2, two.clone()), &memory);
     assert_eq!((created(&step_2).len(), deleted(&step_2).len()), (0, 0), "scaled down: it is not asked for again");
@@ -179,6 +179,18 @@ fn three_finished_pods_are_kept() {
     let plan = planned(&view(1, pods), &Memory::default());
     assert_eq!(deleted(&plan), [nth(4), nth(3)]);
     assert!(plan.delete.iter().all(|deletion| deletion.why == Why::Finished));
+}
+
+#[test]
+fn a_finished_pod_that_could_not_be_deleted_holds_up_nothing() {
+    let finished = (0..5).map(|index| testing::pod(&nth(index)).failed(1000 + i64::from(index)));
+    let view = view(1, finished.collect());
+    let mut memory = Memory::default();
+    let plan = planned(&view, &memory);
+    memory.deletes.insert(plan.delete[0].uid.clone(), testing::now());
+    let plan = planned(&view, &memory);
+    assert_eq!((deleted(&plan), plan.create.len()), (vec![nth(3).as_str()], 1));
+    assert_eq!(plan.wake, Some(testing::now() + Locks::default().quarantine), "it is tried again");
 }
 
 #[test]
@@ -273,6 +285,7 @@ fn any_case() -> impl Strategy<Value = Case> {
         }
         let own = view.pods.iter().map(|seen| seen.pod.key.name.to_string());
         let known = own.chain(known.into_iter().map(nth)).collect();
+        memory.finishes.note(&view, now);
         Case { view, memory, names: (known, resting.into_iter().map(nth).collect()) }
     })
 }
@@ -300,7 +313,9 @@ impl Case {
         set.generation = 2;
         let view = View { set: Arc::new(set), pods, is_unread: false };
         let known = view.pods.iter().map(|seen| seen.pod.key.name.to_string()).collect();
-        Case { view, memory: Memory::default(), names: (known, self.names.1.clone()) }
+        let mut memory = Memory::default();
+        memory.finishes.note(&view, testing::now());
+        Case { view, memory, names: (known, self.names.1.clone()) }
     }
 }
 
