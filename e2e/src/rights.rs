@@ -13,6 +13,7 @@ use tokio::time::{Duration, sleep, timeout};
 use crate::cluster::{Cluster, LABEL};
 use crate::kubectl::Kubectl;
 use crate::root;
+use crate::scene::LEASE;
 
 /// The namespace of `config/rbac`.
 pub const HOME: &str = "podset-operator-system";
@@ -43,18 +44,27 @@ pub async fn grant(cluster: &Cluster, namespace: &str) -> Result<()> {
     // No namespace takes it along.
     binding.labels_mut().insert(LABEL.to_owned(), cluster.name().to_owned());
     Api::all(client.clone()).create(&PostParams::default(), &binding).await?;
+    let lease = json!({"namespace": namespace, "verb": "list", "group": "coordination.k8s.io", "resource": "leases", "name": LEASE});
+    come_into_force(client, namespace, lease).await?;
+    let review = json!({"verb": "create", "group": "authorization.k8s.io", "resource": "subjectaccessreviews"});
+    come_into_force(client, namespace, review).await?;
     grant_also(client, namespace, namespace).await
+}
+
+/// The right to make pods in the namespace: stands for all that are given with it.
+fn pods_in(namespace: &str) -> Value {
+    json!({"namespace": namespace, "verb": "create", "resource": "pods"})
 }
 
 /// Lets every ServiceAccount of the namespace `of` work on the objects of the namespace `at`.
 pub async fn grant_also(client: &Client, of: &str, at: &str) -> Result<()> {
     bind(client, at, "ClusterRole", MANAGER, of).await?;
-    come_into_force(client, of, at).await
+    come_into_force(client, of, pods_in(at)).await
 }
 
 /// Who is authorised is answered from a cache: an operator that was quicker than that would be refused at first.
-async fn come_into_force(client: &Client, of: &str, at: &str) -> Result<()> {
-    timeout(Duration::from_secs(30), is_known(client, of, at)).await.context("its rights do not come into force")?
+async fn come_into_force(client: &Client, of: &str, right: Value) -> Result<()> {
+    timeout(Duration::from_secs(30), is_known(client, of, right)).await.context("its rights do not come into force")?
 }
 
 /// The same without a right: to this resource.
@@ -69,7 +79,7 @@ pub async fn grant_but(client: &Client, of: &str, at: &str, resource: &str) -> R
     let role: Role = serde_json::from_value(json!({"metadata": {"name": name}, "rules": rules}))?;
     Api::namespaced(client.clone(), at).create(&PostParams::default(), &role).await?;
     bind(client, at, "Role", &name, of).await?;
-    come_into_force(client, of, at).await
+    come_into_force(client, of, pods_in(at)).await
 }
 
 async fn bind(client: &Client, at: &str, kind: &str, role: &str, of: &str) -> Result<()> {
@@ -91,10 +101,10 @@ fn group(namespace: &str) -> String {
     format!("system:serviceaccounts:{namespace}")
 }
 
-async fn is_known(client: &Client, of: &str, at: &str) -> Result<()> {
+async fn is_known(client: &Client, of: &str, right: Value) -> Result<()> {
     let question: SubjectAccessReview = serde_json::from_value(json!({"metadata": {}, "spec": {
         "user": format!("system:serviceaccount:{of}:any"), "groups": [group(of)],
-        "resourceAttributes": {"namespace": at, "verb": "create", "resource": "pods"}
+        "resourceAttributes": right
     }}))?;
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     loop {

@@ -94,7 +94,10 @@ fn take_pod(judge: &mut Judge, told: Told<Pod>) {
         Told::Listed(pods, _) => {
             // First what went while nobody watched: counted for longer, it would look like too many.
             judge.only_pods(&pods.iter().map(|pod| uid(&pod.metadata)).collect::<HashSet<_>>(), now);
-            pods.iter().for_each(|pod| judge.pod(seen_pod(pod), false, now));
+            let mut seen: Vec<_> = pods.iter().map(seen_pod).collect();
+            // Nor may who ended meanwhile be counted beside the one in its place.
+            seen.sort_by_key(|pod| pod.live);
+            seen.into_iter().for_each(|pod| judge.pod(pod, false, now));
         }
         Told::Nothing(_) => {}
     }

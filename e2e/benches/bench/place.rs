@@ -64,6 +64,7 @@ impl Place {
             nodes: 5,
             pods_a_node: 100_000,
             unthrottled: true,
+            is_durable: true,
             controllers: CONTROLLERS.into(),
             audit_policy: Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/bench/audit-policy.yaml"),
             ..Wanted::default()

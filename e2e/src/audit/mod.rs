@@ -7,6 +7,7 @@ pub mod writers;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -199,9 +200,10 @@ impl Requests {
         Self(self.0.into_iter().filter(|request| request.user() == user).collect())
     }
 
-    /// Those after the first `n`: what came since they were counted.
-    pub fn since(self, n: usize) -> Self {
-        Self(self.0.into_iter().skip(n).collect())
+    /// Those that the API server received from one moment until before another. How many lines the log had then says nothing: what it
+    /// has done it writes down a little later.
+    pub fn received_in(self, time: Range<Timestamp>) -> Self {
+        Self(self.0.into_iter().filter(|request| time.contains(&request.received())).collect())
     }
 
     /// How many there are of each kind.

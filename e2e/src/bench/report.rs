@@ -64,7 +64,9 @@ impl<'a> Records<'a> {
     /// The page. Its pictures are `benchmarks/times.svg`, `costs.svg` and `scale.svg` beside it.
     pub fn page(&self) -> String {
         let mut page = String::from(HEAD);
-        self.runs.iter().for_each(|run| page.push_str(&circumstances(run)));
+        let mut circumstances: Vec<String> = self.runs.iter().map(|run| circumstances(run)).collect();
+        circumstances.dedup();
+        page.push_str(&circumstances.concat());
         if self.has(Part::Load) {
             page.push_str(LOADS);
             loads(&self.measured, Part::Load).into_iter().for_each(|load| page.push_str(&self.times(load)));

@@ -18,6 +18,9 @@ const STRICT: &str = "kube-apiserver=enable-admission-plugins=OwnerReferencesPer
 /// The audit log is one file, however long it gets: at 100 MB it would go on in another.
 const ONE_LOG: &str = "kube-apiserver=audit-log-maxsize=100000";
 
+/// What was written survives the end of etcd without it, though not that of the machine; and a disk that is busy stops nobody's lease.
+const NO_FSYNC: &str = "etcd=unsafe-no-fsync=true";
+
 /// Starts one; the first time on a machine that builds Kubernetes, and says so. What it has to read is put into `folder`.
 pub async fn start(name: &str, wanted: &Wanted, folder: &Path) -> Result<Found> {
     let bin = binaries().await?;
@@ -26,6 +29,9 @@ pub async fn start(name: &str, wanted: &Wanted, folder: &Path) -> Result<Found> 
     up.args(["up", name, "--", "--kube-audit-policy"]).arg(&wanted.audit_policy);
     // In this order: kwokctl wants the first argument of each part before any second one, and panics otherwise.
     up.args(["--extra-args", STRICT]);
+    if !wanted.is_durable {
+        up.args(["--extra-args", NO_FSYNC]);
+    }
     if !wanted.controllers.is_empty() {
         up.args(["--extra-args", &format!("kube-controller-manager=controllers={}", wanted.controllers.join(","))]);
     }

@@ -40,6 +40,8 @@ pub struct Wanted {
     pub stages: bool,
     /// Whether scheduler, controllers and nodes ask as often as they like.
     pub unthrottled: bool,
+    /// Whether etcd waits for the disk: where its speed is measured, and not what happens.
+    pub is_durable: bool,
     /// Where the API server and etcd send the traces that a caller has begun.
     pub traces: Option<SocketAddr>,
     /// The controllers of kube-controller-manager that run, by name; all that run by default, if there are none.
@@ -55,6 +57,7 @@ impl Default for Wanted {
             pods_a_node: 1_000,
             stages: false,
             unthrottled: false,
+            is_durable: false,
             traces: None,
             controllers: Vec::new(),
             audit_policy: audit_policy(),
@@ -87,7 +90,10 @@ impl Cluster {
             Way::Local => local::start(name, wanted, folder).await,
             Way::Kubeconfig(named) => kubeconfig::take(name, named, folder).await,
         }?;
-        let client = Client::try_from(config(&found.kubeconfig).await?)?;
+        let mut config = config(&found.kubeconfig).await?;
+        // A create that took effect without an answer is refused the second time.
+        config.default_retry = false;
+        let client = Client::try_from(config)?;
         has.look_at_nodes(&client).await.context("asking for its nodes")?;
         let server = server(&found.kubeconfig)?;
         Ok(Self { name: name.to_owned(), has, server, client, found })

@@ -150,9 +150,9 @@ impl Bound {
 
     fn judge(&mut self, at: u64, uid: &str) {
         let Some(set) = self.sets.get(uid) else { return };
+        let Some(allowed) = set.allowed() else { return };
         self.judged += 1;
         let live = self.live.get(uid).map_or(0, BTreeMap::len) as i64;
-        let Some(allowed) = set.allowed() else { return };
         if live > allowed {
             let names: BTreeSet<_> = self.live[uid].values().collect();
             self.violations.push(format!(

@@ -47,7 +47,7 @@ pub async fn under_churn(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator().await?;
     t.create_set("web", SIZE as i64).await?;
     t.until("10 pods", |seen| seen.at_rest("web", SIZE)).await?;
-    let before = t.requests()?.len();
+    let before = Timestamp::now();
     let (began, mut deleted) = (Instant::now(), 0);
     while began.elapsed() < Duration::from_secs(20) {
         if let Ok(pods) = t.look(|seen| seen.has_live("web", SIZE)) {
@@ -57,7 +57,7 @@ pub async fn under_churn(t: Arc<Scene>) -> Result<()> {
         status_keeps_up_for(&t, Duration::from_millis(700)).await?;
     }
     t.until("10 pods again", |seen| seen.at_rest("web", SIZE)).await?;
-    let requests = t.requests()?.since(before);
+    let requests = t.requests()?.received_in(before..Timestamp::MAX);
     let (created, patched) = (requests.of("create pods").len(), requests.of("patch podsets/status").len());
     ensure!(created == deleted, "{deleted} pods were deleted and {created} creates sent");
     ensure!(patched <= 2 * deleted, "{patched} status patches for {deleted} replacements");
@@ -74,8 +74,7 @@ pub async fn under_flapping(t: Arc<Scene>) -> Result<()> {
         other => Err(format!("{other} events")),
     })
     .await?;
-    let before = t.requests()?.len();
-    let began = Instant::now();
+    let (before, began) = (Timestamp::now(), Instant::now());
     let flapping = async {
         for flap in 0..40 {
             let status = if flap % 2 == 0 { "False" } else { "True" };
@@ -85,7 +84,8 @@ pub async fn under_flapping(t: Arc<Scene>) -> Result<()> {
         anyhow::Ok(())
     };
     try_join(flapping, status_keeps_up_for(&t, Duration::from_secs(20))).await?;
-    let (requests, seconds) = (t.requests()?.since(before), began.elapsed().as_secs() as usize);
+    let requests = t.requests()?.received_in(before..Timestamp::MAX);
+    let seconds = began.elapsed().as_secs() as usize;
     let patched = requests.of("patch podsets/status").len();
     ensure!(patched <= seconds / 5 + 2, "{patched} status patches in {seconds} s in which nothing was scaled");
     let rest = requests.but_watches().len() - patched;
@@ -107,9 +107,9 @@ async fn status_keeps_up_for(t: &Scene, time: Duration) -> Result<()> {
 /// Nothing but watches is asked for so long, beginning when what was under way is done.
 async fn is_quiet_for(t: &Scene, rest: Duration) -> Result<()> {
     sleep(Duration::from_secs(5)).await;
-    let before = t.requests()?.len();
+    let before = Timestamp::now();
     sleep(rest).await;
-    let asked = t.requests()?.since(before).but_watches();
+    let asked = t.requests()?.received_in(before..Timestamp::MAX).but_watches();
     ensure!(asked.is_empty(), "{} requests in {} s at rest: {asked:#?}", asked.len(), rest.as_secs());
     Ok(())
 }

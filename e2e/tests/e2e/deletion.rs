@@ -30,7 +30,7 @@ pub async fn in_the_foreground(t: Arc<Scene>) -> Result<()> {
     let left = t.pods().list(&ListParams::default()).await?;
     let left: Vec<_> = left.iter().filter(|pod| pod.owner() == Some(&owner)).map(|pod| pod.name_any()).collect();
     ensure!(left.is_empty(), "the set went before its pods {left:?}");
-    made_no_others(&t, &pods)
+    made_no_others(&t, &pods).await
 }
 
 pub async fn in_the_background(t: Arc<Scene>) -> Result<()> {
@@ -43,7 +43,7 @@ pub async fn in_the_background(t: Arc<Scene>) -> Result<()> {
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?} are still there")) }
     })
     .await?;
-    made_no_others(&t, &pods)
+    made_no_others(&t, &pods).await
 }
 
 /// Its pods stay and are nobody's; a new set of that name has pods of its own.
@@ -94,10 +94,12 @@ fn are_nobodys(seen: &View, pods: &[String]) -> Seen {
 }
 
 /// By the events: whatever the operator did after the three pods it would have told.
-fn made_no_others(t: &Scene, pods: &[String]) -> Result<()> {
+async fn made_no_others(t: &Scene, pods: &[String]) -> Result<()> {
     let told = t.look(|seen| seen.events_about("web"));
     ensure!(told.len() == 1, "more was done than making {pods:?}: {told:?}");
-    let strangers: BTreeSet<_> = t.look(|seen| seen.pods.all().map(|pod| pod.name_any()).collect());
-    ensure!(strangers.is_empty(), "pods are left: {strangers:?}");
-    Ok(())
+    t.until("no pods", |seen| {
+        let left: BTreeSet<_> = seen.pods.all().map(|pod| pod.name_any()).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("pods are left: {left:?}")) }
+    })
+    .await
 }

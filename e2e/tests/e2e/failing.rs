@@ -3,34 +3,40 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::scene::Scene;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 use tokio::time::Instant;
 
 /// How long the replacement of the first, second, … pod that failed in a row is held back.
-const WAITS: [u64; 6] = [0, 1, 2, 4, 8, 16];
+const WAITS: [i64; 6] = [0, 1, 2, 4, 8, 16];
 
 pub async fn replaced_ever_more_slowly(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator().await?;
     t.create_set("web", 1).await?;
     let mut known = vec![next_pod(&t, &[]).await?];
     for (failed, seconds) in WAITS.into_iter().enumerate() {
-        let (pod, began) = (known.last().expect("there is at least one").clone(), Instant::now());
-        fail(&t, &pod, if failed == 1 { "Succeeded" } else { "Failed" }).await?;
-        if seconds >= 8 {
+        let pod = known.last().expect("there is at least one").clone();
+        let finish = fail(&t, &pod, if failed == 1 { "Succeeded" } else { "Failed" }).await?;
+        if seconds >= 16 {
             // A status may be five seconds late.
             let waiting = [("Ready", "False/PodsFailing"), ("Reconciling", "True/BackingOff")];
-            let limit = Duration::from_secs(7);
+            let limit = Duration::from_secs(12);
             t.within(limit, "the conditions of a set that backs off", |seen| seen.conditions("web", &waiting)).await?;
         }
         let next = next_pod(&t, &known).await?;
-        let waited = began.elapsed();
-        // The time of the finish, from which it is counted, has whole seconds.
-        let (least, most) = (Duration::from_secs(seconds.saturating_sub(1)), Duration::from_secs(seconds + 4));
-        ensure!(waited >= least && waited <= most, "replacement {} came after {waited:?}, not {seconds} s", failed + 1);
-        let count = t.stored_pod(&next).await?.annotations().get("app.example.com/replacements").cloned();
+        let made = t.stored_pod(&next).await?;
+        // Both times have whole seconds.
+        let waited = made.creation_timestamp().context("a pod without an age")?.0.duration_since(finish).as_secs();
+        let most = seconds + 4;
+        ensure!(
+            (seconds - 1..=most).contains(&waited),
+            "replacement {} came after {waited} s, not {seconds} s",
+            failed + 1
+        );
+        let count = made.annotations().get("app.example.com/replacements").cloned();
         ensure!(count == Some((failed + 1).to_string()), "replacement {} is marked as {count:?}", failed + 1);
         known.push(next);
     }
@@ -54,9 +60,9 @@ async fn next_pod(t: &Scene, known: &[String]) -> Result<String> {
     .await
 }
 
-/// What a kubelet writes when the container has ended.
-async fn fail(t: &Scene, pod: &str, phase: &str) -> Result<()> {
-    let now = k8s_openapi::jiff::Timestamp::now();
+/// What a kubelet writes when the container has ended, and when that was.
+async fn fail(t: &Scene, pod: &str, phase: &str) -> Result<Timestamp> {
+    let now = Timestamp::from_second(Timestamp::now().as_second())?;
     let began = t.look(|seen| seen.pod(pod).map(|pod| pod.creation_timestamp())).map_err(anyhow::Error::msg)?;
     let exit_code = if phase == "Failed" { 1 } else { 0 };
     let terminated = json!({"exitCode": exit_code, "reason": "Ended", "startedAt": began, "finishedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
@@ -67,7 +73,7 @@ async fn fail(t: &Scene, pod: &str, phase: &str) -> Result<()> {
             "state": {"running": null, "terminated": terminated}}]
     });
     t.patch_pod_status(pod, status).await?;
-    Ok(())
+    Ok(now)
 }
 
 /// The same with pods whose life is scripted: each fails by itself, half a second after it was ready.

@@ -5,7 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use e2e::scene::Scene;
+use kube::ResourceExt;
 use serde_json::json;
+
+/// The label by which the operator watches its pods.
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 pub async fn of_victims(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator().await?;
@@ -31,11 +35,23 @@ pub async fn of_victims(t: Arc<Scene>) -> Result<()> {
     t.until("the unready pod in the status", |seen| seen.status_is_right("web")).await?;
     goes_first(&t, &good[1], 3).await?;
 
-    let cost = |cost: &str| json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": cost}}});
-    t.patch_pod(&good[0], cost("100")).await?;
-    t.patch_pod(&good[2], cost("-5")).await?;
+    costs(&t, &good[0], "100").await?;
+    costs(&t, &good[2], "-5").await?;
     goes_first(&t, &good[2], 2).await?;
     goes_first(&t, &good[3], 1).await
+}
+
+/// Says what the end of this pod costs, and waits until the operator has heard it: it gives back a label that was taken in the same
+/// moment.
+async fn costs(t: &Scene, pod: &str, cost: &str) -> Result<()> {
+    let annotations = json!({"controller.kubernetes.io/pod-deletion-cost": cost});
+    t.patch_pod(pod, json!({"metadata": {"annotations": annotations, "labels": {MANAGED_BY: null}}})).await?;
+    t.until("the label to be given back", |seen| {
+        let pod = seen.pod(pod)?;
+        let is_told = pod.annotations().values().any(|told| told == cost) && pod.labels().contains_key(MANAGED_BY);
+        if is_told { Ok(()) } else { Err(format!("{:?}, {:?}", pod.annotations(), pod.labels())) }
+    })
+    .await
 }
 
 async fn goes_first(t: &Scene, victim: &String, left: usize) -> Result<()> {

@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 use e2e::fleet::Fleet;
 use e2e::operator::Election;
 use e2e::scene::Scene;
+use k8s_openapi::jiff::Timestamp;
 use tokio::time::sleep;
 
 pub async fn nothing_is_asked(t: Arc<Scene>) -> Result<()> {
@@ -16,13 +17,13 @@ pub async fn nothing_is_asked(t: Arc<Scene>) -> Result<()> {
     t.create_set("web", 5).await?;
     t.until("5 pods", |seen| seen.at_rest("web", 5)).await?;
     sleep(Duration::from_secs(8)).await;
-    let before = t.requests()?.len();
     let rest = Duration::from_secs(30);
-    sleep(rest).await;
+    let began = Timestamp::now();
+    sleep(rest + Duration::from_secs(1)).await;
 
     let leader = fleet.leader().await?;
     let mut asked = BTreeMap::new();
-    for request in t.requests()?.since(before).0.iter().filter(|request| request.verb != "watch") {
+    for request in t.requests()?.received_in(began..began + rest).0.iter().filter(|request| request.verb != "watch") {
         *asked.entry((request.user().to_owned(), request.kind())).or_insert(0) += 1;
     }
     let user = fleet.operator(&leader)?.user().to_owned();
