@@ -28,7 +28,7 @@ use crate::{
 /// The loop turns at least this often, so that it can be seen to turn.
 const TURN: SignedDuration = SignedDuration::from_secs(5);
 
-/// The shortest wait after a renewal that failed.
+/// The shortest wait after a renewal that failed, and that after a Lease which is given back has changed meanwhile.
 const SOON: SignedDuration = SignedDuration::from_millis(100);
 
 /// The longest that a process that shall end waits for an operation on the Lease.
@@ -294,11 +294,12 @@ impl Election {
             warn!("a write is still without an answer: the lease is not given back, it runs out");
             return;
         }
+        let env = &self.setting.env;
         let give_back = async {
             loop {
                 match self.setting.give_back(&self.observation).await {
                     // A renewal that was dropped on its way has landed in between.
-                    Err(OperationError::Conflict) => {}
+                    Err(OperationError::Conflict) => env.sleep_until(env.now() + SOON).await,
                     result => return result,
                 }
             }

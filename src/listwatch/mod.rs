@@ -346,7 +346,7 @@ impl<'a> Trouble<'a> {
         if self.wait > BACKOFF.0 {
             let what = self.what;
             self.say(format!(
-                "the watch of {what} ends as soon as it is quiet, trying again: something before the API server cuts it"
+                "the watch of {what} ends as soon as it is quiet, trying again: perhaps a proxy before the API server cuts it"
             ));
         }
         self.pause().await;

@@ -2,7 +2,7 @@
 //!
 //! Start: flags, logs, kubeconfig, clients, servers, caches, candidacy, and, as the leader, the controllers' work. Stop: no
 //! new work and not ready any more, what is under way ends, the lease is given back, the servers end and the last traces are
-//! sent, exit. Whatever works and ends otherwise, by a panic or a lost lease, ends all work at once: half a manager must not go on.
+//! sent, exit. A task that ends in another way, by a panic or a lost lease, ends all work at once: half a manager must not go on.
 
 mod config;
 pub mod replica;

@@ -40,7 +40,7 @@ pub struct Wanted {
     pub stages: bool,
     /// Whether scheduler, controllers and nodes ask as often as they like.
     pub unthrottled: bool,
-    /// Whether etcd waits for the disk: where its speed is measured, and not what happens.
+    /// Whether etcd waits for the disk: needed only where speed is measured.
     pub is_durable: bool,
     /// Where the API server and etcd send the traces that a caller has begun.
     pub traces: Option<SocketAddr>,

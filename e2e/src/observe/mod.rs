@@ -62,7 +62,7 @@ impl Observer {
         Self { client: client.clone(), namespace: namespace.to_owned(), state, _watches: watches }
     }
 
-    /// Waits until `look` is satisfied, and fails with what it saw last after `limit`, or as soon as a set has too many
+    /// Waits until `look` is satisfied, and fails with what it saw last after `limit` and half a second, or as soon as a set has too many
     /// pods: nothing that happens after that makes it right.
     pub async fn until<T>(&self, what: &str, limit: Duration, mut look: impl FnMut(&View) -> Seen<T>) -> Result<T> {
         let mut changes = self.state.changed.subscribe();

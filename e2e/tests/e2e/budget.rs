@@ -107,9 +107,9 @@ async fn status_keeps_up_for(t: &Scene, time: Duration) -> Result<()> {
 /// Nothing but watches is asked for so long, beginning when what was under way is done.
 async fn is_quiet_for(t: &Scene, rest: Duration) -> Result<()> {
     sleep(Duration::from_secs(5)).await;
-    let before = Timestamp::now();
-    sleep(rest).await;
-    let asked = t.requests()?.received_in(before..Timestamp::MAX).but_watches();
+    let began = Timestamp::now();
+    sleep(rest + Duration::from_secs(1)).await;
+    let asked = t.requests()?.received_in(began..began + rest).but_watches();
     ensure!(asked.is_empty(), "{} requests in {} s at rest: {asked:#?}", asked.len(), rest.as_secs());
     Ok(())
 }

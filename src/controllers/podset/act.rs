@@ -69,7 +69,8 @@ enum Deleted {
 struct Pass<'a> {
     context: &'a Context,
     set: &'a Set,
-    /// From then on no further request is begun.
+    /// From then on no further request is begun but the first of a part: one that takes long must not keep the others from
+    /// all they do.
     until: Timestamp,
 }
 
@@ -101,7 +102,7 @@ async fn slow_start<T, R, F: Future<Output = R>>(
     let mut window = 1;
     let mut goes_on = true;
     loop {
-        while goes_on && under_way.len() < window && context.env.now() < until {
+        while goes_on && under_way.len() < window && (window == 1 || context.env.now() < until) {
             match items.next() {
                 Some(item) => under_way.push(send(item)),
                 None => break,
@@ -237,11 +238,10 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
             Deleted::Refused(error) => {
                 warn!(pod = %key, error, "a pod cannot be deleted");
                 // Nothing waits for a finished pod to go.
-                if why == Why::Finished {
-                    memory.deletes.insert(uid, now);
-                    return true;
+                match why {
+                    Why::Finished => drop(memory.deletes.insert(uid, now)),
+                    Why::Surplus | Why::Stray => done.has_failed = true,
                 }
-                done.has_failed = true;
                 return false;
             }
             Deleted::NotSent => return false,

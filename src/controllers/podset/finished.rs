@@ -2,9 +2,9 @@
 //!
 //! The first replacement comes at once, the next after 1 s, then 2 s, doubling to 5 min, counted from the finish. How often
 //! in a row stands in an annotation of the replacements, so that it outlives the leader. A pod that ran for 10 min, or
-//! 10 min after the last wait without a finish, begin the count anew. Where several pods wait to be replaced, all wait as long as the one that
-//! waits longest. Which pods wait is remembered: of the finished ones few are kept, and those that are deleted while they run
-//! are made up for at once.
+//! 10 min after the last wait without a finish, begin the count anew. Where several pods wait to be replaced, all wait as
+//! long as the one that waits longest. Which pods wait is remembered: of the finished ones few are kept, and those that are
+//! deleted while they run are made up for at once.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 

@@ -1,8 +1,8 @@
 //! What the operator remembers of a set between two reconciles because no cache can know it. No I/O.
 //!
 //! The fates of writes whose answers were lost, the wait after failures, and what was told to users already. It is lost
-//! with the process, and the promise needs none of it afterwards: a create of a former process has taken effect, or never will,
-//! before the next one leads.
+//! with the process, and the promise needs none of it afterwards: a create of a former process has taken effect, or never
+//! will, before the next one leads.
 
 use std::collections::BTreeMap;
 
@@ -122,7 +122,7 @@ impl Memory {
         self.creates.iter().filter(|(_, create)| create.is_unknown).map(|(name, _)| name.as_str())
     }
 
-    /// Whether a delete of the pod of this UID may still take effect.
+    /// Whether a delete of the pod of this UID was tried lately and may still take effect; or, of a finished pod, was refused.
     pub fn is_going(&self, uid: &Uid) -> bool {
         self.deletes.contains_key(uid)
     }
@@ -167,20 +167,12 @@ impl Memory {
         }
     }
 
-    /// Something failed: waits, twice as long as the last time, up to a bound. `jittered` is the wait with its jitter. Answers until
-    /// when.
-    pub fn back_off(
-        &mut self,
-        now: Timestamp,
-        generation: i64,
-        jittered: impl Fn(SignedDuration) -> SignedDuration,
-    ) -> Timestamp {
+    /// Something failed: waits, twice as long as the last time, up to a bound. `jittered` is the wait with its jitter.
+    pub fn back_off(&mut self, now: Timestamp, generation: i64, jittered: impl Fn(SignedDuration) -> SignedDuration) {
         let (first, longest) = BACKOFF;
         let former = self.backoff.filter(|backoff| backoff.generation == generation);
         let wait = former.map_or(first, |backoff| backoff.wait.saturating_mul(2).min(longest));
-        let until = now + jittered(wait);
-        self.backoff = Some(Backoff { wait, until, generation });
-        until
+        self.backoff = Some(Backoff { wait, until: now + jittered(wait), generation });
     }
 
     /// Until when nothing is tried that failed, for this generation of the spec.

@@ -58,8 +58,8 @@ use takeover::{ReadFirst, TakeOver};
 /// The controller's name.
 const NAME: &str = "podset";
 
-/// How long to wait at most for a read that is under way for others and must come before a write.
-const READ_WAIT: SignedDuration = SignedDuration::from_secs(1);
+/// How long to wait after a read failed that must come before a write, or while it is under way for others.
+const READ_RETRY: SignedDuration = SignedDuration::from_secs(1);
 
 /// What an operator is made of; a test makes its own.
 #[derive(Clone)]
@@ -209,11 +209,11 @@ impl PodSetController {
         plan.has_writes() || !status::is_same(&view.set.status, &new)
     }
 
-    /// Waits after a read failed that must come before a write.
-    fn back_off(&self, set: &Set, error: &str, memory: &mut Memory) -> Next {
+    /// When to try again after a read failed that must come before a write.
+    fn read_again(&self, error: &str) -> Next {
         let env = &self.context.env;
         spans::failed(error);
-        Next::Retry(memory.back_off(env.now(), set.generation, |wait| env.jittered(wait, 0.1)))
+        Next::Retry(env.now() + env.jittered(READ_RETRY, 0.1))
     }
 
     /// One pass of the pipeline: observe, plan, act, and report from what was done.
@@ -226,11 +226,11 @@ impl PodSetController {
         if view.is_unread && self.needs_a_write(&view, &plan, memory) {
             return match self.take_over.read(context, &view.set).await {
                 Ok(ReadFirst::Done) => Next::At(now),
-                Ok(ReadFirst::UnderWay) => Next::At(now + READ_WAIT),
+                Ok(ReadFirst::UnderWay) => Next::At(now + READ_RETRY),
                 Err(error) => {
                     let error = in_full(&error);
                     warn!(set = %key, error, "cannot read what must be known before the first write");
-                    self.back_off(&view.set, &error, memory)
+                    self.read_again(&error)
                 }
             };
         }
@@ -238,7 +238,7 @@ impl PodSetController {
             // Its pods may go because the set goes, and the watch of the pods be ahead of the one of the sets.
             if let Err(error) = act::read_set(context, &view.set).await {
                 warn!(set = %key, error, "cannot read whether a set is still wanted that has lost pods");
-                return self.back_off(&view.set, &error, memory);
+                return self.read_again(&error);
             }
             match self.decide(key, uid, memory) {
                 Some(planned) => planned,

@@ -304,11 +304,13 @@ fn surplus(view: &View, memory: &Memory, count: Count) -> Vec<Deletion> {
         .collect()
 }
 
-/// Finished pods that are more than are kept; not those whose delete came to nothing lately.
+/// Finished pods that are more than are kept; none for a while after the delete of one was refused or not answered.
 fn superfluous(pods: &[Seen], memory: &Memory) -> impl Iterator<Item = Deletion> {
-    let is_candidate =
-        |seen: &&Seen| seen.pod.is_finished() && !seen.is_terminating() && !memory.is_going(&seen.pod.uid);
-    let finished: Vec<&Seen> = pods.iter().filter(is_candidate).collect();
+    let mut finished: Vec<&Seen> =
+        pods.iter().filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
+    if finished.iter().any(|seen| memory.is_going(&seen.pod.uid)) {
+        finished.clear();
+    }
     finished::superfluous(&finished)
         .into_iter()
         .map(|seen| deletion(seen, Why::Finished))

@@ -216,7 +216,7 @@ fn written(
     }
 }
 
-/// Creates events. One that is lost is lost; one that is not answered holds up its set no longer than any write may take.
+/// Creates events. One that is lost is lost; each that is not answered holds up its set for as long as a write may take.
 async fn tell(context: &Context, set: &Set, events: &[Event]) {
     let wall = context.env.clock.wall();
     let moment = wall.as_nanosecond();

@@ -296,7 +296,7 @@ async fn a_process_that_shall_end_does_not_wait_for_a_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_lands_while_the_lease_is_given_back_does_not_keep_it() {
+async fn a_lease_that_has_changed_meanwhile_is_given_back_all_the_same() {
     let server = cluster();
     let (a, b) = two(&server).await;
     let in_between = Fault::Refuse(Status::of_code(409));

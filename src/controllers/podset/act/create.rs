@@ -101,8 +101,11 @@ fn settle_create(
     let Creation { index, name, replacements, .. } = creation;
     match created {
         Created::Made(made) => {
-            memory.finishes.created(replacements);
-            return settle_made(context, set, *made, name, memory, done);
+            let is_as_ordered = settle_made(context, set, *made, name, memory, done);
+            if is_as_ordered {
+                memory.finishes.created(replacements);
+            }
+            return is_as_ordered;
         }
         Created::Taken(found) => {
             memory.create_settled(&name);
