@@ -25,9 +25,6 @@ use follow::follow;
 use objects::{Kind, take_in};
 use view::{Seen, View};
 
-/// So long after the end of a wait is looked once more.
-const LATE: Duration = Duration::from_millis(500);
-
 /// The watches of one namespace; they end when it is dropped.
 pub struct Observer {
     client: Client,
@@ -62,12 +59,11 @@ impl Observer {
         Self { client: client.clone(), namespace: namespace.to_owned(), state, _watches: watches }
     }
 
-    /// Waits until `look` is satisfied, and fails with what it saw last after `limit` and half a second, or as soon as a set has too many
+    /// Waits until `look` is satisfied, and fails with what it saw last after `limit`, or as soon as a set has too many
     /// pods: nothing that happens after that makes it right.
     pub async fn until<T>(&self, what: &str, limit: Duration, mut look: impl FnMut(&View) -> Seen<T>) -> Result<T> {
         let mut changes = self.state.changed.subscribe();
         let end = Instant::now() + limit;
-        let mut is_over = false;
         loop {
             changes.borrow_and_update();
             let last = {
@@ -80,11 +76,6 @@ impl Observer {
             };
             let left = end.saturating_duration_since(Instant::now());
             if tokio::time::timeout(left, changes.changed()).await.is_err() {
-                // Where everything stood still, the watches wake later than this clock.
-                if !std::mem::replace(&mut is_over, true) {
-                    tokio::time::sleep(LATE).await;
-                    continue;
-                }
                 bail!("waited {} s for {what}; last seen: {last}", limit.as_secs());
             }
         }

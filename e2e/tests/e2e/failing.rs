@@ -20,10 +20,10 @@ pub async fn replaced_ever_more_slowly(t: Arc<Scene>) -> Result<()> {
     for (failed, seconds) in WAITS.into_iter().enumerate() {
         let pod = known.last().expect("there is at least one").clone();
         let finish = fail(&t, &pod, if failed == 1 { "Succeeded" } else { "Failed" }).await?;
-        if seconds >= 16 {
-            // A status may be five seconds late, and the machine some more.
+        if seconds >= 8 {
+            // A status may be five seconds late.
             let waiting = [("Ready", "False/PodsFailing"), ("Reconciling", "True/BackingOff")];
-            let limit = Duration::from_secs(9);
+            let limit = Duration::from_secs(7);
             t.within(limit, "the conditions of a set that backs off", |seen| seen.conditions("web", &waiting)).await?;
         }
         let next = next_pod(&t, &known).await?;
