@@ -14,7 +14,7 @@ mod writer;
 
 use std::{error::Error as StdError, time::Duration};
 
-use http::Uri;
+use http::{StatusCode, Uri};
 use kube::{Config, core::Status};
 
 pub use self::{
@@ -24,9 +24,21 @@ pub use self::{
 };
 use crate::{leader::Leadership, telemetry::metrics::Requests};
 
+/// How many characters are told of a refusal that is no Status.
+const TOLD: usize = 200;
+
 /// The reason and the message of a refusal.
 fn in_words(status: &Status) -> String {
     format!("{}: {}", status.reason, status.message)
+}
+
+/// A refusal that is no Status, for whatever stands before the API server need not speak in Statuses: its text may be of any
+/// length, and is told in one short line.
+pub fn foreign_refusal(code: StatusCode, text: &str) -> kube::Error {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let message = words.join(" ").chars().take(TOLD).collect::<String>();
+    let message = if message.is_empty() { "without a reason" } else { &message };
+    kube::Error::Api(Status::failure(message, &code.to_string()).with_code(code.as_u16()).boxed())
 }
 
 /// The host that a URL names, without brackets, and its port.
@@ -36,7 +48,7 @@ fn host_and_port(url: &Uri) -> (&str, u16) {
 }
 
 /// Where a URL leads, host and port as it has them, without a password that may stand before them.
-fn place(url: &Uri) -> &str {
+pub fn place(url: &Uri) -> &str {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     authority.rsplit('@').next().unwrap_or_default()
 }

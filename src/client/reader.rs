@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use http::{Request, Response, Uri};
-use kube::{Client, client::Body};
+use http::{Request, Response, StatusCode, Uri};
+use kube::{
+    Client,
+    client::Body,
+    core::{Status, response::reason},
+};
 use serde::de::DeserializeOwned;
 
 use super::{
-    in_full, in_words,
+    foreign_refusal, in_full, in_words,
     traced::{Destination, Traced},
 };
 
@@ -18,7 +22,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The API server did not answer in time.
-    #[error("the API server did not answer within {} s", READ_TIMEOUT.as_secs())]
+    #[error("the API server did not answer in time")]
     Timeout,
     /// It could not be reached, or it refused.
     #[error(transparent)]
@@ -31,6 +35,25 @@ pub struct Reader {
     client: Client,
     /// Where reads within a reconcile go; `None`: they have no spans.
     to: Option<Destination>,
+}
+
+/// kube takes all of an answer that is no Status for its message, under this reason.
+const NO_STATUS: &str = "Failed to parse error data";
+
+/// An error of kube's with no more of a foreign answer than is of use.
+fn in_short(error: kube::Error) -> kube::Error {
+    match &error {
+        kube::Error::Api(status) if status.reason == NO_STATUS => match StatusCode::from_u16(status.code) {
+            Ok(code) => foreign_refusal(code, &status.message),
+            Err(_) => error,
+        },
+        _ => error,
+    }
+}
+
+/// Whether the API server says that the object of this name does not exist.
+fn is_absent(status: &Status, name: &str) -> bool {
+    status.reason == reason::NOT_FOUND && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
 impl Reader {
@@ -57,6 +80,7 @@ impl Reader {
                 Ok(answer)
             }
             Ok(Err(error)) => {
+                let error = in_short(error);
                 match &error {
                     kube::Error::Api(status) => traced.answered(status.code, Some(&in_words(status))),
                     error => traced.failed("transport", &in_full(error)),
@@ -70,15 +94,17 @@ impl Reader {
         }
     }
 
-    /// Reads one object; `None` when it does not exist.
+    /// Reads one object; `None` when it does not exist. Only a Status that names it proves that: 404 is also what an API server
+    /// says that does not serve the resource yet, and whatever stands before it.
     ///
     /// # Errors
     ///
     /// As [`Reader::read`].
     pub async fn read_one<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Result<Option<T>, ReadError> {
+        let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
         match self.read(request).await {
             Ok(object) => Ok(Some(object)),
-            Err(ReadError::Api(kube::Error::Api(status))) if status.is_not_found() => Ok(None),
+            Err(ReadError::Api(kube::Error::Api(status))) if is_absent(&status, &name) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -90,5 +116,51 @@ impl Reader {
     /// When the API server is not reached.
     pub async fn ask(&self, request: Request<Vec<u8>>) -> kube::Result<Response<Body>> {
         self.client.send(request.map(Body::from)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DynamicObject;
+    use serde_json::json;
+
+    use super::*;
+
+    /// What is read of the pod `web-1` where this is the answer.
+    async fn read(code: u16, body: &str) -> Result<Option<DynamicObject>, ReadError> {
+        let body = body.to_owned();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let answer = Response::builder().status(code).body(Body::from(body.clone().into_bytes()));
+            std::future::ready(answer)
+        });
+        let reader = Reader::untraced(Client::new(service, "default"));
+        reader.read_one(Request::get("/api/v1/namespaces/a/pods/web-1").body(Vec::new()).unwrap()).await
+    }
+
+    #[tokio::test]
+    async fn only_a_word_about_the_object_proves_that_it_does_not_exist() {
+        let status = |reason: &str, details| {
+            let status =
+                json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": reason, "details": details });
+            status.to_string()
+        };
+        let absent = status("NotFound", json!({ "name": "web-1", "kind": "pods" }));
+        assert!(read(404, &absent).await.unwrap().is_none());
+        for body in [
+            status("NotFound", json!({})),
+            status("NotFound", json!({ "name": "a", "kind": "namespaces" })),
+            status("Gone", json!({ "name": "web-1", "kind": "pods" })),
+            "404 page not found\n".to_owned(),
+            String::new(),
+        ] {
+            read(404, &body).await.expect_err(&body);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_foreign_answer_is_told_in_short() {
+        let page = format!("<html>\n<body>{}", "no gateway ".repeat(1000));
+        let told = in_full(&read(502, &page).await.unwrap_err());
+        assert!(told.starts_with("502 Bad Gateway: <html> <body>no gateway no gateway") && told.len() < 250, "{told}");
     }
 }

@@ -14,13 +14,10 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use crate::client::{Reader, in_full};
+use crate::client::{Reader, foreign_refusal, in_full};
 
 /// How much of the body of a refusal is read.
 const REFUSAL: usize = 64 * 1024;
-
-/// How many characters are told of a refusal that is no Status.
-const TOLD: usize = 200;
 
 /// A watch that was answered.
 pub struct Events<T> {
@@ -102,17 +99,12 @@ async fn beginning(mut body: Body) -> BytesMut {
     bytes
 }
 
-/// What the API server has against a watch, or whatever stands before it and need not speak in Statuses.
+/// What the API server has against a watch, or whatever stands before it.
 fn refusal(code: StatusCode, body: &[u8]) -> kube::Error {
-    let status = status(body).unwrap_or_else(|| Status::failure(&in_short(body), &code.to_string()));
-    kube::Error::Api(status.with_code(code.as_u16()).boxed())
-}
-
-/// A text of any length, in one short line.
-fn in_short(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
-    let words: Vec<&str> = text.split_whitespace().collect();
-    if words.is_empty() { "without a reason".to_owned() } else { words.join(" ").chars().take(TOLD).collect() }
+    match status(body) {
+        Some(status) => kube::Error::Api(status.with_code(code.as_u16()).boxed()),
+        None => foreign_refusal(code, &String::from_utf8_lossy(body)),
+    }
 }
 
 /// What a line without an end says, if it is whole.
@@ -251,6 +243,6 @@ mod tests {
             assert_eq!((status.code, status.message.as_str()), (code, message));
         }
         let endless = [["0123456789"; 100].concat().leak() as &'static str; 100];
-        assert_eq!(refused(500, &endless).await.message.len(), TOLD);
+        assert_eq!(refused(500, &endless).await.message.len(), 200);
     }
 }

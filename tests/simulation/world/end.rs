@@ -42,8 +42,7 @@ pub async fn reached(world: &mut World) -> Result<(), String> {
     if !world.dice.one_in(4) {
         return Ok(());
     }
-    // Who follows a watch that is mute, or waits for the answer to one, asks by itself after 150 s; what a watch has not
-    // confirmed after a minute is read once.
+    // Who follows a watch that is mute asks by itself after 150 s; what a watch has not confirmed after a minute is read once.
     sleep(Duration::from_secs(215)).await;
     let mark = world.server.mark();
     sleep(Duration::from_secs(SILENT)).await;
