@@ -23,6 +23,7 @@ use super::{
 use crate::{
     client::Reader,
     listwatch::{self, Change, Source, synced::Synced},
+    telemetry::said::Said,
 };
 
 /// The loop turns at least this often, so that it can be seen to turn.
@@ -331,23 +332,20 @@ async fn after(stop: &CancellationToken) {
 
 /// What goes wrong again and again, and is said once.
 #[derive(Default)]
-struct Trouble {
-    said: Option<String>,
-}
+struct Trouble(Said);
 
 impl Trouble {
     fn say(&mut self, what: &str, error: &OperationError) {
         let sentence = format!("{what}, trying again: {error}");
-        if self.said.as_ref() == Some(&sentence) {
-            debug!("{sentence}");
-        } else {
+        if self.0.is_news(&sentence) {
             warn!("{sentence}");
-            self.said = Some(sentence);
+        } else {
+            debug!("{sentence}");
         }
     }
 
     fn over(&mut self) {
-        if self.said.take().is_some() {
+        if self.0.is_over() {
             info!("the lease can be read and written again");
         }
     }

@@ -20,12 +20,17 @@ use tracing::{debug, info, warn};
 use crate::{
     client::{self, ReadError, Reader},
     env::Env,
+    telemetry::said::Said,
 };
 use events::Events;
 use synced::Listing;
 
 /// How many objects a page of a list holds.
 const PAGE: u32 = 500;
+
+/// How long the API server may take to begin to answer a watch: it does so at once, but where it is so busy that requests wait for
+/// their turn, a quarter of a minute at most.
+const BEGINS: Duration = Duration::from_secs(30);
 
 /// A watch that says nothing for so long, not even a bookmark (about one a minute), is taken for dead.
 const SILENCE: Duration = Duration::from_secs(150);
@@ -223,7 +228,7 @@ async fn ask<T: DeserializeOwned>(reader: &Reader, source: &Source, version: u64
     let request =
         if source.metadata_only { request.watch_metadata(&params, &from) } else { request.watch(&params, &from) };
     let request = request.map_err(kube::Error::BuildRequest)?;
-    match tokio::time::timeout(SILENCE, Events::ask(reader, request)).await {
+    match tokio::time::timeout(BEGINS, Events::ask(reader, request)).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(ReadError::Timeout),
     }
@@ -303,21 +308,21 @@ struct Trouble<'a> {
     env: &'a Env,
     listing: &'a Listing,
     wait: SignedDuration,
-    said: Option<String>,
+    said: Said,
     /// Whether a watch was gone since all was well.
     is_gone: bool,
 }
 
 impl<'a> Trouble<'a> {
     fn new(source: &Source, env: &'a Env, listing: &'a Listing) -> Self {
-        Trouble { what: source.what, env, listing, wait: BACKOFF.0, said: None, is_gone: false }
+        Trouble { what: source.what, env, listing, wait: BACKOFF.0, said: Said::default(), is_gone: false }
     }
 
     /// All is well again.
     fn over(&mut self) {
         self.wait = BACKOFF.0;
         self.is_gone = false;
-        if self.said.take().is_some() {
+        if self.said.is_over() {
             info!("the API server answers for {} again", self.what);
         }
     }
@@ -362,11 +367,10 @@ impl<'a> Trouble<'a> {
     /// Says what is wrong, once for each new sentence.
     fn say(&mut self, sentence: String) {
         self.listing.waits(sentence.clone());
-        if self.said.as_ref() == Some(&sentence) {
-            debug!("{sentence}");
-        } else {
+        if self.said.is_news(&sentence) {
             warn!("{sentence}");
-            self.said = Some(sentence);
+        } else {
+            debug!("{sentence}");
         }
     }
 

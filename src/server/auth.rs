@@ -30,7 +30,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::{client::in_full, env::Env};
+use crate::{client::in_full, env::Env, telemetry::said::Said};
 use answers::{Answers, TokenHash};
 
 /// What someone wants to do.
@@ -113,7 +113,7 @@ pub struct Gate {
     known: Lane,
     strangers: Lane,
     /// What was said last of questions that failed, so that it is said once.
-    trouble: Mutex<Option<String>>,
+    trouble: Mutex<Said>,
 }
 
 /// Where requests wait for their turn to ask.
@@ -175,7 +175,7 @@ impl Gate {
                 return Err(Refusal::NotAnswered);
             }
         };
-        if self.trouble().take().is_some() {
+        if self.trouble().is_over() {
             info!("the API server answers for the tokens of those who ask for {} again", self.access.path);
         }
         self.answers().insert(hash, verdict.clone(), self.env.now());
@@ -210,10 +210,8 @@ impl Gate {
     }
 
     fn warn_once(&self, sentence: String) {
-        let mut trouble = self.trouble();
-        if trouble.as_ref() != Some(&sentence) {
+        if self.trouble().is_news(&sentence) {
             warn!("{sentence}");
-            *trouble = Some(sentence);
         }
     }
 
@@ -221,7 +219,7 @@ impl Gate {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn trouble(&self) -> MutexGuard<'_, Option<String>> {
+    fn trouble(&self) -> MutexGuard<'_, Said> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -19,6 +19,8 @@ use tokio_rustls::{
 };
 use tracing::{info, warn};
 
+use crate::telemetry::said::Said;
+
 /// How often the files are looked at. A Secret that changes reaches a pod a minute later anyway.
 const LOOK: Duration = Duration::from_secs(10);
 
@@ -118,7 +120,7 @@ impl Certificate {
         let Some(folder) = self.folder.clone() else {
             return std::future::pending().await;
         };
-        let mut unreadable = None;
+        let mut said = Said::default();
         loop {
             tokio::time::sleep(LOOK).await;
             let from = folder.clone();
@@ -128,7 +130,7 @@ impl Certificate {
                 Err(_) => continue,
             };
             let refreshed = contents.and_then(|contents| {
-                unreadable = None;
+                said.is_over();
                 self.refresh(&folder, contents)
             });
             match refreshed {
@@ -136,10 +138,9 @@ impl Certificate {
                 Ok(true) => info!(folder = %folder.display(), "the certificate of the metrics was read again"),
                 Err(error) => {
                     let sentence = error.to_string();
-                    if unreadable.as_ref() != Some(&sentence) {
+                    if said.is_news(&sentence) {
                         warn!("{sentence}; the former certificate is kept");
                     }
-                    unreadable = Some(sentence);
                 }
             }
         }
