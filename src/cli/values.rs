@@ -77,6 +77,10 @@ pub fn image(text: &str) -> Result<String, String> {
 
 /// What to log.
 pub fn log_level(text: &str) -> Result<Directives, String> {
+    // Not taken by the parser where it is harmless, and where it is not it makes it panic.
+    if text.contains(char::is_whitespace) {
+        return Err("give it without spaces: info,hyper=debug".to_owned());
+    }
     // A bare word would be taken for a module: a misspelt level must not pass in silence.
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
     let is_plausible = |part: &str| part.contains(['=', '[']) || is_level(part);
@@ -130,6 +134,14 @@ mod tests {
         ] {
             let sentence = seconds(text).unwrap_err();
             assert!(sentence.contains(remedy), "{text:?}: {sentence}");
+        }
+    }
+
+    #[test]
+    fn directives_have_no_spaces() {
+        assert!(log_level("info,hyper=debug").is_ok());
+        for text in ["info, hyper=debug", "info, é=debug", " info"] {
+            assert_eq!(log_level(text), Err("give it without spaces: info,hyper=debug".to_owned()), "{text:?}");
         }
     }
 

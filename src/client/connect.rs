@@ -54,11 +54,11 @@ pub enum Purpose {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The credentials or certificates cannot be used.
-    #[error("the kubeconfig cannot be used: {0}")]
+    #[error("the credentials or certificates for the API server cannot be used: {0}")]
     Config(#[from] kube::Error),
     /// A proxy of a kind that is not supported.
-    #[error("the proxy {0} of the kubeconfig cannot be used: only http:// proxies are supported")]
-    Proxy(http::Uri),
+    #[error("the proxy {0}, of the kubeconfig or HTTPS_PROXY, cannot be used: only http:// proxies are supported")]
+    Proxy(String),
 }
 
 /// Makes a client with connections of its own, whose requests are counted.
@@ -73,11 +73,22 @@ pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result
         |proxy: &Uri| is_of_environment(proxy, variable) && goes_direct(&config.cluster_url, &no_proxy(variable));
     match config.proxy_url.as_ref().filter(|proxy| !goes_direct(proxy)) {
         None => over(config, purpose, requests, connector),
-        Some(proxy) if proxy.scheme_str() == Some("http") => {
-            over(config, purpose, requests, Tunnel::new(proxy.clone(), connector))
-        }
-        Some(proxy) => Err(ConnectError::Proxy(proxy.clone())),
+        Some(proxy) => over(config, purpose, requests, tunnel(proxy, connector)?),
     }
+}
+
+/// The way through a proxy, with the user and the password that its URL may have. As in Go and curl, `host:port` is one of HTTP.
+fn tunnel<C>(proxy: &Uri, connector: C) -> Result<Tunnel<C>, ConnectError> {
+    let read = Matcher::builder().all(proxy.to_string()).build().intercept(&Uri::from_static("https://any"));
+    let Some(read) = read.filter(|read| read.uri().scheme_str() == Some("http")) else {
+        let scheme = proxy.scheme_str().unwrap_or_default();
+        return Err(ConnectError::Proxy(format!("{scheme}://{}", place(proxy))));
+    };
+    let tunnel = Tunnel::new(read.uri().clone(), connector);
+    Ok(match read.basic_auth() {
+        Some(credentials) => tunnel.with_auth(credentials.clone()),
+        None => tunnel,
+    })
 }
 
 fn tcp(config: &Config, purpose: Purpose) -> HttpConnector {
@@ -185,6 +196,10 @@ fn host_at(port: u16, entry: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use tokio::io::AsyncReadExt;
+
     use super::*;
 
     #[test]
@@ -212,6 +227,38 @@ mod tests {
         ] {
             assert_eq!(goes_direct(&url.parse().unwrap(), no_proxy), expected, "{url} {no_proxy}");
         }
+    }
+
+    /// The head of the first request that a proxy gets, whose URL is made of its address.
+    async fn asked_of_a_proxy(url: impl FnOnce(SocketAddr) -> String) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut config = Config::new("https://api.example.com:6443".parse().unwrap());
+        config.proxy_url = Some(url(listener.local_addr().unwrap()).parse().unwrap());
+        let metrics = crate::telemetry::metrics::Metrics::new(crate::env::testing::virtual_env());
+        let client = connect(&config, Purpose::Read, &metrics.requests()).unwrap();
+        let asking = tokio::spawn(async move { client.send(Request::new(Body::empty())).await });
+        let mut head = vec![0; 1024];
+        let read = listener.accept().await.unwrap().0.read(&mut head).await.unwrap();
+        asking.abort();
+        String::from_utf8_lossy(&head[..read]).to_lowercase()
+    }
+
+    #[tokio::test]
+    async fn a_proxy_is_told_who_asks() {
+        for (url, expected) in
+            [("http://me:p%40ss@PLACE", Some("bWU6cEBzcw==")), ("http://PLACE", None), ("PLACE", None)]
+        {
+            let head = asked_of_a_proxy(|place| url.replace("PLACE", &place.to_string())).await;
+            assert!(head.starts_with("connect api.example.com:6443 http/1.1\r\n"), "{url}: {head}");
+            let told = head.lines().find_map(|line| line.strip_prefix("proxy-authorization: basic "));
+            assert_eq!(told, expected.map(str::to_lowercase).as_deref(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_of_another_kind_is_refused_without_its_password() {
+        let error = tunnel(&"https://me:secret@proxy:3129".parse().unwrap(), ()).map(drop).unwrap_err().to_string();
+        assert!(error.starts_with("the proxy https://proxy:3129, of the kubeconfig or HTTPS_PROXY, cannot"), "{error}");
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::{ffi::OsStr, path::PathBuf};
 
 use kube::{
     Config,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{InferConfigError, KubeConfigOptions, Kubeconfig},
 };
 
 use super::StartError;
-use crate::{api, cli::RunArgs, env::Env};
+use crate::{api, cli::RunArgs, client::in_full, env::Env};
 
 /// The cluster to work on.
 ///
@@ -62,10 +62,15 @@ impl Named {
     }
 }
 
-/// Outside a cluster only what is wrong with the kubeconfig is of interest.
-fn no_cluster(error: kube::config::InferConfigError) -> StartError {
-    let kubeconfig = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-    StartError::NoCluster(kubeconfig)
+/// In a pod only what is wrong with its ServiceAccount is of interest, and elsewhere only what is wrong with the kubeconfig.
+fn no_cluster(error: InferConfigError) -> StartError {
+    let is_in_a_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    match Config::incluster() {
+        Err(error) if is_in_a_pod => StartError::Pod(in_full(&error)),
+        _ => StartError::NoCluster(
+            std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string),
+        ),
+    }
 }
 
 /// The name of this process among its replicas.

@@ -45,6 +45,8 @@ enum StartError {
     Context(String),
     #[error("no cluster to work on: give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
     NoCluster(String),
+    #[error("the pod's ServiceAccount cannot be used: {0}; is automountServiceAccountToken false?")]
+    Pod(String),
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]

@@ -53,11 +53,12 @@ impl fmt::Display for Level {
     }
 }
 
-/// The API client and the lock warn of what their caller explains better; directives that name them still reach them. The
-/// spans are for traces alone.
+/// The API client, the lock and what checks certificates warn of what their caller explains better; directives that name them
+/// still reach them. The spans are for traces alone.
 fn filter(directives: &Directives) -> EnvFilter {
     let Directives(wanted) = directives;
-    EnvFilter::new(format!("kube_client=off,kube_leader_election=off,{wanted},{}=off", spans::TARGET))
+    let explained = "kube_client=off,kube_leader_election=off,rustls_platform_verifier=off";
+    EnvFilter::new(format!("{explained},{wanted},{}=off", spans::TARGET))
 }
 
 /// What writes the log.

@@ -4,6 +4,7 @@
 pub mod logs;
 pub mod metrics;
 mod resource;
+pub mod said;
 pub mod spans;
 pub mod traces;
 
@@ -62,7 +63,9 @@ pub fn start(logging: &Logging, instance: &str) -> Result<Telemetry, LoggingErro
         (Some(error), _) => {
             warn!(error = crate::client::in_full(&error), "no traces are sent: the exporter cannot be made")
         }
-        (None, Some(settings)) => info!(endpoint = settings.endpoint, protocol = ?settings.protocol, "traces are sent"),
+        (None, Some(settings)) => {
+            info!(endpoint = settings.shown_endpoint(), protocol = ?settings.protocol, "traces are sent")
+        }
         (None, None) => {}
     }
     Ok(Telemetry { level, traces })

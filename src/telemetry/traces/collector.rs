@@ -2,7 +2,10 @@
 
 use std::{
     path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,7 +15,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::{
-    client::legacy,
+    client::legacy::{self, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
 use kube::{Config, client::ConfigExt};
@@ -34,6 +37,7 @@ use super::{
     TracesError,
     settings::{Protocol, Settings},
 };
+use crate::client::in_full;
 
 /// How long a connection may lie idle: longer than the time between two exports, as a rule.
 const IDLE: Duration = Duration::from_secs(30);
@@ -44,6 +48,7 @@ const ANSWER: usize = 64 * 1024;
 /// Sends spans as the settings say. The headers that the variables ask for are added by the exporter itself.
 pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, TracesError> {
     let builder = opentelemetry_otlp::SpanExporter::builder();
+    let cause = Cause::default();
     let exporter = match settings.protocol {
         Protocol::Grpc => {
             let builder = builder.with_tonic().with_endpoint(&settings.endpoint).with_timeout(settings.timeout);
@@ -52,18 +57,32 @@ pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, Traces
                 Some(file) => tls.ca_certificate(Certificate::from_pem(read(file)?)),
                 None => tls.with_enabled_roots(),
             };
-            if settings.endpoint.starts_with("https:") { builder.with_tls_config(tls) } else { builder }.build()?
+            if settings.is_by_tls() { builder.with_tls_config(tls) } else { builder }.build()?
         }
         Protocol::Http => builder
             .with_http()
             // Else the builder reads the variable anew, and refuses where it finds gRPC for what counts as not set.
             .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
-            .with_http_client(Http::new(settings)?)
+            .with_http_client(Http::new(settings, cause.clone())?)
             .with_endpoint(&settings.endpoint)
             .with_timeout(settings.timeout)
             .build()?,
     };
-    Ok(Watched { exporter, fails: AtomicBool::new(false) })
+    Ok(Watched { exporter, cause, fails: AtomicBool::new(false) })
+}
+
+/// Why the last request failed: of HTTP the exporter says no more than that it did.
+#[derive(Clone, Debug, Default)]
+struct Cause(Arc<Mutex<Option<String>>>);
+
+impl Cause {
+    fn note(&self, cause: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = cause;
+    }
+
+    fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 fn read(file: &str) -> Result<Vec<u8>, TracesError> {
@@ -74,21 +93,24 @@ fn read(file: &str) -> Result<Vec<u8>, TracesError> {
 #[derive(Clone, Debug)]
 struct Http {
     client: BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, legacy::Error>,
+    cause: Cause,
     runtime: Handle,
     timeout: Duration,
 }
 
 impl Http {
-    fn new(settings: &Settings) -> Result<Self, TracesError> {
-        // kube's TLS serves here as well: nothing in it is of Kubernetes.
-        let mut config = Config::new(http::Uri::default());
-        config.root_cert_file = settings.certificate.clone().map(PathBuf::from);
-        let connector = config.rustls_https_connector().map_err(TracesError::Tls)?;
-        let client = legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .build(connector);
-        Ok(Http { client: BoxCloneSyncService::new(client), runtime: Handle::current(), timeout: settings.timeout })
+    fn new(settings: &Settings, cause: Cause) -> Result<Self, TracesError> {
+        let mut builder = legacy::Client::builder(TokioExecutor::new());
+        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE);
+        let client = if settings.is_by_tls() {
+            // kube's TLS serves here as well: nothing in it is of Kubernetes.
+            let mut config = Config::new(http::Uri::default());
+            config.root_cert_file = settings.certificate.clone().map(PathBuf::from);
+            BoxCloneSyncService::new(builder.build(config.rustls_https_connector().map_err(TracesError::Tls)?))
+        } else {
+            BoxCloneSyncService::new(builder.build(HttpConnector::new()))
+        };
+        Ok(Http { client, cause, runtime: Handle::current(), timeout: settings.timeout })
     }
 
     async fn exchange(mut self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
@@ -103,10 +125,18 @@ impl HttpClient for Http {
     where
         'a: 'b,
     {
-        let (http, timeout) = (self.clone(), self.timeout);
+        let (http, cause, timeout) = (self.clone(), self.cause.clone(), self.timeout);
         // The timer, too, wants to be made within the runtime.
         let exchange = self.runtime.spawn(async move { tokio::time::timeout(timeout, http.exchange(request)).await });
-        Box::pin(async move { exchange.await?? })
+        Box::pin(async move {
+            let answer = match exchange.await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) => Err(format!("no answer within {timeout:?}").into()),
+                Err(ended) => Err(ended.into()),
+            };
+            cause.note(answer.as_ref().err().map(|error| in_full(&**error)));
+            answer
+        })
     }
 }
 
@@ -114,6 +144,7 @@ impl HttpClient for Http {
 #[derive(Debug)]
 struct Watched<E> {
     exporter: E,
+    cause: Cause,
     fails: AtomicBool,
 }
 
@@ -121,11 +152,12 @@ impl<E: SpanExporter> SpanExporter for Watched<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         let result = self.exporter.export(batch).await;
+        let cause = self.cause.take();
         match (&result, self.fails.swap(result.is_err(), Ordering::Relaxed)) {
             (Err(error), false) => {
                 warn!(
                     spans,
-                    error = error.to_string(),
+                    error = cause.unwrap_or_else(|| error.to_string()),
                     "traces cannot be sent, and are lost until this is said to be over"
                 );
             }
@@ -192,6 +224,17 @@ mod tests {
                 assert_eq!(first, [0x16], "{protocol}: it begins with a handshake");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn why_nothing_can_be_sent_is_known() {
+        let mut settings = by_tls("http/protobuf", "127.0.0.1:1", None);
+        settings.endpoint = "http://127.0.0.1:1/v1/traces".to_owned();
+        let cause = Cause::default();
+        let http = Http::new(&settings, cause.clone()).unwrap();
+        http.send_bytes(Request::post(&settings.endpoint).body(Bytes::new()).unwrap()).await.unwrap_err();
+        let told = cause.take().unwrap();
+        assert!(told.to_lowercase().contains("connection refused"), "{told}");
     }
 
     #[tokio::test]

@@ -8,6 +8,8 @@ use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
 use http::Uri;
 
+use crate::client::place;
+
 /// The most spans that may wait: room for them is made at the start.
 const MOST: u32 = 100_000;
 
@@ -60,6 +62,19 @@ pub struct Batch {
     pub size: usize,
     /// The time between two exports.
     pub delay: Duration,
+}
+
+impl Settings {
+    /// Whether the collector is reached by TLS.
+    pub fn is_by_tls(&self) -> bool {
+        self.endpoint.parse::<Uri>().is_ok_and(|endpoint| endpoint.scheme_str() == Some("https"))
+    }
+
+    /// The endpoint as the log may show it: without a user and a password.
+    pub fn shown_endpoint(&self) -> String {
+        let Ok(uri) = self.endpoint.parse::<Uri>() else { return String::new() };
+        format!("{}://{}{}", uri.scheme_str().unwrap_or_default(), place(&uri), uri.path().trim_end_matches('/'))
+    }
 }
 
 /// What the variables ask for, and what is wrong with them.
@@ -130,6 +145,15 @@ impl Reader<'_> {
         self.check_headers();
         if self.of_traces("COMPRESSION").is_some_and(|(_, value)| !value.eq_ignore_ascii_case("none")) {
             self.warn("OTEL_EXPORTER_OTLP_COMPRESSION", "spans are sent as they are; give none");
+        }
+        for name in ["CLIENT_CERTIFICATE", "CLIENT_KEY"] {
+            if let Some((name, _)) = self.of_traces(name) {
+                self.warn(&name, "the operator shows collectors no certificate; leave it out");
+            }
+        }
+        let is_propagated = |list: &str| list.split(',').any(|name| name.trim().eq_ignore_ascii_case("tracecontext"));
+        if self.text("OTEL_PROPAGATORS").is_some_and(|list| !is_propagated(&list)) {
+            self.warn("OTEL_PROPAGATORS", "requests carry the W3C trace context; give tracecontext, or leave it out");
         }
         let (timeout, certificate) = (self.timeout(), self.of_traces("CERTIFICATE").map(|(_, file)| file));
         Some(Settings { protocol, endpoint, timeout, certificate, sampler: self.sampler(), batch: self.batch() })
