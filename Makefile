@@ -9,6 +9,10 @@ CONFIG ?= config/default
 # The kubectl on the PATH, else the one that was built for the local cluster.
 KUBECTL ?= $(or $(shell command -v kubectl 2>/dev/null),$(shell hack/cluster/cluster bin)/kubectl)
 
+# A step of a pipe that fails, fails the command.
+SHELL = bash
+.SHELLFLAGS = -e -o pipefail -c
+
 SCRIPTS = hack/chart hack/demo hack/trace-demo hack/verify-release hack/cluster/cluster hack/image/build hack/image/compile \
   hack/image/test hack/k3s-stand-in/build hack/prometheus/check .ci/run
 
@@ -185,7 +189,7 @@ undeploy: ## Remove the operator; CRDs, PodSets and their pods stay (make uninst
 .PHONY: build-installer
 build-installer: ## Write all that `make deploy` installs to dist/install.yaml
 	@mkdir -p dist
-	$(RENDERED) >dist/install.yaml
+	$(RENDERED) >dist/install.yaml || { rm -f dist/install.yaml; exit 1; }
 
 ##@ A local cluster, without Docker (hack/cluster/README.md)
 

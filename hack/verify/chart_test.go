@@ -110,12 +110,15 @@ func TestWhatUsersSetArrives(t *testing.T) {
 		"imagePullSecrets": []any{object{"name": "secret"}}, "nodeSelector": object{"disk": "ssd"},
 		"tolerations": []any{object{"operator": "Exists"}}, "priorityClassName": "high", "podAnnotations": object{"x": "y"},
 		"affinity": object{"podAntiAffinity": object{}}, "replicas": 2,
+		"extraVolumes":      []any{object{"name": "tls", "secret": object{"secretName": "metrics"}}},
+		"extraVolumeMounts": []any{object{"name": "tls", "mountPath": "/tls"}},
 	})["Deployment "+namespace+"/podset-operator"]
 	text, err := yaml.Marshal(deployment)
 	must(t, err)
 	for _, wanted := range []string{
 		"image: registry.example/op@" + digest, "imagePullPolicy: Always", "- --log-level=debug", "- name: A\n", "- name: secret\n",
 		"disk: ssd", "- operator: Exists", "priorityClassName: high", "x: \"y\"", "podAntiAffinity: {}", "replicas: 2",
+		"secretName: metrics", "mountPath: /tls",
 	} {
 		if !strings.Contains(string(text), wanted) {
 			t.Errorf("%q does not arrive in\n%s", wanted, text)
@@ -133,6 +136,10 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"a digest":               {"image": object{"digest": "sha256:1"}},
 		"a pull policy":          {"image": object{"pullPolicy": "Sometimes"}},
 		"a flag":                 {"extraArgs": []any{"-v"}},
+		"no election":            {"extraArgs": []any{"--leader-elect=false"}},
+		"no election by name":    {"extraEnv": []any{object{"name": "PODSET_OPERATOR_LEADER_ELECT", "value": "false"}}},
+		"a lease by a flag":      {"extraArgs": []any{"--leader-elect-resource-name=a"}},
+		"another port of probes": {"extraArgs": []any{"--health-probe-bind-address=:1"}},
 		"a port":                 {"networkPolicy": object{"apiServerPorts": []any{70000}}},
 		"no port":                {"networkPolicy": object{"apiServerPorts": []any{}}},
 		"half a misspelt switch": {"crds": object{"enabled": false}},
