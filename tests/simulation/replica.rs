@@ -57,6 +57,8 @@ pub struct Model {
     pub wall_offset: i64,
     /// All its chance follows from this.
     pub seed: u64,
+    /// Further flags.
+    pub flags: &'static [&'static str],
 }
 
 impl Default for Model {
@@ -69,6 +71,7 @@ impl Default for Model {
             is_bounded: true,
             wall_offset: 0,
             seed: 0,
+            flags: &["--default-image=example.com/default"],
         }
     }
 }
@@ -77,14 +80,14 @@ impl Model {
     /// The flags with which the process would be started.
     fn flags(&self) -> RunArgs {
         let (lease, deadline, period) = self.timing;
-        let flags = [
+        let timing = [
             "podset-operator".to_owned(),
             format!("--leader-elect-lease-duration={lease}s"),
             format!("--leader-elect-renew-deadline={deadline}s"),
             format!("--leader-elect-retry-period={period}s"),
-            "--default-image=example.com/default".to_owned(),
         ];
-        match Cli::read(&flags).map(Cli::into_command) {
+        let flags = timing.into_iter().chain(self.flags.iter().map(|&flag| flag.to_owned()));
+        match Cli::read(flags.collect::<Vec<_>>()).map(Cli::into_command) {
             Ok(Command::Run(arguments)) => *arguments,
             other => panic!("the flags of a test are right: {other:?}"),
         }
@@ -97,6 +100,7 @@ pub struct Replica {
     model: Model,
     leadership: Leadership,
     metrics: Metrics,
+    health: Health,
     stop: CancellationToken,
     ice: Ice,
     life: JoinHandle<Result<(), Failure>>,
@@ -117,7 +121,7 @@ impl Replica {
         let asked = if model.is_bounded { leadership.clone() } else { Leadership::always(env.clone()) };
         let url = Uri::default();
         let writer = Writer::new(kube::Client::new(wire.clone(), LEASE.0), &url, asked);
-        let (arguments, metrics) = (model.flags(), Metrics::new(env.clone()));
+        let (arguments, metrics, health) = (model.flags(), Metrics::new(env.clone()), Health::new(env.clone()));
         let parts = Parts {
             arguments: &arguments,
             instance: name.to_owned(),
@@ -133,12 +137,12 @@ impl Replica {
             }),
             locks: model.podset,
             metrics: metrics.clone(),
-            health: Health::new(env),
+            health: health.clone(),
             stop: stop.clone(),
         };
         let replica = podset_operator::manager::replica::Replica::start(parts);
         let life = tokio::spawn(replica.expect("a test gives times that fit together").ended());
-        Replica { name: name.to_owned(), model, leadership, metrics, stop, ice, life }
+        Replica { name: name.to_owned(), model, leadership, metrics, health, stop, ice, life }
     }
 
     /// Its name.
@@ -156,6 +160,11 @@ impl Replica {
         let text = self.metrics.text().expect("the metrics can be written");
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         value.map(|value| value.parse().expect("a value is a number"))
+    }
+
+    /// How it feels.
+    pub fn health(&self) -> &Health {
+        &self.health
     }
 
     /// Whether it leads, as it believes.

@@ -1,5 +1,7 @@
 //! How leadership passes on when all goes well, or as well as it can.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::*;
@@ -54,6 +56,59 @@ async fn figures_of_the_sets_are_the_leaders() {
     assert!((195.0..205.0).contains(&waited), "{waited}");
     let leads = r#"leader_election_master_status{name="podset-operator"}"#;
     assert_eq!((b.shows(leads), b.shows("podset_sets_refused")), (Some(1.0), Some(0.0)));
+}
+
+/// The checks of these probes that fail.
+fn failing(report: BTreeMap<String, Result<(), String>>) -> Vec<String> {
+    let failures = report.into_iter().filter_map(|(name, verdict)| Some(format!("{name}: {}", verdict.err()?)));
+    failures.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leads_and_who_stands_by_is_alive_and_ready_and_so_is_who_is_cut_off() {
+    let server = cluster();
+    let (a, b) = two(&server).await;
+    server.partition("b");
+    let all_is_well = async |minutes: u64| {
+        for _ in 0..12 * minutes {
+            sleep(seconds(5)).await;
+            for replica in [&a, &b] {
+                let alive = replica.health().liveness();
+                for check in ["leader-election", "podset-worker", "mycustomresource-worker"] {
+                    assert!(alive.contains_key(check), "{check} of {}: {alive:?}", replica.name());
+                }
+                assert_eq!(failing(alive), Vec::<String>::new(), "{}", replica.name());
+                let ready = failing(replica.health().readiness());
+                assert_eq!(ready, Vec::<String>::new(), "{}", replica.name());
+            }
+        }
+    };
+    all_is_well(10).await;
+    server.heal();
+    all_is_well(10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_flags_arrive() {
+    let server = cluster();
+    server.create_namespace("elsewhere");
+    let flags = &[
+        "--default-image=example.com/another",
+        "--max-concurrent-reconciles=7",
+        "--leader-elect-resource-name=another",
+        "--leader-elect-resource-namespace=elsewhere",
+    ];
+    let replica = Replica::start(&server, "a", Model { flags, ..Model::default() });
+    leads(&replica, seconds(1)).await;
+    converged(&server).await;
+    for pod in server.pods(NS, "web") {
+        assert_eq!(pod["spec"]["containers"][0]["image"], "example.com/another");
+    }
+    assert_eq!(replica.shows(r#"controller_runtime_max_concurrent_reconciles{controller="podset"}"#), Some(7.0));
+    assert_eq!(replica.shows(r#"leader_election_master_status{name="another"}"#), Some(1.0));
+    assert!(!server.get(&LEASES, "elsewhere", "another").is_null());
+    assert!(server.get(&LEASES, LEASE.0, LEASE.1).is_null());
+    replica.end().await.expect("an orderly end");
 }
 
 #[tokio::test(start_paused = true)]

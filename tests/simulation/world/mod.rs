@@ -233,6 +233,7 @@ impl World {
             is_bounded,
             wall_offset: self.dice.below(1_200).cast_signed() - 600,
             seed: self.dice.below(u64::MAX),
+            ..Model::default()
         };
         self.replicas.push(Replica::start(&self.server, &name, model));
     }

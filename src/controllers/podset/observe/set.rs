@@ -97,3 +97,24 @@ impl Set {
         self.uid != newer.uid || self.generation != newer.generation || self.is_deleting != newer.is_deleting
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::podset::testing;
+
+    #[test]
+    fn a_change_of_the_status_or_of_a_label_is_not_acted_upon() {
+        let set = testing::set(3);
+        let changed = |change: fn(&mut Set)| {
+            let mut newer = set.clone();
+            newer.version += 1;
+            change(&mut newer);
+            set.calls_for_action(&newer)
+        };
+        assert!(!changed(|newer| newer.status.ready_replicas += 1));
+        assert!(changed(|newer| newer.generation += 1));
+        assert!(changed(|newer| newer.is_deleting = true));
+        assert!(changed(|newer| newer.uid = "another".into()));
+    }
+}

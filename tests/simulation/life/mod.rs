@@ -1,0 +1,199 @@
+//! The ordinary life of sets and friends when nothing fails: what it costs, what is told, and the rest afterwards.
+
+mod terms;
+mod told;
+
+use std::time::Duration;
+
+use podset_operator::controllers::podset::locks::Locks;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::{
+    apiserver::{ApiServer, MYCUSTOMRESOURCES, PODS, PODSETS, PodScript, Requests},
+    operator::Operator,
+};
+
+const NS: &str = "default";
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+async fn settled(server: &ApiServer, set: &str, n: usize) {
+    let is_told = |s: &ApiServer| {
+        let status = &s.podset(NS, set)["status"];
+        status["readyReplicas"] == n && status["availableReplicas"] == n && ready_reason(s, set) == "AllPodsReady"
+    };
+    server.wait_until(is_told, seconds(60)).await;
+}
+
+fn ready_reason(server: &ApiServer, set: &str) -> String {
+    condition(server, set, "Ready").map_or_else(String::new, |held| held["reason"].as_str().unwrap().to_owned())
+}
+
+fn condition(server: &ApiServer, set: &str, kind: &str) -> Option<Value> {
+    let set = server.podset(NS, set);
+    set["status"]["conditions"].as_array()?.iter().find(|held| held["type"] == kind).cloned()
+}
+
+async fn is_silent(server: &ApiServer, for_seconds: u64) {
+    let mark = server.mark();
+    sleep(seconds(for_seconds)).await;
+    let lines: Vec<_> = server.requests_since(mark).iter().map(|entry| entry.line()).collect();
+    assert_eq!(lines, Vec::<String>::new(), "at rest nothing is read or written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_keeps_failing_holds_up_no_pod_that_is_deleted() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 5);
+    settled(&server, "web", 5).await;
+    let count = |name: &String| server.pod(NS, name)["metadata"]["annotations"]["app.example.com/replacements"].clone();
+    for failures in 0..=6 {
+        server.wait_until(|s| s.live_pods(NS, "web").len() == 5, seconds(40)).await;
+        let pods = server.live_pods(NS, "web");
+        let failing = pods.iter().find(|name| failures == 0 || count(name) == failures.to_string().as_str());
+        server.fail_pod(NS, failing.unwrap());
+    }
+    sleep(seconds(6)).await;
+    assert_eq!((ready_reason(&server, "web").as_str(), server.live_pods(NS, "web").len()), ("PodsFailing", 4));
+    for name in &server.live_pods(NS, "web")[..2] {
+        server.kill_pod(NS, name);
+    }
+    sleep(seconds(1)).await;
+    assert_eq!(server.live_pods(NS, "web").len(), 4, "the two are made up for");
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_keep_finishing_are_replaced_later_each_time() {
+    let server = ApiServer::new(1);
+    server.pods_live(PodScript::fails_after(seconds(1)));
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 2);
+    sleep(seconds(300)).await;
+    let creates = server.count(&Requests::creates("pods"));
+    assert!((14..=22).contains(&creates), "two at a time after 0, 1, 2, 4, … s: {creates}");
+    assert_eq!(ready_reason(&server, "web"), "PodsFailing");
+    assert_eq!(condition(&server, "web", "Reconciling").unwrap()["reason"], "BackingOff");
+    assert_eq!(server.pods(NS, "web").len(), 3, "the newest three are kept");
+    let counts: Vec<_> = server
+        .pods(NS, "web")
+        .iter()
+        .map(|pod| pod["metadata"]["annotations"]["app.example.com/replacements"].clone())
+        .collect();
+    assert!(counts.iter().all(|count| count.as_str().unwrap().parse::<u32>().unwrap() >= 5), "{counts:?}");
+    assert!(!server.events(NS, "PodsReplaced").is_empty());
+
+    // A new leader counts on; a spec that is the cure is tried at once.
+    operator.end().await;
+    let operator = Operator::leader(&server, "b", Locks::default());
+    sleep(seconds(5)).await;
+    assert_eq!(server.count(&Requests::creates("pods").from("b")), 0);
+    server.pods_live(PodScript::default());
+    server.patch(
+        &PODSETS,
+        NS,
+        "web",
+        json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } }),
+    );
+    sleep(seconds(2)).await;
+    assert_eq!(server.ready_pods(NS, "web").len(), 2);
+    settled(&server, "web", 2).await;
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_is_deleted_gets_no_new_pods() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 3);
+    settled(&server, "web", 3).await;
+    let creates = server.count(&Requests::creates("pods"));
+    server.delete_podset_in_foreground(NS, "web");
+    server.wait_until(|s| s.podset(NS, "web").is_null() && s.all(&PODS, NS).is_empty(), seconds(60)).await;
+    assert_eq!(server.count(&Requests::creates("pods")), creates);
+    is_silent(&server, 600).await;
+    operator.end().await;
+}
+
+/// The pods' watch shows that they go before the sets' watch shows why.
+#[tokio::test(start_paused = true)]
+async fn a_set_that_is_deleted_out_of_sight_gets_no_new_pods() {
+    for delete in [ApiServer::delete_podset, ApiServer::delete_podset_in_foreground] {
+        let server = ApiServer::new(1);
+        let operator = Operator::leader(&server, "a", Locks::default());
+        server.create_podset(NS, "web", 3);
+        settled(&server, "web", 3).await;
+        let creates = server.count(&Requests::creates("pods"));
+        server.watches().on("podsets").delay(seconds(10));
+        delete(&server, NS, "web");
+        server.wait_until(|s| s.podset(NS, "web").is_null() && s.all(&PODS, NS).is_empty(), seconds(60)).await;
+        sleep(seconds(20)).await;
+        assert_eq!(server.count(&Requests::creates("pods")), creates);
+        operator.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_does_not_decode_stops_no_other() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    let odd = json!({ "metadata": { "name": "odd" }, "spec": { "replicas": 2, "template": { "metadata": "odd" } } });
+    server.create(&PODSETS, NS, odd);
+    // An API server stores it: it is nested deeper than serde_json decodes.
+    let nested = (0..200).fold(json!("end"), |within, _| json!({ "within": within }));
+    let deep = json!({ "metadata": { "name": "deep" }, "spec": { "replicas": 2, "template": { "spec": nested } } });
+    server.create(&PODSETS, NS, deep);
+    server.create_podset(NS, "web", 2);
+    settled(&server, "web", 2).await;
+    for name in ["odd", "deep"] {
+        assert_eq!(ready_reason(&server, name), "InvalidTemplate");
+        assert_eq!(server.pods(NS, name).len(), 0);
+    }
+    is_silent(&server, 600).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_friend_is_told_of_at_once() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_mycustomresource(NS, "one", "joe");
+    let healthy = |s: &ApiServer| s.get(&MYCUSTOMRESOURCES, NS, "one")["status"]["Healthy"].clone();
+    server.wait_until(|s| healthy(s) == json!(false), seconds(5)).await;
+    server.create_pod("elsewhere", "joe", json!({}));
+    server.wait_until(|s| healthy(s) == json!(true), seconds(1)).await;
+    server.watches().of("a").replay(10);
+    server.watches().of("a").gone();
+    sleep(seconds(30)).await;
+    assert_eq!(healthy(&server), json!(true));
+    assert_eq!(server.count(&Requests::status_patches("mycustomresources")), 2);
+    server.pods_live(PodScript { gone_after: Some(seconds(30)), ..PodScript::default() });
+    server.delete_pod("elsewhere", "joe");
+    sleep(seconds(20)).await;
+    assert_eq!(healthy(&server), json!(true), "it is there while it ends");
+    sleep(seconds(9)).await;
+    server.wait_until(|s| healthy(s) == json!(false), seconds(2)).await;
+    let status = &server.get(&MYCUSTOMRESOURCES, NS, "one")["status"];
+    assert_eq!(status["conditions"][0]["reason"], "FriendMissing");
+    is_silent(&server, 600).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_without_the_crds_is_waited_for() {
+    let server = ApiServer::new(1);
+    server.settings(|settings| {
+        settings.unserved.insert("podsets.app.example.com");
+    });
+    let operator = Operator::leader(&server, "a", Locks::default());
+    sleep(seconds(60)).await;
+    server.settings(|settings| settings.unserved.clear());
+    server.create_podset(NS, "web", 2);
+    settled(&server, "web", 2).await;
+    operator.end().await;
+}

@@ -1,0 +1,253 @@
+//! What users are told of their sets, by statuses and events, and what that costs.
+
+use std::time::Duration;
+
+use podset_operator::controllers::podset::locks::Locks;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::{NS, is_silent, ready_reason, seconds, settled};
+use crate::{
+    apiserver::{ApiServer, Fault, PODS, PODSETS, PodScript, Requests, Status},
+    operator::Operator,
+};
+
+/// Creates, deletes, status patches and events since the last count.
+struct Bill<'a> {
+    server: &'a ApiServer,
+    paid: [usize; 4],
+}
+
+impl<'a> Bill<'a> {
+    fn new(server: &'a ApiServer) -> Self {
+        Bill { server, paid: [0; 4] }
+    }
+
+    fn next(&mut self) -> [usize; 4] {
+        let kinds = [
+            Requests::creates("pods"),
+            Requests::deletes("pods"),
+            Requests::status_patches("podsets"),
+            Requests::creates("events"),
+        ];
+        let total = kinds.map(|kind| self.server.count(&kind));
+        let since = std::array::from_fn(|kind| total[kind] - self.paid[kind]);
+        self.paid = total;
+        since
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_costs_its_pods_two_patches_and_one_event() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    sleep(seconds(1)).await;
+    let mut bill = Bill::new(&server);
+    server.create_podset(NS, "web", 10);
+    settled(&server, "web", 10).await;
+    is_silent(&server, 60).await;
+    assert_eq!(bill.next(), [10, 0, 2, 1], "up to 10");
+    server.scale(NS, "web", 4);
+    settled(&server, "web", 4).await;
+    is_silent(&server, 60).await;
+    assert_eq!(bill.next(), [0, 6, 1, 1], "down to 4");
+    server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(seconds(2)).await;
+    settled(&server, "web", 4).await;
+    is_silent(&server, 600).await;
+    assert_eq!(bill.next(), [1, 0, 2, 1], "one is replaced");
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_go_while_others_are_refused_are_no_scale_down() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 10);
+    settled(&server, "web", 10).await;
+    let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
+    for _ in 0..2 {
+        server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+        sleep(seconds(10)).await;
+    }
+    refused.remove();
+    settled(&server, "web", 10).await;
+    let told = ["ScaledUp", "FailedCreate", "PodsReplaced", "ScaledDown"].map(|reason| server.events(NS, reason).len());
+    assert_eq!(told, [1, 1, 1, 0]);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_after_pods_were_refused_is_told_as_a_scale() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 5);
+    settled(&server, "web", 5).await;
+    let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
+    server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(seconds(10)).await;
+    server.scale(NS, "web", 10);
+    refused.remove();
+    settled(&server, "web", 10).await;
+    let notes: Vec<_> = server.events(NS, "ScaledUp").iter().map(|event| event["note"].clone()).collect();
+    assert_eq!(notes, ["Scaled up from 0 to 5", "Scaled up from 4 to 10"]);
+    assert_eq!(server.events(NS, "PodsReplaced").len(), 0);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_made_up_for_is_told_apart_from_the_scale_that_follows() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 10);
+    settled(&server, "web", 10).await;
+    // A pass takes so long that the scale comes between two of them.
+    server.settings(|settings| settings.answer_latency = seconds(3));
+    for name in &server.live_pods(NS, "web")[..8] {
+        server.kill_pod(NS, name);
+    }
+    sleep(seconds(8)).await;
+    server.scale(NS, "web", 1);
+    server.settings(|settings| settings.answer_latency = Duration::ZERO);
+    settled(&server, "web", 1).await;
+    sleep(seconds(1)).await;
+    let notes = |reason| server.events(NS, reason).iter().map(|event| event["note"].clone()).collect::<Vec<_>>();
+    assert_eq!(notes("PodsReplaced"), ["Created 3 in place of pods that finished or went away"]);
+    assert_eq!(notes("ScaledDown"), ["Scaled down from 5 to 1"]);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cure_is_no_scale() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 2);
+    settled(&server, "web", 2).await;
+    server.pods_live(PodScript::fails_after(seconds(1)));
+    server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(seconds(30)).await;
+    assert_eq!(ready_reason(&server, "web"), "PodsFailing");
+    server.pods_live(PodScript::default());
+    let cured = json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } });
+    server.patch(&PODSETS, NS, "web", cured);
+    settled(&server, "web", 2).await;
+    assert_eq!(server.events(NS, "ScaledUp").len(), 1, "from 0 to 2");
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_become_ready_one_by_one_cost_a_patch_in_five_seconds() {
+    pods_become_ready_one_by_one(Duration::from_millis(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_while_a_status_is_written_is_told_as_soon() {
+    pods_become_ready_one_by_one(Duration::from_millis(450)).await;
+}
+
+async fn pods_become_ready_one_by_one(latency: Duration) {
+    let server = ApiServer::new(1);
+    server.settings(|settings| {
+        settings.request_latency = latency;
+        settings.answer_latency = latency;
+    });
+    server.direct_pods(|pod| {
+        let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 40;
+        PodScript { ready_after: Some(seconds(place)), ..PodScript::default() }
+    });
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 10);
+    for second in 1..60_usize {
+        sleep(seconds(1)).await;
+        let patches = server.count(&Requests::status_patches("podsets"));
+        assert!(patches <= 2 + second / 5, "{patches} patches after {second} s");
+        let told = server.podset(NS, "web")["status"]["readyReplicas"].as_u64().unwrap_or(0);
+        let now = server.with(|state| state.clock.elapsed());
+        let is_quiet = server.changes_where(|change| *change.kind == PODS && change.at + seconds(6) > now).is_empty();
+        assert!(!is_quiet || told == server.ready_pods(NS, "web").len() as u64, "wrong for more than 5 s");
+    }
+    settled(&server, "web", 10).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_spec_is_answered_at_once() {
+    let server = ApiServer::new(1);
+    server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 2);
+    for (generation, replicas) in [(1, 2), (2, 4), (3, 5)] {
+        if generation > 1 {
+            server.scale(NS, "web", replicas);
+        }
+        sleep(seconds(1)).await;
+        let status = &server.podset(NS, "web")["status"];
+        let told = (status["observedGeneration"].as_i64(), status["availableReplicas"].as_i64());
+        assert_eq!(told, (Some(generation), Some(replicas)), "a second after it");
+    }
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
+    let server = ApiServer::new(1);
+    server.settings(|settings| settings.max_replicas = 5_000);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    sleep(seconds(1)).await;
+    let mut bill = Bill::new(&server);
+    server.create_podset(NS, "web", 1_000);
+    settled(&server, "web", 1_000).await;
+    is_silent(&server, 60).await;
+    let [creates, deletes, patches, events] = bill.next();
+    assert_eq!((creates, deletes), (1_000, 0));
+    assert!(patches <= 3 && events <= 2, "{patches} patches, {events} events");
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_large_set_is_complete_is_told_at_once_however_long_it_took() {
+    let server = ApiServer::new(1);
+    server.settings(|settings| {
+        settings.max_replicas = 5_000;
+        settings.request_latency = Duration::from_millis(200);
+    });
+    server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
+    let operator = Operator::leader(&server, "a", Locks::default());
+    sleep(seconds(2)).await;
+    server.create_podset(NS, "web", 3_000);
+    let began = Instant::now();
+    while server.pods(NS, "web").len() < 3_000 {
+        sleep(Duration::from_millis(100)).await;
+    }
+    let took = began.elapsed();
+    assert!(seconds(5) < took && took < seconds(9), "its status was told once on the way, less than 5 s ago: {took:?}");
+    sleep(seconds(1)).await;
+    let status = &server.podset(NS, "web")["status"];
+    assert_eq!(status["availableReplicas"], 3_000, "{took:?}");
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_not_written_to_a_set_that_was_made_anew() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 3);
+    settled(&server, "web", 3).await;
+    sleep(seconds(10)).await;
+    server.watches().on("podsets").hold();
+    server.orphan_podset(NS, "web");
+    server.wait_until(|s| s.podset(NS, "web").is_null(), seconds(60)).await;
+    server.pods_live(PodScript::never_ready());
+    server.create_podset(NS, "web", 1);
+    let orphan = server.all(&PODS, NS)[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    server.kill_pod(NS, &orphan);
+    sleep(seconds(20)).await;
+    assert!(server.podset(NS, "web")["status"]["readyReplicas"] != 3);
+    server.watches().on("podsets").release();
+    server.pods_live(PodScript::default());
+    settled(&server, "web", 1).await;
+    server.check();
+    operator.end().await;
+}
