@@ -230,12 +230,13 @@ impl Scene {
         Ok(())
     }
 
-    /// Fails if anybody wrote in this namespace who did not hold the Lease there; answers how many writes were judged.
-    pub fn one_writer(&self) -> Result<usize> {
+    /// Fails if anybody wrote in this namespace who did not hold the Lease there, and if nobody wrote at all.
+    pub fn one_writer(&self) -> Result<()> {
         self.keep_history();
         let verdict = Verdict::read(self.cluster.audit_log()?, &self.namespace, LEASE)?;
         self.tell(&format!("{} writes were judged, {} of them exempt", verdict.judged, verdict.exempt));
-        verdict.held()
+        ensure!(verdict.held()? > 0, "nobody wrote: nothing was judged");
+        Ok(())
     }
 
     /// Who held the Lease of this namespace, and when.

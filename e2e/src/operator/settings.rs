@@ -93,6 +93,8 @@ impl Settings {
             format!("--leader-elect={}", self.election.is_some()),
             format!("--health-probe-bind-address={address}"),
             format!("--metrics-bind-address={address}"),
+            // Also where the tests themselves run in a pod.
+            "--log-format=text".to_owned(),
         ];
         if let Some(election) = self.election {
             flags.push(format!("--leader-elect-resource-namespace={home}"));
@@ -128,7 +130,7 @@ mod tests {
         let flags = |election| Settings::of("here").elected(election).flags("home").join(" ");
         assert_eq!(
             flags(Election::DEFAULT),
-            "--leader-elect=true --health-probe-bind-address=0 --metrics-bind-address=0 \
+            "--leader-elect=true --health-probe-bind-address=0 --metrics-bind-address=0 --log-format=text \
              --leader-elect-resource-namespace=home --watch-namespace=here"
         );
         assert!(flags(Election::SHORT).contains("--leader-elect-lease-duration=6s"));

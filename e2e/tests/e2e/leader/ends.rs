@@ -50,7 +50,7 @@ pub async fn asked_to_end_without_answers(t: Arc<Scene>) -> Result<()> {
     ensure!(t.history()?.released(&user).is_none(), "{leader} gave the Lease back with creates unanswered");
     t.until("5 pods", |seen| seen.at_rest("web", 5)).await?;
     fleet.ends_well().await?;
-    t.one_writer().map(drop)
+    t.one_writer()
 }
 
 /// While it waits a second signal ends it on the spot.
@@ -71,7 +71,7 @@ pub async fn asked_twice_to_end(t: Arc<Scene>) -> Result<()> {
         t.until("5 pods", |seen| seen.at_rest(&set, 5)).await?;
         fleet.ends_well().await?;
     }
-    t.one_writer().map(drop)
+    t.one_writer()
 }
 
 /// Two replicas, the leader of which has asked for the pods of a new set and gets no answer; the leader's name.

@@ -116,7 +116,7 @@ impl Reign {
     async fn ends(self) -> Result<()> {
         self.stirring.end(CONVERGES).await?;
         self.fleet.ends_well().await?;
-        self.t.one_writer().map(drop)
+        self.t.one_writer()
     }
 }
 

@@ -35,5 +35,5 @@ pub async fn nothing_is_asked(t: Arc<Scene>) -> Result<()> {
     }
     ensure!(asked.is_empty(), "at rest there were other requests than those of the leader for its Lease: {asked:?}");
     fleet.ends_well().await?;
-    t.one_writer().map(drop)
+    t.one_writer()
 }
