@@ -1,7 +1,7 @@
 //! What goes wrong again and again, and is said once.
 
 /// What was last said of one matter.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Said(Option<String>);
 
 impl Said {

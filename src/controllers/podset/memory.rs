@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{finished::Finishes, trail::Trail};
-use crate::controllers::meta::Uid;
+use crate::{controllers::meta::Uid, telemetry::said::Said};
 
 /// The first and the longest wait after a refused or unanswered write.
 pub const BACKOFF: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
@@ -43,6 +43,8 @@ pub struct Memory {
     pub told: Option<Told>,
     /// Whether something was done since the status was last written, so that its outcome may be told at once.
     pub has_news: bool,
+    /// What was said of reads that failed.
+    pub said: Said,
     /// For the traces: which change is being worked on.
     pub trail: Trail,
 }

@@ -210,7 +210,10 @@ impl PodSetController {
     }
 
     /// When to try again after a read failed that must come before a write.
-    fn read_again(&self, error: &str) -> Next {
+    fn read_again(&self, key: &ObjectKey, what: &str, error: &str, memory: &mut Memory) -> Next {
+        if memory.said.is_news(error) {
+            warn!(set = %key, error, "cannot read {what}, trying again");
+        }
         let env = &self.context.env;
         spans::failed(error);
         Next::Retry(env.now() + env.jittered(READ_RETRY, 0.1))
@@ -228,17 +231,14 @@ impl PodSetController {
                 Ok(ReadFirst::Done) => Next::At(now),
                 Ok(ReadFirst::UnderWay) => Next::At(now + READ_RETRY),
                 Err(error) => {
-                    let error = in_full(&error);
-                    warn!(set = %key, error, "cannot read what must be known before the first write");
-                    self.read_again(&error)
+                    self.read_again(key, "what must be known before the first write", &in_full(&error), memory)
                 }
             };
         }
         let (view, plan) = if plan.makes_up(&view.set) {
             // Its pods may go because the set goes, and the watch of the pods be ahead of the one of the sets.
             if let Err(error) = act::read_set(context, &view.set).await {
-                warn!(set = %key, error, "cannot read whether a set is still wanted that has lost pods");
-                return self.read_again(&error);
+                return self.read_again(key, "whether a set is still wanted that has lost pods", &error, memory);
             }
             match self.decide(key, uid, memory) {
                 Some(planned) => planned,
@@ -247,6 +247,7 @@ impl PodSetController {
         } else {
             (view, plan)
         };
+        memory.said.is_over();
         let (view, after, has_failed) = if plan.has_work() {
             let from = plan.count.live;
             let done = act::act(context, &view, plan, memory).await;
