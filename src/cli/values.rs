@@ -77,7 +77,7 @@ pub fn image(text: &str) -> Result<String, String> {
 
 /// What to log.
 pub fn log_level(text: &str) -> Result<Directives, String> {
-    // Not taken by the parser where it is harmless, and where it is not it makes it panic.
+    // The parser refuses some spaces without a word of them, and panics at others.
     if text.contains(char::is_whitespace) {
         return Err("give it without spaces: info,hyper=debug".to_owned());
     }

@@ -26,6 +26,7 @@ use super::{
     gate::GatedConnector,
     host_and_port, place,
     pool::{IDLE, Pool},
+    shown,
 };
 use crate::telemetry::metrics::Requests;
 
@@ -81,8 +82,7 @@ pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result
 fn tunnel<C>(proxy: &Uri, connector: C) -> Result<Tunnel<C>, ConnectError> {
     let read = Matcher::builder().all(proxy.to_string()).build().intercept(&Uri::from_static("https://any"));
     let Some(read) = read.filter(|read| read.uri().scheme_str() == Some("http")) else {
-        let scheme = proxy.scheme_str().unwrap_or_default();
-        return Err(ConnectError::Proxy(format!("{scheme}://{}", place(proxy))));
+        return Err(ConnectError::Proxy(shown(proxy)));
     };
     let tunnel = Tunnel::new(read.uri().clone(), connector);
     Ok(match read.basic_auth() {

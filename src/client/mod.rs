@@ -48,9 +48,14 @@ fn host_and_port(url: &Uri) -> (&str, u16) {
 }
 
 /// Where a URL leads, host and port as it has them, without a password that may stand before them.
-pub fn place(url: &Uri) -> &str {
+fn place(url: &Uri) -> &str {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     authority.rsplit('@').next().unwrap_or_default()
+}
+
+/// A URL as it may be told: without a user, a password and a query, and without a slash at its end.
+pub fn shown(url: &Uri) -> String {
+    [url.scheme_str().unwrap_or("https"), "://", place(url), url.path().trim_end_matches('/')].concat()
 }
 
 /// An error with all its causes: hyper says "error sending request" and hides why. Of a refusal, the API server's words alone.

@@ -22,8 +22,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The API server did not answer in time.
-    #[error("the API server did not answer in time")]
-    Timeout,
+    #[error("the API server did not answer within {} s", .0.as_secs())]
+    Timeout(Duration),
     /// It could not be reached, or it refused.
     #[error(transparent)]
     Api(#[from] kube::Error),
@@ -88,8 +88,9 @@ impl Reader {
                 Err(error.into())
             }
             Err(_) => {
-                traced.failed("timeout", &ReadError::Timeout.to_string());
-                Err(ReadError::Timeout)
+                let error = ReadError::Timeout(READ_TIMEOUT);
+                traced.failed("timeout", &error.to_string());
+                Err(error)
             }
         }
     }

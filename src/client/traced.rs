@@ -13,7 +13,7 @@ use opentelemetry::{
 use opentelemetry_sdk::trace::Span as SdkSpan;
 use tracing::Span;
 
-use super::{host_and_port, place};
+use super::{host_and_port, shown};
 use crate::telemetry::spans;
 
 /// Where requests go, as their spans say it.
@@ -28,13 +28,8 @@ pub struct Destination {
 impl Destination {
     /// An API server at this URL.
     pub fn new(url: &Uri) -> Self {
-        let scheme = url.scheme_str().unwrap_or("https");
         let (host, port) = host_and_port(url);
-        Destination {
-            host: host.into(),
-            port,
-            base: [scheme, "://", place(url), url.path().trim_end_matches('/')].concat().into(),
-        }
+        Destination { host: host.into(), port, base: shown(url).into() }
     }
 }
 

@@ -36,7 +36,7 @@ impl Controller for Idle {
     }
 
     async fn catch_up(&self) -> Result<(), ReadError> {
-        if self.api_is_away { Err(ReadError::Timeout) } else { Ok(()) }
+        if self.api_is_away { Err(ReadError::Timeout(Duration::ZERO)) } else { Ok(()) }
     }
 
     async fn reconcile(&self, key: &ObjectKey, trigger: Trigger) -> Next {

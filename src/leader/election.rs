@@ -337,7 +337,7 @@ struct Trouble(Said);
 impl Trouble {
     fn say(&mut self, what: &str, error: &OperationError) {
         let sentence = format!("{what}, trying again: {error}");
-        if self.0.is_news(&sentence) {
+        if self.0.note(&sentence) {
             warn!("{sentence}");
         } else {
             debug!("{sentence}");
@@ -345,7 +345,7 @@ impl Trouble {
     }
 
     fn over(&mut self) {
-        if self.0.is_over() {
+        if self.0.forget() {
             info!("the lease can be read and written again");
         }
     }

@@ -230,7 +230,7 @@ async fn ask<T: DeserializeOwned>(reader: &Reader, source: &Source, version: u64
     let request = request.map_err(kube::Error::BuildRequest)?;
     match tokio::time::timeout(BEGINS, Events::ask(reader, request)).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(ReadError::Timeout),
+        Err(_) => Err(ReadError::Timeout(BEGINS)),
     }
 }
 
@@ -241,7 +241,7 @@ where
 {
     loop {
         let event = match tokio::time::timeout(SILENCE, events.next()).await {
-            Err(_) => return End::Failed(ReadError::Timeout),
+            Err(_) => return End::Failed(ReadError::Timeout(SILENCE)),
             Ok(None) => return End::Closed,
             Ok(Some(Err(error))) => return ended_by(error.into()),
             Ok(Some(Ok(event))) => event,
@@ -322,7 +322,7 @@ impl<'a> Trouble<'a> {
     fn over(&mut self) {
         self.wait = BACKOFF.0;
         self.is_gone = false;
-        if self.said.is_over() {
+        if self.said.forget() {
             info!("the API server answers for {} again", self.what);
         }
     }
@@ -367,7 +367,7 @@ impl<'a> Trouble<'a> {
     /// Says what is wrong, once for each new sentence.
     fn say(&mut self, sentence: String) {
         self.listing.waits(sentence.clone());
-        if self.said.is_news(&sentence) {
+        if self.said.note(&sentence) {
             warn!("{sentence}");
         } else {
             debug!("{sentence}");

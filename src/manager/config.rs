@@ -65,12 +65,11 @@ impl Named {
 /// In a pod only what is wrong with its ServiceAccount is of interest, and elsewhere only what is wrong with the kubeconfig.
 fn no_cluster(error: InferConfigError) -> StartError {
     let is_in_a_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    match Config::incluster() {
-        Err(error) if is_in_a_pod => StartError::Pod(in_full(&error)),
-        _ => StartError::NoCluster(
-            std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string),
-        ),
+    if is_in_a_pod && let Err(error) = Config::incluster() {
+        return StartError::Pod(in_full(&error));
     }
+    let kubeconfig = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+    StartError::NoCluster(kubeconfig)
 }
 
 /// The name of this process among its replicas.

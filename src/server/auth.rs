@@ -175,7 +175,7 @@ impl Gate {
                 return Err(Refusal::NotAnswered);
             }
         };
-        if self.trouble().is_over() {
+        if self.trouble().forget() {
             info!("the API server answers for the tokens of those who ask for {} again", self.access.path);
         }
         self.answers().insert(hash, verdict.clone(), self.env.now());
@@ -210,7 +210,7 @@ impl Gate {
     }
 
     fn warn_once(&self, sentence: String) {
-        if self.trouble().is_news(&sentence) {
+        if self.trouble().note(&sentence) {
             warn!("{sentence}");
         }
     }

@@ -21,8 +21,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-/// How many connections are open at once; for one more the oldest is closed. An answer takes milliseconds: whoever has been here for
-/// longer than 127 others came is not a probe that must not be lost.
+/// How many connections are open at once; for one more the oldest is closed. An answer takes milliseconds, so that no
+/// probe is ever the oldest of so many.
 const CONNECTIONS: usize = 128;
 
 /// How long a connection may take from its first byte to its last.

@@ -130,7 +130,7 @@ impl Certificate {
                 Err(_) => continue,
             };
             let refreshed = contents.and_then(|contents| {
-                said.is_over();
+                said.forget();
                 self.refresh(&folder, contents)
             });
             match refreshed {
@@ -138,7 +138,7 @@ impl Certificate {
                 Ok(true) => info!(folder = %folder.display(), "the certificate of the metrics was read again"),
                 Err(error) => {
                     let sentence = error.to_string();
-                    if said.is_news(&sentence) {
+                    if said.note(&sentence) {
                         warn!("{sentence}; the former certificate is kept");
                     }
                 }

@@ -5,8 +5,8 @@
 pub struct Said(Option<String>);
 
 impl Said {
-    /// Whether this sentence is news: another one than the last, in whose place it comes.
-    pub fn is_news(&mut self, sentence: &str) -> bool {
+    /// Takes note of a sentence. Returns whether it is news: another one than the last.
+    pub fn note(&mut self, sentence: &str) -> bool {
         let is_news = self.0.as_deref() != Some(sentence);
         if is_news {
             self.0 = Some(sentence.to_owned());
@@ -15,7 +15,7 @@ impl Said {
     }
 
     /// All is well: what is said next is news. Returns whether anything had been said.
-    pub fn is_over(&mut self) -> bool {
+    pub fn forget(&mut self) -> bool {
         self.0.take().is_some()
     }
 }
@@ -27,12 +27,12 @@ mod tests {
     #[test]
     fn what_goes_wrong_is_news_once() {
         let mut said = Said::default();
-        assert!(!said.is_over());
+        assert!(!said.forget());
         assert_eq!(
-            ["away", "away", "forbidden", "away"].map(|sentence| said.is_news(sentence)),
+            ["away", "away", "forbidden", "away"].map(|sentence| said.note(sentence)),
             [true, false, true, true]
         );
-        assert!(said.is_over());
-        assert!(said.is_news("away"), "again");
+        assert!(said.forget());
+        assert!(said.note("away"), "again");
     }
 }

@@ -211,7 +211,7 @@ impl PodSetController {
 
     /// When to try again after a read failed that must come before a write.
     fn read_again(&self, key: &ObjectKey, what: &str, error: &str, memory: &mut Memory) -> Next {
-        if memory.said.is_news(error) {
+        if memory.said.note(error) {
             warn!(set = %key, error, "cannot read {what}, trying again");
         }
         let env = &self.context.env;
@@ -247,7 +247,7 @@ impl PodSetController {
         } else {
             (view, plan)
         };
-        memory.said.is_over();
+        memory.said.forget();
         let (view, after, has_failed) = if plan.has_work() {
             let from = plan.count.live;
             let done = act::act(context, &view, plan, memory).await;

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
 use http::Uri;
 
-use crate::client::place;
+use crate::client::shown;
 
 /// The most spans that may wait: room for them is made at the start.
 const MOST: u32 = 100_000;
@@ -72,8 +72,7 @@ impl Settings {
 
     /// The endpoint as the log may show it: without a user and a password.
     pub fn shown_endpoint(&self) -> String {
-        let Ok(uri) = self.endpoint.parse::<Uri>() else { return String::new() };
-        format!("{}://{}{}", uri.scheme_str().unwrap_or_default(), place(&uri), uri.path().trim_end_matches('/'))
+        self.endpoint.parse().map(|endpoint| shown(&endpoint)).unwrap_or_default()
     }
 }
 
