@@ -120,20 +120,28 @@ docker-build-local: ## The same where no image can be pulled: compiled on this m
 	hack/image/build $(IMG) $(IMAGE_ARGS)
 
 # Several platforms make one name, which only a registry can hold. SBOM and provenance are attached to it.
+BUILD_ALL = docker buildx build $(IMAGE_ARGS) --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max \
+  --metadata-file dist/image.json
+
 .PHONY: docker-push
 docker-push: ## Build the image for amd64 and arm64, with SBOM and provenance, and push it as IMG (needs docker buildx)
 	@mkdir -p dist
-	docker buildx build $(IMAGE_ARGS) --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max \
-	  --metadata-file dist/image.json --tag $(IMG) --push .
+	$(BUILD_ALL) --tag $(IMG) --push .
+
+.PHONY: docker-push-digest
+docker-push-digest: ## The same without a tag: IMG is NAME alone, and dist/image.json says by which digest it is found
+	@mkdir -p dist
+	$(BUILD_ALL) --output type=image,name=$(IMG),push-by-digest=true,name-canonical=true,push=true .
 
 .PHONY: test-image
 test-image: ## Run the image IMG in all ways that need no cluster
 	hack/image/test $(IMG)
 
 .PHONY: lint
-lint: ## Format, clippy; dependencies and scripts if cargo-deny and shellcheck are installed
+lint: ## Format, clippy, rustdoc; dependencies and scripts if cargo-deny and shellcheck are installed
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --document-private-items
 	@if cargo deny --version >/dev/null 2>&1; then \
 	  echo 'cargo deny --workspace check bans licenses sources'; cargo deny --workspace check bans licenses sources; \
 	else echo 'lint: dependencies are not checked: cargo install --locked cargo-deny'; fi
@@ -177,8 +185,15 @@ uninstall: ## Remove the CRDs, and with them every PodSet, its pods, and every M
 # CONFIG as YAML, with the image IMG.
 RENDERED = $(KUBECTL) kustomize $(CONFIG) | sed 's|image: podset-operator:latest|image: $(IMG)|'
 
+# Nothing is installed from another image than was asked for: one that CONFIG names itself leaves IMG no place.
+.PHONY: place-for-img
+place-for-img:
+	@[ '$(IMG)' = podset-operator:latest ] || { config=$$($(KUBECTL) kustomize $(CONFIG)); \
+	  [[ $$config == *'image: podset-operator:latest'* ]] || { \
+	    echo '$(CONFIG) names an image of its own, which IMG does not replace: leave out that one, or IMG' >&2; exit 1; }; }
+
 .PHONY: deploy
-deploy: ## Run the operator in it, with its CRDs and rights, from the image IMG (its nodes must have it or be able to pull it)
+deploy: place-for-img ## Run the operator in it, with its CRDs and rights, from the image IMG (its nodes must have it or be able to pull it)
 	$(RENDERED) | $(KUBECTL) apply -f -
 
 .PHONY: undeploy
@@ -187,7 +202,7 @@ undeploy: ## Remove the operator; CRDs, PodSets and their pods stay (make uninst
 	  $(KUBECTL) delete --ignore-not-found -f -
 
 .PHONY: build-installer
-build-installer: ## Write all that `make deploy` installs to dist/install.yaml
+build-installer: place-for-img ## Write all that `make deploy` installs to dist/install.yaml
 	@mkdir -p dist
 	$(RENDERED) >dist/install.yaml || { rm -f dist/install.yaml; exit 1; }
 

@@ -264,7 +264,7 @@ mod tests {
             ("--health-probe-bind-address", "8081", "HOST:PORT"),
             ("--metrics-bind-address", ":99999", "0 to 65535"),
             ("--watch-namespace", "Not_A_Namespace", "lower-case"),
-            ("--watch-namespace", "", "1 to 63"),
+            ("--watch-namespace", "", "leave it out"),
             ("--max-concurrent-reconciles", "0", "1..=65535"),
             ("--default-image", "a b", "without spaces"),
             ("--log-format", "xml", "json, text"),

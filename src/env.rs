@@ -1,12 +1,17 @@
-//! What the operator takes from the world besides the API server: time and chance.
+//! What the operator takes from the world besides the API server: time and chance, and whether it runs in a pod.
 //!
-//! Both are constructor arguments of whatever decides, so that a test sets them. What reads a clock or draws a number besides
+//! Time and chance are constructor arguments of whatever decides, so that a test sets them. What reads a clock or draws a number besides
 //! decides nothing about the cluster: log lines, traces, keys, and how long a connection has been idle.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
+
+/// Whether this process runs in a pod.
+pub fn is_in_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
 
 /// A source of time.
 pub trait Clock: Debug + Send + Sync + 'static {

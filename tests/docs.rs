@@ -69,6 +69,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--user",
     "--verb",
     "--wait",
+    "--workspace",
     "--wrap",
     "--write",
 ];

@@ -9,8 +9,6 @@
 //! - [`operator`] is the process under test, with an [`account`] and [`rights`] of its own; [`fleet`] are several replicas
 //!   of it, [`proxy`] is what stands between it and its API server to torment it
 
-#![forbid(unsafe_code)]
-
 pub mod account;
 pub mod audit;
 pub mod bench;

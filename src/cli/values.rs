@@ -53,6 +53,9 @@ pub fn seconds(text: &str) -> Result<SignedDuration, String> {
 
 /// A namespace: a DNS label.
 pub fn namespace(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("it is empty: give a namespace, or leave it out".to_owned());
+    }
     let is_valid = text.len() <= 63 && is_part_of_a_name(text);
     is_valid.then(|| text.to_owned()).ok_or_else(|| {
         "a namespace has 1 to 63 lower-case letters, digits and '-', and neither begins nor ends with '-'".to_owned()

@@ -304,6 +304,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_sent_is_counted() {
+        use crate::telemetry::metrics::{Format, Metrics};
+        let metrics = Metrics::new(crate::env::testing::virtual_env());
+        let nobody = Config::new("http://127.0.0.1:1".parse().unwrap());
+        let client = connect(&nobody, Purpose::Read, &metrics.requests()).unwrap();
+        client.send(Request::get("/api").body(Body::empty()).unwrap()).await.expect_err("nobody listens");
+        let text = metrics.text(Format::OpenMetrics).unwrap();
+        let counted = r#"rest_client_requests_total{code="<error>",method="GET",host="127.0.0.1:1"} 1"#;
+        assert!(text.contains(counted), "{text}");
+    }
+
+    #[tokio::test]
     async fn the_reading_client_sends_nothing_that_could_change_something() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();

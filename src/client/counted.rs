@@ -71,7 +71,10 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::{env::testing::virtual_env, telemetry::metrics::Metrics};
+    use crate::{
+        env::testing::virtual_env,
+        telemetry::metrics::{Format, Metrics},
+    };
 
     /// An API server that says nothing at `/never`, and breaks the connection at `/broken`.
     async fn serve(request: Request<Body>) -> Result<Response<Body>, BoxError> {
@@ -91,7 +94,7 @@ mod tests {
             counted.call(request.unwrap())
         };
         let counts = || {
-            let text = metrics.text().unwrap();
+            let text = metrics.text(Format::OpenMetrics).unwrap();
             let lines = text.lines().filter(|line| line.starts_with("rest_client_requests_total"));
             let mut lines: Vec<_> = lines.map(str::to_owned).collect();
             lines.sort_unstable();

@@ -19,7 +19,7 @@ use kube::{Config, core::Status};
 
 pub use self::{
     connect::{AGENT, ConnectError, Purpose, connect},
-    reader::{ReadError, Reader},
+    reader::{ReadError, Reader, is_absent},
     writer::{Answer, Writer, is_refusal},
 };
 use crate::{leader::Leadership, telemetry::metrics::Requests};
@@ -28,7 +28,7 @@ use crate::{leader::Leadership, telemetry::metrics::Requests};
 const TOLD: usize = 200;
 
 /// The reason and the message of a refusal.
-fn in_words(status: &Status) -> String {
+pub fn in_words(status: &Status) -> String {
     format!("{}: {}", status.reason, status.message)
 }
 
@@ -101,7 +101,7 @@ impl Clients {
     ///
     /// # Errors
     ///
-    /// As [`connect`].
+    /// As [`connect()`].
     pub fn connect(
         config: &Config,
         leadership: Leadership,

@@ -51,8 +51,9 @@ fn in_short(error: kube::Error) -> kube::Error {
     }
 }
 
-/// Whether the API server says that the object of this name does not exist.
-fn is_absent(status: &Status, name: &str) -> bool {
+/// Whether the API server says that the object of this name does not exist. Only a Status that names it proves that: 404 is also
+/// what an API server says that does not serve the resource yet, and whatever stands before it.
+pub fn is_absent(status: &Status, name: &str) -> bool {
     status.reason == reason::NOT_FOUND && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
@@ -95,8 +96,7 @@ impl Reader {
         }
     }
 
-    /// Reads one object; `None` when it does not exist. Only a Status that names it proves that: 404 is also what an API server
-    /// says that does not serve the resource yet, and whatever stands before it.
+    /// Reads one object; `None` when it does not exist.
     ///
     /// # Errors
     ///

@@ -25,6 +25,8 @@ pub enum Answer {
     Done(Vec<u8>),
     /// It was refused for certain.
     Refused(Box<Status>),
+    /// The API server complains, and nobody can say whether it was, or will be, done all the same.
+    Unclear(Box<Status>),
     /// Nobody can say whether it was, or will be, done; why.
     Unknown(String),
     /// It never left: this process does not lead.
@@ -36,7 +38,7 @@ impl Answer {
     fn complaint(&self) -> Option<String> {
         match self {
             Answer::Done(_) | Answer::NotSent => None,
-            Answer::Refused(status) => Some(in_words(status)),
+            Answer::Refused(status) | Answer::Unclear(status) => Some(in_words(status)),
             Answer::Unknown(error) => Some(error.clone()),
         }
     }
@@ -82,7 +84,7 @@ impl Writer {
             Ok(Ok(response)) => {
                 let code = response.status();
                 let answer = sort(code, &response.into_body());
-                if !matches!(answer, Answer::Unknown(_)) {
+                if !matches!(answer, Answer::Unclear(_) | Answer::Unknown(_)) {
                     write.answered();
                 }
                 traced.answered(code.as_u16(), answer.complaint().as_deref());
@@ -129,7 +131,7 @@ fn sort(code: StatusCode, body: &[u8]) -> Answer {
     let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code == code.as_u16());
     match status {
         Some(status) if is_refusal(code) => Answer::Refused(Box::new(status)),
-        Some(status) => Answer::Unknown(format!("{code}: {}", status.message)),
+        Some(status) => Answer::Unclear(Box::new(status)),
         None => Answer::Unknown(format!("{code} without a reason")),
     }
 }
@@ -148,6 +150,7 @@ mod tests {
         match sort(StatusCode::from_u16(code).unwrap(), body) {
             Answer::Done(_) => "done",
             Answer::Refused(_) => "refused",
+            Answer::Unclear(_) => "unclear",
             Answer::Unknown(_) => "unknown",
             Answer::NotSent => "not sent",
         }
@@ -159,11 +162,11 @@ mod tests {
             (201, b"{}".to_vec(), "done"),
             (409, status(409, "AlreadyExists"), "refused"),
             (403, status(403, "Forbidden"), "refused"),
-            (429, status(429, "TooManyRequests"), "unknown"),
+            (429, status(429, "TooManyRequests"), "unclear"),
             (429, b"Too many requests, please try again later.\n".to_vec(), "unknown"),
             (403, status(500, "InternalError"), "unknown"),
-            (408, status(408, "Timeout"), "unknown"),
-            (504, status(504, "Timeout"), "unknown"),
+            (408, status(408, "Timeout"), "unclear"),
+            (504, status(504, "Timeout"), "unclear"),
             (502, b"<html>".to_vec(), "unknown"),
         ];
         for (code, body, expected) in cases {

@@ -26,6 +26,7 @@ use crate::{
     listwatch::{Scope, synced::Synced},
     telemetry::{
         metrics::{ControllerMetrics, Metrics, Outcome},
+        said::Said,
         spans::{self, Place},
     },
 };
@@ -37,8 +38,8 @@ const RESYNC: SignedDuration = SignedDuration::from_mins(10);
 /// How long the reconciles under way may take to end when the process shall end.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// The wait after a controller could not catch up.
-const CATCH_UP_RETRY: Duration = Duration::from_secs(1);
+/// The first and the longest wait after a controller could not catch up.
+const CATCH_UP_RETRY: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
 
 /// A worker whose loop has not turned for so long is stuck: a turn takes no time.
 const WORKER_LIMIT: SignedDuration = SignedDuration::from_secs(60);
@@ -221,7 +222,7 @@ impl<C: Controller> Worker<C> {
         // First opened, then listed: what a watch brings in between is queued, or known by then.
         self.controller.queue().open();
         for key in self.controller.keys() {
-            self.controller.queue().add(key, "term");
+            self.controller.queue().add(key, queue::TERM);
         }
         let mut running = JoinSet::new();
         tokio::select! {
@@ -245,10 +246,19 @@ impl<C: Controller> Worker<C> {
     }
 
     async fn catch_up(&self) {
+        let env = &self.around.env;
+        let (mut wait, longest) = CATCH_UP_RETRY;
+        let mut said = Said::default();
         while let Err(error) = self.controller.catch_up().await {
             let error = crate::client::in_full(&error);
-            warn!(controller = self.controller.name(), error, "cannot read what may have been missed, trying again");
-            tokio::time::sleep(CATCH_UP_RETRY).await;
+            if said.note(&error) {
+                warn!(
+                    controller = self.controller.name(),
+                    error, "cannot read what may have been missed, trying again"
+                );
+            }
+            env.sleep_until(env.now() + env.jittered(wait, 0.1)).await;
+            wait = wait.saturating_mul(2).min(longest);
         }
     }
 

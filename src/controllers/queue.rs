@@ -21,6 +21,21 @@ use crate::{env::Env, telemetry::metrics::QueueMetrics};
 /// Why a key is in the queue.
 pub type Trigger = &'static str;
 
+/// The trigger of a key whose spec is new, or whose object is there, or gone.
+pub const SPEC: Trigger = "spec";
+
+/// The trigger of a key whose status somebody else has written.
+pub const STATUS: Trigger = "status";
+
+/// The trigger of a key whose pods have changed.
+pub const POD: Trigger = "pod";
+
+/// The trigger of every key at the beginning of a term.
+pub const TERM: Trigger = "term";
+
+/// The trigger of a key that has waited for a read.
+pub const READ: Trigger = "read";
+
 /// The trigger of a key that nothing has woken but time, while it was at rest.
 pub const RESYNC: Trigger = "resync";
 
@@ -261,7 +276,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::env::testing::virtual_env;
-    use crate::telemetry::metrics::Metrics;
+    use crate::telemetry::metrics::{Format, Metrics};
     use jiff::SignedDuration;
     use tokio_test::{assert_pending, assert_ready, task};
 
@@ -461,7 +476,7 @@ mod tests {
     }
 
     fn measures(metrics: &Metrics, expected: &[(&str, &str)]) {
-        let text = metrics.text().unwrap();
+        let text = metrics.text(Format::OpenMetrics).unwrap();
         for (figure, expected) in expected {
             let line = text.lines().find(|line| line.starts_with(&format!("workqueue_{figure}{{"))).unwrap();
             assert_eq!(line.rsplit_once(' ').unwrap().1, *expected, "{line}");

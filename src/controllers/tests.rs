@@ -151,7 +151,7 @@ async fn reconciles_are_counted_by_what_comes_next() {
 
 /// The figure of the only series that begins like this.
 fn value(metrics: &Metrics, series: &str) -> f64 {
-    let text = metrics.text().expect("the metrics are written");
+    let text = metrics.text(crate::telemetry::metrics::Format::OpenMetrics).expect("the metrics are written");
     let line = text.lines().find(|line| line.starts_with(series)).expect("the series is there");
     line.rsplit_once(' ').and_then(|(_, value)| value.parse().ok()).expect("it has a value")
 }

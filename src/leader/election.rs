@@ -292,7 +292,7 @@ impl Election {
     /// Gives the lease back, if no write can take effect any more.
     async fn give_back(&self) {
         if !(self.setting.locks.may_release)(&self.office) {
-            warn!("a write is still without an answer: the lease is not given back, it runs out");
+            warn!("a write may still take effect: the lease is not given back, it runs out");
             return;
         }
         let env = &self.setting.env;

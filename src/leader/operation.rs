@@ -26,7 +26,11 @@ use super::{
     observation::{Observation, WentBack},
     timing::Timing,
 };
-use crate::{client::is_refusal, env::Env, listwatch::Versioned};
+use crate::{
+    client::{is_absent, is_refusal},
+    env::Env,
+    listwatch::Versioned,
+};
 
 /// What an election is made of: which Lease, by whom, and how.
 #[derive(Clone)]
@@ -186,7 +190,7 @@ impl Layer {
         };
         let (status, body) = exchange(&self.setting.client, request).await?;
         let lease = match status {
-            StatusCode::NOT_FOUND if says_not_found(&body) => None,
+            StatusCode::NOT_FOUND if says_absent(&body, &self.setting.name) => None,
             StatusCode::NOT_FOUND => return Err(NOT_OF_THE_API_SERVER.into()),
             status if status.is_success() => Some(serde_json::from_slice::<Lease>(&body)?),
             status => return Ok(response(status, body)),
@@ -268,10 +272,9 @@ impl Layer {
 /// Why an answer is not believed: what stands before an API server answers by itself when that is away.
 const NOT_OF_THE_API_SERVER: &str = "the answer is not one of a Kubernetes API server";
 
-/// Whether this body of a 404 is the API server's word that there is no Lease.
-fn says_not_found(body: &[u8]) -> bool {
-    serde_json::from_slice::<Value>(body)
-        .is_ok_and(|status| status["kind"] == "Status" && status["reason"] == "NotFound")
+/// Whether this body of a 404 is the API server's word that there is no Lease of this name.
+fn says_absent(body: &[u8], name: &str) -> bool {
+    serde_json::from_slice(body).is_ok_and(|status| is_absent(&status, name))
 }
 
 /// Sends a request and reads the whole answer.

@@ -8,7 +8,12 @@ use kube::{
 };
 
 use super::StartError;
-use crate::{api, cli::RunArgs, client::in_full, env::Env};
+use crate::{
+    api,
+    cli::RunArgs,
+    client::in_full,
+    env::{self, Env},
+};
 
 /// The cluster to work on.
 ///
@@ -64,8 +69,9 @@ impl Named {
 
 /// In a pod only what is wrong with its ServiceAccount is of interest, and elsewhere only what is wrong with the kubeconfig.
 fn no_cluster(error: InferConfigError) -> StartError {
-    let is_in_a_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    if is_in_a_pod && let Err(error) = Config::incluster() {
+    if env::is_in_pod()
+        && let Err(error) = Config::incluster()
+    {
         return StartError::Pod(in_full(&error));
     }
     let kubeconfig = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);

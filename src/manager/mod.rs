@@ -135,7 +135,7 @@ async fn run(arguments: &RunArgs) -> u8 {
     };
     tokio::select! {
         biased;
-        code = manager.ended(traces) => code,
+        code = manager.ended(&health, traces) => code,
         code = signals.obeyed(&health, &stop) => code,
     }
 }
@@ -190,8 +190,9 @@ impl Manager {
         Ok(Manager { replica, servers })
     }
 
-    async fn ended(self, traces: Traces) -> u8 {
+    async fn ended(self, health: &Health, traces: Traces) -> u8 {
         if let Err(failure) = self.replica.ended().await {
+            health.ending();
             error!("{failure}; ending the process");
             // What led to it is told.
             traces.end().await;

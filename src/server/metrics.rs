@@ -11,7 +11,7 @@ use axum::{
 };
 
 use super::auth::{Access, Gate, Refusal};
-use crate::telemetry::metrics::{CONTENT_TYPE, Metrics};
+use crate::telemetry::metrics::{Format, Metrics};
 
 /// What whoever reads the metrics does.
 pub const ACCESS: Access = Access { verb: "get", path: "/metrics" };
@@ -35,8 +35,10 @@ async fn answer(State(served): State<Served>, headers: HeaderMap) -> Response {
     {
         return refused(&refusal);
     }
-    match served.metrics.text() {
-        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let format = Format::accepted(accept.unwrap_or_default());
+    match served.metrics.text(format) {
+        Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
         Err(error) => {
             (StatusCode::INTERNAL_SERVER_ERROR, format!("the metrics cannot be written: {error}\n")).into_response()
         }

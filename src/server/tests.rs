@@ -138,11 +138,13 @@ async fn metrics_are_open_if_they_shall_be() {
     let (servers, _) = started(&["--metrics-secure=false"]).await.unwrap();
     let answer = asked(servers.metrics_address(), "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert!(
-        answer.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"),
-        "{answer}"
-    );
-    assert!(answer.ends_with("# EOF\n"), "{answer}");
+    assert!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{answer}");
+    assert!(!answer.contains("# EOF"), "{answer}");
+    let stream = TcpStream::connect(servers.metrics_address().unwrap()).await.unwrap();
+    let answer =
+        exchange(stream, "GET /metrics HTTP/1.1\r\nConnection: close\r\nAccept: application/openmetrics-text").await;
+    let open = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+    assert!(answer.contains(open) && answer.ends_with("# EOF\n"), "{answer}");
     assert!(asked(servers.metrics_address(), "/").await.starts_with("HTTP/1.1 404"));
     servers.end().await;
 }

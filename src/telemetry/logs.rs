@@ -24,7 +24,10 @@ use tracing_subscriber::{
 };
 
 use super::{resource::Resource, spans};
-use crate::cli::{Directives, LogFormat, Logging};
+use crate::{
+    cli::{Directives, LogFormat, Logging},
+    env,
+};
 
 /// What is logged, for whoever wants to change it. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
@@ -61,12 +64,14 @@ fn filter(directives: &Directives) -> EnvFilter {
     EnvFilter::new(format!("{explained},{wanted},{}=off", spans::TARGET))
 }
 
+/// The format that was asked for; else what a pod's log is read by is a machine.
+fn format(wished: Option<LogFormat>, is_in_pod: bool) -> LogFormat {
+    wished.unwrap_or(if is_in_pod { LogFormat::Json } else { LogFormat::Text })
+}
+
 /// What writes the log.
 pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Registry> + Send + Sync> {
-    let is_json = match logging.log_format {
-        Some(format) => format == LogFormat::Json,
-        None => std::env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
-    };
+    let is_json = format(logging.log_format, env::is_in_pod()) == LogFormat::Json;
     let layer = tracing_subscriber::fmt::layer().with_writer(stderr);
     if is_json {
         layer.event_format(Json::new(resource, spans::current_ids)).boxed()

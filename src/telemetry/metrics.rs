@@ -1,9 +1,10 @@
-//! What is counted and measured, as OpenMetrics text.
+//! What is counted and measured, as text for Prometheus.
 //!
 //! Names, labels and buckets are those of controller-runtime 0.24 wherever it has the figure, so that dashboards and alerts
 //! made for operators in Go work unchanged; what is this operator's own begins with `podset_`. No object's name is ever a
 //! label: the number of series does not grow with the cluster. It does no I/O but for reading `/proc`.
 
+mod format;
 mod process;
 mod sets;
 mod work;
@@ -24,13 +25,11 @@ use prometheus_client::{
 };
 
 use crate::env::Env;
+pub use format::Format;
 pub use sets::SetFigures;
 use sets::Sets;
 pub use work::{ControllerMetrics, Outcome, QueueMetrics, Reconciling};
 use work::{Controllers, Queues};
-
-/// The type of what [`Metrics::text`] returns.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Labels in the order in which they are shown.
 type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
@@ -104,19 +103,19 @@ impl Metrics {
         self.shared.sets.ask(ask);
     }
 
-    /// All metrics, as OpenMetrics text.
+    /// All metrics, as text in this format.
     ///
     /// # Errors
     ///
     /// When a metric cannot be written as text.
-    pub fn text(&self) -> Result<String, fmt::Error> {
+    pub fn text(&self, format: Format) -> Result<String, fmt::Error> {
         let now = self.shared.env.now();
         for queue in self.shared.known.lock().unwrap_or_else(PoisonError::into_inner).values() {
             queue.measure_unfinished(now);
         }
         let mut text = String::new();
         text::encode(&mut text, &self.shared.registry)?;
-        Ok(text)
+        Ok(format.of(text))
     }
 }
 

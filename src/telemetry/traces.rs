@@ -39,6 +39,9 @@ pub enum TracesError {
     /// TLS towards the collector.
     #[error("TLS to the collector cannot be set up")]
     Tls(#[source] kube::Error),
+    /// gRPC towards the collector, its TLS included.
+    #[error("gRPC to the collector cannot be set up")]
+    Grpc(#[from] tonic::transport::Error),
     /// Something else that was asked for.
     #[error(transparent)]
     Exporter(#[from] ExporterBuildError),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use podset_operator::{
     env::Env,
-    telemetry::metrics::{Metrics, Outcome, SetFigures},
+    telemetry::metrics::{Format, Metrics, Outcome, SetFigures},
 };
 
 /// The metrics, each with the labels that its series have.
@@ -21,7 +21,7 @@ impl Exposed {
             metrics.controller(name).reconciling().ended(Outcome::Success, None);
             metrics.queue(name);
         }
-        Exposed::read(&metrics.text().expect("the metrics are text"))
+        Exposed::read(&metrics.text(Format::OpenMetrics).expect("the metrics are text"))
     }
 
     fn read(text: &str) -> Self {

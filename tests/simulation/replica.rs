@@ -24,7 +24,7 @@ use podset_operator::{
         Failure,
         replica::{Candidacy, Parts},
     },
-    telemetry::metrics::Metrics,
+    telemetry::metrics::{Format, Metrics},
 };
 use tokio::{
     task::JoinHandle,
@@ -157,7 +157,7 @@ impl Replica {
 
     /// The value of one of the series that it shows, if it shows it.
     pub fn shows(&self, series: &str) -> Option<f64> {
-        let text = self.metrics.text().expect("the metrics can be written");
+        let text = self.metrics.text(Format::OpenMetrics).expect("the metrics can be written");
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         value.map(|value| value.parse().expect("a value is a number"))
     }

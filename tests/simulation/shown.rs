@@ -5,6 +5,7 @@ use std::time::Duration;
 use podset_operator::{
     controllers::podset::locks::Locks,
     health::{Report, Verdict},
+    telemetry::metrics::Format::OpenMetrics,
 };
 use tokio::time::sleep;
 
@@ -25,7 +26,7 @@ fn verdict(report: &Report, check: &str) -> Verdict {
 
 /// The value of the one series of a metric whose labels have all these parts.
 fn value(operator: &Operator, metric: &str, parts: &[&str]) -> f64 {
-    let text = operator.metrics().text().expect("the metrics can be written");
+    let text = operator.metrics().text(OpenMetrics).expect("the metrics can be written");
     let is_it = |line: &&str| line.starts_with(&format!("{metric}{{")) && parts.iter().all(|part| line.contains(part));
     let lines: Vec<_> = text.lines().filter(is_it).collect();
     let [line] = lines[..] else { panic!("not one {metric} with {parts:?}: {lines:?}") };
@@ -98,7 +99,7 @@ async fn a_scale_and_its_failure_are_counted() {
     sleep(seconds(120)).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 4);
     assert_eq!(value(&operator, "controller_runtime_active_workers", &[r#"controller="podset""#]), 0.0);
-    let shown = operator.metrics().text().expect("the metrics can be written");
+    let shown = operator.metrics().text(OpenMetrics).expect("the metrics can be written");
     assert!(!shown.contains("web"), "no object's name is a label");
     operator.end().await;
 }

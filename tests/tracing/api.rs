@@ -175,7 +175,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
         (&Method::POST, [.., "leases"]) => reply(201, &state.put("leases", body)),
         (&Method::GET, [.., "leases", name]) => match state.objects.get(&("leases", (*name).to_owned())) {
             Some(lease) => reply(200, lease),
-            None => refused(404, "NotFound", "there is no such lease"),
+            None => absent("leases", name),
         },
         (&Method::PATCH, [.., "leases", name]) => {
             let mut lease = state.objects[&("leases", (*name).to_owned())].clone();
@@ -187,16 +187,16 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
         (&Method::POST, [.., "events"]) => reply(201, &body),
         (&Method::DELETE, [.., "pods", name]) => match state.remove("pods", name) {
             Some(pod) => reply(200, &pod),
-            None => refused(404, "NotFound", "there is no such pod"),
+            None => absent("pods", name),
         },
         (&Method::PATCH, [.., "podsets", name, "status"]) => {
             let Some(mut set) = state.objects.get(&("podsets", (*name).to_owned())).cloned() else {
-                return Ok(refused(404, "NotFound", "there is no such set"));
+                return Ok(absent("podsets", name));
             };
             set["status"] = body["status"].clone();
             reply(200, &state.put("podsets", set))
         }
-        _ => refused(404, "NotFound", "there is no such thing"),
+        _ => refused(404, "NotFound", "the server could not find the requested resource"),
     })
 }
 
@@ -264,4 +264,12 @@ fn reply(code: u16, object: &Value) -> Response<Body> {
 
 fn refused(code: u16, reason: &str, message: &str) -> Response<Body> {
     reply(code, &json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message }))
+}
+
+fn absent(kind: &str, name: &str) -> Response<Body> {
+    let (message, details) = (format!("{kind} \"{name}\" not found"), json!({ "name": name, "kind": kind }));
+    reply(
+        404,
+        &json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": message, "details": details }),
+    )
 }

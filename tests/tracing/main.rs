@@ -1,8 +1,6 @@
 //! The operator as a process, with a collector of traces and an API server in the process of the test: what of its work is
 //! told, by which protocol, and that a bad collector is never felt.
 
-#![forbid(unsafe_code)]
-
 mod api;
 #[path = "../../e2e/src/collector.rs"]
 mod collector;

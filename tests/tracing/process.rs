@@ -101,7 +101,7 @@ impl Operator {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let line = &self.said("serving metrics")[0];
         let mut stream = tokio::net::TcpStream::connect(line["Attributes"]["address"].as_str().unwrap()).await.unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").await.unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nAccept: application/openmetrics-text\r\nConnection: close\r\n\r\n").await.unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).await.unwrap();
         text

@@ -3,8 +3,6 @@
 //!
 //! `cargo bench -p e2e -- --help` tells how to ask; what is judged and reported without a cluster is in the library, `e2e::bench`.
 
-#![forbid(unsafe_code)]
-
 mod book;
 mod contestant;
 mod course;

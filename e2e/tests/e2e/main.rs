@@ -3,8 +3,6 @@
 //!
 //! `cargo test -p e2e` runs all of them, `cargo test -p e2e -- quota` those with that word in their name.
 
-#![forbid(unsafe_code)]
-
 mod admission;
 mod autoscaler;
 mod budget;

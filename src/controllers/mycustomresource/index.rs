@@ -13,6 +13,7 @@ use crate::{
     controllers::{
         ObjectKey, in_scope,
         meta::{Meta, Uid},
+        queue::{self, Trigger},
         statuses::Writing,
         texts::Texts,
     },
@@ -80,6 +81,8 @@ pub struct Index {
     namespaces: Texts,
     /// Statuses that are being written.
     pub writing: Writing<MyCustomResourceStatus>,
+    /// How many tries in a row to write the status of a resource have failed.
+    failures: HashMap<ObjectKey, u32>,
 }
 
 impl Index {
@@ -92,6 +95,7 @@ impl Index {
             pods: BTreeSet::new(),
             namespaces: Texts::default(),
             writing: Writing::default(),
+            failures: HashMap::new(),
         }
     }
 
@@ -100,8 +104,8 @@ impl Index {
         self.resources.is_empty()
     }
 
-    /// Takes in what the watch of resources says. Returns the resources to reconcile.
-    pub fn apply_resources(&mut self, scope: &Scope, change: Change<Resource>) -> Vec<ObjectKey> {
+    /// Takes in what the watch of resources says. Returns the resources to reconcile, and why.
+    pub fn apply_resources(&mut self, scope: &Scope, change: Change<Resource>) -> Vec<(ObjectKey, Trigger)> {
         match change {
             Change::Snapshot { items, version } => {
                 let listed: HashSet<&ObjectKey> = items.iter().map(|resource| &resource.key).collect();
@@ -140,7 +144,7 @@ impl Index {
 
     /// Takes in a state of a resource, unless a newer one is known. Returns its key if its spec is new, or its status one
     /// that somebody else wrote, perhaps a former leader who knew less.
-    fn upsert(&mut self, resource: Resource) -> Option<ObjectKey> {
+    fn upsert(&mut self, resource: Resource) -> Option<(ObjectKey, Trigger)> {
         let key = resource.key.clone();
         let former = self.resources.get(&key);
         if former.is_some_and(|former| former.version > resource.version) {
@@ -157,10 +161,30 @@ impl Index {
             }
         }
         self.resources.insert(key.clone(), resource);
-        (is_new || is_strange).then_some(key)
+        match (is_new, is_strange) {
+            (true, _) => Some((key, queue::SPEC)),
+            (false, true) => Some((key, queue::STATUS)),
+            (false, false) => None,
+        }
+    }
+
+    /// The status of this resource was written.
+    pub fn note_success(&mut self, key: &ObjectKey) {
+        self.failures.remove(key);
+    }
+
+    /// The status of this resource may not have been written. Returns how many times in a row this is.
+    pub fn note_failure(&mut self, key: &ObjectKey) -> u32 {
+        if !self.resources.contains_key(key) {
+            return 1;
+        }
+        let failures = self.failures.entry(key.clone()).or_default();
+        *failures = failures.saturating_add(1);
+        *failures
     }
 
     fn remove(&mut self, key: &ObjectKey) {
+        self.failures.remove(key);
         let Some(friend) = self.resources.remove(key).and_then(|resource| resource.friend) else {
             return;
         };
@@ -262,7 +286,7 @@ mod tests {
         let one = ObjectKey::new("default", "one");
         assert_eq!(
             index.apply_resources(&None, Change::Applied(resource("one", "joe", 1))),
-            std::slice::from_ref(&one)
+            [(one.clone(), queue::SPEC)]
         );
         assert!(index.apply_pods(&None, Change::Applied(pod("a", "jim"))).is_empty());
         assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))), BTreeSet::from([one.clone()]));
@@ -296,6 +320,23 @@ mod tests {
         assert!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))).is_empty());
         assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "jim"))).len(), 1);
         assert_eq!(index.apply_resources(&None, Change::Applied(resource("one", "joe", 1))), [], "an old state");
+        let mut told = resource("one", "jim", 3);
+        told.generation = index.view(&ObjectKey::new("default", "one")).unwrap().0.generation;
+        told.status.healthy = true;
+        let [(_, trigger)] = &index.apply_resources(&None, Change::Applied(told))[..] else { panic!("one is woken") };
+        assert_eq!(*trigger, queue::STATUS, "somebody else wrote it");
+    }
+
+    #[test]
+    fn failures_are_counted_in_a_row_and_forgotten_with_their_resource() {
+        let mut index = Index::new(&[]);
+        let one = ObjectKey::new("default", "one");
+        index.apply_resources(&None, Change::Applied(resource("one", "joe", 1)));
+        assert_eq!((index.note_failure(&one), index.note_failure(&one)), (1, 2));
+        index.note_success(&one);
+        assert_eq!(index.note_failure(&one), 1);
+        index.apply_resources(&None, Change::Deleted(resource("one", "joe", 2)));
+        assert!(index.failures.is_empty());
     }
 
     #[test]

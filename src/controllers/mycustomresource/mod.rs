@@ -10,16 +10,15 @@ mod status;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{FutureExt, future::BoxFuture};
-use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::{
     Controller, Next, ObjectKey,
-    queue::{Queue, Trigger},
+    queue::{self, Queue, Trigger},
     requests,
     statuses::{self, Applied},
 };
@@ -40,9 +39,6 @@ const NAME: &str = "mycustomresource";
 
 /// What is watched besides the resources, in a word for people.
 const PODS: &str = "names of pods";
-
-/// How long to wait after a status could not be written.
-const RETRY: SignedDuration = SignedDuration::from_secs(5);
 
 /// A pod of which only the name is read.
 #[derive(Debug, Deserialize)]
@@ -112,15 +108,18 @@ impl MyCustomResourceController {
             }
             woken
         };
-        for key in woken {
-            self.queue.add(key, "spec");
+        for (key, trigger) in woken {
+            match trigger {
+                queue::STATUS => self.queue.add_paced(key, trigger),
+                _ => self.queue.add(key, trigger),
+            }
         }
     }
 
     fn pod_changed(&self, scope: &Scope, change: Change<Named>) {
         let woken = self.index().apply_pods(scope, change.map(|pod| pod.key));
         for key in woken {
-            self.queue.add(key, "pod");
+            self.queue.add(key, queue::POD);
         }
     }
 
@@ -138,7 +137,10 @@ impl MyCustomResourceController {
         let key = &resource.key;
         match applied {
             Applied::Written(stored) => {
-                self.index().answered(resource, Some(*stored));
+                let mut index = self.index();
+                index.note_success(key);
+                index.answered(resource, Some(*stored));
+                drop(index);
                 let friend = resource.friend.as_deref().unwrap_or_default();
                 info!(resource = %key, friend, "{}", if new.healthy { "friend found" } else { "friend missing" });
                 Next::Resync
@@ -148,9 +150,14 @@ impl MyCustomResourceController {
                 Next::At(self.env.now() + statuses::OUTDATED_RETRY)
             }
             Applied::Failed(error) => {
-                warn!(resource = %key, error, "the status may not have been written, trying again");
+                let failures = self.index().note_failure(key);
+                if failures == 1 {
+                    warn!(resource = %key, error, "the status may not have been written, trying again");
+                } else {
+                    debug!(resource = %key, error, failures, "the status may not have been written again");
+                }
                 spans::failed(&error);
-                Next::Retry(self.env.now() + self.env.jittered(RETRY, 0.1))
+                Next::Retry(self.env.now() + self.env.jittered(statuses::pause(failures), 0.1))
             }
             Applied::NotSent => Next::Resync,
         }

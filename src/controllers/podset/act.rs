@@ -10,19 +10,20 @@ use std::future::Future;
 use futures::{StreamExt, stream::FuturesUnordered};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod as PodResource;
+use kube::core::Status;
 use serde_json::json;
 use tracing::{debug, warn};
 
 use super::{
     Context,
-    memory::{Memory, Refusal},
+    memory::{Memory, Refusal, Window},
     observe::{Pod, Seen, Set, View},
     plan::{Deletion, Plan, Why},
 };
 use crate::{
     api::{self, PodSet},
-    client::{Answer, in_full},
-    controllers::{ObjectKey, requests},
+    client::{Answer, in_full, in_words},
+    controllers::{ObjectKey, meta::Uid, requests},
 };
 
 /// How many requests of one set are under way at once.
@@ -90,28 +91,34 @@ pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory
 }
 
 /// Sends one request, then two, then four, up to a bound, each round only if all went well so far: refused pods cost one
-/// request, not all.
+/// request, not all. Begins with `window` requests, and returns with how many the next pass begins.
 async fn slow_start<T, R, F: Future<Output = R>>(
     Pass { context, until, .. }: Pass<'_>,
+    window: Window,
     items: impl IntoIterator<Item = T>,
     send: impl Fn(T) -> F,
     mut settle: impl FnMut(R) -> bool,
-) {
-    let mut items = items.into_iter();
+) -> Window {
+    let mut items = items.into_iter().peekable();
     let mut under_way = FuturesUnordered::new();
-    let mut window = 1;
+    let Window(mut window) = window;
     let mut goes_on = true;
+    let mut is_first = true;
     loop {
-        while goes_on && under_way.len() < window && (window == 1 || context.env.now() < until) {
+        while goes_on && under_way.len() < window && (is_first || context.env.now() < until) {
             match items.next() {
                 Some(item) => under_way.push(send(item)),
                 None => break,
             }
+            is_first = false;
         }
-        let Some(result) = under_way.next().await else { return };
+        let Some(result) = under_way.next().await else { break };
         goes_on &= settle(result);
         window = (window + 1).min(AT_ONCE);
     }
+    // Where requests take long, a pass that began with one again would make one pod after the other.
+    let is_cut_off = goes_on && items.peek().is_some();
+    if is_cut_off { Window(window) } else { Window::default() }
 }
 
 async fn look(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
@@ -129,7 +136,7 @@ async fn look(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
             false
         }
     };
-    slow_start(pass, pods.to_vec(), read, settle).await;
+    slow_start(pass, Window::default(), pods.to_vec(), read, settle).await;
 }
 
 /// Looks whether creates of unknown fate have taken effect, now that they can do so no more.
@@ -150,7 +157,7 @@ async fn probe(pass: Pass<'_>, names: Vec<String>, memory: &mut Memory, done: &m
             false
         }
     };
-    slow_start(pass, names, read, settle).await;
+    slow_start(pass, Window::default(), names, read, settle).await;
 }
 
 async fn read_pod(context: &Context, key: &ObjectKey) -> Result<Option<Pod>, String> {
@@ -206,12 +213,13 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
         }
         !done.has_failed
     };
-    slow_start(pass, pods.to_vec(), patch, settle).await;
+    slow_start(pass, Window::default(), pods.to_vec(), patch, settle).await;
 }
 
 async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, done: &mut Done) {
     let Pass { context, set, .. } = pass;
     let send = |deletion: Deletion| async move { (delete_one(context, &deletion).await, deletion) };
+    let window = memory.deletes_at_once;
     let settle = |(result, deletion): (Deleted, Deletion)| {
         let now = context.env.now();
         let Deletion { key, uid, why } = deletion;
@@ -250,13 +258,13 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
         memory.strays.remove(&uid);
         true
     };
-    slow_start(pass, deletions, send, settle).await;
+    memory.deletes_at_once = slow_start(pass, window, deletions, send, settle).await;
 }
 
 async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
     let uid = (context.locks.precondition)(&deletion.uid);
     match send(context, requests::delete::<PodResource>(&deletion.key, uid.as_deref())).await {
-        Answer::Done(body) => Deleted::Accepted(decoded(&body).ok().map(Box::new)),
+        Answer::Done(body) => accepted(&body, &deletion.uid),
         // Not found, or another incarnation: whether that is so, a read tells.
         Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_pod(context, &deletion.key).await {
             Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
@@ -265,8 +273,19 @@ async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
             Err(error) => Deleted::Unknown(error),
         },
         Answer::Refused(status) => Deleted::Refused(status.message.clone()),
+        Answer::Unclear(status) => Deleted::Unknown(in_words(&status)),
         Answer::Unknown(error) => Deleted::Unknown(error),
         Answer::NotSent => Deleted::NotSent,
+    }
+}
+
+/// What a good answer to the delete of the pod of this UID proves: whatever stands before the API server may say that all is well,
+/// too.
+fn accepted(body: &[u8], uid: &Uid) -> Deleted {
+    match (decoded(body), serde_json::from_slice::<Status>(body)) {
+        (Ok(pod), _) if pod.uid == *uid => Deleted::Accepted(Some(Box::new(pod))),
+        (Err(_), Ok(status)) if status.is_success() => Deleted::Accepted(None),
+        _ => Deleted::Unknown("the answer is not one to the delete of this pod".to_owned()),
     }
 }
 
@@ -277,6 +296,27 @@ async fn send(context: &Context, request: Result<http::Request<Vec<u8>>, http::E
         Err(error) => {
             warn!(%error, "a request cannot be built");
             Answer::NotSent
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_word_about_the_pod_proves_that_its_delete_was_accepted() {
+        let is_accepted = |body: &str| matches!(accepted(body.as_bytes(), &"uid-of-a".into()), Deleted::Accepted(_));
+        assert!(is_accepted(r#"{ "metadata": { "name": "a", "namespace": "b", "uid": "uid-of-a" } }"#));
+        assert!(is_accepted(r#"{ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" }"#));
+        for foreign in [
+            "",
+            "<html>All is well</html>",
+            "{}",
+            r#"{ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure" }"#,
+            r#"{ "metadata": { "name": "a", "namespace": "b", "uid": "another" } }"#,
+        ] {
+            assert!(!is_accepted(foreign), "{foreign}");
         }
     }
 }

@@ -39,12 +39,19 @@ pub fn of_burst(burst: &Burst, to: usize) -> Option<Event> {
     }
 }
 
-/// Pods are refused: told once for each new reason. Of a namespace that is being deleted nothing is told.
+/// Pods are refused: told once for each new reason; where the API server fails, once, for its words are others each time. Of a
+/// namespace that is being deleted nothing is told.
 pub fn of_refusal(refusal: &Refusal, told: Option<&str>) -> Option<Event> {
-    let is_news = refusal.kind != RefusalKind::NamespaceTerminating && told != Some(refusal.message.as_str());
+    let (is_news, what) = match refusal.kind {
+        RefusalKind::Forbidden | RefusalKind::InvalidTemplate => {
+            (told != Some(refusal.message.as_str()), "Pods are refused")
+        }
+        RefusalKind::Unclear => (told.is_none(), "Pods may not have been created"),
+        RefusalKind::NamespaceTerminating => return None,
+    };
     is_news.then(|| Event {
         reason: "FailedCreate",
-        note: cut(&format!("Pods are refused: {}", refusal.message), 1024),
+        note: cut(&format!("{what}: {}", refusal.message), 1024),
         is_warning: true,
         action: "Create",
     })
@@ -104,6 +111,9 @@ mod tests {
         assert_eq!(of_refusal(&refusal, None).unwrap().note, "Pods are refused: no");
         assert_eq!(of_refusal(&refusal, Some("no")), None);
         assert!(of_refusal(&refusal, Some("another reason")).is_some());
+        let unclear = Refusal { kind: RefusalKind::Unclear, ..refusal.clone() };
+        assert_eq!(of_refusal(&unclear, None).unwrap().note, "Pods may not have been created: no");
+        assert_eq!(of_refusal(&unclear, Some("another reason")), None);
         let terminating = Refusal { kind: RefusalKind::NamespaceTerminating, ..refusal };
         assert_eq!(of_refusal(&terminating, None), None);
     }
@@ -116,6 +126,7 @@ mod tests {
         let event = manifest(&of_refusal(&refusal, None).unwrap(), &set, testing::now(), 1, &"i".repeat(300));
         assert!(event["metadata"]["name"].as_str().unwrap().len() <= 253);
         assert_eq!(event["note"].as_str().unwrap().len(), 1024);
+        assert_eq!(event["type"], "Warning");
         assert_eq!(event["reportingInstance"].as_str().unwrap().len(), 128);
         assert_eq!(event["eventTime"], "2026-01-01T12:00:00.000000Z");
     }

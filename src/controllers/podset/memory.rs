@@ -14,6 +14,10 @@ use crate::{controllers::meta::Uid, telemetry::said::Said};
 /// The first and the longest wait after a refused or unanswered write.
 pub const BACKOFF: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
 
+/// The wait after a namespace was said to be on its way out. It will never be granted; unless an API server that is behind spoke
+/// of a former namespace of this name.
+const REST: SignedDuration = SignedDuration::from_mins(10);
+
 /// What is remembered of a set.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
@@ -23,10 +27,16 @@ pub struct Memory {
     pub deletes: BTreeMap<Uid, Timestamp>,
     /// Pods that were made otherwise than ordered and shall go: their names by UID.
     pub strays: BTreeMap<Uid, String>,
+    /// With how many creates the next pass begins.
+    pub creates_at_once: Window,
+    /// With how many deletes the next pass begins.
+    pub deletes_at_once: Window,
     /// The pods that finished, and what waits to be created in their place.
     pub finishes: Finishes,
     /// The wait after a failure.
     pub backoff: Option<Backoff>,
+    /// The time for which no pod is created because the namespace is being deleted.
+    pub rest: Option<Backoff>,
     /// Why the API server refuses pods, while it does.
     pub refusal: Option<Refusal>,
     /// The refusal of which users were told.
@@ -56,6 +66,8 @@ pub struct Told {
     pub at: Timestamp,
     /// The generation that it answers.
     pub generation: Option<i64>,
+    /// How many tries in a row have failed.
+    pub failures: u32,
 }
 
 /// A create that did not succeed.
@@ -68,6 +80,16 @@ pub struct Create {
     /// Whether it may still take effect. A create that was refused cannot, but its name is asked for first again:
     /// should the refusal have been wrong, the same name makes no second pod.
     pub is_unknown: bool,
+}
+
+/// How many requests of one kind may be under way at once: one, unless a pass was cut off while all went well.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Window(pub usize);
+
+impl Default for Window {
+    fn default() -> Self {
+        Window(1)
+    }
 }
 
 /// A wait after failures.
@@ -97,6 +119,8 @@ pub struct Refusal {
 pub enum RefusalKind {
     /// It may be granted another time: quota, admission.
     Forbidden,
+    /// The API server fails, as where a webhook does not answer, and cannot say that no pod was made.
+    Unclear,
     /// The template is invalid in itself.
     InvalidTemplate,
     /// The namespace is being deleted: it will never be granted.
@@ -175,6 +199,17 @@ impl Memory {
         let former = self.backoff.filter(|backoff| backoff.generation == generation);
         let wait = former.map_or(first, |backoff| backoff.wait.saturating_mul(2).min(longest));
         self.backoff = Some(Backoff { wait, until: now + jittered(wait), generation });
+    }
+
+    /// The namespace is being deleted: for a long time nothing is created for this generation of the spec.
+    pub fn give_up(&mut self, now: Timestamp, generation: i64) {
+        self.rest = Some(Backoff { wait: REST, until: now + REST, generation });
+    }
+
+    /// Until when no pod is created for this generation of the spec because the namespace is being deleted.
+    pub fn rests_until(&self, generation: i64, now: Timestamp) -> Option<Timestamp> {
+        let rest = self.rest.filter(|rest| rest.generation == generation)?;
+        (now < rest.until).then_some(rest.until)
     }
 
     /// Until when nothing is tried that failed, for this generation of the spec.

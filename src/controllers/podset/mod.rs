@@ -38,12 +38,12 @@ use tracing::warn;
 use super::{
     Controller, Next, ObjectKey,
     meta::Uid,
-    queue::{Queue, Trigger},
+    queue::{self, Queue, Trigger},
     requests,
 };
 use crate::{
     api::{self, PodSet},
-    client::{Clients, ReadError, in_full},
+    client::{Clients, ReadError},
     env::Env,
     listwatch::{self, Change, Scope, Source, synced::Synced},
     telemetry::{metrics::Metrics, spans},
@@ -58,7 +58,7 @@ use takeover::{ReadFirst, TakeOver};
 /// The controller's name.
 const NAME: &str = "podset";
 
-/// How long to wait after a read failed that must come before a write, or while it is under way for others.
+/// How long to wait after a read of one set failed that must come before a write.
 const READ_RETRY: SignedDuration = SignedDuration::from_secs(1);
 
 /// What an operator is made of; a test makes its own.
@@ -109,8 +109,8 @@ impl Context {
         };
         for (key, news) in touched {
             match news {
-                News::Urgent | News::Appeared => self.queue.add(key, "pod"),
-                News::CanWait => self.queue.add_paced(key, "pod"),
+                News::Urgent | News::Appeared => self.queue.add(key, queue::POD),
+                News::CanWait => self.queue.add_paced(key, queue::POD),
             }
         }
     }
@@ -141,8 +141,11 @@ impl Context {
         for uid in &effects.gone {
             self.memories().remove(uid);
         }
-        for key in effects.wake {
-            self.queue.add(key, "spec");
+        for (key, trigger) in effects.wake {
+            match trigger {
+                queue::STATUS => self.queue.add_paced(key, trigger),
+                _ => self.queue.add(key, trigger),
+            }
         }
     }
 
@@ -209,10 +212,10 @@ impl PodSetController {
         plan.has_writes() || !status::is_same(&view.set.status, &new)
     }
 
-    /// When to try again after a read failed that must come before a write.
-    fn read_again(&self, key: &ObjectKey, what: &str, error: &str, memory: &mut Memory) -> Next {
+    /// When to try again after the set could not be read.
+    fn read_again(&self, key: &ObjectKey, error: &str, memory: &mut Memory) -> Next {
         if memory.said.note(error) {
-            warn!(set = %key, error, "cannot read {what}, trying again");
+            warn!(set = %key, error, "cannot read whether a set is still wanted that has lost pods, trying again");
         }
         let env = &self.context.env;
         spans::failed(error);
@@ -225,20 +228,20 @@ impl PodSetController {
         let Some((view, plan)) = self.decide(key, uid, memory) else {
             return Next::Never;
         };
-        let now = context.env.now();
         if view.is_unread && self.needs_a_write(&view, &plan, memory) {
             return match self.take_over.read(context, &view.set).await {
-                Ok(ReadFirst::Done) => Next::At(now),
-                Ok(ReadFirst::UnderWay) => Next::At(now + READ_RETRY),
-                Err(error) => {
-                    self.read_again(key, "what must be known before the first write", &in_full(&error), memory)
+                ReadFirst::Done => Next::At(context.env.now()),
+                ReadFirst::Wait(until) => Next::At(until),
+                ReadFirst::Failed(error, again) => {
+                    spans::failed(&error);
+                    Next::Retry(again)
                 }
             };
         }
         let (view, plan) = if plan.makes_up(&view.set) {
             // Its pods may go because the set goes, and the watch of the pods be ahead of the one of the sets.
             if let Err(error) = act::read_set(context, &view.set).await {
-                return self.read_again(key, "whether a set is still wanted that has lost pods", &error, memory);
+                return self.read_again(key, &error, memory);
             }
             match self.decide(key, uid, memory) {
                 Some(planned) => planned,

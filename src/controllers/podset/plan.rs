@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::{
     finished,
     locks::Locks,
-    memory::{Memory, RefusalKind},
+    memory::Memory,
     observe::{Pods, Seen, Set, View, Wanted},
     ranking,
 };
@@ -117,7 +117,7 @@ pub enum Hold {
     Failure,
     /// Pods keep finishing.
     Finishing,
-    /// Nothing will ever be possible: the set or its namespace is being deleted, or its spec cannot be read.
+    /// Nothing will be possible: the set or its namespace is being deleted, or its spec cannot be read.
     Forever,
 }
 
@@ -226,8 +226,8 @@ fn plan_creates(
     locks: &Locks,
     now: Timestamp,
 ) -> Plan {
-    if memory.refusal.as_ref().is_some_and(|refusal| refusal.kind == RefusalKind::NamespaceTerminating) {
-        return Plan { hold: Hold::Forever, ..plan };
+    if let Some(until) = memory.rests_until(view.set.generation, now) {
+        return Plan { hold: Hold::Forever, wake: soonest(plan.wake, Some(until)), ..plan };
     }
     // A pod that was changed on its way would be changed again: first it must be gone.
     if plan.count.occupied > wanted.replicas || !memory.strays.is_empty() {

@@ -19,10 +19,14 @@ fn kind(status: &Status) -> RefusalKind {
     if causes.clone().any(|cause| cause.reason == "NamespaceTerminating") {
         return RefusalKind::NamespaceTerminating;
     }
+    // Webhooks refuse with whatever reason and code they like, and may think otherwise tomorrow.
+    if status.message.starts_with("admission webhook") {
+        return RefusalKind::Forbidden;
+    }
     // Admission policies refuse with the same reason, but name no field.
     let is_invalid = status.reason == "Invalid" && causes.clone().any(|cause| !cause.field.is_empty());
-    // Unknown fields and wrong types; webhooks that refuse use the same code.
-    let is_unreadable = status.code == 400 && !status.message.starts_with("admission webhook");
+    // Unknown fields and wrong types.
+    let is_unreadable = status.code == 400;
     if is_invalid || is_unreadable { RefusalKind::InvalidTemplate } else { RefusalKind::Forbidden }
 }
 
@@ -69,8 +73,13 @@ mod tests {
         }));
         assert_eq!(unknown_field.kind, RefusalKind::InvalidTemplate);
 
-        let webhook = read(json!({ "code": 400, "message": "admission webhook \"x\" denied the request: no" }));
-        assert_eq!(webhook.kind, RefusalKind::Forbidden);
+        for (code, reason) in [(400, ""), (422, "Invalid")] {
+            let webhook = read(json!({
+                "code": code, "reason": reason, "message": "admission webhook \"x\" denied the request: no",
+                "details": { "causes": [{ "reason": "FieldValueForbidden", "message": "no", "field": "spec.hostNetwork" }] },
+            }));
+            assert_eq!(webhook.kind, RefusalKind::Forbidden, "{code}");
+        }
 
         let terminating = read(json!({
             "code": 403, "reason": "Forbidden", "message": "because it is being terminated",

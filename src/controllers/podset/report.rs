@@ -3,7 +3,7 @@
 //! In: what [`super::act::act`] returned, and the set as it stands afterwards. Nothing that was not tried can be reported.
 //! A status is written only when it differs from the stored one, and seldom: see [`may_write`].
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event as EventResource;
 use tracing::{debug, info, warn};
 
@@ -11,7 +11,7 @@ use super::{
     Context,
     act::Done,
     events::{self, Event},
-    memory::{Burst, Memory, RefusalKind, Told},
+    memory::{Burst, Memory, RefusalKind, Told, Window},
     observe::{Set, View},
     plan::{Hold, Plan},
     status, trail,
@@ -25,9 +25,6 @@ use crate::{
     },
     telemetry::spans,
 };
-
-/// The least time between two writes of one status, but for what [`may_write`] lets through.
-const STATUS_EVERY: SignedDuration = SignedDuration::from_secs(5);
 
 /// How many pod names a log line shows.
 const NAMES_SHOWN: usize = 10;
@@ -66,7 +63,9 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     }
     if let Some(refusal) = done.refusal {
         let is_news = memory.refusal.as_ref().is_none_or(|former| former.message != refusal.message);
-        if is_news && refusal.kind != RefusalKind::NamespaceTerminating {
+        if refusal.kind == RefusalKind::NamespaceTerminating {
+            memory.give_up(context.env.now(), set.generation);
+        } else if is_news {
             warn!(set = %set.key, reason = refusal.message, "pods are refused");
         }
         memory.refusal = Some(refusal);
@@ -80,11 +79,13 @@ pub fn settle(after: &Plan, memory: &mut Memory) {
     if after.count.occupied == after.count.wanted {
         memory.fulfilled = Some(after.count.wanted);
     }
-    if after.count.missing() == 0 && memory.strays.is_empty() {
+    // Creates of unknown fate cure nothing.
+    if after.count.live >= after.count.wanted && memory.strays.is_empty() {
         memory.refusal = None;
     }
     if after.hold == Hold::Nothing && !after.has_work() {
         memory.backoff = None;
+        (memory.creates_at_once, memory.deletes_at_once) = (Window::default(), Window::default());
     }
 }
 
@@ -159,7 +160,7 @@ pub fn is_at_its_end(status: &PodSetStatus) -> bool {
     status::holds(status, condition::READY)
 }
 
-/// A status is written at most once in [`STATUS_EVERY`], but at once when it answers a change of the spec, when the pods of a
+/// A status is written at most once in [`statuses::pause`], but at once when it answers a change of the spec, when the pods of a
 /// large set are all there at last, and when what was done has come to its end. Otherwise, when it may be.
 fn may_write(memory: &Memory, now: Timestamp, new: &PodSetStatus, has_scaled: bool) -> Result<(), Timestamp> {
     let Some(told) = memory.told else {
@@ -173,12 +174,12 @@ fn may_write(memory: &Memory, now: Timestamp, new: &PodSetStatus, has_scaled: bo
 
 /// When what can wait may be told after this.
 pub fn next_status(told: Told) -> Timestamp {
-    told.at + STATUS_EVERY
+    told.at + statuses::pause(told.failures)
 }
 
 /// Applies a status.
 async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, memory: &mut Memory) -> Reported {
-    let told = Told { at: context.env.now(), generation: new.observed_generation };
+    let told = Told { at: context.env.now(), generation: new.observed_generation, failures: 0 };
     context.observed.lock().sets.writing.begin(&set.uid, new.clone());
     let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, set.version, new).await;
     let reported = written(context, set, new, memory, applied, told);
@@ -207,10 +208,16 @@ fn written(
             Reported { again: Some(told.at + statuses::OUTDATED_RETRY), has_failed: false }
         }
         Applied::Failed(error) => {
-            warn!(set = %set.key, error, "the status may not have been written, trying again");
+            let failures = memory.told.map_or(0, |former| former.failures).saturating_add(1);
+            if failures == 1 {
+                warn!(set = %set.key, error, "the status may not have been written, trying again");
+            } else {
+                debug!(set = %set.key, error, failures, "the status may not have been written again");
+            }
             spans::failed(&error);
-            memory.told = Some(told);
-            Reported { again: Some(told.at + STATUS_EVERY), has_failed: true }
+            let tried = Told { at: context.env.now(), failures, ..told };
+            memory.told = Some(tried);
+            Reported { again: Some(next_status(tried)), has_failed: true }
         }
         Applied::NotSent => Reported::default(),
     }

@@ -75,7 +75,7 @@ impl State {
         let refusal = memory.refusal.as_ref().filter(|refusal| refusal.generation == view.set.generation);
         match refusal.map(|refusal| (refusal.kind, refusal.message.clone())) {
             Some((RefusalKind::InvalidTemplate, message)) => return State::Invalid(message),
-            Some((RefusalKind::Forbidden, message)) => return State::Refused(message),
+            Some((RefusalKind::Forbidden | RefusalKind::Unclear, message)) => return State::Refused(message),
             Some((RefusalKind::NamespaceTerminating, _)) | None => {}
         }
         if plan.hold == Hold::Finishing {

@@ -6,30 +6,41 @@
 //! needs neither. It only reads.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
+
+use jiff::{SignedDuration, Timestamp};
+use tracing::warn;
 
 use super::{
     Context,
     observe::{Pod, Set},
 };
 use crate::{
-    client::ReadError,
-    controllers::{ObjectKey, meta::Uid},
+    client::{ReadError, in_full},
+    controllers::{ObjectKey, meta::Uid, queue},
     listwatch::{self, Scope, Source},
 };
 
 /// When more sets than this wait for their reads, everything is read at once.
 const MANY: usize = 8;
 
+/// A read that ends well wakes those who wait for it. Should nobody wake them, they look again after so long.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
+
+/// How long a scope that could not be read is left alone, at first and at most.
+const PAUSE: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
+
 /// What came of the wish to read.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ReadFirst {
     /// The set was read.
     Done,
-    /// Another read is under way: it may bring what is wanted, and wakes those who wait when it ends.
-    UnderWay,
+    /// Another read is under way, or this one failed a moment ago: until then there is nothing to do but to wait.
+    Wait(Timestamp),
+    /// It failed; why, and when to try again.
+    Failed(String, Timestamp),
 }
 
 /// Which sets still need a read in this term.
@@ -45,16 +56,54 @@ struct State {
     known: Known,
     /// The sets that wait for a read.
     waiting: BTreeSet<ObjectKey>,
+    /// The scopes that could not be read: how long they are left alone, and until when.
+    pauses: BTreeMap<Scope, (SignedDuration, Timestamp)>,
 }
 
 impl State {
-    /// The sets that waited and wait no more, and the one whose turn it is to read for those that still do.
-    fn read_by_now(&mut self) -> BTreeSet<ObjectKey> {
-        let waiting = std::mem::take(&mut self.waiting);
-        let (mut woken, waiting): (BTreeSet<_>, BTreeSet<_>) =
-            waiting.into_iter().partition(|key| self.known.is_read(key));
-        woken.extend(waiting.first().cloned());
-        self.waiting = waiting;
+    /// What to read for a set that waits: its namespace, or, where many sets wait, everything.
+    ///
+    /// # Errors
+    ///
+    /// When that is to be left alone for a while; until when.
+    fn wanted(&self, set: &ObjectKey, all: &[Scope], now: Timestamp) -> Result<Vec<Scope>, Timestamp> {
+        let own = [Some(set.namespace.clone())];
+        let scopes = if self.waiting.len() > MANY { all } else { &own[..] };
+        let unread = scopes.iter().filter(|scope| !self.known.read.contains(*scope));
+        let pause = |scope: &Scope| self.pauses.get(scope).map(|(_, until)| *until).filter(|until| now < *until);
+        let (paused, wanted): (Vec<&Scope>, Vec<&Scope>) = unread.partition(|scope| pause(scope).is_some());
+        match paused.into_iter().filter_map(pause).min() {
+            Some(until) if wanted.is_empty() => Err(until),
+            _ => Ok(wanted.into_iter().cloned().collect()),
+        }
+    }
+
+    /// This scope was read.
+    fn succeeded(&mut self, scope: &Scope) {
+        self.pauses.remove(scope);
+        self.known.read.insert(scope.clone());
+    }
+
+    /// This scope could not be read, which may be much: it is left alone for longer each time. Returns until when.
+    fn failed(
+        &mut self,
+        scope: &Scope,
+        now: Timestamp,
+        jittered: impl Fn(SignedDuration) -> SignedDuration,
+    ) -> Timestamp {
+        let (first, longest) = PAUSE;
+        let wait = self.pauses.get(scope).map_or(first, |(wait, _)| wait.saturating_mul(2).min(longest));
+        let until = now + jittered(wait);
+        self.pauses.insert(scope.clone(), (wait, until));
+        until
+    }
+
+    /// The sets that wait no more, and those that wait for what can be read now: the first of them to look does it.
+    fn woken(&mut self, all: &[Scope], now: Timestamp) -> Vec<ObjectKey> {
+        let can_go_on = |set: &&ObjectKey| self.known.is_read(set) || self.wanted(set, all, now).is_ok();
+        let woken = self.waiting.iter().filter(can_go_on).cloned().collect();
+        let known = &self.known;
+        self.waiting.retain(|set| !known.is_read(set));
         woken
     }
 }
@@ -106,52 +155,64 @@ impl TakeOver {
         (context.locks.is_unread)(&self.lock().known, set)
     }
 
-    /// Reads the PodSets and all pods of the set's namespace, or, where many sets wait, of all.
-    ///
-    /// # Errors
-    ///
-    /// When they cannot be listed: nothing must be written for the set.
-    pub async fn read(&self, context: &Context, set: &Set) -> Result<ReadFirst, ReadError> {
-        let are_many = {
+    /// Reads the PodSets and all pods of the set's namespace, or, where many sets wait, of all. Unless that is done, nothing must be
+    /// written for the set.
+    pub async fn read(&self, context: &Context, set: &Set) -> ReadFirst {
+        let env = &context.env;
+        let wanted = {
             let mut state = self.lock();
             state.waiting.insert(set.key.clone());
-            state.waiting.len() > MANY
+            state.wanted(&set.key, &context.scopes, env.now())
+        };
+        let scopes = match wanted {
+            Ok(scopes) => scopes,
+            Err(until) => return ReadFirst::Wait(until),
         };
         let Ok(turn) = self.lane.try_lock() else {
-            return Ok(ReadFirst::UnderWay);
+            return ReadFirst::Wait(env.now() + env.jittered(PATIENCE, 0.1));
         };
-        if are_many {
-            self.read_all(context).await?;
-        } else {
-            self.read_scope(context, &Some(set.key.namespace.clone())).await?;
+        let mut failed = None;
+        for scope in &scopes {
+            match read_scope(context, scope).await {
+                Ok(()) => self.lock().succeeded(scope),
+                Err(error) => {
+                    let error = in_full(&error);
+                    let is_first = !self.lock().pauses.contains_key(scope);
+                    if is_first {
+                        warn!(error, "cannot read what must be known before the first write, trying again");
+                    }
+                    let again = self.lock().failed(scope, env.now(), |wait| env.jittered(wait, 0.1));
+                    failed = Some((error, again));
+                }
+            }
         }
         drop(turn);
-        for key in self.lock().read_by_now().into_iter().filter(|key| *key != set.key) {
-            context.queue.add(key, "read");
+        let (woken, is_read) = {
+            let mut state = self.lock();
+            (state.woken(&context.scopes, env.now()), state.known.is_read(&set.key))
+        };
+        for key in woken.into_iter().filter(|key| *key != set.key) {
+            context.queue.add(key, queue::READ);
         }
-        Ok(ReadFirst::Done)
-    }
-
-    async fn read_all(&self, context: &Context) -> Result<(), ReadError> {
-        for scope in &context.scopes {
-            self.read_scope(context, scope).await?;
+        match failed {
+            Some((error, again)) if !is_read => ReadFirst::Failed(error, again),
+            _ => ReadFirst::Done,
         }
-        Ok(())
-    }
-
-    async fn read_scope(&self, context: &Context, scope: &Scope) -> Result<(), ReadError> {
-        list_sets(context, scope).await?;
-        let source = Source { labels: None, ..super::pod_source(scope, &context.locks) };
-        let ours = |pod: &Pod| pod.owner.is_some() || pod.is_labelled;
-        let (pods, version) = listwatch::list(&context.clients.read, &source, ours).await?;
-        context.pods_listed(scope, pods, version);
-        self.lock().known.read.insert(scope.clone());
-        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Takes in consistent lists of the sets and of all pods of a scope.
+async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
+    list_sets(context, scope).await?;
+    let source = Source { labels: None, ..super::pod_source(scope, &context.locks) };
+    let ours = |pod: &Pod| pod.owner.is_some() || pod.is_labelled;
+    let (pods, version) = listwatch::list(&context.clients.read, &source, ours).await?;
+    context.pods_listed(scope, pods, version);
+    Ok(())
 }
 
 /// Takes in a consistent list of the sets of a scope. Returns their UIDs.
@@ -177,6 +238,26 @@ mod tests {
         assert!(known.is_unread(&set));
         known.elders = Some(HashSet::from(["another".into()]));
         assert!(!known.is_unread(&set), "it is younger");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_alone_for_longer_each_time_and_holds_up_nothing_else() {
+        let mut state = State::default();
+        let (key, now) = (testing::set(3).key, testing::now());
+        let scope = Some(key.namespace.clone());
+        let waits: Vec<i64> =
+            (0..5).map(|_| state.failed(&scope, now, |wait| wait).duration_since(now).as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 8]);
+        let elsewhere = ObjectKey::new("elsewhere", "web");
+        state.waiting.extend([key.clone(), elsewhere.clone()]);
+        assert_eq!(state.wanted(&key, &[None], now), Err(now + PAUSE.1));
+        assert_eq!(state.wanted(&elsewhere, &[None], now), Ok(vec![Some("elsewhere".into())]));
+        assert_eq!(state.woken(&[None], now), std::slice::from_ref(&elsewhere));
+        assert_eq!(state.wanted(&key, &[None], now + PAUSE.1), Ok(vec![scope.clone()]));
+        state.succeeded(&scope);
+        assert!(state.known.is_read(&key) && state.pauses.is_empty());
+        assert_eq!(state.woken(&[None], now), [key, elsewhere.clone()]);
+        assert_eq!(state.waiting, BTreeSet::from([elsewhere]));
     }
 
     #[test]

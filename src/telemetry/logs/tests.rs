@@ -101,3 +101,11 @@ fn what_is_logged_can_be_changed_at_any_time_and_never_has_spans() {
     });
     assert_eq!(lines, ["DEBUG now"]);
 }
+
+#[test]
+fn people_read_text_and_machines_json() {
+    assert_eq!([format(None, true), format(None, false)], [LogFormat::Json, LogFormat::Text]);
+    for wished in [LogFormat::Json, LogFormat::Text] {
+        assert_eq!([true, false].map(|is_in_pod| format(Some(wished), is_in_pod)), [wished; 2]);
+    }
+}

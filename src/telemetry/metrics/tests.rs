@@ -24,14 +24,14 @@ fn series(text: &str) -> BTreeMap<String, f64> {
 }
 
 fn value(metrics: &Metrics, series: &str) -> f64 {
-    let all = self::series(&metrics.text().unwrap());
+    let all = self::series(&metrics.text(Format::OpenMetrics).unwrap());
     *all.get(series).unwrap_or_else(|| panic!("no {series} in {:#?}", all.keys()))
 }
 
 #[test]
 fn dashboards_find_every_series_from_the_start() {
     let metrics = idle();
-    let all = series(&metrics.text().unwrap());
+    let all = series(&metrics.text(Format::OpenMetrics).unwrap());
     let work = r#"name="podset",controller="podset""#;
     for expected in [
         r#"controller_runtime_reconcile_total{controller="podset",result="success"}"#.to_owned(),
@@ -69,7 +69,7 @@ fn dashboards_find_every_series_from_the_start() {
 #[test]
 fn the_text_is_open_metrics() {
     let metrics = idle();
-    let text = metrics.text().unwrap();
+    let text = metrics.text(Format::OpenMetrics).unwrap();
     assert!(text.ends_with("# EOF\n") && text.matches("# EOF").count() == 1);
     let mut families = BTreeSet::new();
     let mut current = (String::new(), String::new());
@@ -132,7 +132,7 @@ fn only_who_leads_shows_how_the_sets_stand() {
     };
     metrics.ask_for_sets(move || asked.load(std::sync::atomic::Ordering::Relaxed).then(|| figures.clone()));
     let shown = || {
-        let mut all = series(&metrics.text().unwrap());
+        let mut all = series(&metrics.text(Format::OpenMetrics).unwrap());
         all.retain(|series, _| series.starts_with("podset_") && !series.starts_with("podset_build"));
         all.into_iter().collect::<Vec<_>>()
     };

@@ -20,16 +20,14 @@ use hyper_util::{
 };
 use kube::{Config, client::ConfigExt};
 use opentelemetry_http::{HttpClient, HttpError};
-use opentelemetry_otlp::{
-    WithExportConfig, WithHttpConfig, WithTonicConfig,
-    tonic_types::transport::{Certificate, ClientTlsConfig},
-};
+use opentelemetry_otlp::{WithExportConfig, WithHttpConfig, WithTonicConfig};
 use opentelemetry_sdk::{
     Resource,
     error::OTelSdkResult,
     trace::{SpanData, SpanExporter},
 };
 use tokio::runtime::Handle;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tower::{Service, util::BoxCloneSyncService};
 use tracing::{info, warn};
 
@@ -51,13 +49,7 @@ pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, Traces
     let cause = Cause::default();
     let exporter = match settings.protocol {
         Protocol::Grpc => {
-            let builder = builder.with_tonic().with_endpoint(&settings.endpoint).with_timeout(settings.timeout);
-            let tls = ClientTlsConfig::new();
-            let tls = match &settings.certificate {
-                Some(file) => tls.ca_certificate(Certificate::from_pem(read(file)?)),
-                None => tls.with_enabled_roots(),
-            };
-            if settings.is_by_tls() { builder.with_tls_config(tls) } else { builder }.build()?
+            builder.with_tonic().with_channel(channel(settings)?).with_timeout(settings.timeout).build()?
         }
         Protocol::Http => builder
             .with_http()
@@ -83,6 +75,31 @@ impl Cause {
     fn take(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+/// gRPC's connection, which is made when it is needed, and anew when it broke.
+fn channel(settings: &Settings) -> Result<Channel, TracesError> {
+    let endpoint = Endpoint::from_shared(settings.endpoint.clone())?.timeout(settings.timeout);
+    let endpoint = if settings.is_by_tls() {
+        let tls = ClientTlsConfig::new();
+        endpoint.tls_config(match &settings.certificate {
+            Some(file) => tls.ca_certificate(Certificate::from_pem(read(file)?)),
+            None => tls.with_enabled_roots(),
+        })?
+    } else {
+        endpoint
+    };
+    Ok(endpoint.connect_timeout(settings.timeout).connect_with_connector_lazy(tcp(settings.timeout)))
+}
+
+/// Connections that break once what was written to them has not been acknowledged for `timeout`. All exports share one: left to
+/// itself, TCP would try for a quarter of an hour to reach a collector that vanished without a word.
+fn tcp(timeout: Duration) -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_tcp_user_timeout(Some(timeout));
+    connector
 }
 
 fn read(file: &str) -> Result<Vec<u8>, TracesError> {
@@ -224,6 +241,15 @@ mod tests {
                 assert_eq!(first, [0x16], "{protocol}: it begins with a handshake");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_vanished_is_not_waited_for_by_tcp() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let timeout = Duration::from_secs(7);
+        let stream = tower::ServiceExt::<http::Uri>::oneshot(tcp(timeout), to).await.unwrap();
+        assert_eq!(socket2::SockRef::from(stream.inner()).tcp_user_timeout().unwrap(), Some(timeout));
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
 //! The checker of what replicas do besides making pods: they touch nobody else's objects, a delete hits no pod that was
-//! made after it was sent, and what they say in statuses and events is so. Reads; changes nothing.
+//! made after it was sent and none that was not too many, and what they say in statuses and events is so. Reads; changes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,16 +19,33 @@ use super::{
 /// Who is not a replica.
 const OTHERS: [&str; 5] = ["user", "kubelet", "scheduler", "garbage-collector", "namespace-controller"];
 
+/// How long pods may be deleted for what was so before: watches lag, and answers come late.
+const LAG: Duration = Duration::from_secs(300);
+
 /// What is known of one set.
 #[derive(Default)]
 struct Known {
     replicas: BTreeMap<i64, u64>,
+    /// How many pods were wanted, each since when.
+    wanted: Vec<(Duration, u64)>,
+    /// When a live pod went otherwise than by a replica.
+    lost: Vec<Duration>,
     /// The names of all pods that it ever had.
     pods: BTreeSet<String>,
     live: BTreeSet<String>,
     made: usize,
     /// How many pods its events say were made in place of others.
     said: usize,
+}
+
+impl Known {
+    /// The fewest pods that were wanted within [`LAG`] before this time.
+    fn fewest_wanted(&self, at: Duration) -> u64 {
+        let is_old = |(since, _): &&(Duration, u64)| *since + LAG < at;
+        let in_force = self.wanted.iter().rfind(is_old);
+        let later = self.wanted.iter().skip_while(is_old);
+        in_force.into_iter().chain(later).map(|(_, wanted)| *wanted).min().unwrap_or_default()
+    }
 }
 
 /// The checker.
@@ -39,6 +56,8 @@ pub struct Truth {
     made: BTreeMap<String, (Duration, String)>,
     /// What a delete took last from each name.
     hit: BTreeMap<(String, String), String>,
+    /// Pods that came back as something else than was ordered: they go again.
+    strays: BTreeSet<String>,
     /// How many creates were refused, or came back as something else than was ordered.
     refused: usize,
     violations: Vec<String>,
@@ -69,6 +88,7 @@ impl Truth {
             && name.contains("-pod");
         if change.change == ChangeKind::Added && is_by_replica && !is_as_ordered {
             self.refused += 1;
+            self.strays.insert(uid.clone());
         }
         let ends = change.change == ChangeKind::Deleted || object::is_terminating(pod);
         if is_by_replica && ends {
@@ -82,8 +102,17 @@ impl Truth {
             known.pods.insert(name);
             if !ends && object::is_live(pod) {
                 known.live.insert(uid);
-            } else {
-                known.live.remove(&uid);
+                return;
+            }
+            let lately = known.lost.iter().filter(|lost| **lost + LAG >= change.at).count();
+            // As many as a replica may think there are.
+            let thought = u64::try_from(known.live.len() + lately).unwrap_or(u64::MAX);
+            match (known.live.remove(&uid), is_by_replica) {
+                (true, true) if thought <= known.fewest_wanted(change.at) && !self.strays.contains(&uid) => {
+                    self.violations.push(format!("a pod was deleted, and there were not too many: {change}"));
+                }
+                (true, false) => known.lost.push(change.at),
+                _ => {}
             }
         }
     }
@@ -93,7 +122,11 @@ impl Truth {
         let before = change.before.as_deref();
         if change.change != ChangeKind::Deleted {
             let known = self.sets.entry(object::uid(set).to_owned()).or_default();
-            known.replicas.insert(generation, set["spec"]["replicas"].as_u64().unwrap_or(1));
+            let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1);
+            known.replicas.insert(generation, wanted);
+            if known.wanted.last().is_none_or(|(_, former)| *former != wanted) {
+                known.wanted.push((change.at, wanted));
+            }
         }
         if !is_by_replica {
             return;

@@ -163,7 +163,50 @@ async fn a_quota_is_waited_for() {
     ready(&server, "web", 5).await;
     at_rest(&server, "web", 5).await;
     assert_eq!(condition(&server, "ReplicaFailure"), Default::default());
+
+    server.set_quota(NS, "four", 4);
+    let creates = server.count(&Requests::creates("pods"));
+    server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(10).await;
+    assert_eq!(server.count(&Requests::creates("pods")) - creates, 4, "after a cure it begins anew: 0, 1, 3, 7 s");
     server.check();
+    operator.end().await;
+}
+
+/// The API server fails where a webhook does not answer: nobody can say that it made no pod.
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_is_away_is_told_and_waited_for() {
+    for replicas in [1, 3] {
+        let server = ApiServer::new(1);
+        let away = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(500)));
+        server.create_podset(NS, "web", replicas);
+        let operator = leader(&server, Locks::default());
+        sleep(60).await;
+        assert_eq!(condition(&server, "Ready"), (json!("False"), json!("PodsNotReady")));
+        assert_eq!(condition(&server, "Reconciling"), (json!("True"), json!("Retrying")));
+        assert_eq!(condition(&server, "ReplicaFailure"), (json!("True"), json!("FailedCreate")));
+        assert_eq!(server.events(NS, "FailedCreate").len(), 1);
+        let tried = server.count(&Requests::creates("pods"));
+        assert!((5..=8).contains(&tried), "1 s, 2 s, 4 s, … 30 s: {tried}");
+        away.remove();
+        let replicas = usize::try_from(replicas).unwrap();
+        ready(&server, "web", replicas).await;
+        at_rest(&server, "web", replicas).await;
+        assert_eq!(condition(&server, "ReplicaFailure"), Default::default());
+        server.check();
+        operator.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_moment_of_the_api_servers_is_not_told() {
+    let server = ApiServer::new(1);
+    server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(500)));
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, Locks::default());
+    ready(&server, "web", 3).await;
+    at_rest(&server, "web", 3).await;
+    assert_eq!(server.events(NS, "FailedCreate").len(), 0);
     operator.end().await;
 }
 

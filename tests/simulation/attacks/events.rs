@@ -1,9 +1,10 @@
 //! A5, A6: events that come late, again, or before the answer to the write that caused them.
 
 use podset_operator::controllers::podset::locks::Locks;
+use serde_json::json;
 
 use super::*;
-use crate::apiserver::{Fault, Requests};
+use crate::apiserver::{Fault, PODS, Requests};
 
 /// A5: the watch of the sets lags; an answer brings the new N before it; then the old N comes late.
 async fn a5(locks: Locks) -> ApiServer {
@@ -62,6 +63,43 @@ async fn a5_whatever_becomes_of_the_watches_the_bound_holds() {
     at_rest(&server, "web", 5).await;
     server.check();
     operator.end().await;
+}
+
+/// A5: the watch of the pods lags behind the read with which a new leader begins, and brings a pod that the read showed to be gone:
+/// one too many, it seems.
+async fn a5_ghost(locks: Locks) -> ApiServer {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 2);
+    let a = leader(&server, Locks::default());
+    let mut b = Operator::standby(&server, "b", locks);
+    ready(&server, "web", 2).await;
+    sleep(10).await;
+    server.watches().of("b").on("pods").delay(seconds(20));
+    let pod = server.live_pods(NS, "web")[0].clone();
+    server.patch(&PODS, NS, &pod, json!({ "metadata": { "annotations": { "app.example.com/note": "x" } } }));
+    sleep(2).await;
+    server.kill_pod(NS, &pod);
+    ready(&server, "web", 2).await;
+    // Its status names the new one.
+    sleep(6).await;
+    a.end().await;
+    b.lead();
+    sleep(120).await;
+    b.kill();
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn a5_a_pod_that_a_read_showed_gone_costs_no_other_its_life() {
+    let server = a5_ghost(Locks::default()).await;
+    server.check();
+    assert_eq!(server.effects(&Requests::deletes("pods")), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a5_succeeds_if_a_read_is_not_ahead_of_the_watch() {
+    let server = a5_ghost(Locks { has_ended: |_, _| false, ..Locks::default() }).await;
+    assert!(server.effects(&Requests::deletes("pods")) > 0);
 }
 
 /// A6: a pod is made and killed before its create is answered.
@@ -147,6 +185,6 @@ async fn a5_a_set_that_is_gone_does_not_come_back_with_an_old_n() {
     server.delete_podset(NS, "web");
     sleep(60).await;
     server.check();
-    assert_eq!(server.all(&crate::apiserver::PODS, NS).len(), 0);
+    assert_eq!(server.all(&PODS, NS).len(), 0);
     operator.kill();
 }

@@ -1,10 +1,11 @@
-//! The checker of "never more than N" itself: what it lets pass, what it catches, what it tells.
+//! The checkers themselves, of "never more than N" and of deletes: what they let pass, what they catch, what they tell.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
-use super::watches::still;
+use super::{pod, pods, watches::still};
 use crate::apiserver::{ApiServer, PODS, PODSETS};
 
 fn owned(server: &ApiServer, owner: &str, name: &str) {
@@ -117,4 +118,28 @@ async fn pods_count_for_the_uid_and_not_for_the_name() {
     assert_eq!(server.violations()[0].uid, former, "its last value holds for a set that is gone");
     server.strip_owner("default", "c");
     assert_eq!(server.live_pods("default", "web"), ["b"]);
+}
+
+/// Whether a replica breaks a promise by deleting one of the two pods of a set of which so many are wanted by now.
+async fn is_caught(wanted: i64) -> bool {
+    let server = still();
+    let uid = server.create_podset("default", "web", 2);
+    for name in ["web-poda", "web-podb"] {
+        let owner = json!({
+            "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "name": "web", "uid": uid, "controller": true,
+        });
+        let labels = json!({ "app.kubernetes.io/managed-by": "podset-operator" });
+        let metadata = json!({ "name": name, "labels": labels, "ownerReferences": [owner] });
+        pods(&server).create(&PostParams::default(), &pod(metadata)).await.expect("made");
+    }
+    server.scale("default", "web", wanted);
+    assert_eq!(server.broken(), None);
+    pods(&server).delete("web-poda", &DeleteParams::default()).await.expect("deleted");
+    server.broken().is_some_and(|broken| broken.contains("not too many"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_deletes_a_pod_where_there_are_not_too_many_is_caught() {
+    assert!(is_caught(2).await);
+    assert!(!is_caught(1).await);
 }

@@ -109,8 +109,10 @@ async fn e4(locks: Locks) -> ApiServer {
     held.release();
     server.fault(Requests::all().of("leases").from("a"), Fault::CutBefore);
     server.watches().of("a").on("leases").stall();
-    server.fault(Requests::mutating().from("a").of("pods"), Fault::Delay(Duration::from_millis(1500)));
-    kill_pods(&server, seconds(30)).await;
+    // A write that is sent in the last second of the term, if that were counted from the answer, takes effect when the lease is over.
+    kill_pods(&server, seconds(9)).await;
+    server.fault(Requests::mutating().from("a").of("pods"), Fault::Delay(Duration::from_millis(2500)));
+    kill_pods(&server, seconds(21)).await;
     server.heal();
     drop((a, b));
     server

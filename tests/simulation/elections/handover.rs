@@ -137,6 +137,30 @@ async fn a_leader_that_is_cut_off_ends_before_the_next_one_begins() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_is_asked_to_end_before_anything_was_read_ends_well() {
+    let server = cluster();
+    server.partition("a");
+    let a = Replica::start(&server, "a", Model::default());
+    sleep(seconds(5)).await;
+    a.end().await.expect("an orderly end");
+}
+
+/// An API server says so, too, of a resource that it does not serve yet.
+#[tokio::test(start_paused = true)]
+async fn a_404_that_does_not_name_the_lease_does_not_end_a_term() {
+    let server = cluster();
+    let (a, b) = two(&server).await;
+    let reads = Requests::all().verb(Verb::Get).of("leases");
+    let unserved = server.fault(reads, Fault::Refuse(Status::of_code(404)));
+    sleep(seconds(6)).await;
+    assert!(unserved.hits() > 0);
+    unserved.remove();
+    sleep(seconds(60)).await;
+    assert!(a.leads() && !b.leads());
+    server.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_error_does_not_end_a_term() {
     let server = cluster();
     let (a, _b) = two(&server).await;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    apiserver::{ApiServer, MYCUSTOMRESOURCES, PODS, PODSETS, PodScript, Requests},
+    apiserver::{ApiServer, Fault, MYCUSTOMRESOURCES, PODS, PODSETS, PodScript, Requests, Verb},
     operator::Operator,
 };
 
@@ -42,6 +42,18 @@ async fn is_silent(server: &ApiServer, for_seconds: u64) {
     sleep(seconds(for_seconds)).await;
     let lines: Vec<_> = server.requests_since(mark).iter().map(|entry| entry.line()).collect();
     assert_eq!(lines, Vec::<String>::new(), "at rest nothing is read or written");
+}
+
+/// A webhook that looks at images, say: no pass lasts as long as one create.
+#[tokio::test(start_paused = true)]
+async fn pods_that_take_long_to_create_come_in_growing_rounds() {
+    let server = ApiServer::new(1);
+    server.fault(Requests::creates("pods"), Fault::Delay(seconds(5)));
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 10);
+    // One, two, four, and the other three.
+    server.wait_until(|s| s.live_pods(NS, "web").len() == 10, seconds(21)).await;
+    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,6 +179,10 @@ async fn a_friend_is_told_of_at_once() {
     server.wait_until(|s| healthy(s) == json!(false), seconds(5)).await;
     server.create_pod("elsewhere", "joe", json!({}));
     server.wait_until(|s| healthy(s) == json!(true), seconds(1)).await;
+    let of_all = Requests::all().verb(Verb::Watch).of("pods").when(|request| request.query("labelSelector").is_empty());
+    let of_metadata = of_all.clone().when(|request| request.header("accept").contains("PartialObjectMetadata"));
+    assert_eq!(server.count(&of_metadata), 1, "no more is asked for than metadata");
+    assert_eq!(server.count(&of_all), 1);
     server.watches().of("a").replay(10);
     server.watches().of("a").gone();
     sleep(seconds(30)).await;

@@ -6,8 +6,9 @@
 //!   `attacks/names.rs` is told without both.
 //! - the rest of a name after its pod's end. It is a second line: where the first holds, that no request takes effect after
 //!   its sender's lease, nothing happens without it. A2 in `attacks/leaders.rs` is told without the first.
-//! - that an end may be seen before its beginning is answered. Without it the read of what no watch confirmed finds out,
-//!   a minute later: A6 in `attacks/events.rs` counts the seconds.
+//! - that an end may be known before its beginning is heard of. Without it the read of what no watch confirmed finds out,
+//!   a minute later, or the watch when it comes so far: A6 in `attacks/events.rs` counts the seconds, A5 the pods that were deleted
+//!   for a ghost.
 
 use jiff::SignedDuration;
 use podset_operator::{

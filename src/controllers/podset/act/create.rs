@@ -32,6 +32,8 @@ enum Created {
     Taken(Option<Box<Pod>>),
     /// It was refused.
     Refused(Refusal),
+    /// The API server complains, but nobody can say whether it was done all the same.
+    Unclear(Refusal),
     /// Nobody can say.
     Unknown(String),
     /// Whether it is needed cannot be read: it was not sent.
@@ -44,9 +46,10 @@ enum Created {
 pub(super) async fn create(pass: Pass<'_>, creations: Vec<Creation>, memory: &mut Memory, done: &mut Done) {
     let Pass { context, set, .. } = pass;
     let send = |creation: Creation| async move { (create_one(context, set, &creation).await, creation) };
+    let window = memory.creates_at_once;
     let settle =
         |(created, creation): (Created, Creation)| settle_create(context, set, created, creation, memory, done);
-    slow_start(pass, creations, send, settle).await;
+    memory.creates_at_once = slow_start(pass, window, creations, send, settle).await;
     // Whose pods take its names may belong to a set of this name that is no more.
     if done.met_stranger
         && let Err(error) = read_set(context, set).await
@@ -83,6 +86,7 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
             Err(error) => Created::Unknown(error),
         },
         Answer::Refused(status) => Created::Refused(refused(&status)),
+        Answer::Unclear(status) => Created::Unclear(Refusal { kind: RefusalKind::Unclear, ..refused(&status) }),
         Answer::Unknown(error) => Created::Unknown(error),
         Answer::NotSent => Created::NotSent,
     }
@@ -117,6 +121,18 @@ fn settle_create(
             }
             memory.create_refused(&name, index, now);
             done.refusal = Some(refusal);
+            done.has_failed = true;
+            return false;
+        }
+        Created::Unclear(complaint) => {
+            // Once may have been a moment of the API server's. Again, it is what users must know: a webhook that is away, say.
+            if memory.unknown().any(|unknown| unknown == name) {
+                debug!(set = %set.key, pod = name, reason = complaint.message, "the fate of a pod is unknown again");
+                done.refusal = Some(complaint);
+            } else {
+                warn!(set = %set.key, pod = name, reason = complaint.message, "the fate of a pod is unknown");
+            }
+            memory.create_unanswered(&name, index, now);
             done.has_failed = true;
             return false;
         }

@@ -176,7 +176,7 @@ impl From<PodWire> for Pod {
             phase: status.phase,
             ready_since,
             node: spec.node_name.filter(|node| !node.is_empty()).map(Into::into),
-            restarts: status.container_statuses.iter().map(|status| status.restart_count).sum(),
+            restarts: status.container_statuses.iter().fold(0, |sum: i32, of| sum.saturating_add(of.restart_count)),
             waits_for: status.init_container_statuses.iter().chain(&status.container_statuses).find_map(trouble),
             created: metadata.creation_timestamp.unwrap_or_default(),
             started: status.start_time,
@@ -229,7 +229,8 @@ pub struct Seen {
     pub pod: Arc<Pod>,
     /// We wrote it at this time, and the watch has not shown it since.
     pub unconfirmed_since: Option<Timestamp>,
-    /// Our delete was answered at this time. It is never taken back: a deletion cannot be undone.
+    /// Our delete was answered at this time. No event takes it back, for a deletion cannot be undone; only a later read does, which
+    /// shows that there was none.
     pub delete_answered: Option<Timestamp>,
     /// The watch lost sight of it without showing its deletion: it may be gone, or only its label.
     pub is_missing: bool,

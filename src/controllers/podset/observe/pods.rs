@@ -41,6 +41,10 @@ pub struct Pods {
     by_name: HashMap<ObjectKey, Uid>,
     /// Namespaces, owners and nodes of all of them.
     texts: Texts,
+    /// Pods that a read showed to be gone, until the watch says so: what it still brings of them is old.
+    gone: HashMap<Uid, ObjectKey>,
+    /// As of when all pods were listed beside the watch: one that is not known since, and whose state is not younger, is gone.
+    verified: Reached,
     /// Names that rest, each with the time at which its pod was seen to end.
     ended: HashMap<ObjectKey, Timestamp>,
     /// The same in the order of time, for forgetting.
@@ -62,6 +66,8 @@ impl Pods {
             by_owner: HashMap::new(),
             by_name: HashMap::new(),
             texts: Texts::default(),
+            gone: HashMap::new(),
+            verified: Reached::default(),
             ended: HashMap::new(),
             ends: VecDeque::new(),
             strangers: HashMap::new(),
@@ -83,6 +89,7 @@ impl Pods {
                 version
             }
             Change::Deleted(pod) => {
+                self.gone.remove(&pod.uid);
                 self.lose(&pod, is_set, now);
                 pod.version
             }
@@ -114,6 +121,9 @@ impl Pods {
         for pod in self.absent(scope, &items, version) {
             self.lose(&pod, is_set, now);
         }
+        // The watch goes on from here.
+        let listed: HashSet<&Uid> = items.iter().map(|pod| &pod.uid).collect();
+        self.gone.retain(|uid, key| !in_scope(scope, key) || listed.contains(uid));
         for pod in items {
             self.upsert(pod, true, now);
         }
@@ -154,6 +164,12 @@ impl Pods {
                 let is_urgent = is_lost || (has_become_ready && self.are_all_ready(&pod));
                 self.touch(&pod, if is_urgent { News::Urgent } else { News::CanWait });
             }
+            return;
+        }
+        // A consistent read is ahead of the watch.
+        let is_over = is_from_watch && (self.locks.has_ended)(pod.version, self.verified.at(&pod.key));
+        if is_over || self.gone.contains_key(&pod.uid) {
+            self.rest(pod.key.clone(), now);
             return;
         }
         // The watch has come past this state and shows no such pod: it has come and gone, or lost its label meanwhile.
@@ -234,6 +250,14 @@ impl Pods {
         self.rest(seen.pod.key.clone(), now);
     }
 
+    /// A read shows that a pod is gone. The watch may still be behind, unless it shows the pod no more.
+    fn bury(&mut self, uid: &Uid, now: Timestamp) {
+        if let Some(seen) = self.by_uid.get(uid).filter(|seen| seen.pod.is_labelled && !seen.is_missing) {
+            self.gone.insert(uid.clone(), seen.pod.key.clone());
+        }
+        self.remove(uid, now);
+    }
+
     fn rest(&mut self, key: ObjectKey, now: Timestamp) {
         self.ended.insert(key.clone(), now);
         self.ends.push_back((now, key));
@@ -262,7 +286,7 @@ impl Pods {
     /// A read of the pod of this name found this, or nothing. `uid` is the pod that was looked for, if a known one was.
     pub fn looked_up(&mut self, key: &ObjectKey, uid: Option<&Uid>, found: Option<Pod>, now: Timestamp) {
         if let Some(uid) = uid.filter(|uid| found.as_ref().is_none_or(|pod| pod.uid != **uid)) {
-            self.remove(uid, now);
+            self.bury(uid, now);
         }
         match found {
             Some(pod) if pod.owner.is_some() || pod.is_labelled => {
@@ -273,7 +297,8 @@ impl Pods {
                 if let Some(seen) = self.by_uid.get_mut(&uid) {
                     seen.is_missing &= !is_known;
                     seen.unconfirmed_since = (!is_watched).then_some(now);
-                    seen.delete_answered = seen.delete_answered.map(|_| now);
+                    // What is not being deleted by now never was, whatever was answered.
+                    seen.delete_answered = seen.delete_answered.filter(|_| seen.pod.is_terminating).map(|_| now);
                 }
             }
             Some(pod) => {
@@ -319,6 +344,7 @@ impl Pods {
                 seen.unconfirmed_since.get_or_insert(now);
             }
         }
+        self.verified.note(scope, version);
     }
 
     /// The pods of the set of this UID, by name.

@@ -8,7 +8,13 @@ use std::{
 use super::{reached::Reached, set::Set};
 use crate::{
     api::PodSetStatus,
-    controllers::{ObjectKey, in_scope, meta::Uid, podset::locks::Locks, statuses::Writing},
+    controllers::{
+        ObjectKey, in_scope,
+        meta::Uid,
+        podset::locks::Locks,
+        queue::{self, Trigger},
+        statuses::Writing,
+    },
     listwatch::{Change, Scope},
 };
 
@@ -31,8 +37,8 @@ pub struct Sets {
 /// What a change of the cache means for the controller.
 #[derive(Debug, Default, PartialEq)]
 pub struct Effects {
-    /// Sets to reconcile.
-    pub wake: Vec<ObjectKey>,
+    /// Sets to reconcile, and why.
+    pub wake: Vec<(ObjectKey, Trigger)>,
     /// UIDs of sets that are gone.
     pub gone: Vec<Uid>,
 }
@@ -129,8 +135,10 @@ impl Sets {
             return;
         }
         let is_strange = |former: &Arc<Set>| self.writing.is_strange(&set.uid, &former.status, &set.status);
-        if former.is_none_or(|former| former.calls_for_action(&set) || is_strange(former)) {
-            effects.wake.push(set.key.clone());
+        if former.is_none_or(|former| former.calls_for_action(&set)) {
+            effects.wake.push((set.key.clone(), queue::SPEC));
+        } else if former.is_some_and(is_strange) {
+            effects.wake.push((set.key.clone(), queue::STATUS));
         }
         if let Some(former) = former.filter(|former| former.uid != set.uid) {
             effects.gone.push(former.uid.clone());
@@ -143,7 +151,7 @@ impl Sets {
     fn remove(&mut self, key: &ObjectKey, uid: &Uid, effects: &mut Effects) {
         if self.by_key.get(key).is_some_and(|set| set.uid == *uid) {
             self.by_key.remove(key);
-            effects.wake.push(key.clone());
+            effects.wake.push((key.clone(), queue::SPEC));
         }
         if self.by_uid.remove(uid).is_some() {
             effects.gone.push(uid.clone());

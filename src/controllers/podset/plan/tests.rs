@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*};
 
 use super::*;
 use crate::controllers::podset::{
-    memory::{Create, Refusal},
+    memory::Create,
     names::pod_name,
     observe::Phase,
     testing::{self, PodBuilder},
@@ -215,9 +215,19 @@ fn nothing_is_created_for_what_is_being_deleted_or_cannot_be_read() {
         let plan = planned(&view, &Memory::default());
         assert_eq!((plan.create.len(), plan.delete.len(), plan.hold), (0, 0, Hold::Forever));
     }
-    let refusal = Refusal { message: String::new(), kind: RefusalKind::NamespaceTerminating, generation: 1 };
-    let memory = Memory { refusal: Some(refusal), ..Memory::default() };
-    assert_eq!(planned(&view(3, vec![]), &memory).create.len(), 0);
+}
+
+#[test]
+fn nothing_is_created_for_ten_minutes_in_a_namespace_that_goes_but_for_a_new_spec() {
+    let mut memory = Memory::default();
+    memory.give_up(testing::now(), 1);
+    let plan = planned(&view(3, vec![]), &memory);
+    let in_ten_minutes = testing::now() + SignedDuration::from_mins(10);
+    assert_eq!((plan.create.len(), plan.hold, plan.wake), (0, Hold::Forever, Some(in_ten_minutes)));
+    memory.give_up(testing::now() - SignedDuration::from_mins(10), 1);
+    assert_eq!(planned(&view(3, vec![]), &memory).create.len(), 3, "it may have been a former one of this name");
+    memory.give_up(testing::now(), 0);
+    assert_eq!(planned(&view(3, vec![]), &memory).create.len(), 3);
 }
 
 #[test]

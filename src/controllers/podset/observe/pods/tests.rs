@@ -104,6 +104,58 @@ fn a_name_rests_for_the_quarantine() {
     assert!(!cache.is_resting(&key("b"), after(1)));
 }
 
+/// Attack A5: the watch lags behind a read, and brings what the read showed to be over.
+#[test]
+fn what_a_read_showed_gone_does_not_come_back() {
+    let mut cache = cache([testing::pod("a").version(5)], 10);
+    cache.verify(&None, vec![testing::pod("b").version(30).0], 40, testing::now());
+    hear(&mut cache, Change::Applied(testing::pod("a").version(20).ready(1).0));
+    hear(&mut cache, Change::Applied(testing::pod("never-known").version(25).0));
+    hear(&mut cache, Change::Snapshot { items: vec![testing::pod("a").version(20).0], version: 29 });
+    assert_eq!(live(&cache), ["b"]);
+    hear(&mut cache, Change::Applied(testing::pod("c").version(41).0));
+    assert_eq!(live(&cache), ["b", "c"], "younger than the list");
+}
+
+#[test]
+fn a_pod_that_a_look_showed_gone_does_not_come_back() {
+    let second = testing::pod("a").uid("second").version(60).0;
+    for (found, left) in [(None, vec![]), (Some(second), vec!["second"])] {
+        let mut cache = cache([testing::pod("a").version(5)], 10);
+        cache.looked_up(&key("a"), Some(&"uid-of-a".into()), found, testing::now());
+        hear(&mut cache, Change::Applied(testing::pod("a").version(50).ready(1).0));
+        let known: Vec<String> = cache.of(&set()).iter().map(|seen| seen.pod.uid.to_string()).collect();
+        assert_eq!(known, left);
+        hear(&mut cache, Change::Deleted(testing::pod("a").version(51).terminating().0));
+        assert_eq!(cache.gone.len(), 0, "the watch has said so");
+    }
+}
+
+#[test]
+fn what_the_watch_shows_no_more_leaves_no_memory_of_it() {
+    let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6)], 10);
+    hear(&mut cache, Change::Deleted(testing::pod("a").version(11).0));
+    cache.looked_up(&key("a"), Some(&"uid-of-a".into()), None, testing::now());
+    assert_eq!(cache.gone.len(), 0);
+    cache.looked_up(&key("b"), Some(&"uid-of-b".into()), None, testing::now());
+    assert_eq!(cache.gone.len(), 1);
+    hear(&mut cache, Change::Snapshot { items: vec![], version: 20 });
+    assert_eq!(cache.gone.len(), 0);
+}
+
+#[test]
+fn a_delete_that_a_later_read_does_not_bear_out_is_taken_back() {
+    let mut cache = cache([testing::pod("a").version(5)], 10);
+    cache.delete_answered(&"uid-of-a".into(), None, testing::now());
+    assert_eq!(live(&cache).len(), 0);
+    cache.looked_up(&key("a"), Some(&"uid-of-a".into()), Some(testing::pod("a").version(5).0), testing::now());
+    assert_eq!(live(&cache), ["a"], "whoever answered, it was not the API server");
+    cache.delete_answered(&"uid-of-a".into(), None, testing::now());
+    let going = testing::pod("a").version(12).terminating().0;
+    cache.looked_up(&key("a"), Some(&"uid-of-a".into()), Some(going), testing::now());
+    assert_eq!(live(&cache).len(), 0);
+}
+
 /// Attack A7: the label by which the pod is watched is taken away.
 #[test]
 fn a_pod_that_leaves_the_selector_is_looked_up() {

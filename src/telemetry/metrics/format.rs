@@ -1,0 +1,86 @@
+//! In which of Prometheus' two text formats metrics are shown. Pure.
+
+use std::collections::HashMap;
+
+/// A text format.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Format {
+    /// OpenMetrics, with exemplars.
+    OpenMetrics,
+    /// The format before it, for those who do not ask for another one: who reads only that stumbles over exemplars.
+    Classic,
+}
+
+impl Format {
+    /// The format for whoever accepts this, in the words of HTTP.
+    pub fn accepted(accept: &str) -> Self {
+        if accept.contains("application/openmetrics-text") { Format::OpenMetrics } else { Format::Classic }
+    }
+
+    /// The type of a text in this format, in the words of HTTP.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Classic => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+
+    /// An OpenMetrics text in this format.
+    pub(super) fn of(self, text: String) -> String {
+        match self {
+            Format::OpenMetrics => text,
+            Format::Classic => classic(&text),
+        }
+    }
+}
+
+/// The same without exemplars and end, each counter and info described under the name of its samples.
+fn classic(text: &str) -> String {
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let kinds: HashMap<&str, &str> = types.collect();
+    let mut classic = String::with_capacity(text.len());
+    for line in text.lines().filter(|line| *line != "# EOF" && !line.starts_with("# UNIT ")) {
+        let described = ["# HELP ", "# TYPE "].into_iter().find_map(|what| Some((what, line.strip_prefix(what)?)));
+        match described.and_then(|(what, rest)| Some((what, rest.split_once(' ')?))) {
+            Some((what, (name, rest))) => {
+                let (suffix, kind) = match kinds.get(name) {
+                    Some(&"counter") => ("_total", "counter"),
+                    Some(&"info") => ("_info", "gauge"),
+                    Some(kind) => ("", *kind),
+                    None => ("", rest),
+                };
+                let rest = if what == "# TYPE " { kind } else { rest };
+                classic.extend([what, name, suffix, " ", rest]);
+            }
+            None => classic.push_str(line.split_once(" # {").map_or(line, |(sample, _)| sample)),
+        }
+        classic.push('\n');
+    }
+    classic
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_ask_for_open_metrics_gets_what_everybody_reads() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5";
+        assert_eq!(Format::accepted(prometheus), Format::OpenMetrics);
+        for accept in ["", "*/*", "text/plain"] {
+            assert_eq!(Format::accepted(accept), Format::Classic, "{accept}");
+        }
+    }
+
+    #[test]
+    fn the_classic_text_has_no_exemplars_and_describes_the_names_of_its_samples() {
+        let text = "# HELP requests Requests.\n# TYPE requests counter\n# UNIT requests pods\nrequests_total{code=\"200\"} 3\n\
+                    # HELP build The version.\n# TYPE build info\nbuild_info{version=\"1\"} 1\n\
+                    # HELP time Times.\n# TYPE time histogram\ntime_bucket{le=\"1.0\"} 2 # {trace_id=\"ab\"} 0.5\n# EOF\n";
+        let classic = "# HELP requests_total Requests.\n# TYPE requests_total counter\nrequests_total{code=\"200\"} 3\n\
+                       # HELP build_info The version.\n# TYPE build_info gauge\nbuild_info{version=\"1\"} 1\n\
+                       # HELP time Times.\n# TYPE time histogram\ntime_bucket{le=\"1.0\"} 2\n";
+        assert_eq!(Format::Classic.of(text.to_owned()), classic);
+        assert_eq!(Format::OpenMetrics.of(text.to_owned()), text);
+    }
+}
