@@ -2,10 +2,9 @@
 # authorities. Where no image can be pulled, `make docker-build-local` builds the same last stage from a binary that is compiled outside.
 # The SBOM is that of Cargo.lock: the binary itself does not tell what it was made of.
 ARG BUILDKIT_SBOM_SCAN_CONTEXT=true
-ARG BUILD_IMAGE=docker.io/library/rust:1.95.0-bookworm
 
 # On the builder's own platform, whatever the image is for: it is compiled across.
-FROM --platform=${BUILDPLATFORM:-linux/amd64} ${BUILD_IMAGE} AS build
+FROM --platform=${BUILDPLATFORM:-linux/amd64} docker.io/library/rust:1.95.0-bookworm AS build
 ARG TARGETARCH=amd64
 WORKDIR /src
 RUN case "$TARGETARCH-$(uname -m)" in \

@@ -140,12 +140,32 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"no election by name":    {"extraEnv": []any{object{"name": "PODSET_OPERATOR_LEADER_ELECT", "value": "false"}}},
 		"a lease by a flag":      {"extraArgs": []any{"--leader-elect-resource-name=a"}},
 		"another port of probes": {"extraArgs": []any{"--health-probe-bind-address=:1"}},
+		"that by name":           {"extraEnv": []any{object{"name": "PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", "value": ":1"}}},
+		"metrics at a free port": {"extraArgs": []any{"--metrics-bind-address=:0"}},
+		"metrics elsewhere":      {"extraArgs": []any{"--metrics-bind-address=127.0.0.1:18443"}},
+		"metrics at no address":  {"extraArgs": []any{"--metrics-bind-address"}},
+		"metrics by name":        {"extraEnv": []any{object{"name": "PODSET_OPERATOR_METRICS_BIND_ADDRESS", "value": ":1"}}},
+		"metrics by a reference": {"extraEnv": []any{object{"name": "PODSET_OPERATOR_METRICS_BIND_ADDRESS", "valueFrom": object{}}}},
 		"a port":                 {"networkPolicy": object{"apiServerPorts": []any{70000}}},
 		"no port":                {"networkPolicy": object{"apiServerPorts": []any{}}},
 		"half a misspelt switch": {"crds": object{"enabled": false}},
 	} {
 		if _, err := render("podset-operator", values); err == nil {
 			t.Errorf("%s: %v is taken", name, values)
+		}
+	}
+}
+
+// At the port that the Service, the network policy and the ServiceMonitor name, or not at all.
+func TestMetricsMayBeAtTheirPortOrOff(t *testing.T) {
+	for _, address := range []string{"0", ":8443", "0.0.0.0:8443", "[::]:8443"} {
+		for _, values := range []object{
+			{"extraArgs": []any{"--metrics-bind-address=" + address, "--metrics-secure=false"}},
+			{"extraEnv": []any{object{"name": "PODSET_OPERATOR_METRICS_BIND_ADDRESS", "value": address}, object{"name": "A"}}},
+		} {
+			if _, err := render("podset-operator", values); err != nil {
+				t.Errorf("%v: %v", values, err)
+			}
 		}
 	}
 }
