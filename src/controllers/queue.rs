@@ -98,8 +98,12 @@ impl Queue {
         self.lock().is_open = true;
     }
 
-    /// Queues a key, unless it waits already. A key that is being reconciled is reconciled once more afterwards.
+    /// Queues a key, unless it waits already. A key that is being reconciled is reconciled once more afterwards. A status that
+    /// somebody else wrote can wait.
     pub fn add(&self, key: ObjectKey, trigger: Trigger) {
+        if trigger == STATUS {
+            return self.add_paced(key, trigger);
+        }
         let now = self.env.now();
         self.lock().add(key, trigger, now, &self.metrics);
         self.changed.notify_one();

@@ -18,6 +18,7 @@ use crate::{
         texts::Texts,
     },
     listwatch::{Change, Scope, Versioned},
+    telemetry::said::Said,
 };
 
 /// A resource as the API server sends it. Spec and status are decoded later, so that one that does not decode stops no
@@ -81,8 +82,8 @@ pub struct Index {
     namespaces: Texts,
     /// Statuses that are being written.
     pub writing: Writing<MyCustomResourceStatus>,
-    /// How many tries in a row to write the status of a resource have failed.
-    failures: HashMap<ObjectKey, u32>,
+    /// How many tries in a row to write the status of a resource have failed, and what was said of them.
+    failures: HashMap<ObjectKey, (u32, Said)>,
 }
 
 impl Index {
@@ -173,14 +174,15 @@ impl Index {
         self.failures.remove(key);
     }
 
-    /// The status of this resource may not have been written. Returns how many times in a row this is.
-    pub fn note_failure(&mut self, key: &ObjectKey) -> u32 {
+    /// The status of this resource may not have been written, for this reason. Returns how many times in a row this is, and whether
+    /// the reason is news.
+    pub fn note_failure(&mut self, key: &ObjectKey, error: &str) -> (u32, bool) {
         if !self.resources.contains_key(key) {
-            return 1;
+            return (1, true);
         }
-        let failures = self.failures.entry(key.clone()).or_default();
+        let (failures, said) = self.failures.entry(key.clone()).or_default();
         *failures = failures.saturating_add(1);
-        *failures
+        (*failures, said.note(error))
     }
 
     fn remove(&mut self, key: &ObjectKey) {
@@ -332,9 +334,10 @@ mod tests {
         let mut index = Index::new(&[]);
         let one = ObjectKey::new("default", "one");
         index.apply_resources(&None, Change::Applied(resource("one", "joe", 1)));
-        assert_eq!((index.note_failure(&one), index.note_failure(&one)), (1, 2));
+        let errors = ["away", "away", "forbidden"];
+        assert_eq!(errors.map(|error| index.note_failure(&one, error)), [(1, true), (2, false), (3, true)]);
         index.note_success(&one);
-        assert_eq!(index.note_failure(&one), 1);
+        assert_eq!(index.note_failure(&one, "away"), (1, true));
         index.apply_resources(&None, Change::Deleted(resource("one", "joe", 2)));
         assert!(index.failures.is_empty());
     }

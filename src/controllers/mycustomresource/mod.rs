@@ -109,10 +109,7 @@ impl MyCustomResourceController {
             woken
         };
         for (key, trigger) in woken {
-            match trigger {
-                queue::STATUS => self.queue.add_paced(key, trigger),
-                _ => self.queue.add(key, trigger),
-            }
+            self.queue.add(key, trigger);
         }
     }
 
@@ -150,8 +147,8 @@ impl MyCustomResourceController {
                 Next::At(self.env.now() + statuses::OUTDATED_RETRY)
             }
             Applied::Failed(error) => {
-                let failures = self.index().note_failure(key);
-                if failures == 1 {
+                let (failures, is_news) = self.index().note_failure(key, &error);
+                if is_news {
                     warn!(resource = %key, error, "the status may not have been written, trying again");
                 } else {
                     debug!(resource = %key, error, failures, "the status may not have been written again");

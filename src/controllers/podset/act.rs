@@ -91,7 +91,7 @@ pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory
 }
 
 /// Sends one request, then two, then four, up to a bound, each round only if all went well so far: refused pods cost one
-/// request, not all. Begins with `window` requests, and returns with how many the next pass begins.
+/// request, and where a pass was cut off while all went well, no more than `window`. Begins with so many requests, and returns with how many the next pass begins.
 async fn slow_start<T, R, F: Future<Output = R>>(
     Pass { context, until, .. }: Pass<'_>,
     window: Window,

@@ -40,14 +40,16 @@ pub fn of_burst(burst: &Burst, to: usize) -> Option<Event> {
 }
 
 /// Pods are refused: told once for each new reason; where the API server fails, once, for its words are others each time. Of a
-/// namespace that is being deleted nothing is told.
-pub fn of_refusal(refusal: &Refusal, told: Option<&str>) -> Option<Event> {
-    let (is_news, what) = match refusal.kind {
-        RefusalKind::Forbidden | RefusalKind::InvalidTemplate => {
-            (told != Some(refusal.message.as_str()), "Pods are refused")
-        }
-        RefusalKind::Unclear => (told.is_none(), "Pods may not have been created"),
+/// namespace that is being deleted nothing is told. `told` is what this process told last, `stored` what the status says.
+pub fn of_refusal(refusal: &Refusal, told: Option<&Refusal>, stored: Option<&str>) -> Option<Event> {
+    let (what, is_told_by_kind) = match refusal.kind {
+        RefusalKind::Forbidden | RefusalKind::InvalidTemplate => ("Pods are refused", false),
+        RefusalKind::Unclear => ("Pods may not have been created", true),
         RefusalKind::NamespaceTerminating => return None,
+    };
+    let is_news = match told {
+        Some(told) => told.kind != refusal.kind || (!is_told_by_kind && told.message != refusal.message),
+        None => stored.is_none_or(|stored| !is_told_by_kind && stored != refusal.message),
     };
     is_news.then(|| Event {
         reason: "FailedCreate",
@@ -108,14 +110,21 @@ mod tests {
     #[test]
     fn a_refusal_is_told_once() {
         let refusal = Refusal { message: "no".to_owned(), kind: RefusalKind::Forbidden, generation: 1 };
-        assert_eq!(of_refusal(&refusal, None).unwrap().note, "Pods are refused: no");
-        assert_eq!(of_refusal(&refusal, Some("no")), None);
-        assert!(of_refusal(&refusal, Some("another reason")).is_some());
+        let of = |refusal: &Refusal, told| of_refusal(refusal, told, None);
+        assert_eq!(of(&refusal, None).unwrap().note, "Pods are refused: no");
+        assert_eq!(of(&refusal, Some(&refusal)), None);
+        assert_eq!(of_refusal(&refusal, None, Some("no")), None, "by a former leader");
+        let another = Refusal { message: "another reason".to_owned(), ..refusal.clone() };
+        assert!(of(&refusal, Some(&another)).is_some());
         let unclear = Refusal { kind: RefusalKind::Unclear, ..refusal.clone() };
-        assert_eq!(of_refusal(&unclear, None).unwrap().note, "Pods may not have been created: no");
-        assert_eq!(of_refusal(&unclear, Some("another reason")), None);
-        let terminating = Refusal { kind: RefusalKind::NamespaceTerminating, ..refusal };
-        assert_eq!(of_refusal(&terminating, None), None);
+        assert_eq!(of(&unclear, Some(&refusal)).unwrap().note, "Pods may not have been created: no");
+        assert_eq!(
+            of(&Refusal { kind: RefusalKind::Unclear, ..another.clone() }, Some(&unclear)),
+            None,
+            "in other words"
+        );
+        let terminating = Refusal { kind: RefusalKind::NamespaceTerminating, ..refusal.clone() };
+        assert_eq!(of(&terminating, None), None);
     }
 
     #[test]
@@ -123,7 +132,7 @@ mod tests {
         let mut set = testing::set(1);
         set.key.name = "n".repeat(253).into();
         let refusal = Refusal { message: "x".repeat(5000), kind: RefusalKind::Forbidden, generation: 1 };
-        let event = manifest(&of_refusal(&refusal, None).unwrap(), &set, testing::now(), 1, &"i".repeat(300));
+        let event = manifest(&of_refusal(&refusal, None, None).unwrap(), &set, testing::now(), 1, &"i".repeat(300));
         assert!(event["metadata"]["name"].as_str().unwrap().len() <= 253);
         assert_eq!(event["note"].as_str().unwrap().len(), 1024);
         assert_eq!(event["type"], "Warning");

@@ -23,7 +23,8 @@
 //! | a write ends before its sender's term ([`crate::client::Writer`]) | a request of a former leader | `src/client/writer.rs`, `src/leader/term.rs` | A3 |
 //! | reads before the first write of a term ([`Locks::is_unread`]) | a standby whose watch stood still | `takeover.rs` | A4 |
 //! | nothing old undoes anything newer ([`Locks::is_stale`]) | a late event that brings back an old N or a dead pod | `src/listwatch/mod.rs`, `observe/` | A5 |
-//! | an end that is known before its beginning ([`Locks::has_ended`]) | a ghost that counts, and for which a pod is deleted | `observe/pods.rs` | A5, A6 |
+//! | a read is ahead of the watch ([`Locks::is_over`]) | a dead pod that comes back, and for which another one is deleted | `observe/pods.rs` | A5 |
+//! | an end seen before its beginning was answered ([`Locks::has_ended`]) | a ghost that counts for ever | `observe/pods.rs` | A6 |
 //! | out of sight is not gone ([`Locks::may_live`]) | a pod that lost the watched label | `observe/pods.rs` | A7 |
 //! | whose name is it ([`Locks::is_ours`]) | a stranger's pod under one of our names | `act/create.rs` | A8 |
 //! | what came back is what was ordered ([`Locks::differs`]) | pods without end behind a webhook that changes them | `act/create.rs` | A9 |
@@ -53,9 +54,11 @@ pub struct Locks {
     pub is_unread: fn(known: &Known, set: &Set) -> bool,
     /// Whether a state of this resourceVersion is older than the one that is known: it changes nothing.
     pub is_stale: fn(version: u64, known: u64) -> bool,
-    /// Whether a pod of this resourceVersion that is not in the cache has come and gone already: an answer brings it and the
-    /// watch has come further, or the watch brings it and a list of all pods was made later.
-    pub has_ended: fn(version: u64, reached: u64) -> bool,
+    /// Whether a pod that the watch brings with this resourceVersion, and that a list of all pods as of `verified` did not show,
+    /// has come and gone already.
+    pub is_over: fn(version: u64, verified: u64) -> bool,
+    /// Whether a pod that was answered with this resourceVersion, and is not in the cache, has come and gone already.
+    pub has_ended: fn(version: u64, high_water: u64) -> bool,
     /// Whether a pod that the watch no longer shows may be alive: its deletion was neither seen nor ours.
     pub may_live: fn(pod: &Pod) -> bool,
     /// Whether the pod belongs to the set of this UID.
@@ -73,7 +76,8 @@ impl Default for Locks {
             quarantine: QUARANTINE,
             is_unread: Known::is_unread,
             is_stale: listwatch::is_stale,
-            has_ended: |version, reached| version <= reached,
+            is_over: |version, verified| version <= verified,
+            has_ended: |version, high_water| version <= high_water,
             may_live: |pod| !pod.is_terminating,
             is_ours: |pod, set| pod.owner.as_ref() == Some(set),
             differs: pod::difference,

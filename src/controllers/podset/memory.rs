@@ -35,12 +35,12 @@ pub struct Memory {
     pub finishes: Finishes,
     /// The wait after a failure.
     pub backoff: Option<Backoff>,
-    /// The time for which no pod is created because the namespace is being deleted.
-    pub rest: Option<Backoff>,
+    /// The generation for which no pod is created because the namespace is being deleted, and until when.
+    pub rest: Option<(i64, Timestamp)>,
     /// Why the API server refuses pods, while it does.
     pub refusal: Option<Refusal>,
     /// The refusal of which users were told.
-    pub refusal_told: Option<String>,
+    pub refusal_told: Option<Refusal>,
     /// The work that is under way and not yet told.
     pub burst: Option<Burst>,
     /// Work that ended and is not yet told, and how many pods were live then.
@@ -55,6 +55,8 @@ pub struct Memory {
     pub has_news: bool,
     /// What was said of reads that failed.
     pub said: Said,
+    /// What was said of statuses that could not be written.
+    pub said_of_status: Said,
     /// For the traces: which change is being worked on.
     pub trail: Trail,
 }
@@ -203,13 +205,12 @@ impl Memory {
 
     /// The namespace is being deleted: for a long time nothing is created for this generation of the spec.
     pub fn give_up(&mut self, now: Timestamp, generation: i64) {
-        self.rest = Some(Backoff { wait: REST, until: now + REST, generation });
+        self.rest = Some((generation, now + REST));
     }
 
     /// Until when no pod is created for this generation of the spec because the namespace is being deleted.
     pub fn rests_until(&self, generation: i64, now: Timestamp) -> Option<Timestamp> {
-        let rest = self.rest.filter(|rest| rest.generation == generation)?;
-        (now < rest.until).then_some(rest.until)
+        self.rest.filter(|(of, until)| *of == generation && now < *until).map(|(_, until)| until)
     }
 
     /// Until when nothing is tried that failed, for this generation of the spec.

@@ -52,7 +52,7 @@ use figures::Figures;
 use locks::Locks;
 use memory::Memory;
 use observe::{Caches, Effects, News, Observed, Pod, Pods, Set, Sets, View};
-use plan::{NamesIn, Plan, soonest};
+use plan::{Hold, NamesIn, Plan, soonest};
 use takeover::{ReadFirst, TakeOver};
 
 /// The controller's name.
@@ -142,10 +142,7 @@ impl Context {
             self.memories().remove(uid);
         }
         for (key, trigger) in effects.wake {
-            match trigger {
-                queue::STATUS => self.queue.add_paced(key, trigger),
-                _ => self.queue.add(key, trigger),
-            }
+            self.queue.add(key, trigger);
         }
     }
 
@@ -271,7 +268,8 @@ impl PodSetController {
         let act_again = after.has_work().then(|| context.env.now());
         match soonest(soonest(act_again, reported.again), after.wake) {
             None => Next::Resync,
-            Some(when) if has_failed || reported.has_failed => Next::Retry(when),
+            // That a namespace goes is no failure.
+            Some(when) if (has_failed && after.hold != Hold::Forever) || reported.has_failed => Next::Retry(when),
             Some(when) => Next::At(when),
         }
     }

@@ -64,6 +64,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     if let Some(refusal) = done.refusal {
         let is_news = memory.refusal.as_ref().is_none_or(|former| former.message != refusal.message);
         if refusal.kind == RefusalKind::NamespaceTerminating {
+            info!(set = %set.key, "the namespace is being deleted: no pods are created");
             memory.give_up(context.env.now(), set.generation);
         } else if is_news {
             warn!(set = %set.key, reason = refusal.message, "pods are refused");
@@ -76,10 +77,10 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
 
 /// Takes note of how the set stands after a pass: what is cured is forgotten.
 pub fn settle(after: &Plan, memory: &mut Memory) {
-    if after.count.occupied == after.count.wanted {
+    // Creates of unknown fate fulfil and cure nothing.
+    if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
         memory.fulfilled = Some(after.count.wanted);
     }
-    // Creates of unknown fate cure nothing.
     if after.count.live >= after.count.wanted && memory.strays.is_empty() {
         memory.refusal = None;
     }
@@ -148,10 +149,10 @@ fn due_events(set: &Set, plan: &Plan, burst: Option<Burst>, memory: &mut Memory)
     let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::of_burst(&burst, live)).collect();
     let stored = status::find(&set.status, condition::REPLICA_FAILURE);
     if let Some(refusal) = &memory.refusal {
-        let told = memory.refusal_told.as_deref().or(stored.map(|stored| stored.message.as_str()));
-        due.extend(events::of_refusal(refusal, told));
+        let stored = stored.map(|stored| stored.message.as_str());
+        due.extend(events::of_refusal(refusal, memory.refusal_told.as_ref(), stored));
     }
-    memory.refusal_told = memory.refusal.as_ref().map(|refusal| refusal.message.clone());
+    memory.refusal_told = memory.refusal.clone();
     due
 }
 
@@ -199,6 +200,7 @@ fn written(
     match applied {
         Applied::Written(stored) => {
             memory.told = Some(told);
+            memory.said_of_status.forget();
             memory.has_news &= !is_at_its_end(new);
             context.set_answered(set, Some(*stored));
             Reported::default()
@@ -209,7 +211,7 @@ fn written(
         }
         Applied::Failed(error) => {
             let failures = memory.told.map_or(0, |former| former.failures).saturating_add(1);
-            if failures == 1 {
+            if memory.said_of_status.note(&error) {
                 warn!(set = %set.key, error, "the status may not have been written, trying again");
             } else {
                 debug!(set = %set.key, error, failures, "the status may not have been written again");

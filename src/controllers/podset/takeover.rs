@@ -21,6 +21,7 @@ use crate::{
     client::{ReadError, in_full},
     controllers::{ObjectKey, meta::Uid, queue},
     listwatch::{self, Scope, Source},
+    telemetry::said::Said,
 };
 
 /// When more sets than this wait for their reads, everything is read at once.
@@ -58,6 +59,8 @@ struct State {
     waiting: BTreeSet<ObjectKey>,
     /// The scopes that could not be read: how long they are left alone, and until when.
     pauses: BTreeMap<Scope, (SignedDuration, Timestamp)>,
+    /// What was said of them.
+    said: BTreeMap<Scope, Said>,
 }
 
 impl State {
@@ -81,6 +84,7 @@ impl State {
     /// This scope was read.
     fn succeeded(&mut self, scope: &Scope) {
         self.pauses.remove(scope);
+        self.said.remove(scope);
         self.known.read.insert(scope.clone());
     }
 
@@ -177,11 +181,13 @@ impl TakeOver {
                 Ok(()) => self.lock().succeeded(scope),
                 Err(error) => {
                     let error = in_full(&error);
-                    let is_first = !self.lock().pauses.contains_key(scope);
-                    if is_first {
-                        warn!(error, "cannot read what must be known before the first write, trying again");
+                    let mut state = self.lock();
+                    if state.said.entry(scope.clone()).or_default().note(&error) {
+                        let namespace = scope.as_deref().unwrap_or("all");
+                        warn!(namespace, error, "cannot read what must be known before the first write, trying again");
                     }
-                    let again = self.lock().failed(scope, env.now(), |wait| env.jittered(wait, 0.1));
+                    let again = state.failed(scope, env.now(), |wait| env.jittered(wait, 0.1));
+                    drop(state);
                     failed = Some((error, again));
                 }
             }

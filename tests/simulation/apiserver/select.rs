@@ -98,6 +98,11 @@ impl Requests {
         Self { limit: Some(count), ..self }
     }
 
+    /// All that match all else but the first `count`.
+    pub fn after(self, count: usize) -> Self {
+        Self { skip: count, limit: None, ..self }
+    }
+
     /// Only the `n`-th (from 1) that matches all else.
     pub fn nth(self, n: usize) -> Self {
         Self { skip: n.saturating_sub(1), limit: Some(1), ..self }

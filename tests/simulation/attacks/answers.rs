@@ -1,6 +1,6 @@
 //! A9, and what else the API server may say to a create: webhooks that change pods, refusals, quotas, namespaces that go.
 
-use podset_operator::controllers::podset::locks::Locks;
+use podset_operator::{controllers::podset::locks::Locks, telemetry::metrics::Format::OpenMetrics};
 use serde_json::{Value, json};
 
 use super::*;
@@ -199,6 +199,23 @@ async fn a_webhook_that_is_away_is_told_and_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_that_come_when_the_webhook_is_back_replace_none() {
+    let server = ApiServer::new(1);
+    let away = server.fault(Requests::creates("pods").after(2), Fault::Refuse(Status::of_code(500)));
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, Locks::default());
+    sleep(20).await;
+    assert_eq!(server.live_pods(NS, "web").len(), 2);
+    away.remove();
+    ready(&server, "web", 3).await;
+    sleep(10).await;
+    let notes: Vec<_> = server.events(NS, "ScaledUp").iter().map(|event| event["note"].clone()).collect();
+    assert_eq!(notes, ["Scaled up from 0 to 2", "Scaled up from 2 to 3"]);
+    assert_eq!(server.events(NS, "PodsReplaced").len(), 0);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_moment_of_the_api_servers_is_not_told() {
     let server = ApiServer::new(1);
     server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(500)));
@@ -242,6 +259,9 @@ async fn a_namespace_that_goes_is_left_in_peace() {
     server.kill_pod("doomed", &server.live_pods("doomed", "web")[0]);
     sleep(300).await;
     assert_eq!(sent(), [pods + 1, events], "it is tried once, and nothing is told");
+    let text = operator.metrics().text(OpenMetrics).unwrap();
+    let errors = r#"controller_runtime_reconcile_errors_total{controller="podset"} 0"#;
+    assert!(text.contains(errors), "and it is no failure: {text}");
     operator.end().await;
 }
 

@@ -98,7 +98,7 @@ async fn a5_a_pod_that_a_read_showed_gone_costs_no_other_its_life() {
 
 #[tokio::test(start_paused = true)]
 async fn a5_succeeds_if_a_read_is_not_ahead_of_the_watch() {
-    let server = a5_ghost(Locks { has_ended: |_, _| false, ..Locks::default() }).await;
+    let server = a5_ghost(Locks { is_over: |_, _| false, ..Locks::default() }).await;
     assert!(server.effects(&Requests::deletes("pods")) > 0);
 }
 

@@ -1,14 +1,15 @@
 //! The operator with one of its mechanisms taken out: within so many seeds something must go wrong. A mechanism that nobody
 //! misses is of no use, or not tested.
 //!
-//! Not here are three that no world misses:
+//! Not here are four that no world misses:
 //! - names that are the same for the same intent. Names and the memory of unknown fates cover for each other: A1 in
 //!   `attacks/names.rs` is told without both.
 //! - the rest of a name after its pod's end. It is a second line: where the first holds, that no request takes effect after
 //!   its sender's lease, nothing happens without it. A2 in `attacks/leaders.rs` is told without the first.
-//! - that an end may be known before its beginning is heard of. Without it the read of what no watch confirmed finds out,
-//!   a minute later, or the watch when it comes so far: A6 in `attacks/events.rs` counts the seconds, A5 the pods that were deleted
-//!   for a ghost.
+//! - that an end may be seen before its beginning is answered. Without it the read of what no watch confirmed finds out,
+//!   a minute later: A6 in `attacks/events.rs` counts the seconds.
+//! - that a read is ahead of the watch. Without it the watch finds out when it has come so far: A5 in `attacks/events.rs` counts the pods
+//!   that were deleted for a ghost.
 
 use jiff::SignedDuration;
 use podset_operator::{

@@ -13,7 +13,7 @@ use crate::{
     controllers::{
         ObjectKey,
         podset::{
-            memory::{Memory, Refusal, RefusalKind},
+            memory::{Memory, Refusal, RefusalKind, Window},
             names,
             observe::{Pod, Set},
             plan::Creation,
@@ -46,7 +46,9 @@ enum Created {
 pub(super) async fn create(pass: Pass<'_>, creations: Vec<Creation>, memory: &mut Memory, done: &mut Done) {
     let Pass { context, set, .. } = pass;
     let send = |creation: Creation| async move { (create_one(context, set, &creation).await, creation) };
-    let window = memory.creates_at_once;
+    // Whether another spec is accepted is not known yet.
+    let is_new = memory.tried_generation != Some(set.generation);
+    let window = if is_new { Window::default() } else { memory.creates_at_once };
     let settle =
         |(created, creation): (Created, Creation)| settle_create(context, set, created, creation, memory, done);
     memory.creates_at_once = slow_start(pass, window, creations, send, settle).await;

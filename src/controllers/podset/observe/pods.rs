@@ -167,7 +167,7 @@ impl Pods {
             return;
         }
         // A consistent read is ahead of the watch.
-        let is_over = is_from_watch && (self.locks.has_ended)(pod.version, self.verified.at(&pod.key));
+        let is_over = is_from_watch && (self.locks.is_over)(pod.version, self.verified.at(&pod.key));
         if is_over || self.gone.contains_key(&pod.uid) {
             self.rest(pod.key.clone(), now);
             return;
