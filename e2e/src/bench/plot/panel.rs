@@ -19,6 +19,8 @@ pub struct Frame {
 const LEFT: f64 = 44.0;
 const ABOVE: f64 = 44.0;
 const BELOW: f64 = 24.0;
+/// The height of a number above a bar.
+const LINE: f64 = 9.0;
 
 impl Frame {
     fn left(&self) -> f64 {
@@ -85,14 +87,16 @@ pub fn bars(svg: &mut Svg, frame: Frame, title: &str, unit: &str, groups: &[Grou
         let middle = frame.left() + share * (number as f64 + 0.5);
         svg.text((middle, frame.foot() + 15.0), Anchor::Middle, "small", &group.label);
         let width = (share * 0.82 / group.bars.len().max(1) as f64).min(34.0);
+        let mut beside = None;
         for (place, bar) in group.bars.iter().enumerate() {
             let x = middle + width * (place as f64 - group.bars.len() as f64 / 2.0);
-            one_bar(svg, bar, (x + 1.0, width - 2.0), &y);
+            beside = Some(one_bar(svg, bar, (x + 1.0, width - 2.0), beside, &y));
         }
     }
 }
 
-fn one_bar(svg: &mut Svg, bar: &Bar, (x, width): (f64, f64), y: &impl Fn(f64) -> f64) {
+/// Draws a bar, and its number so that it does not run into the one `beside` it. Returns where the number stands.
+fn one_bar(svg: &mut Svg, bar: &Bar, (x, width): (f64, f64), beside: Option<f64>, y: &impl Fn(f64) -> f64) -> f64 {
     let (foot, top) = (y(0.0), y(bar.value.median));
     svg.rect(x, top, width, foot - top, &format!("{} bar", bar.class));
     let mut highest = bar.value.most;
@@ -104,7 +108,10 @@ fn one_bar(svg: &mut Svg, bar: &Bar, (x, width): (f64, f64), y: &impl Fn(f64) ->
     if bar.value.most > bar.value.least {
         svg.line((middle, y(bar.value.least)), (middle, y(bar.value.most)), "whisker");
     }
-    svg.text((middle, y(highest) - 4.0), Anchor::Middle, "tiny", &short(bar.value.median));
+    let above = y(highest) - 4.0;
+    let at = beside.filter(|beside| (beside - above).abs() < LINE).map_or(above, |beside| above.min(beside - LINE));
+    svg.text((middle, at), Anchor::Middle, "tiny", &short(bar.value.median));
+    at
 }
 
 /// What grows with something else.
@@ -209,5 +216,16 @@ mod tests {
         // 100 pixels for 12 seconds and a number above them: as much in full as pale.
         assert_eq!(file.matches(r#"height="41.7" class="a bar"#).count(), 2, "{file}");
         assert!(file.contains(r#"class="a bar pale""#) && file.contains(">5.0</text>"), "{file}");
+    }
+
+    #[test]
+    fn numbers_side_by_side_do_not_run_into_each_other() {
+        let bar = Bar { class: "a", value: Spread { median: 5.0, least: 5.0, most: 5.0 }, beyond: None };
+        let mut svg = Svg::new(200.0, 168.0, "three bars");
+        let y = |value: f64| 100.0 - value;
+        let first = one_bar(&mut svg, &bar, (0.0, 16.0), None, &y);
+        let second = one_bar(&mut svg, &bar, (16.0, 16.0), Some(first), &y);
+        let third = one_bar(&mut svg, &bar, (32.0, 16.0), Some(second), &y);
+        assert_eq!([first, second, third], [91.0, 82.0, 91.0]);
     }
 }
