@@ -2,6 +2,7 @@
 //!
 //! A further controller is one folder that implements [`Controller`] and one line in [`crate::manager::replica`].
 
+pub mod failures;
 pub mod meta;
 pub mod mycustomresource;
 pub mod podset;
@@ -26,10 +27,10 @@ use crate::{
     listwatch::{Scope, synced::Synced},
     telemetry::{
         metrics::{ControllerMetrics, Metrics, Outcome},
-        said::Said,
         spans::{self, Place},
     },
 };
+use failures::{Failures, Waits};
 use queue::{Queue, Trigger};
 
 /// How often an object is looked at although nothing happened, from the cache alone.
@@ -39,7 +40,7 @@ const RESYNC: SignedDuration = SignedDuration::from_mins(10);
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// The first and the longest wait after a controller could not catch up.
-const CATCH_UP_RETRY: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
+const CATCH_UP_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
 
 /// A worker whose loop has not turned for so long is stuck: a turn takes no time.
 const WORKER_LIMIT: SignedDuration = SignedDuration::from_secs(60);
@@ -247,18 +248,17 @@ impl<C: Controller> Worker<C> {
 
     async fn catch_up(&self) {
         let env = &self.around.env;
-        let (mut wait, longest) = CATCH_UP_RETRY;
-        let mut said = Said::default();
+        let mut failures = Failures::default();
         while let Err(error) = self.controller.catch_up().await {
             let error = crate::client::in_full(&error);
-            if said.note(&error) {
+            let (wait, is_news) = failures.note(&error, CATCH_UP_RETRY);
+            if is_news {
                 warn!(
                     controller = self.controller.name(),
                     error, "cannot read what may have been missed, trying again"
                 );
             }
             env.sleep_until(env.now() + env.jittered(wait, 0.1)).await;
-            wait = wait.saturating_mul(2).min(longest);
         }
     }
 

@@ -7,21 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{ObjectKey, meta::Uid, requests};
+use super::{ObjectKey, failures::Waits, meta::Uid, requests};
 use crate::client::{Answer, Clients, in_full, in_words};
 
 /// How long to wait before a status is applied again to an object that was not as it was thought to be.
 pub const OUTDATED_RETRY: SignedDuration = SignedDuration::from_secs(1);
 
-/// The least and the most time between two tries to write one status.
-const PAUSE: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(5), SignedDuration::from_secs(30));
-
-/// The least time from a try to write the status of an object to the next one, after so many failures in a row.
-pub fn pause(failures: u32) -> SignedDuration {
-    let (first, longest) = PAUSE;
-    let doubled = 1_i32.checked_shl(failures.saturating_sub(1)).filter(|factor| *factor > 0).unwrap_or(i32::MAX);
-    first.saturating_mul(doubled).min(longest)
-}
+/// The least time from one write of a status to the next, and the longest after failures.
+pub const PAUSE: Waits = (SignedDuration::from_secs(5), SignedDuration::from_secs(30));
 
 /// The time of day as conditions carry it: without fractions of a second.
 pub fn transition_time(wall: Timestamp) -> Time {
@@ -120,16 +113,5 @@ where
     match clients.read.read_one::<W>(request).await {
         Ok(found) => Applied::Outdated(found.map(Box::new)),
         Err(error) => Applied::Failed(in_full(&error)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_fails_again_and_again_waits_longer() {
-        let pauses = [0, 1, 2, 3, 4, 5, 31, 32, 33, u32::MAX].map(|failures| pause(failures).as_secs());
-        assert_eq!(pauses, [5, 5, 10, 20, 30, 30, 30, 30, 30, 30]);
     }
 }

@@ -5,20 +5,22 @@ use std::{
     sync::Arc,
 };
 
+use jiff::SignedDuration;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
     api::{MyCustomResourceSpec, MyCustomResourceStatus},
     controllers::{
-        ObjectKey, in_scope,
+        ObjectKey,
+        failures::Failures,
+        in_scope,
         meta::{Meta, Uid},
         queue::{self, Trigger},
-        statuses::Writing,
+        statuses::{PAUSE, Writing},
         texts::Texts,
     },
     listwatch::{Change, Scope, Versioned},
-    telemetry::said::Said,
 };
 
 /// A resource as the API server sends it. Spec and status are decoded later, so that one that does not decode stops no
@@ -82,8 +84,8 @@ pub struct Index {
     namespaces: Texts,
     /// Statuses that are being written.
     pub writing: Writing<MyCustomResourceStatus>,
-    /// How many tries in a row to write the status of a resource have failed, and what was said of them.
-    failures: HashMap<ObjectKey, (u32, Said)>,
+    /// The tries to write the status of a resource that have failed.
+    failures: HashMap<ObjectKey, Failures>,
 }
 
 impl Index {
@@ -174,15 +176,13 @@ impl Index {
         self.failures.remove(key);
     }
 
-    /// The status of this resource may not have been written, for this reason. Returns how many times in a row this is, and whether
-    /// the reason is news.
-    pub fn note_failure(&mut self, key: &ObjectKey, error: &str) -> (u32, bool) {
+    /// The status of this resource may not have been written, for this reason. Returns how long to wait, and whether the reason is
+    /// news.
+    pub fn note_failure(&mut self, key: &ObjectKey, error: &str) -> (SignedDuration, bool) {
         if !self.resources.contains_key(key) {
-            return (1, true);
+            return Failures::default().note(error, PAUSE);
         }
-        let (failures, said) = self.failures.entry(key.clone()).or_default();
-        *failures = failures.saturating_add(1);
-        (*failures, said.note(error))
+        self.failures.entry(key.clone()).or_default().note(error, PAUSE)
     }
 
     fn remove(&mut self, key: &ObjectKey) {
@@ -335,9 +335,11 @@ mod tests {
         let one = ObjectKey::new("default", "one");
         index.apply_resources(&None, Change::Applied(resource("one", "joe", 1)));
         let errors = ["away", "away", "forbidden"];
-        assert_eq!(errors.map(|error| index.note_failure(&one, error)), [(1, true), (2, false), (3, true)]);
+        let after = |seconds, is_news| (SignedDuration::from_secs(seconds), is_news);
+        let noted = errors.map(|error| index.note_failure(&one, error));
+        assert_eq!(noted, [after(5, true), after(10, false), after(20, true)]);
         index.note_success(&one);
-        assert_eq!(index.note_failure(&one, "away"), (1, true));
+        assert_eq!(index.note_failure(&one, "away"), after(5, true));
         index.apply_resources(&None, Change::Deleted(resource("one", "joe", 2)));
         assert!(index.failures.is_empty());
     }

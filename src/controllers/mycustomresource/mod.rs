@@ -147,14 +147,14 @@ impl MyCustomResourceController {
                 Next::At(self.env.now() + statuses::OUTDATED_RETRY)
             }
             Applied::Failed(error) => {
-                let (failures, is_news) = self.index().note_failure(key, &error);
+                let (wait, is_news) = self.index().note_failure(key, &error);
                 if is_news {
                     warn!(resource = %key, error, "the status may not have been written, trying again");
                 } else {
-                    debug!(resource = %key, error, failures, "the status may not have been written again");
+                    debug!(resource = %key, error, "the status may not have been written again");
                 }
                 spans::failed(&error);
-                Next::Retry(self.env.now() + self.env.jittered(statuses::pause(failures), 0.1))
+                Next::Retry(self.env.now() + self.env.jittered(wait, 0.1))
             }
             Applied::NotSent => Next::Resync,
         }

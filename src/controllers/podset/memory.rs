@@ -9,10 +9,16 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{finished::Finishes, trail::Trail};
-use crate::{controllers::meta::Uid, telemetry::said::Said};
+use crate::{
+    controllers::{
+        failures::{Failures, Waits, doubled},
+        meta::Uid,
+    },
+    telemetry::said::Said,
+};
 
 /// The first and the longest wait after a refused or unanswered write.
-pub const BACKOFF: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
+pub const BACKOFF: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
 
 /// The wait after a namespace was said to be on its way out. It will never be granted; unless an API server that is behind spoke
 /// of a former namespace of this name.
@@ -55,8 +61,8 @@ pub struct Memory {
     pub has_news: bool,
     /// What was said of reads that failed.
     pub said: Said,
-    /// What was said of statuses that could not be written.
-    pub said_of_status: Said,
+    /// The tries to write the status that have failed.
+    pub status_failures: Failures,
     /// For the traces: which change is being worked on.
     pub trail: Trail,
 }
@@ -68,8 +74,6 @@ pub struct Told {
     pub at: Timestamp,
     /// The generation that it answers.
     pub generation: Option<i64>,
-    /// How many tries in a row have failed.
-    pub failures: u32,
 }
 
 /// A create that did not succeed.
@@ -197,9 +201,8 @@ impl Memory {
 
     /// Something failed: waits, twice as long as the last time, up to a bound. `jittered` is the wait with its jitter.
     pub fn back_off(&mut self, now: Timestamp, generation: i64, jittered: impl Fn(SignedDuration) -> SignedDuration) {
-        let (first, longest) = BACKOFF;
         let former = self.backoff.filter(|backoff| backoff.generation == generation);
-        let wait = former.map_or(first, |backoff| backoff.wait.saturating_mul(2).min(longest));
+        let wait = doubled(former.map(|backoff| backoff.wait), BACKOFF);
         self.backoff = Some(Backoff { wait, until: now + jittered(wait), generation });
     }
 

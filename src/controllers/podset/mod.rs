@@ -325,8 +325,8 @@ impl Controller for PodSetController {
         let mut memory = self.context.memories().remove(&uid).unwrap_or_default();
         memory.trail.begin(set.generation);
         let next = self.pass(key, &uid, &mut memory).await;
-        if let Some(told) = memory.told {
-            self.context.queue.hush(key, report::next_status(told));
+        if let Some(until) = report::next_status(&memory) {
+            self.context.queue.hush(key, until);
         }
         let caches = self.context.observed.lock();
         if let Some(set) = caches.sets.get(key).filter(|set| report::is_at_its_end(&set.status)) {

@@ -20,6 +20,7 @@ use crate::{
     api::{PodSet, PodSetStatus, condition},
     client::Answer,
     controllers::{
+        failures::Failures,
         requests,
         statuses::{self, Applied},
     },
@@ -161,26 +162,26 @@ pub fn is_at_its_end(status: &PodSetStatus) -> bool {
     status::holds(status, condition::READY)
 }
 
-/// A status is written at most once in [`statuses::pause`], but at once when it answers a change of the spec, when the pods of a
+/// A status is written at most once in [`statuses::PAUSE`], but at once when it answers a change of the spec, when the pods of a
 /// large set are all there at last, and when what was done has come to its end. Otherwise, when it may be.
 fn may_write(memory: &Memory, now: Timestamp, new: &PodSetStatus, has_scaled: bool) -> Result<(), Timestamp> {
-    let Some(told) = memory.told else {
+    let Some((told, next)) = memory.told.zip(next_status(memory)) else {
         return Ok(());
     };
-    let next = next_status(told);
     let is_answer = new.observed_generation != told.generation;
     let is_end = is_at_its_end(new) && memory.has_news;
     if now < next && !is_answer && !has_scaled && !is_end { Err(next) } else { Ok(()) }
 }
 
-/// When what can wait may be told after this.
-pub fn next_status(told: Told) -> Timestamp {
-    told.at + statuses::pause(told.failures)
+/// When what can wait may be told again; `None`: nothing was told yet.
+pub fn next_status(memory: &Memory) -> Option<Timestamp> {
+    let (pause, _) = statuses::PAUSE;
+    Some(memory.told?.at + memory.status_failures.wait().unwrap_or(pause))
 }
 
 /// Applies a status.
 async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, memory: &mut Memory) -> Reported {
-    let told = Told { at: context.env.now(), generation: new.observed_generation, failures: 0 };
+    let told = Told { at: context.env.now(), generation: new.observed_generation };
     context.observed.lock().sets.writing.begin(&set.uid, new.clone());
     let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, set.version, new).await;
     let reported = written(context, set, new, memory, applied, told);
@@ -200,7 +201,7 @@ fn written(
     match applied {
         Applied::Written(stored) => {
             memory.told = Some(told);
-            memory.said_of_status.forget();
+            memory.status_failures = Failures::default();
             memory.has_news &= !is_at_its_end(new);
             context.set_answered(set, Some(*stored));
             Reported::default()
@@ -210,16 +211,15 @@ fn written(
             Reported { again: Some(told.at + statuses::OUTDATED_RETRY), has_failed: false }
         }
         Applied::Failed(error) => {
-            let failures = memory.told.map_or(0, |former| former.failures).saturating_add(1);
-            if memory.said_of_status.note(&error) {
+            let (_, is_news) = memory.status_failures.note(&error, statuses::PAUSE);
+            if is_news {
                 warn!(set = %set.key, error, "the status may not have been written, trying again");
             } else {
-                debug!(set = %set.key, error, failures, "the status may not have been written again");
+                debug!(set = %set.key, error, "the status may not have been written again");
             }
             spans::failed(&error);
-            let tried = Told { at: context.env.now(), failures, ..told };
-            memory.told = Some(tried);
-            Reported { again: Some(next_status(tried)), has_failed: true }
+            memory.told = Some(Told { at: context.env.now(), ..told });
+            Reported { again: next_status(memory), has_failed: true }
         }
         Applied::NotSent => Reported::default(),
     }

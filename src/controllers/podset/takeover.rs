@@ -19,9 +19,14 @@ use super::{
 };
 use crate::{
     client::{ReadError, in_full},
-    controllers::{ObjectKey, meta::Uid, queue},
+    controllers::{
+        ObjectKey,
+        failures::{Failures, Waits},
+        meta::Uid,
+        queue,
+    },
+    env::Env,
     listwatch::{self, Scope, Source},
-    telemetry::said::Said,
 };
 
 /// When more sets than this wait for their reads, everything is read at once.
@@ -31,7 +36,7 @@ const MANY: usize = 8;
 const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
 /// How long a scope that could not be read is left alone, at first and at most.
-const PAUSE: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
+const PAUSE: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
 
 /// What came of the wish to read.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -57,10 +62,8 @@ struct State {
     known: Known,
     /// The sets that wait for a read.
     waiting: BTreeSet<ObjectKey>,
-    /// The scopes that could not be read: how long they are left alone, and until when.
-    pauses: BTreeMap<Scope, (SignedDuration, Timestamp)>,
-    /// What was said of them.
-    said: BTreeMap<Scope, Said>,
+    /// The scopes that could not be read, and until when they are left alone.
+    pauses: BTreeMap<Scope, (Failures, Timestamp)>,
 }
 
 impl State {
@@ -84,22 +87,16 @@ impl State {
     /// This scope was read.
     fn succeeded(&mut self, scope: &Scope) {
         self.pauses.remove(scope);
-        self.said.remove(scope);
         self.known.read.insert(scope.clone());
     }
 
-    /// This scope could not be read, which may be much: it is left alone for longer each time. Returns until when.
-    fn failed(
-        &mut self,
-        scope: &Scope,
-        now: Timestamp,
-        jittered: impl Fn(SignedDuration) -> SignedDuration,
-    ) -> Timestamp {
-        let (first, longest) = PAUSE;
-        let wait = self.pauses.get(scope).map_or(first, |(wait, _)| wait.saturating_mul(2).min(longest));
-        let until = now + jittered(wait);
-        self.pauses.insert(scope.clone(), (wait, until));
-        until
+    /// This scope, which may be much, could not be read for this reason: it is left alone for longer each time. Returns until
+    /// when, and whether the reason is news.
+    fn failed(&mut self, scope: &Scope, error: &str, env: &Env) -> (Timestamp, bool) {
+        let (failures, until) = self.pauses.entry(scope.clone()).or_default();
+        let (wait, is_news) = failures.note(error, PAUSE);
+        *until = env.now() + env.jittered(wait, 0.1);
+        (*until, is_news)
     }
 
     /// The sets that wait no more, and those that wait for what can be read now: the first of them to look does it.
@@ -181,13 +178,11 @@ impl TakeOver {
                 Ok(()) => self.lock().succeeded(scope),
                 Err(error) => {
                     let error = in_full(&error);
-                    let mut state = self.lock();
-                    if state.said.entry(scope.clone()).or_default().note(&error) {
+                    let (again, is_news) = self.lock().failed(scope, &error, env);
+                    if is_news {
                         let namespace = scope.as_deref().unwrap_or("all");
                         warn!(namespace, error, "cannot read what must be known before the first write, trying again");
                     }
-                    let again = state.failed(scope, env.now(), |wait| env.jittered(wait, 0.1));
-                    drop(state);
                     failed = Some((error, again));
                 }
             }
@@ -246,13 +241,13 @@ mod tests {
         assert!(!known.is_unread(&set), "it is younger");
     }
 
-    #[test]
-    fn what_cannot_be_read_is_left_alone_for_longer_each_time_and_holds_up_nothing_else() {
-        let mut state = State::default();
-        let (key, now) = (testing::set(3).key, testing::now());
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_read_is_left_alone_for_longer_each_time_and_holds_up_nothing_else() {
+        let (mut state, env) = (State::default(), crate::env::testing::virtual_env());
+        let (key, now) = (testing::set(3).key, env.now());
         let scope = Some(key.namespace.clone());
         let waits: Vec<i64> =
-            (0..5).map(|_| state.failed(&scope, now, |wait| wait).duration_since(now).as_secs()).collect();
+            (0..5).map(|_| state.failed(&scope, "no", &env).0.duration_since(now).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 8]);
         let elsewhere = ObjectKey::new("elsewhere", "web");
         state.waiting.extend([key.clone(), elsewhere.clone()]);
