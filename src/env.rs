@@ -118,8 +118,13 @@ pub mod testing {
 
     /// tokio's clock, which a test may pause, and no chance.
     pub fn virtual_env() -> Env {
+        virtual_env_of(0.0)
+    }
+
+    /// As [`virtual_env`], but chance always says `unit`.
+    pub fn virtual_env_of(unit: f64) -> Env {
         let clock = VirtualClock { started: Timestamp::UNIX_EPOCH, origin: Instant::now() };
-        Env { clock: Arc::new(clock), random: Arc::new(NoChance) }
+        Env { clock: Arc::new(clock), random: Arc::new(Fixed(unit)) }
     }
 
     #[derive(Debug)]
@@ -139,11 +144,11 @@ pub mod testing {
     }
 
     #[derive(Debug)]
-    struct NoChance;
+    struct Fixed(f64);
 
-    impl Random for NoChance {
+    impl Random for Fixed {
         fn unit(&self) -> f64 {
-            0.0
+            self.0
         }
     }
 }
@@ -164,5 +169,12 @@ mod tests {
         let before = clock.now();
         std::thread::sleep(Duration::from_millis(2));
         assert!(before >= clock.started && clock.now() > before);
+    }
+
+    #[test]
+    fn chance_lengthens_a_wait_by_its_share_at_most() {
+        let ten = SignedDuration::from_secs(10);
+        let jittered = |unit, share| testing::virtual_env_of(unit).jittered(ten, share).as_millis();
+        assert_eq!((jittered(0.0, 0.1), jittered(0.5, 0.1), jittered(0.75, 0.2)), (10_000, 10_500, 11_500));
     }
 }

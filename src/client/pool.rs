@@ -64,9 +64,10 @@ impl<C> Pool<C> {
     /// The connection that was used last: the others may grow old.
     async fn reuse(&self) -> Option<Connection> {
         loop {
+            let now = Instant::now();
             let mut connection = {
                 let mut idle = self.idle();
-                idle.retain(|connection| connection.used.elapsed() < IDLE && !connection.sender.is_closed());
+                idle.retain(|connection| now - connection.used < IDLE && !connection.sender.is_closed());
                 idle.pop()?
             };
             if connection.sender.ready().await.is_ok() {

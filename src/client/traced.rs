@@ -81,9 +81,11 @@ fn fail(mut span: SdkSpan, kind: String, error: &str) {
     span.set_status(Status::error(error.to_owned()));
 }
 
-/// A span for the request, which says from here on that it belongs to it.
+/// A span for the request, which says from here on that it belongs to it; within the one that the request carries, or else
+/// within what is being done.
 fn begin<B>(request: &mut Request<B>, to: &Destination) -> Option<SdkSpan> {
-    let mut span = spans::request()?;
+    let within = request.extensions_mut().remove();
+    let mut span = spans::request(within)?;
     let (method, uri) = (request.method(), request.uri());
     let Route { name, template } = route(method, uri.path());
     span.update_name(name);

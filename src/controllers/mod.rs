@@ -77,8 +77,8 @@ pub trait Controller: Send + Sync + 'static {
     /// Its name in logs and metrics.
     fn name(&self) -> &'static str;
 
-    /// The watches that feed its caches. Each runs for as long as the process.
-    fn watches(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>>;
+    /// What runs beside the reconciles for as long as the process: above all the watches that feed its caches.
+    fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>>;
 
     /// Becomes true once every cache holds a first complete list.
     fn synced(&self) -> &Synced;
@@ -98,6 +98,11 @@ pub trait Controller: Send + Sync + 'static {
     /// dropped when the term ends.
     fn catch_up(&self) -> impl Future<Output = Result<(), ReadError>> + Send {
         std::future::ready(Ok(()))
+    }
+
+    /// Waits until all is done that reconciles have left to the background. No reconcile is under way.
+    fn finish(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
     }
 
     /// Brings one object closer to its spec.
@@ -151,7 +156,7 @@ pub struct Surroundings {
 ///
 /// # Panics
 ///
-/// The future panics when a watch or a reconcile panics: half a controller must not go on.
+/// The future panics when a reconcile or something in the background panics: half a controller must not go on.
 pub fn run<C: Controller>(controller: Arc<C>, around: Surroundings) -> impl Future<Output = ()> + Send {
     let name = controller.name();
     let synced = controller.synced().clone();
@@ -161,11 +166,11 @@ pub fn run<C: Controller>(controller: Arc<C>, around: Surroundings) -> impl Futu
     metrics.set_max_concurrent(around.at_once);
     let worker = Worker { controller, around, pulse, metrics };
     async move {
-        let mut watches: JoinSet<()> = worker.controller.clone().watches().into_iter().collect();
+        let mut background: JoinSet<()> = worker.controller.clone().background().into_iter().collect();
         tokio::select! {
             biased;
             () = worker.run() => {}
-            () = first_panic(&mut watches) => {}
+            () = first_panic(&mut background) => {}
         }
     }
 }
@@ -238,12 +243,20 @@ impl<C: Controller> Worker<C> {
             self.around.stop.cancelled().await;
             tokio::time::sleep(DRAIN).await;
         };
+        let ending = async {
+            drain(&mut running).await;
+            self.controller.finish().await;
+        };
         tokio::select! {
             biased;
-            () = self.pulse.during(drain(&mut running)) => return,
+            () = self.pulse.during(ending) => return,
             () = overtime => {}
         }
-        warn!(controller = self.controller.name(), left = running.len(), "gave up waiting for reconciles to end");
+        warn!(
+            controller = self.controller.name(),
+            reconciles = running.len(),
+            "gave up waiting for reconciles to end and for events to be told"
+        );
     }
 
     async fn catch_up(&self) {

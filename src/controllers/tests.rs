@@ -19,7 +19,7 @@ impl Controller for Idle {
         "idle"
     }
 
-    fn watches(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+    fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         Vec::new()
     }
 
@@ -53,7 +53,10 @@ impl Controller for Idle {
 
 /// The controller, what surrounds it, and what plays its watch and its election.
 fn idle(api_is_away: bool) -> (Arc<Idle>, Surroundings, Listing, Office) {
-    let env = crate::env::testing::virtual_env();
+    idle_in(crate::env::testing::virtual_env(), api_is_away)
+}
+
+fn idle_in(env: Env, api_is_away: bool) -> (Arc<Idle>, Surroundings, Listing, Office) {
     let metrics = Metrics::new(env.clone());
     let synced = Synced::new(1);
     let listing = synced.watch("things", &None);
@@ -204,4 +207,37 @@ fn what_comes_next_says_how_a_reconcile_ended() {
     ] {
         assert_eq!(next.outcome(now), expected, "{next:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_at_rest_are_looked_at_again_at_different_times() {
+    let (controller, around, listing, mut office) = idle_in(crate::env::testing::virtual_env_of(0.5), false);
+    let metrics = around.metrics.clone();
+    listing.listed();
+    office.begin(None);
+    let _running = tokio::spawn(run(controller.clone(), around));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let looks = || value(&metrics, "workqueue_work_duration_seconds_count");
+    let before = looks();
+    controller.queue.add(ObjectKey::new("default", "rests"), "test");
+    for (seconds, expected) in [(1, 1.0), (657, 1.0), (4, 2.0)] {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        assert_eq!(looks() - before, expected, "after 600 s, and half of a fifth of that");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_under_way_is_waited_for_when_the_process_shall_end_but_not_for_ever() {
+    let (controller, around, listing, mut office) = idle(false);
+    let stop = around.stop.clone();
+    listing.listed();
+    office.begin(None);
+    let running = tokio::spawn(run(controller.clone(), around));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    controller.queue.add(ObjectKey::new("default", "hangs"), "test");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let asked = tokio::time::Instant::now();
+    stop.cancel();
+    running.await.expect("the controller ends");
+    assert_eq!(asked.elapsed(), DRAIN);
 }

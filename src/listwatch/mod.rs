@@ -129,7 +129,8 @@ enum End {
     Failed(ReadError),
 }
 
-/// Reads a whole collection, page by page: a consistent list, of which only what `keep` wants is kept.
+/// Reads a whole collection, page by page: a consistent list, of which only what `keep` wants is kept. A page that cannot be read is
+/// asked for once more, but for the first.
 ///
 /// # Errors
 ///
@@ -146,7 +147,13 @@ pub async fn list<T: DeserializeOwned>(
     let mut all = Vec::new();
     loop {
         let page = if source.metadata_only { request.list_metadata(&params) } else { request.list(&params) };
-        let page: List<T> = reader.read(page.map_err(kube::Error::BuildRequest)?).await?;
+        let page = page.map_err(kube::Error::BuildRequest)?;
+        let again = params.continue_token.is_some().then(|| page.clone());
+        let page: List<T> = match (reader.read(page).await, again) {
+            // It may be one of hundreds, all of which would have to be read again.
+            (Err(_), Some(again)) => reader.read(again).await?,
+            (page, _) => page?,
+        };
         all.extend(page.items.into_iter().flatten().filter(&keep));
         if page.metadata.next.is_empty() {
             return Ok((all, version(&page.metadata.resource_version)));

@@ -126,10 +126,13 @@ async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, s
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use axum::routing::get;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+        sync::Notify,
         time::Instant,
     };
 
@@ -206,5 +209,27 @@ mod tests {
         }
         stop.cancel();
         server.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_never_comes_holds_up_the_end_for_a_moment_only() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        client.write_all(b"GET /never HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        let (stop, came) = (CancellationToken::new(), Arc::new(Notify::new()));
+        let comes = came.clone();
+        let never = async move || {
+            comes.notify_one();
+            std::future::pending::<()>().await;
+        };
+        let router = Router::new().route("/never", get(never));
+        let serving = tokio::spawn(serve(listener, None, router, stop.clone()));
+        came.notified().await;
+        // From here on only time is waited for.
+        tokio::time::pause();
+        let asked = Instant::now();
+        stop.cancel();
+        serving.await.unwrap();
+        assert_eq!(asked.elapsed().as_secs(), GRACE.as_secs());
     }
 }

@@ -1,6 +1,6 @@
 //! Both servers, as clients see them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kube::client::Body;
 use tokio::{
@@ -203,5 +203,39 @@ async fn an_address_that_is_taken_is_said_with_its_flag() {
     let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
     let error = Servers::start(&arguments, &env, nobody(), &health, (&metrics, &level())).await.unwrap_err();
     assert!(error.to_string().starts_with("--metrics-bind-address: cannot listen at 127.0.0.1:"), "{error}");
+    servers.end().await;
+}
+
+/// The certificate that is served there.
+async fn certificate_at(address: Option<SocketAddr>) -> CertificateDer<'static> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Trusting))
+        .with_no_client_auth();
+    let stream = TcpStream::connect(address.unwrap()).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
+}
+
+#[tokio::test]
+async fn a_certificate_that_changes_is_served_without_a_restart() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let renew = || {
+        let pair = tls::tests::new_pair();
+        tls::tests::write(folder.path(), &pair);
+        tls::tests::parsed(&pair).remove(0)
+    };
+    let first = renew();
+    let (servers, _) = started(&[&format!("--metrics-cert-path={}", folder.path().display())]).await.unwrap();
+    assert_eq!(certificate_at(servers.metrics_address()).await, first);
+    let second = renew();
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(11)).await;
+    tokio::time::resume();
+    let is_served = async { while certificate_at(servers.metrics_address()).await != second {} };
+    tokio::time::timeout(Duration::from_secs(5), is_served).await.expect("the new one is read, and served");
     servers.end().await;
 }

@@ -209,4 +209,4 @@ impl ResolvesServerCert for Current {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -8,7 +8,10 @@
 use std::sync::OnceLock;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use opentelemetry::trace::{SpanContext, SpanKind, Status, TraceContextExt, Tracer};
+use opentelemetry::{
+    Context,
+    trace::{SpanContext, SpanKind, Status, TraceContextExt, Tracer},
+};
 use opentelemetry_sdk::trace::{SdkTracer, Span as SdkSpan};
 use tracing::{Span, Value, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
@@ -68,11 +71,16 @@ pub(super) fn begin(tracer: SdkTracer) {
     let _ = REQUESTS.set(tracer);
 }
 
-/// A request to the API server within what is being done, without a name yet; `None` where no spans are made.
-pub fn request() -> Option<SdkSpan> {
+/// A request to the API server, without a name yet, within what was being done at that place, or what is being done now; `None`
+/// where no spans are made.
+pub fn request(within: Option<Place>) -> Option<SdkSpan> {
     let tracer = REQUESTS.get()?;
     let span = tracer.span_builder("").with_kind(SpanKind::Client);
-    Some(tracer.build_with_context(span, &Span::current().context()))
+    let within = match within {
+        Some(Place(within)) => Context::new().with_remote_span_context(within),
+        None => Span::current().context(),
+    };
+    Some(tracer.build_with_context(span, &within))
 }
 
 /// Notes something in the span of the reconcile, in a field that it has.

@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use clap::CommandFactory;
 use serde_json::Value;
 
 /// An alert of config/prometheus/rules.yaml.
@@ -61,8 +62,12 @@ fn the_monitor_finds_the_service_and_the_service_the_pods() {
     };
     let port = named(&service["spec"]["ports"], &endpoint["port"]);
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
-    // The default of --metrics-bind-address, which the Deployment leaves as it is.
-    assert_eq!(named(&container["ports"], &port["targetPort"])["containerPort"], 8443);
+    // The Deployment leaves --metrics-bind-address as it is.
+    let command = podset_operator::cli::Cli::command();
+    let run = command.find_subcommand("run").expect("there is `run`");
+    let flag = run.get_arguments().find(|flag| flag.get_long() == Some("metrics-bind-address")).expect("the flag");
+    let listens_at = named(&container["ports"], &port["targetPort"])["containerPort"].to_string();
+    assert_eq!(flag.get_default_values(), [format!(":{listens_at}").as_str()]);
     for (object, what) in
         [(&monitor, "monitor"), (&service, "service"), (&yaml("config/prometheus/rules.yaml"), "rules")]
     {

@@ -16,7 +16,11 @@ use hyper_util::{
     server::conn::auto,
 };
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
+use tokio::{
+    net::TcpListener,
+    sync::{Notify, mpsc},
+    task::JoinHandle,
+};
 
 /// How long a pod takes to become ready: longer than a reconcile.
 const READY: Duration = Duration::from_millis(200);
@@ -48,6 +52,8 @@ struct State {
     watches: Vec<(&'static str, mpsc::UnboundedSender<String>)>,
     came: Vec<Came>,
     refuses_pods: bool,
+    /// Creates of pods wait for it.
+    holds_pods: Option<Arc<Notify>>,
 }
 
 impl State {
@@ -103,6 +109,11 @@ impl ApiServer {
     /// From now on a quota forbids pods.
     pub fn refuse_pods(&self) {
         lock(&self.state).refuses_pods = true;
+    }
+
+    /// From now on creates of pods are answered when what is returned is notified.
+    pub fn hold_pods(&self) -> Arc<Notify> {
+        lock(&self.state).holds_pods.get_or_insert_default().clone()
     }
 
     /// Gives the Lease to somebody else, whoever holds it.
@@ -161,6 +172,11 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
     let body: Value = serde_json::from_slice(&body.collect().await?.to_bytes()).unwrap_or_default();
     let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
     let shared = state.clone();
+    let is_create = head.method == Method::POST && path.ends_with("/pods");
+    let held = lock(&state).holds_pods.clone().filter(|_| is_create);
+    if let Some(held) = held {
+        held.notified().await;
+    }
     let mut state = lock(&state);
     let traceparent = head.headers.get("traceparent").map(|value| value.to_str().unwrap().to_owned());
     state.came.push(Came { line: format!("{} {path}", head.method), traceparent });

@@ -1,9 +1,10 @@
 //! The operator as a process, with a collector of traces and an API server in the process of the test: what of its work is
-//! told, by which protocol, and that a bad collector is never felt.
+//! told, by which protocol, and that a bad collector is never felt. Beside that, what only a process shows: how it ends.
 
 mod api;
 #[path = "../../e2e/src/collector.rs"]
 mod collector;
+mod ending;
 mod logs;
 mod process;
 mod story;

@@ -40,12 +40,13 @@ impl Operator {
         std::fs::write(&kubeconfig, text).unwrap();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_podset-operator"))
-            .args(["--health-probe-bind-address=0", "--metrics-secure=false"])
+            .arg("--metrics-secure=false")
             .args(["--metrics-bind-address=127.0.0.1:0", "--log-format=json", "--kubeconfig"])
             .arg(kubeconfig)
             .env_clear()
             .env("POD_NAME", "operator-1")
             .env("PODSET_OPERATOR_LEADER_ELECT", "false")
+            .env("PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", "0")
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -80,12 +81,17 @@ impl Operator {
         .await;
     }
 
-    /// Asks it to end, and answers how long it took; it must end in order.
-    pub async fn end(&mut self) -> Duration {
-        let began = Instant::now();
+    /// Asks it to end.
+    pub fn ask_to_end(&self) {
         let id = self.child.id().expect("it runs");
         let id = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    }
+
+    /// Asks it to end, and answers how long it took; it must end in order.
+    pub async fn end(&mut self) -> Duration {
+        let began = Instant::now();
+        self.ask_to_end();
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap();
         assert_eq!(status.code(), Some(0), "{:?}", self.log());
         began.elapsed()
@@ -98,10 +104,18 @@ impl Operator {
 
     /// Its metrics.
     pub async fn metrics(&self) -> String {
+        self.get("metrics", "/metrics").await
+    }
+
+    /// What it answers to a GET, at the address at which it says to be "serving" this.
+    pub async fn get(&self, what: &str, path: &str) -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let line = &self.said("serving metrics")[0];
+        let line = &self.said(&format!("serving {what}"))[0];
         let mut stream = tokio::net::TcpStream::connect(line["Attributes"]["address"].as_str().unwrap()).await.unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nAccept: application/openmetrics-text\r\nConnection: close\r\n\r\n").await.unwrap();
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: test\r\nAccept: application/openmetrics-text\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).await.unwrap();
         text

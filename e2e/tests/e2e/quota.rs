@@ -88,7 +88,7 @@ fn one_failure_is_told(t: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Rounds of refused creates come after 1, 2, 4 and 8 seconds, less the jitter of a tenth. A round is what was sent with less than
+/// Rounds of refused creates come after 1, 2, 4 and 8 seconds, and up to a tenth more. A round is what was sent with less than
 /// 0.8 seconds between one and the next: slow start ends it with its first refusals.
 async fn backs_off(t: &Scene) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(60);

@@ -170,7 +170,7 @@ impl Controller for MyCustomResourceController {
         NAME
     }
 
-    fn watches(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+    fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         let mut watches = Vec::new();
         for scope in &self.scopes {
             let (reader, env) = (&self.clients.read, &self.env);

@@ -127,7 +127,7 @@ async fn look(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
     let settle = |(found, seen): (Result<Option<Pod>, String>, Seen)| match found {
         Ok(found) => {
             let now = context.env.now();
-            context.pods(set, |pods| pods.looked_up(&seen.pod.key, Some(&seen.pod.uid), found, now));
+            context.pods(set, |pods| pods.looked_up(&seen.pod.key, Some(&seen), found, now));
             true
         }
         Err(error) => {
@@ -236,7 +236,7 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
                     }
                 }
             }
-            Deleted::Gone => context.pods(set, |pods| pods.looked_up(&key, Some(&uid), None, now)),
+            Deleted::Gone => context.pods(set, |pods| pods.gone(&uid, now)),
             Deleted::Unknown(error) => {
                 warn!(pod = %key, error, "the delete of a pod was not answered: its fate is unknown");
                 memory.deletes.insert(uid, now);

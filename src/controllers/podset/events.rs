@@ -6,10 +6,12 @@ use serde_json::{Value, json};
 
 use super::{
     memory::{Burst, Refusal, RefusalKind},
-    observe::Set,
     refusal::cut,
 };
-use crate::api::{MANAGER, PodSet};
+use crate::{
+    api::{MANAGER, PodSet},
+    controllers::{ObjectKey, meta::Uid},
+};
 
 /// Something that happened.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -59,14 +61,14 @@ pub fn of_refusal(refusal: &Refusal, told: Option<&Refusal>, stored: Option<&str
     })
 }
 
-/// The manifest of an event. `unique` tells events of one set apart; `instance` is the process that reports.
-pub fn manifest(event: &Event, set: &Set, wall: Timestamp, unique: i128, instance: &str) -> Value {
+/// The manifest of an event of the set of this name and UID. `unique` tells events of one set apart; `instance` is the process that reports.
+pub fn manifest(event: &Event, (key, uid): (&ObjectKey, &Uid), wall: Timestamp, unique: i128, instance: &str) -> Value {
     json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {
-            "name": format!("{}.{unique:x}", cut(&set.key.name, 230)),
-            "namespace": set.key.namespace,
+            "name": format!("{}.{unique:x}", cut(&key.name, 230)),
+            "namespace": key.namespace,
         },
         "eventTime": format!("{wall:.6}"),
         "reportingController": MANAGER,
@@ -78,9 +80,9 @@ pub fn manifest(event: &Event, set: &Set, wall: Timestamp, unique: i128, instanc
         "regarding": {
             "apiVersion": PodSet::api_version(&()),
             "kind": PodSet::kind(&()),
-            "namespace": set.key.namespace,
-            "name": set.key.name,
-            "uid": set.uid,
+            "namespace": key.namespace,
+            "name": key.name,
+            "uid": uid,
         },
     })
 }
@@ -128,11 +130,40 @@ mod tests {
     }
 
     #[test]
+    fn what_went_well_is_told_under_the_set_as_normal() {
+        let burst = Burst { wanted: 2, from: 0, created: 2, is_deleting: false, is_scaling: true };
+        let set = testing::set(2);
+        let event = of_burst(&burst, 2).unwrap();
+        let manifest = manifest(&event, (&set.key, &set.uid), testing::now(), 255, "operator-1");
+        let expected = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": { "name": "web.ff", "namespace": "default" },
+            "eventTime": "2026-01-01T12:00:00.000000Z",
+            "reportingController": "podset-operator",
+            "reportingInstance": "operator-1",
+            "action": "Create",
+            "reason": "ScaledUp",
+            "note": "Scaled up from 0 to 2",
+            "type": "Normal",
+            "regarding": {
+                "apiVersion": "app.example.com/v1alpha1",
+                "kind": "PodSet",
+                "namespace": "default",
+                "name": "web",
+                "uid": set.uid,
+            },
+        });
+        assert_eq!(manifest, expected);
+    }
+
+    #[test]
     fn long_names_and_notes_are_cut() {
         let mut set = testing::set(1);
         set.key.name = "n".repeat(253).into();
         let refusal = Refusal { message: "x".repeat(5000), kind: RefusalKind::Forbidden, generation: 1 };
-        let event = manifest(&of_refusal(&refusal, None, None).unwrap(), &set, testing::now(), 1, &"i".repeat(300));
+        let event = of_refusal(&refusal, None, None).unwrap();
+        let event = manifest(&event, (&set.key, &set.uid), testing::now(), 1, &"i".repeat(300));
         assert!(event["metadata"]["name"].as_str().unwrap().len() <= 253);
         assert_eq!(event["note"].as_str().unwrap().len(), 1024);
         assert_eq!(event["type"], "Warning");

@@ -9,12 +9,9 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{finished::Finishes, trail::Trail};
-use crate::{
-    controllers::{
-        failures::{Failures, Waits, doubled},
-        meta::Uid,
-    },
-    telemetry::said::Said,
+use crate::controllers::{
+    failures::{Failures, Waits, doubled},
+    meta::Uid,
 };
 
 /// The first and the longest wait after a refused or unanswered write.
@@ -51,6 +48,8 @@ pub struct Memory {
     pub burst: Option<Burst>,
     /// Work that ended and is not yet told, and how many pods were live then.
     pub ended: Vec<(Burst, usize)>,
+    /// How many pods were live after the last pass.
+    pub live: usize,
     /// How many pods were wanted when last there were as many; nothing once another number is worked for.
     pub fulfilled: Option<usize>,
     /// The generation for which pods were last created, or tried to be.
@@ -59,8 +58,8 @@ pub struct Memory {
     pub told: Option<Told>,
     /// Whether something was done since the status was last written, so that its outcome may be told at once.
     pub has_news: bool,
-    /// What was said of reads that failed.
-    pub said: Said,
+    /// The reads of the set that have failed.
+    pub read_failures: Failures,
     /// The tries to write the status that have failed.
     pub status_failures: Failures,
     /// For the traces: which change is being worked on.

@@ -1,7 +1,7 @@
 //! The PodSet controller: keeps N identical pods, and never more than N.
 //!
 //! The folder is the pipeline, in the order in which data flows: [`observe`] (what is) → [`plan`] (what should happen,
-//! pure) → [`act`] (the only writes of pods) → [`report`] (status and events, from what was done). Beside it the rules:
+//! pure) → [`act`] (the only writes of pods) → [`report`] (status and events, from what was done; [`recorder`] tells the events). Beside it the rules:
 //! [`pod`], [`names`], [`ranking`], [`finished`], [`refusal`], [`status`], [`events`]; what is remembered between two
 //! passes, [`memory`]; what a term begins with, [`takeover`]; what traces tell, [`trail`]; what the metrics show of all sets,
 //! [`figures`]; and the promise with the locks behind it, [`locks`].
@@ -17,6 +17,7 @@ pub mod observe;
 pub mod plan;
 pub mod pod;
 pub mod ranking;
+pub mod recorder;
 pub mod refusal;
 pub mod report;
 pub mod status;
@@ -37,6 +38,7 @@ use tracing::warn;
 
 use super::{
     Controller, Next, ObjectKey,
+    failures::{Failures, Waits},
     meta::Uid,
     queue::{self, Queue, Trigger},
     requests,
@@ -53,13 +55,14 @@ use locks::Locks;
 use memory::Memory;
 use observe::{Caches, Effects, News, Observed, Pod, Pods, Set, Sets, View};
 use plan::{Hold, NamesIn, Plan, soonest};
+use recorder::Recorder;
 use takeover::{ReadFirst, TakeOver};
 
 /// The controller's name.
 const NAME: &str = "podset";
 
-/// How long to wait after a read of one set failed that must come before a write.
-const READ_RETRY: SignedDuration = SignedDuration::from_secs(1);
+/// The first and the longest wait after a read of one set failed that must come before a write.
+const READ_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
 
 /// What an operator is made of; a test makes its own.
 #[derive(Clone)]
@@ -87,11 +90,11 @@ pub struct Context {
     locks: Locks,
     scopes: Vec<Scope>,
     default_image: String,
-    instance: String,
+    recorder: Recorder,
     observed: Arc<Observed>,
     queue: Queue,
     /// What is remembered of each set, while nobody works on it.
-    memories: Mutex<HashMap<Uid, Memory>>,
+    memories: Mutex<HashMap<Uid, Box<Memory>>>,
 }
 
 impl Context {
@@ -146,7 +149,7 @@ impl Context {
         }
     }
 
-    fn memories(&self) -> MutexGuard<'_, HashMap<Uid, Memory>> {
+    fn memories(&self) -> MutexGuard<'_, HashMap<Uid, Box<Memory>>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -164,8 +167,9 @@ impl PodSetController {
         let Parts { env, clients, locks, scopes, default_image, instance, metrics } = parts;
         let synced = Synced::new(scopes.len() * 2);
         let (observed, queue) = (Arc::new(Observed::new(locks)), Queue::new(env.clone(), metrics.queue(NAME)));
+        let recorder = Recorder::new(env.clone(), clients.write.clone(), instance);
         let memories = Mutex::default();
-        let context = Context { env, clients, locks, scopes, default_image, instance, observed, queue, memories };
+        let context = Context { env, clients, locks, scopes, default_image, recorder, observed, queue, memories };
         PodSetController { context, synced, take_over: TakeOver::default() }
     }
 
@@ -196,7 +200,7 @@ impl PodSetController {
         let caches = observed.lock();
         let set = caches.sets.get(key).filter(|set| set.uid == *uid)?;
         let is_unread = self.take_over.is_unread(&self.context, &set);
-        let view = View { pods: caches.pods.of(uid), set, is_unread };
+        let view = View { pods: caches.pods.of(uid), set, is_unread, is_ahead: caches.is_ahead(key, uid) };
         memory.finishes.note(&view, now);
         let names = NamesIn { pods: &caches.pods, set: key, now };
         let plan = plan::plan(&view, memory, &names, locks, now);
@@ -211,12 +215,13 @@ impl PodSetController {
 
     /// When to try again after the set could not be read.
     fn read_again(&self, key: &ObjectKey, error: &str, memory: &mut Memory) -> Next {
-        if memory.said.note(error) {
+        let (wait, is_news) = memory.read_failures.note(error, READ_RETRY);
+        if is_news {
             warn!(set = %key, error, "cannot read whether a set is still wanted that has lost pods, trying again");
         }
         let env = &self.context.env;
         spans::failed(error);
-        Next::Retry(env.now() + env.jittered(READ_RETRY, 0.1))
+        Next::Retry(env.now() + env.jittered(wait, 0.1))
     }
 
     /// One pass of the pipeline: observe, plan, act, and report from what was done.
@@ -235,7 +240,7 @@ impl PodSetController {
                 }
             };
         }
-        let (view, plan) = if plan.makes_up(&view.set) {
+        let (view, plan) = if plan.makes_up(&view.set, memory.live) && !view.is_ahead {
             // Its pods may go because the set goes, and the watch of the pods be ahead of the one of the sets.
             if let Err(error) = act::read_set(context, &view.set).await {
                 return self.read_again(key, &error, memory);
@@ -247,7 +252,7 @@ impl PodSetController {
         } else {
             (view, plan)
         };
-        memory.said.forget();
+        memory.read_failures = Failures::default();
         let (view, after, has_failed) = if plan.has_work() {
             let from = plan.count.live;
             let done = act::act(context, &view, plan, memory).await;
@@ -280,21 +285,22 @@ impl Controller for PodSetController {
         NAME
     }
 
-    fn watches(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
-        let mut watches = Vec::new();
+    fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+        let controller = self.clone();
+        let mut background = vec![async move { controller.context.recorder.run().await }.boxed()];
         for scope in &self.context.scopes {
             let Context { clients, env, locks, .. } = &self.context;
             let sets = set_source(scope, locks);
             let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(sets.what, scope));
             let sink = move |change| controller.set_changed(&of, change);
-            watches.push(listwatch::run(clients.read.clone(), sets, env.clone(), listing, sink).boxed());
+            background.push(listwatch::run(clients.read.clone(), sets, env.clone(), listing, sink).boxed());
 
             let pods = pod_source(scope, locks);
             let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(pods.what, scope));
             let sink = move |change| controller.pod_changed(&of, change);
-            watches.push(listwatch::run(clients.read.clone(), pods, env.clone(), listing, sink).boxed());
+            background.push(listwatch::run(clients.read.clone(), pods, env.clone(), listing, sink).boxed());
         }
-        watches
+        background
     }
 
     fn synced(&self) -> &Synced {
@@ -315,6 +321,10 @@ impl Controller for PodSetController {
 
     async fn catch_up(&self) -> Result<(), ReadError> {
         self.take_over.catch_up(&self.context).await
+    }
+
+    async fn finish(&self) {
+        self.context.recorder.told().await;
     }
 
     async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {

@@ -152,9 +152,10 @@ impl Plan {
         !(self.create.is_empty() && self.delete.is_empty() && self.relabel.is_empty())
     }
 
-    /// Whether it makes up for pods that were lost since the set's status was written.
-    pub fn makes_up(&self, set: &Set) -> bool {
-        !self.create.is_empty() && i32::try_from(self.count.live).is_ok_and(|live| live < set.status.available_replicas)
+    /// Whether it makes up for pods that were lost since the set's status was written, or since `live` pods were.
+    pub fn makes_up(&self, set: &Set, live: usize) -> bool {
+        let told = usize::try_from(set.status.available_replicas).unwrap_or_default();
+        !self.create.is_empty() && self.count.live < told.max(live)
     }
 
     /// Whether it asks for anything.

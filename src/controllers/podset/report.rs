@@ -1,10 +1,9 @@
-//! Fourth stage, *report*: tells users what was done. The only writes of statuses and events.
+//! Fourth stage, *report*: tells users what was done. The only writes of statuses; events go to [`super::recorder`].
 //!
 //! In: what [`super::act::act`] returned, and the set as it stands afterwards. Nothing that was not tried can be reported.
 //! A status is written only when it differs from the stored one, and seldom: see [`may_write`].
 
 use jiff::Timestamp;
-use k8s_openapi::api::events::v1::Event as EventResource;
 use tracing::{debug, info, warn};
 
 use super::{
@@ -18,10 +17,8 @@ use super::{
 };
 use crate::{
     api::{PodSet, PodSetStatus, condition},
-    client::Answer,
     controllers::{
         failures::Failures,
-        requests,
         statuses::{self, Applied},
     },
     telemetry::spans,
@@ -78,6 +75,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
 
 /// Takes note of how the set stands after a pass: what is cured is forgotten.
 pub fn settle(after: &Plan, memory: &mut Memory) {
+    memory.live = after.count.live;
     // Creates of unknown fate fulfil and cure nothing.
     if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
         memory.fulfilled = Some(after.count.wanted);
@@ -118,7 +116,7 @@ pub struct Reported {
     pub has_failed: bool,
 }
 
-/// Writes the status and the events that are due.
+/// Writes the status if it is due, and hands over the events that are.
 pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Memory) -> Reported {
     let set = &view.set;
     let is_settled = plan.create.is_empty() && plan.delete.is_empty();
@@ -130,18 +128,16 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Me
     let burst = memory.burst.take_if(is_over);
     let events = if is_settled { due_events(set, plan, burst, memory) } else { Vec::new() };
     let has_scaled = burst.is_some_and(|burst| burst.is_scaling);
+    context.recorder.record(set, events);
     let new = status::status(view, plan, memory, context.env.clock.wall());
     if status::is_same(&set.status, &new) {
-        tell(context, set, &events).await;
+        memory.status_failures = Failures::default();
         return Reported::default();
     }
-    let now = context.env.now();
-    if let Err(when) = may_write(memory, now, &new, has_scaled) {
-        tell(context, set, &events).await;
-        return Reported { again: Some(when), has_failed: false };
+    match may_write(memory, context.env.now(), &new, has_scaled) {
+        Ok(()) => write_status(context, set, &new, memory).await,
+        Err(when) => Reported { again: Some(when), has_failed: false },
     }
-    let (reported, ()) = futures::join!(write_status(context, set, &new, memory), tell(context, set, &events));
-    reported
 }
 
 /// The events that are due now, of work that is over and of a refusal; they are not due again.
@@ -203,6 +199,9 @@ fn written(
             memory.told = Some(told);
             memory.status_failures = Failures::default();
             memory.has_news &= !is_at_its_end(new);
+            if stored.version > set.version {
+                context.observed.lock().sets.wrote(&set.key, stored.version, told.at);
+            }
             context.set_answered(set, Some(*stored));
             Reported::default()
         }
@@ -222,21 +221,5 @@ fn written(
             Reported { again: next_status(memory), has_failed: true }
         }
         Applied::NotSent => Reported::default(),
-    }
-}
-
-/// Creates events. One that is lost is lost; each that is not answered holds up its set for as long as a write may take.
-async fn tell(context: &Context, set: &Set, events: &[Event]) {
-    let wall = context.env.clock.wall();
-    let moment = wall.as_nanosecond();
-    for (event, moment) in events.iter().zip(moment..) {
-        let manifest = events::manifest(event, set, wall, moment, &context.instance);
-        let Ok(request) = requests::create::<EventResource>(&set.key.namespace, &manifest) else {
-            continue;
-        };
-        match context.clients.write.send(request).await {
-            Answer::Done(_) | Answer::NotSent => {}
-            answer => debug!(set = %set.key, reason = event.reason, ?answer, "an event was not written"),
-        }
     }
 }

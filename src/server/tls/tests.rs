@@ -1,3 +1,5 @@
+//! The certificate of the metrics: what is refused, and that a new one is taken.
+
 use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;
@@ -5,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 
 /// A new pair: certificate and key, as PEM.
-fn new_pair() -> (String, String) {
+pub(crate) fn new_pair() -> (String, String) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     (pem("CERTIFICATE", made.cert.der().to_vec()), pem("PRIVATE KEY", made.signing_key.serialize_der()))
 }
@@ -15,7 +17,7 @@ fn pem(label: &str, der: Vec<u8>) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", base64.as_str().unwrap())
 }
 
-fn write(folder: &Path, (certificate, key): &(String, String)) {
+pub(crate) fn write(folder: &Path, (certificate, key): &(String, String)) {
     fs::write(folder.join("tls.crt"), certificate).unwrap();
     fs::write(folder.join("tls.key"), key).unwrap();
 }
@@ -25,7 +27,7 @@ fn served(current: &Current) -> Vec<CertificateDer<'static>> {
     current.get().cert.clone()
 }
 
-fn parsed((certificate, _): &(String, String)) -> Vec<CertificateDer<'static>> {
+pub(crate) fn parsed((certificate, _): &(String, String)) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<_, _>>().unwrap()
 }
 

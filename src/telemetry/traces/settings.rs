@@ -1,7 +1,7 @@
 //! What OpenTelemetry's own variables ask for, read as its specification says. Pure: variables in; settings, and a sentence
 //! for each value that cannot be used, out.
 //!
-//! A wrong value is no reason to end: it counts as if it were not set. One thing differs from the specification: while
+//! A wrong value is no reason to end: its default is taken, not the value for all signals. One thing differs from the specification: while
 //! nothing is set, nothing is exported.
 
 use std::{collections::BTreeMap, fmt::Display, time::Duration};

@@ -102,6 +102,7 @@ pub async fn accept(shared: &Arc<Shared>, request: Arc<ApiRequest>) -> Result<Re
     let (id, hit) = shared.with(|state| {
         let hit = state.faults.meet(&request);
         let fault = hit.as_ref().map(|hit| hit.fault.name());
+        state.truth.arrived(&request);
         (state.log.arrive(state.clock.elapsed(), Arc::clone(&request), fault), hit)
     });
     let carrier = Carrier { server: Arc::downgrade(shared), request, id };
@@ -210,11 +211,11 @@ impl Carrier {
         }
         self.with(|state| {
             state.log.answered(self.id, answer.code());
-            if let Some(entry) = state.log.entries().get(self.id) {
+            // The client may have given up: the answer is lost then.
+            if let Some(entry) = state.log.entries().get(self.id).filter(|_| !reply.is_closed()) {
                 state.truth.answered(entry);
             }
         });
-        // The client may have given up: the answer is lost then.
         drop(reply.send(Ok(answer.into_response())));
     }
 

@@ -12,7 +12,7 @@ use super::{
     kinds::{EVENTS, PODS, PODSETS},
     log::LoggedRequest,
     object,
-    request::Verb,
+    request::{ApiRequest, Verb},
     store::{Change, ChangeKind},
 };
 
@@ -21,6 +21,10 @@ const OTHERS: [&str; 5] = ["user", "kubelet", "scheduler", "garbage-collector", 
 
 /// How long pods may be deleted for what was so before: watches lag, and answers come late.
 const LAG: Duration = Duration::from_secs(300);
+
+fn is_create(request: &ApiRequest) -> bool {
+    *request.kind == PODS && request.verb == Verb::Create
+}
 
 /// What is known of one set.
 #[derive(Default)]
@@ -60,6 +64,9 @@ pub struct Truth {
     strays: BTreeSet<String>,
     /// How many creates were refused, or came back as something else than was ordered.
     refused: usize,
+    /// How many creates were sent, and of how many their sender learnt that they were done.
+    tried: usize,
+    learnt: usize,
     violations: Vec<String>,
 }
 
@@ -177,6 +184,7 @@ impl Truth {
                 known.said += n;
                 known.said <= known.made
             }
+            ("FailedCreate", _) if note.starts_with("Pods may not have been created") => self.tried > self.learnt,
             ("FailedCreate", _) => self.refused > 0,
             _ => false,
         };
@@ -185,11 +193,17 @@ impl Truth {
         }
     }
 
-    /// A request was answered.
+    /// A request has come.
+    pub fn arrived(&mut self, request: &ApiRequest) {
+        self.tried += usize::from(is_create(request));
+    }
+
+    /// A request was answered, and whoever sent it hears that.
     pub fn answered(&mut self, entry: &LoggedRequest) {
-        let request = &entry.request;
-        if *request.kind == PODS && request.verb == Verb::Create && entry.answered.is_some_and(|code| code >= 400) {
-            self.refused += 1;
+        if is_create(&entry.request) {
+            let is_refused = entry.answered.is_some_and(|code| code >= 400);
+            self.refused += usize::from(is_refused);
+            self.learnt += usize::from(!is_refused);
         }
     }
 

@@ -198,6 +198,31 @@ async fn a_webhook_that_is_away_is_told_and_waited_for() {
     }
 }
 
+/// A webhook that never answers is told in the API server's own words, which come before the operator's patience ends; a
+/// connection that breaks, in the operator's.
+#[tokio::test(start_paused = true)]
+async fn creates_of_which_nothing_is_known_are_told_as_well() {
+    for (fault, words) in [
+        (Fault::HoldExecution, "request did not complete within requested timeout"),
+        (Fault::CutBefore, "connection reset by peer"),
+    ] {
+        let server = ApiServer::new(1);
+        let away = server.fault(Requests::creates("pods"), fault);
+        server.create_podset(NS, "web", 3);
+        let operator = leader(&server, Locks::default());
+        sleep(120).await;
+        assert_eq!(condition(&server, "ReplicaFailure"), (json!("True"), json!("FailedCreate")));
+        let ready = server.podset(NS, "web")["status"]["conditions"][0]["message"].as_str().unwrap().to_owned();
+        assert!(ready.contains(words), "{ready}");
+        assert_eq!(server.events(NS, "FailedCreate").len(), 1);
+        away.release();
+        self::ready(&server, "web", 3).await;
+        assert_eq!(condition(&server, "ReplicaFailure"), Default::default());
+        server.check();
+        operator.end().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn pods_that_come_when_the_webhook_is_back_replace_none() {
     let server = ApiServer::new(1);

@@ -1,5 +1,7 @@
 //! The ordinary life of sets and friends when nothing fails: what it costs, what is told, and the rest afterwards.
 
+mod events;
+mod losses;
 mod terms;
 mod told;
 

@@ -32,10 +32,8 @@ enum Created {
     Taken(Option<Box<Pod>>),
     /// It was refused.
     Refused(Refusal),
-    /// The API server complains, but nobody can say whether it was done all the same.
-    Unclear(Refusal),
-    /// Nobody can say.
-    Unknown(String),
+    /// Nobody can say; what is wrong.
+    Unknown(Refusal),
     /// Whether it is needed cannot be read: it was not sent.
     Unread(String),
     /// This process does not lead.
@@ -74,22 +72,23 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
             Err(error) => return Created::Unread(error),
         }
     }
+    let unclear = |message| Refusal { kind: RefusalKind::Unclear, message, generation: set.generation };
     let refused = |status: &Status| refusal(status, &creation.name, &names::prefix(&set.key.name), set.generation);
     let manifest = pod::manifest(set, wanted, &context.default_image, &creation.name, creation.replacements);
     match send(context, requests::create::<PodResource>(&set.key.namespace, &manifest)).await {
         Answer::Done(body) => match decoded(&body) {
             Ok(pod) => Created::Made(Box::new(pod)),
-            Err(error) => Created::Unknown(format!("the answer cannot be read: {error}")),
+            Err(error) => Created::Unknown(unclear(format!("the answer cannot be read: {error}"))),
         },
         // The name is taken, or a quota is being changed: the reason tells, and a read whether it is true.
         Answer::Refused(status) if status.code == 409 => match read_pod(context, &key).await {
             Ok(None) if status.reason != "AlreadyExists" => Created::Refused(refused(&status)),
             Ok(found) => Created::Taken(found.map(Box::new)),
-            Err(error) => Created::Unknown(error),
+            Err(error) => Created::Unknown(unclear(error)),
         },
         Answer::Refused(status) => Created::Refused(refused(&status)),
-        Answer::Unclear(status) => Created::Unclear(Refusal { kind: RefusalKind::Unclear, ..refused(&status) }),
-        Answer::Unknown(error) => Created::Unknown(error),
+        Answer::Unclear(status) => Created::Unknown(unclear(refused(&status).message)),
+        Answer::Unknown(error) => Created::Unknown(unclear(error)),
         Answer::NotSent => Created::NotSent,
     }
 }
@@ -126,20 +125,15 @@ fn settle_create(
             done.has_failed = true;
             return false;
         }
-        Created::Unclear(complaint) => {
+        Created::Unknown(complaint) => {
             // Once may have been a moment of the API server's. Again, it is what users must know: a webhook that is away, say.
             if memory.unknown().any(|unknown| unknown == name) {
                 debug!(set = %set.key, pod = name, reason = complaint.message, "the fate of a pod is unknown again");
                 done.refusal = Some(complaint);
             } else {
-                warn!(set = %set.key, pod = name, reason = complaint.message, "the fate of a pod is unknown");
+                let reason = complaint.message;
+                warn!(set = %set.key, pod = name, reason, "a create was not answered: the fate of a pod is unknown");
             }
-            memory.create_unanswered(&name, index, now);
-            done.has_failed = true;
-            return false;
-        }
-        Created::Unknown(error) => {
-            warn!(set = %set.key, pod = name, error, "the create of a pod was not answered: its fate is unknown");
             memory.create_unanswered(&name, index, now);
             done.has_failed = true;
             return false;

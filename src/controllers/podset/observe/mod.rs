@@ -2,6 +2,7 @@
 //!
 //! In: what the watches say and what our own writes were answered. Out: a [`View`] of one set at one moment.
 
+mod fresh;
 mod pod;
 mod pods;
 mod reached;
@@ -47,6 +48,8 @@ pub struct View {
     pub pods: Vec<Seen>,
     /// Whether it must be read before anything is written for it.
     pub is_unread: bool,
+    /// Whether the watch of the sets is certainly ahead of the last loss of a pod: were the set gone, that would be known.
+    pub is_ahead: bool,
 }
 
 impl Observed {
@@ -80,10 +83,16 @@ impl Caches {
         touched.into_iter().filter_map(known).collect()
     }
 
+    /// Whether the watch of the sets is certainly ahead of the last loss of a pod of this set.
+    pub fn is_ahead(&self, key: &ObjectKey, uid: &Uid) -> bool {
+        self.pods.lost_at(uid).is_some_and(|lost| self.sets.as_of(key).is_some_and(|as_of| as_of > lost))
+    }
+
     /// Whether more pods of the set live than it wants.
     fn has_surplus(&self, key: &ObjectKey, uid: &Uid) -> bool {
-        let live = self.pods.owned(uid).filter(|seen| seen.is_live()).count();
-        self.sets.get(key).is_some_and(|set| set.wanted.as_ref().is_ok_and(|wanted| live > wanted.replicas))
+        let live = || self.pods.owned(uid).filter(|seen| seen.is_live()).count();
+        let is_exceeded = |wanted: &Wanted| self.pods.number(uid) > wanted.replicas && live() > wanted.replicas;
+        self.sets.get(key).is_some_and(|set| set.wanted.as_ref().is_ok_and(is_exceeded))
     }
 
     /// Forgets what belonged to sets that are gone.

@@ -214,11 +214,11 @@ impl Pod {
         matches!(self.phase, Phase::Failed | Phase::Succeeded)
     }
 
-    /// Whether nothing but the resourceVersion differs.
+    /// Whether nothing differs that a status could tell or a plan would act on. What only ranks victims, or dates what comes
+    /// later, is looked at when it is needed.
     pub fn is_same(&self, other: &Pod) -> bool {
-        let mut versioned = self.clone();
-        versioned.version = other.version;
-        versioned == *other
+        let Pod { version, node, started, restarts, deletion_cost, .. } = other.clone();
+        Pod { version, node, started, restarts, deletion_cost, ..self.clone() } == *other
     }
 }
 
@@ -245,17 +245,16 @@ impl Seen {
         Seen { pod, unconfirmed_since: None, delete_answered: None, is_missing: false, finished_since }
     }
 
-    /// Takes in a newer state of the same pod.
+    /// Takes in a newer state of the same pod. That an answer knows it does not bring it back to sight.
     pub fn update(&mut self, pod: Arc<Pod>, now: Timestamp) {
         // A finish that happens before our eyes is timed by our own clock: the node's may be minutes off.
         if pod.is_finished() && self.finished_since.is_none() {
             self.finished_since = Some(now);
         }
         self.pod = pod;
-        self.is_missing = false;
     }
 
-    /// The watch lost sight of it at this version: what an answer says of an earlier one does not bring it back to sight.
+    /// The watch lost sight of it at this version.
     pub fn lost(&mut self, version: u64) {
         if version > self.pod.version {
             Arc::make_mut(&mut self.pod).version = version;
@@ -315,5 +314,67 @@ mod tests {
         let status = json!({ "initContainerStatuses": crashing, "containerStatuses": creating });
         assert_eq!(waits_for(status).as_deref(), Some("CrashLoopBackOff"));
         assert_eq!(waits_for(json!({ "containerStatuses": [{ "state": { "running": {} } }] })), None);
+    }
+
+    #[test]
+    fn a_pod_is_what_the_api_server_says_of_it() {
+        let container = |restarts, finished| json!({ "restartCount": restarts, "state": { "terminated": { "finishedAt": finished } } });
+        let owner = |kind, uid, controller| {
+            let group = "app.example.com/v1alpha1";
+            json!({ "apiVersion": group, "kind": kind, "name": "web", "uid": uid, "controller": controller })
+        };
+        let wire = json!({
+            "metadata": {
+                "name": "web-pod12345",
+                "namespace": "shop",
+                "uid": "pod-1",
+                "resourceVersion": "17",
+                "creationTimestamp": "2026-01-01T12:00:01Z",
+                "deletionTimestamp": "2026-01-01T12:00:09Z",
+                "labels": { "app.kubernetes.io/managed-by": "podset-operator" },
+                "annotations": {
+                    "controller.kubernetes.io/pod-deletion-cost": "-7",
+                    "app.example.com/replacements": "3",
+                },
+                "ownerReferences": [owner("PodSet", "another", false), owner("PodSet", "set-1", true)],
+            },
+            "spec": { "nodeName": "node-1" },
+            "status": {
+                "phase": "Failed",
+                "startTime": "2026-01-01T12:00:02Z",
+                "conditions": [
+                    { "type": "Initialized", "status": "True", "lastTransitionTime": "2026-01-01T12:00:03Z" },
+                    { "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T12:00:04Z" },
+                ],
+                "containerStatuses": [container(1, "2026-01-01T12:00:06Z"), container(4, "2026-01-01T12:00:05Z")],
+            },
+        });
+        let at = |second: i8| {
+            "2026-01-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second.into())
+        };
+        let pod = Pod {
+            key: ObjectKey::new("shop", "web-pod12345"),
+            uid: "pod-1".into(),
+            version: 17,
+            owner: Some("set-1".into()),
+            phase: Phase::Failed,
+            ready_since: Some(at(4)),
+            node: Some("node-1".into()),
+            restarts: 5,
+            waits_for: None,
+            created: at(1),
+            started: Some(at(2)),
+            finished: Some(at(6)),
+            deletion_cost: -7,
+            replacements: 3,
+            is_labelled: true,
+            is_terminating: true,
+        };
+        assert_eq!(serde_json::from_value::<Pod>(wire.clone()).unwrap(), pod);
+
+        let mut told_less = wire;
+        told_less["status"]["containerStatuses"] = json!([]);
+        let told_less: Pod = serde_json::from_value(told_less).unwrap();
+        assert_eq!((told_less.finished, told_less.restarts), (Some(at(4)), 0), "when it ceased to be ready");
     }
 }

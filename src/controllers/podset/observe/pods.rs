@@ -32,12 +32,20 @@ pub enum News {
     Urgent,
 }
 
+/// The pods of one owner.
+#[derive(Debug, Default)]
+struct Owned {
+    pods: BTreeSet<Uid>,
+    /// When one that was live was last seen not to be so any more.
+    lost_at: Option<Timestamp>,
+}
+
 /// The pods that carry our label, and those of our sets that lost it.
 #[derive(Debug)]
 pub struct Pods {
     locks: Locks,
     by_uid: HashMap<Uid, Seen>,
-    by_owner: HashMap<Uid, BTreeSet<Uid>>,
+    by_owner: HashMap<Uid, Owned>,
     by_name: HashMap<ObjectKey, Uid>,
     /// Namespaces, owners and nodes of all of them.
     texts: Texts,
@@ -153,8 +161,13 @@ impl Pods {
             let (is_lost, has_become_ready) = (was_live && !seen.is_live(), !was_ready && seen.is_ready());
             if is_from_watch {
                 seen.unconfirmed_since = None;
+                seen.is_missing = false;
+            }
+            if is_lost {
+                self.note_loss(&former, now);
             }
             if former.owner != pod.owner {
+                self.note_loss(&former, now);
                 self.disown(&former);
                 self.own(&pod);
                 self.touch(&former, News::Urgent);
@@ -210,17 +223,24 @@ impl Pods {
 
     fn own(&mut self, pod: &Pod) {
         if let Some(owner) = &pod.owner {
-            self.by_owner.entry(owner.clone()).or_default().insert(pod.uid.clone());
+            self.by_owner.entry(owner.clone()).or_default().pods.insert(pod.uid.clone());
         }
     }
 
     fn disown(&mut self, pod: &Pod) {
         let Some(owner) = &pod.owner else { return };
-        if let Some(pods) = self.by_owner.get_mut(owner) {
-            pods.remove(&pod.uid);
-            if pods.is_empty() {
+        if let Some(owned) = self.by_owner.get_mut(owner) {
+            owned.pods.remove(&pod.uid);
+            if owned.pods.is_empty() {
                 self.by_owner.remove(owner);
             }
+        }
+    }
+
+    /// A pod of its owner is live no more.
+    fn note_loss(&mut self, pod: &Pod, now: Timestamp) {
+        if let Some(owned) = pod.owner.as_ref().and_then(|owner| self.by_owner.get_mut(owner)) {
+            owned.lost_at = Some(now);
         }
     }
 
@@ -242,6 +262,9 @@ impl Pods {
     /// A pod is gone for certain: its name rests.
     fn remove(&mut self, uid: &Uid, now: Timestamp) {
         let Some(seen) = self.by_uid.remove(uid) else { return };
+        if seen.is_live() {
+            self.note_loss(&seen.pod, now);
+        }
         self.disown(&seen.pod);
         self.touch(&seen.pod, if seen.is_live() { News::Urgent } else { News::CanWait });
         if self.by_name.get(&seen.pod.key) == Some(uid) {
@@ -251,7 +274,7 @@ impl Pods {
     }
 
     /// A read shows that a pod is gone. The watch may still be behind, unless it shows the pod no more.
-    fn bury(&mut self, uid: &Uid, now: Timestamp) {
+    pub fn gone(&mut self, uid: &Uid, now: Timestamp) {
         if let Some(seen) = self.by_uid.get(uid).filter(|seen| seen.pod.is_labelled && !seen.is_missing) {
             self.gone.insert(uid.clone(), seen.pod.key.clone());
         }
@@ -283,19 +306,23 @@ impl Pods {
         }
     }
 
-    /// A read of the pod of this name found this, or nothing. `uid` is the pod that was looked for, if a known one was.
-    pub fn looked_up(&mut self, key: &ObjectKey, uid: Option<&Uid>, found: Option<Pod>, now: Timestamp) {
-        if let Some(uid) = uid.filter(|uid| found.as_ref().is_none_or(|pod| pod.uid != **uid)) {
-            self.bury(uid, now);
+    /// A read of the pod of this name found this, or nothing. `sought` is the pod that was looked for, as it was known when the
+    /// read was sent, if a known one was.
+    pub fn looked_up(&mut self, key: &ObjectKey, sought: Option<&Seen>, found: Option<Pod>, now: Timestamp) {
+        if let Some(sought) = sought.filter(|sought| found.as_ref().is_none_or(|pod| pod.uid != sought.pod.uid)) {
+            self.gone(&sought.pod.uid, now);
         }
         match found {
             Some(pod) if pod.owner.is_some() || pod.is_labelled => {
                 let uid = pod.uid.clone();
                 let is_watched = pod.is_labelled && pod.version <= self.high_water.at(&pod.key);
-                let is_known = self.by_uid.contains_key(&uid);
+                // If the watch lost sight of it after the read was sent, the read says nothing of that.
+                let is_current = |seen: &Seen| !(self.locks.is_stale)(pod.version, seen.pod.version);
+                let was_missing = sought.is_some_and(|sought| sought.is_missing && sought.pod.uid == uid);
+                let is_found = was_missing && self.by_uid.get(&uid).is_some_and(is_current);
                 self.upsert(pod, false, now);
                 if let Some(seen) = self.by_uid.get_mut(&uid) {
-                    seen.is_missing &= !is_known;
+                    seen.is_missing &= !is_found;
                     seen.unconfirmed_since = (!is_watched).then_some(now);
                     // What is not being deleted by now never was, whatever was answered.
                     seen.delete_answered = seen.delete_answered.filter(|_| seen.pod.is_terminating).map(|_| now);
@@ -356,7 +383,18 @@ impl Pods {
 
     /// The pods of the set of this UID, in no order that means anything.
     pub fn owned(&self, owner: &Uid) -> impl Iterator<Item = &Seen> {
-        self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.by_uid.get(uid))
+        let uids = self.by_owner.get(owner).into_iter().flat_map(|owned| &owned.pods);
+        uids.filter_map(|uid| self.by_uid.get(uid))
+    }
+
+    /// How many pods of the set of this UID are known, live or not.
+    pub fn number(&self, owner: &Uid) -> usize {
+        self.by_owner.get(owner).map_or(0, |owned| owned.pods.len())
+    }
+
+    /// When a pod of the set of this UID was last seen to be live no more; `None` if none was, or none is left.
+    pub fn lost_at(&self, owner: &Uid) -> Option<Timestamp> {
+        self.by_owner.get(owner)?.lost_at
     }
 
     /// Whether a pod of this name is known, whoever owns it.
@@ -372,7 +410,7 @@ impl Pods {
 
     /// The set of this UID is gone: what only it could look up is forgotten.
     pub fn forget_set(&mut self, owner: &Uid, now: Timestamp) {
-        let uids: Vec<Uid> = self.by_owner.get(owner).into_iter().flatten().cloned().collect();
+        let uids: Vec<Uid> = self.by_owner.get(owner).into_iter().flat_map(|owned| &owned.pods).cloned().collect();
         for uid in uids {
             let is_unwatched = self.by_uid.get(&uid).is_some_and(|seen| seen.is_missing || !seen.pod.is_labelled);
             if is_unwatched {

@@ -18,6 +18,12 @@ fn hear(cache: &mut Pods, change: Change<Pod>) -> usize {
     cache.take_touched().len()
 }
 
+/// A read that was sent for what is known of the pod of this name now.
+fn look(cache: &mut Pods, name: &str, found: Option<Pod>) {
+    let sought = cache.of(&set()).into_iter().find(|seen| *seen.pod.key.name == *name);
+    cache.looked_up(&key(name), sought.as_ref(), found, testing::now());
+}
+
 fn set() -> Uid {
     "set-uid".into()
 }
@@ -35,7 +41,10 @@ fn only_what_matters_wakes_the_set() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     assert_eq!(hear(&mut cache, Change::Applied(testing::pod("a").version(11).0)), 0, "only the version changed");
     assert_eq!(hear(&mut cache, Change::Applied(testing::pod("a").version(12).ready(1).0)), 1);
-    let mut stranger = testing::pod("stranger").version(13).0;
+    let moved = testing::pod("a").version(13).ready(1).on("another").restarts(2).delete_cost(3);
+    assert_eq!(hear(&mut cache, Change::Applied(moved.0)), 0, "that only ranks it");
+    assert_eq!(cache.of(&set())[0].pod.restarts, 2, "for a plan that needs victims");
+    let mut stranger = testing::pod("stranger").version(14).0;
     stranger.owner = None;
     assert_eq!(hear(&mut cache, Change::Applied(stranger)), 0);
     assert!(cache.is_known(&key("stranger"), testing::now()), "its name is taken all the same");
@@ -122,7 +131,7 @@ fn a_pod_that_a_look_showed_gone_does_not_come_back() {
     let second = testing::pod("a").uid("second").version(60).0;
     for (found, left) in [(None, vec![]), (Some(second), vec!["second"])] {
         let mut cache = cache([testing::pod("a").version(5)], 10);
-        cache.looked_up(&key("a"), Some(&"uid-of-a".into()), found, testing::now());
+        look(&mut cache, "a", found);
         hear(&mut cache, Change::Applied(testing::pod("a").version(50).ready(1).0));
         let known: Vec<String> = cache.of(&set()).iter().map(|seen| seen.pod.uid.to_string()).collect();
         assert_eq!(known, left);
@@ -135,9 +144,9 @@ fn a_pod_that_a_look_showed_gone_does_not_come_back() {
 fn what_the_watch_shows_no_more_leaves_no_memory_of_it() {
     let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6)], 10);
     hear(&mut cache, Change::Deleted(testing::pod("a").version(11).0));
-    cache.looked_up(&key("a"), Some(&"uid-of-a".into()), None, testing::now());
+    look(&mut cache, "a", None);
     assert_eq!(cache.gone.len(), 0);
-    cache.looked_up(&key("b"), Some(&"uid-of-b".into()), None, testing::now());
+    look(&mut cache, "b", None);
     assert_eq!(cache.gone.len(), 1);
     hear(&mut cache, Change::Snapshot { items: vec![], version: 20 });
     assert_eq!(cache.gone.len(), 0);
@@ -148,11 +157,11 @@ fn a_delete_that_a_later_read_does_not_bear_out_is_taken_back() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     cache.delete_answered(&"uid-of-a".into(), None, testing::now());
     assert_eq!(live(&cache).len(), 0);
-    cache.looked_up(&key("a"), Some(&"uid-of-a".into()), Some(testing::pod("a").version(5).0), testing::now());
+    look(&mut cache, "a", Some(testing::pod("a").version(5).0));
     assert_eq!(live(&cache), ["a"], "whoever answered, it was not the API server");
     cache.delete_answered(&"uid-of-a".into(), None, testing::now());
     let going = testing::pod("a").version(12).terminating().0;
-    cache.looked_up(&key("a"), Some(&"uid-of-a".into()), Some(going), testing::now());
+    look(&mut cache, "a", Some(going));
     assert_eq!(live(&cache).len(), 0);
 }
 
@@ -165,7 +174,7 @@ fn a_pod_that_leaves_the_selector_is_looked_up() {
     assert_eq!(cache.of(&set())[0].look_at(), Some(Timestamp::MIN));
 
     let found = testing::pod("a").version(11).unlabelled().0;
-    cache.looked_up(&key("a"), Some(&"uid-of-a".into()), Some(found), testing::now());
+    look(&mut cache, "a", Some(found));
     assert!(!cache.of(&set())[0].is_missing);
     assert_eq!(live(&cache), ["a"]);
     cache.patched(testing::pod("a").version(12).0, testing::now());
@@ -173,7 +182,7 @@ fn a_pod_that_leaves_the_selector_is_looked_up() {
     assert_eq!(cache.of(&set())[0].look_at(), None, "the watch shows it again");
 
     hear(&mut cache, Change::Deleted(testing::pod("a").version(13).0));
-    cache.looked_up(&key("a"), Some(&"uid-of-a".into()), None, testing::now());
+    look(&mut cache, "a", None);
     assert_eq!(live(&cache).len(), 0, "it was gone indeed");
 }
 
@@ -189,9 +198,35 @@ fn a_pod_that_leaves_the_selector_before_its_answer_is_looked_up() {
         assert_eq!(live(&cache), ["a"]);
         assert!(cache.of(&set())[0].is_missing);
         let found = testing::pod("a").version(21).unlabelled().0;
-        cache.looked_up(&key("a"), Some(&"uid-of-a".into()), Some(found), testing::now());
+        look(&mut cache, "a", Some(found));
         assert!(!cache.of(&set())[0].is_missing);
         assert_eq!(live(&cache), ["a"]);
+    }
+}
+
+/// The watch lost sight of it while a request was under way: what the request is answered is older than that.
+#[test]
+fn no_answer_brings_back_to_sight_what_the_watch_lost_meanwhile() {
+    fn pod() -> Pod {
+        testing::pod("a").version(20).0
+    }
+    let deleted = Change::Deleted(testing::pod("a").version(21).0);
+    for lost in [Change::Snapshot { items: vec![], version: 30 }, deleted] {
+        let answers = [
+            |cache: &mut Pods, _: Seen| cache.created(pod(), testing::now()),
+            |cache: &mut Pods, _: Seen| cache.patched(pod(), testing::now()),
+            |cache: &mut Pods, _: Seen| cache.verify(&None, vec![pod()], 25, testing::now()),
+            |cache: &mut Pods, _: Seen| cache.looked_up(&key("a"), None, Some(pod()), testing::now()),
+            |cache: &mut Pods, sought: Seen| cache.looked_up(&key("a"), Some(&sought), Some(pod()), testing::now()),
+        ];
+        for (number, answer) in answers.into_iter().enumerate() {
+            let mut cache = cache([], 10);
+            hear(&mut cache, Change::Applied(pod()));
+            let sought = cache.of(&set()).remove(0);
+            hear(&mut cache, lost.clone());
+            answer(&mut cache, sought);
+            assert_eq!(cache.of(&set())[0].look_at(), Some(Timestamp::MIN), "{number} {lost:?}");
+        }
     }
 }
 

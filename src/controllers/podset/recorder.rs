@@ -1,0 +1,162 @@
+//! Part of *report*: events leave beside the reconciles, a few at once. Where the API server is busy, pods and statuses come
+//! first, and no set waits for what only informs.
+//!
+//! In: what happened ([`Recorder::record`]). Out: a create for each, by [`Recorder::run`]: the only writes of events. One
+//! that is refused or not answered is lost.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event as EventResource;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
+use tracing::debug;
+
+use super::{
+    events::{self, Event},
+    observe::Set,
+};
+use crate::{
+    client::{Answer, Writer},
+    controllers::{ObjectKey, meta::Uid, requests},
+    env::Env,
+    telemetry::spans::Place,
+};
+
+/// How many events wait at most; one more is lost. Each takes some 250 bytes.
+const WAITING: u32 = 10_000;
+
+/// How many are under way at once: enough to keep up, and few beside the other writes.
+const AT_ONCE: usize = 4;
+
+/// How long what waits may take when the process shall end.
+const AT_THE_END: Duration = Duration::from_secs(3);
+
+/// What happens is said to it, and told by it.
+pub struct Recorder {
+    env: Env,
+    writer: Writer,
+    instance: String,
+    waiting: mpsc::UnboundedSender<Due>,
+    due: Mutex<mpsc::UnboundedReceiver<Due>>,
+    /// Every event that waits or is under way has a place in it.
+    room: Arc<Semaphore>,
+}
+
+/// An event that is to be told.
+struct Due {
+    event: Event,
+    key: ObjectKey,
+    uid: Uid,
+    /// When it happened.
+    wall: Timestamp,
+    unique: i128,
+    /// What it happened within.
+    within: Option<Place>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Recorder {
+    /// A recorder of this process, as events name it, that tells through `writer`.
+    pub fn new(env: Env, writer: Writer, instance: String) -> Self {
+        let (waiting, due) = mpsc::unbounded_channel();
+        let room = Arc::new(Semaphore::new(usize::try_from(WAITING).unwrap_or(Semaphore::MAX_PERMITS)));
+        Recorder { env, writer, instance, waiting, due: Mutex::new(due), room }
+    }
+
+    /// These happened to the set, just now. Returns before they are told.
+    pub fn record(&self, set: &Set, events: Vec<Event>) {
+        let wall = self.env.clock.wall();
+        let moment = wall.as_nanosecond();
+        for (event, unique) in events.into_iter().zip(moment..) {
+            let Ok(room) = self.room.clone().try_acquire_owned() else {
+                debug!(set = %set.key, reason = event.reason, "too many events wait: one is lost");
+                continue;
+            };
+            let (key, uid) = (set.key.clone(), set.uid.clone());
+            let due = Due { event, key, uid, wall, unique, within: Place::current(), _room: room };
+            // It goes to this very recorder.
+            let _ = self.waiting.send(due);
+        }
+    }
+
+    /// Tells what happens, for ever.
+    pub async fn run(&self) {
+        let mut due = self.due.lock().await;
+        let due = stream::poll_fn(|context| due.poll_recv(context));
+        due.for_each_concurrent(AT_ONCE, |due| self.tell(due)).await;
+    }
+
+    /// Waits until all that happened was told, but not for long: the next leader waits, too.
+    pub async fn told(&self) {
+        if tokio::time::timeout(AT_THE_END, self.room.acquire_many(WAITING)).await.is_err() {
+            let left = WAITING.saturating_sub(u32::try_from(self.room.available_permits()).unwrap_or(WAITING));
+            debug!(left, "events were not told");
+        }
+    }
+
+    async fn tell(&self, due: Due) {
+        let Due { event, key, uid, wall, unique, within, _room } = due;
+        let manifest = events::manifest(&event, (&key, &uid), wall, unique, &self.instance);
+        let Ok(mut request) = requests::create::<EventResource>(&key.namespace, &manifest) else { return };
+        if let Some(within) = within {
+            request.extensions_mut().insert(within);
+        }
+        match self.writer.send(request).await {
+            Answer::Done(_) | Answer::NotSent => {}
+            answer => debug!(set = %key, reason = event.reason, ?answer, "an event was not written"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response, Uri};
+    use kube::client::Body;
+    use tower::BoxError;
+
+    use super::*;
+    use crate::{
+        controllers::podset::{memory::Burst, testing},
+        env::testing::virtual_env,
+        leader::Office,
+    };
+
+    fn event() -> Event {
+        let burst = Burst { wanted: 1, from: 0, created: 1, is_deleting: false, is_scaling: true };
+        events::of_burst(&burst, 1).unwrap()
+    }
+
+    /// Without leadership nothing is told, and all is done with at once.
+    fn recorder() -> Recorder {
+        let service = tower::service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(Response::new(Body::empty())) });
+        let leadership = Office::vacant(virtual_env()).leadership();
+        let writer = Writer::new(kube::Client::new(service, "default"), &Uri::default(), leadership);
+        Recorder::new(virtual_env(), writer, "operator-1".to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_too_much_is_lost_and_the_rest_is_told() {
+        let (recorder, set) = (recorder(), testing::set(1));
+        let many = usize::try_from(WAITING).unwrap();
+        recorder.record(&set, vec![event(); many - 1]);
+        assert_eq!(recorder.room.available_permits(), 1);
+        recorder.record(&set, vec![event(); 2]);
+        assert_eq!(recorder.room.available_permits(), 0);
+        let recorder = Arc::new(recorder);
+        let running = recorder.clone();
+        let running = tokio::spawn(async move { running.run().await });
+        recorder.told().await;
+        assert_eq!(recorder.room.available_permits(), many);
+        running.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_does_not_wait_for_long() {
+        let recorder = recorder();
+        recorder.record(&testing::set(1), vec![event()]);
+        let asked = tokio::time::Instant::now();
+        recorder.told().await;
+        assert_eq!(asked.elapsed(), AT_THE_END);
+    }
+}

@@ -1,0 +1,53 @@
+//! How the process ends, and what its other commands print.
+
+use std::{process::Stdio, time::Duration};
+
+use podset_operator::api as crds;
+use tokio::{process::Command, time::sleep};
+
+use crate::{
+    api::ApiServer,
+    process::{Operator, until},
+};
+
+#[tokio::test]
+async fn who_is_asked_to_end_is_alive_and_not_ready_until_what_is_under_way_has_ended() {
+    let api = ApiServer::start().await;
+    let mut operator = Operator::start(&api, &[("PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0")]);
+    operator.works(&api).await;
+    let held = api.hold_pods();
+    api.scale(1);
+    sleep(Duration::from_millis(200)).await;
+    assert!(operator.get("health probes", "/readyz").await.starts_with("HTTP/1.1 200"));
+    operator.ask_to_end();
+    until("it to say so", || !operator.said("ending: no new work is begun").is_empty()).await;
+    assert!(operator.get("health probes", "/readyz").await.starts_with("HTTP/1.1 500"));
+    assert!(operator.get("health probes", "/livez").await.starts_with("HTTP/1.1 200"));
+    assert_eq!(api.pods(), 0, "it is still waiting for an answer");
+    held.notify_one();
+    assert_eq!(operator.ended().await, Some(0), "{:?}", operator.log());
+    assert_eq!(api.pods(), 1);
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_no_fault_of_the_flags() {
+    let api = ApiServer::start().await;
+    let mut operator = Operator::start(&api, &[("PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", &api.address)]);
+    assert_eq!(operator.ended().await, Some(1), "{:?}", operator.log());
+    assert_eq!(operator.said("--health-probe-bind-address: cannot listen at 127.0.0.1:").len(), 1);
+}
+
+async fn printed(argument: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_podset-operator"));
+    let output = command.arg(argument).env_clear().stdin(Stdio::null()).output().await.unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn the_definitions_and_the_version_are_printed() {
+    assert_eq!(printed("--version").await, concat!("podset-operator ", env!("CARGO_PKG_VERSION"), "\n"));
+    let all: String = crds::crds().iter().map(|(_, crd)| format!("---\n{}", crds::yaml(crd).unwrap())).collect();
+    assert_eq!(all.matches("\nkind: CustomResourceDefinition\n").count(), 2);
+    assert_eq!(printed("crd").await, all);
+}
