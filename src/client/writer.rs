@@ -72,7 +72,8 @@ impl Writer {
             return Answer::NotSent;
         };
         let budget = write.timeout();
-        // A little less than here, so that the API server's own words arrive: a webhook that does not answer is named in them.
+        // A little less than here, so that the API server's own words arrive: they name the webhook that did not answer, if its own
+        // time was over first.
         let served = budget - WORDS.min(budget / 8);
         let mut request = match bounded(request, served) {
             Ok(request) => request.map(Body::from),

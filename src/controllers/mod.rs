@@ -36,7 +36,7 @@ use queue::{Queue, Trigger};
 /// How often an object is looked at although nothing happened, from the cache alone.
 const RESYNC: SignedDuration = SignedDuration::from_mins(10);
 
-/// How long the reconciles under way may take to end when the process shall end.
+/// How long the reconciles under way, and what they have left to the background, may take to end when the process shall end.
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// The first and the longest wait after a controller could not catch up.
@@ -100,7 +100,8 @@ pub trait Controller: Send + Sync + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// Waits until all is done that reconciles have left to the background. No reconcile is under way.
+    /// Waits until all is done, or given up, that reconciles have left to the background. No reconcile is under way. Writes that have
+    /// begun must be waited for: while one may still take effect, the Lease is not given back.
     fn finish(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -255,7 +256,7 @@ impl<C: Controller> Worker<C> {
         warn!(
             controller = self.controller.name(),
             reconciles = running.len(),
-            "gave up waiting for reconciles to end and for events to be told"
+            "gave up waiting for what is under way to end"
         );
     }
 

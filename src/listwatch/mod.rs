@@ -32,6 +32,9 @@ const PAGE: u32 = 500;
 /// their turn, a quarter of a minute at most.
 const BEGINS: Duration = Duration::from_secs(30);
 
+/// The wait before a page of a list is asked for once more.
+const BREATH: Duration = Duration::from_millis(500);
+
 /// A watch that says nothing for so long, not even a bookmark (about one a minute), is taken for dead.
 const SILENCE: Duration = Duration::from_secs(150);
 
@@ -151,7 +154,10 @@ pub async fn list<T: DeserializeOwned>(
         let again = params.continue_token.is_some().then(|| page.clone());
         let page: List<T> = match (reader.read(page).await, again) {
             // It may be one of hundreds, all of which would have to be read again.
-            (Err(_), Some(again)) => reader.read(again).await?,
+            (Err(error), Some(again)) if may_pass(&error) => {
+                tokio::time::sleep(BREATH).await;
+                reader.read(again).await?
+            }
             (page, _) => page?,
         };
         all.extend(page.items.into_iter().flatten().filter(&keep));
@@ -296,6 +302,15 @@ fn is_gone(error: &ReadError) -> bool {
 /// Whether the connection broke, or was never made.
 fn is_cut(error: &ReadError) -> bool {
     matches!(error, ReadError::Api(kube::Error::Service(_) | kube::Error::HyperError(_)))
+}
+
+/// Whether the same request may well be granted a moment later.
+fn may_pass(error: &ReadError) -> bool {
+    match error {
+        ReadError::Api(kube::Error::Api(status)) => status.code == 429 || status.code >= 500,
+        ReadError::Api(kube::Error::SerdeError(_)) => false,
+        _ => true,
+    }
 }
 
 /// An object that knows its resourceVersion.

@@ -1,4 +1,4 @@
-//! The events that users see under a PodSet. Pure: it says what to tell, `report.rs` tells it.
+//! The events that users see under a PodSet. Pure: it says what to tell; `report.rs` says when, `recorder.rs` tells it.
 
 use jiff::Timestamp;
 use kube::Resource;

@@ -241,8 +241,7 @@ mod tests {
         let mut finishes = Finishes::default();
         let mut look = |wanted: usize, is_unread: bool, pods: Vec<PodBuilder>| {
             let pods = pods.into_iter().map(PodBuilder::seen).collect();
-            finishes
-                .note(&View { set: Arc::new(testing::set(wanted)), pods, is_unread, is_ahead: false }, testing::now());
+            finishes.note(&View { set: Arc::new(testing::set(wanted)), pods, is_unread }, testing::now());
             finishes.next.map(|next| (next.due.duration_since(testing::now()).as_secs(), next.count, next.pods))
         };
         let ready = |name: &str| testing::pod(name).ready(9);
@@ -279,10 +278,7 @@ mod tests {
         let mut finishes = Finishes::default();
         let waiting = |finishes: &mut Finishes, wanted: usize, pods: &[PodBuilder]| {
             let pods = pods.iter().cloned().map(PodBuilder::seen).collect();
-            finishes.note(
-                &View { set: Arc::new(testing::set(wanted)), pods, is_unread: false, is_ahead: false },
-                testing::now(),
-            );
+            finishes.note(&View { set: Arc::new(testing::set(wanted)), pods, is_unread: false }, testing::now());
             finishes.next.map(|next| next.pods)
         };
         let ready = |name: &str| testing::pod(name).ready(9);

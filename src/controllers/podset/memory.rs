@@ -48,7 +48,7 @@ pub struct Memory {
     pub burst: Option<Burst>,
     /// Work that ended and is not yet told, and how many pods were live then.
     pub ended: Vec<(Burst, usize)>,
-    /// How many pods were live after the last pass.
+    /// How many pods were live after the last pass that did something, or have been since: fewer have been lost since.
     pub live: usize,
     /// How many pods were wanted when last there were as many; nothing once another number is worked for.
     pub fulfilled: Option<usize>,
@@ -124,7 +124,7 @@ pub struct Refusal {
 pub enum RefusalKind {
     /// It may be granted another time: quota, admission.
     Forbidden,
-    /// The API server fails, as where a webhook does not answer, and cannot say that no pod was made.
+    /// Nobody can say that no pod was made: the API server fails, as where a webhook does not answer, or it is not heard.
     Unclear,
     /// The template is invalid in itself.
     InvalidTemplate,

@@ -200,7 +200,7 @@ impl PodSetController {
         let caches = observed.lock();
         let set = caches.sets.get(key).filter(|set| set.uid == *uid)?;
         let is_unread = self.take_over.is_unread(&self.context, &set);
-        let view = View { pods: caches.pods.of(uid), set, is_unread, is_ahead: caches.is_ahead(key, uid) };
+        let view = View { pods: caches.pods.of(uid), set, is_unread };
         memory.finishes.note(&view, now);
         let names = NamesIn { pods: &caches.pods, set: key, now };
         let plan = plan::plan(&view, memory, &names, locks, now);
@@ -240,7 +240,7 @@ impl PodSetController {
                 }
             };
         }
-        let (view, plan) = if plan.makes_up(&view.set, memory.live) && !view.is_ahead {
+        let (view, plan) = if plan.makes_up(&view.set, memory.live) {
             // Its pods may go because the set goes, and the watch of the pods be ahead of the one of the sets.
             if let Err(error) = act::read_set(context, &view.set).await {
                 return self.read_again(key, &error, memory);

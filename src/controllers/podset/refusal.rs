@@ -5,7 +5,7 @@ use kube::core::Status;
 use super::memory::{Refusal, RefusalKind};
 
 /// The longest message that a condition carries: longer ones help nobody.
-const LONGEST: usize = 1024;
+pub const LONGEST: usize = 1024;
 
 /// Reads the API server's refusal of the pod of this name, for this generation of the spec.
 pub fn refusal(status: &Status, pod: &str, prefix: &str, generation: i64) -> Refusal {

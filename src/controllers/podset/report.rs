@@ -32,6 +32,8 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     let set = &view.set;
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let is_scaling = !is_fulfilled(set, memory);
+    // What went meanwhile is lost: the next create asks whether the set is still there.
+    memory.live = (from + created).saturating_sub(deleted);
     trail::note_done(&done);
     if done.is_creating || done.is_deleting {
         let wanted = set.replicas();
@@ -75,7 +77,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
 
 /// Takes note of how the set stands after a pass: what is cured is forgotten.
 pub fn settle(after: &Plan, memory: &mut Memory) {
-    memory.live = after.count.live;
+    memory.live = memory.live.max(after.count.live);
     // Creates of unknown fate fulfil and cure nothing.
     if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
         memory.fulfilled = Some(after.count.wanted);
@@ -199,9 +201,6 @@ fn written(
             memory.told = Some(told);
             memory.status_failures = Failures::default();
             memory.has_news &= !is_at_its_end(new);
-            if stored.version > set.version {
-                context.observed.lock().sets.wrote(&set.key, stored.version, told.at);
-            }
             context.set_answered(set, Some(*stored));
             Reported::default()
         }

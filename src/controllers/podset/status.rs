@@ -199,7 +199,7 @@ mod tests {
     };
 
     fn view(pods: Vec<PodBuilder>) -> View {
-        View { set: Arc::new(testing::set(2)), pods: sorted(pods), is_unread: false, is_ahead: false }
+        View { set: Arc::new(testing::set(2)), pods: sorted(pods), is_unread: false }
     }
 
     /// Pods come sorted by name out of the cache.

@@ -40,6 +40,9 @@ struct Known {
     made: usize,
     /// How many pods its events say were made in place of others.
     said: usize,
+    /// How many creates were sent for it, and of how many their sender learnt that they were done.
+    tried: usize,
+    learnt: usize,
 }
 
 impl Known {
@@ -64,9 +67,6 @@ pub struct Truth {
     strays: BTreeSet<String>,
     /// How many creates were refused, or came back as something else than was ordered.
     refused: usize,
-    /// How many creates were sent, and of how many their sender learnt that they were done.
-    tried: usize,
-    learnt: usize,
     violations: Vec<String>,
 }
 
@@ -184,7 +184,7 @@ impl Truth {
                 known.said += n;
                 known.said <= known.made
             }
-            ("FailedCreate", _) if note.starts_with("Pods may not have been created") => self.tried > self.learnt,
+            ("FailedCreate", _) if note.starts_with("Pods may not have been created") => known.tried > known.learnt,
             ("FailedCreate", _) => self.refused > 0,
             _ => false,
         };
@@ -193,9 +193,16 @@ impl Truth {
         }
     }
 
+    /// What is known of the set for which a pod is to be created.
+    fn known(&mut self, create: &ApiRequest) -> &mut Known {
+        self.sets.entry(object::controller_uid(&create.body).unwrap_or_default().to_owned()).or_default()
+    }
+
     /// A request has come.
     pub fn arrived(&mut self, request: &ApiRequest) {
-        self.tried += usize::from(is_create(request));
+        if is_create(request) {
+            self.known(request).tried += 1;
+        }
     }
 
     /// A request was answered, and whoever sent it hears that.
@@ -203,7 +210,7 @@ impl Truth {
         if is_create(&entry.request) {
             let is_refused = entry.answered.is_some_and(|code| code >= 400);
             self.refused += usize::from(is_refused);
-            self.learnt += usize::from(!is_refused);
+            self.known(&entry.request).learnt += usize::from(!is_refused);
         }
     }
 

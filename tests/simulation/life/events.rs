@@ -1,11 +1,13 @@
 //! Events leave beside the reconciles: what that saves the sets, and what it must not lose.
 
 use podset_operator::controllers::podset::locks::Locks;
+use tokio::time::{Instant, sleep};
 
 use super::{NS, seconds, settled};
 use crate::{
     apiserver::{ApiServer, Fault, Requests},
     operator::Operator,
+    replica::{Model, Replica},
 };
 
 #[tokio::test(start_paused = true)]
@@ -44,4 +46,25 @@ async fn what_happened_is_told_before_the_process_ends_a_few_events_at_once() {
     assert_eq!(server.count(&Requests::creates("events")), 4);
     operator.end().await;
     assert_eq!(server.events(NS, "ScaledUp").len(), sets.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_take_long_do_not_hold_up_the_next_leader() {
+    let server = ApiServer::new(1);
+    let first = Replica::start(&server, "first", Model::default());
+    server.wait_until(|_| first.leads(), seconds(20)).await;
+    server.fault(Requests::creates("events"), Fault::Delay(seconds(2)));
+    for n in 0..20 {
+        server.create_podset(NS, &format!("web-{n}"), 1);
+    }
+    settled(&server, "web-19", 1).await;
+    let second = Replica::start(&server, "second", Model::default());
+    sleep(seconds(3)).await;
+    let asked = Instant::now();
+    first.end().await.unwrap();
+    let ended = asked.elapsed();
+    assert!(ended < seconds(6), "three seconds, and those that are under way: {ended:?}");
+    server.wait_until(|_| second.leads(), seconds(2)).await;
+    second.end().await.unwrap();
+    server.check();
 }

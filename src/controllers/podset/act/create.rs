@@ -18,7 +18,7 @@ use crate::{
             observe::{Pod, Set},
             plan::Creation,
             pod,
-            refusal::refusal,
+            refusal::{LONGEST, cut, refusal},
         },
         requests,
     },
@@ -72,7 +72,10 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
             Err(error) => return Created::Unread(error),
         }
     }
-    let unclear = |message| Refusal { kind: RefusalKind::Unclear, message, generation: set.generation };
+    let unclear = |words: String| {
+        let message = cut(&words, LONGEST);
+        Refusal { kind: RefusalKind::Unclear, message, generation: set.generation }
+    };
     let refused = |status: &Status| refusal(status, &creation.name, &names::prefix(&set.key.name), set.generation);
     let manifest = pod::manifest(set, wanted, &context.default_image, &creation.name, creation.replacements);
     match send(context, requests::create::<PodResource>(&set.key.namespace, &manifest)).await {
@@ -132,7 +135,7 @@ fn settle_create(
                 done.refusal = Some(complaint);
             } else {
                 let reason = complaint.message;
-                warn!(set = %set.key, pod = name, reason, "a create was not answered: the fate of a pod is unknown");
+                warn!(set = %set.key, pod = name, reason, "nobody can say whether a pod was created");
             }
             memory.create_unanswered(&name, index, now);
             done.has_failed = true;

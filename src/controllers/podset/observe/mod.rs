@@ -2,7 +2,6 @@
 //!
 //! In: what the watches say and what our own writes were answered. Out: a [`View`] of one set at one moment.
 
-mod fresh;
 mod pod;
 mod pods;
 mod reached;
@@ -48,8 +47,6 @@ pub struct View {
     pub pods: Vec<Seen>,
     /// Whether it must be read before anything is written for it.
     pub is_unread: bool,
-    /// Whether the watch of the sets is certainly ahead of the last loss of a pod: were the set gone, that would be known.
-    pub is_ahead: bool,
 }
 
 impl Observed {
@@ -81,11 +78,6 @@ impl Caches {
             Some((key.clone(), if can_wait { News::CanWait } else { news }))
         };
         touched.into_iter().filter_map(known).collect()
-    }
-
-    /// Whether the watch of the sets is certainly ahead of the last loss of a pod of this set.
-    pub fn is_ahead(&self, key: &ObjectKey, uid: &Uid) -> bool {
-        self.pods.lost_at(uid).is_some_and(|lost| self.sets.as_of(key).is_some_and(|as_of| as_of > lost))
     }
 
     /// Whether more pods of the set live than it wants.

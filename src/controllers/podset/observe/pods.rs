@@ -32,20 +32,12 @@ pub enum News {
     Urgent,
 }
 
-/// The pods of one owner.
-#[derive(Debug, Default)]
-struct Owned {
-    pods: BTreeSet<Uid>,
-    /// When one that was live was last seen not to be so any more.
-    lost_at: Option<Timestamp>,
-}
-
 /// The pods that carry our label, and those of our sets that lost it.
 #[derive(Debug)]
 pub struct Pods {
     locks: Locks,
     by_uid: HashMap<Uid, Seen>,
-    by_owner: HashMap<Uid, Owned>,
+    by_owner: HashMap<Uid, BTreeSet<Uid>>,
     by_name: HashMap<ObjectKey, Uid>,
     /// Namespaces, owners and nodes of all of them.
     texts: Texts,
@@ -163,11 +155,7 @@ impl Pods {
                 seen.unconfirmed_since = None;
                 seen.is_missing = false;
             }
-            if is_lost {
-                self.note_loss(&former, now);
-            }
             if former.owner != pod.owner {
-                self.note_loss(&former, now);
                 self.disown(&former);
                 self.own(&pod);
                 self.touch(&former, News::Urgent);
@@ -223,24 +211,17 @@ impl Pods {
 
     fn own(&mut self, pod: &Pod) {
         if let Some(owner) = &pod.owner {
-            self.by_owner.entry(owner.clone()).or_default().pods.insert(pod.uid.clone());
+            self.by_owner.entry(owner.clone()).or_default().insert(pod.uid.clone());
         }
     }
 
     fn disown(&mut self, pod: &Pod) {
         let Some(owner) = &pod.owner else { return };
-        if let Some(owned) = self.by_owner.get_mut(owner) {
-            owned.pods.remove(&pod.uid);
-            if owned.pods.is_empty() {
+        if let Some(pods) = self.by_owner.get_mut(owner) {
+            pods.remove(&pod.uid);
+            if pods.is_empty() {
                 self.by_owner.remove(owner);
             }
-        }
-    }
-
-    /// A pod of its owner is live no more.
-    fn note_loss(&mut self, pod: &Pod, now: Timestamp) {
-        if let Some(owned) = pod.owner.as_ref().and_then(|owner| self.by_owner.get_mut(owner)) {
-            owned.lost_at = Some(now);
         }
     }
 
@@ -262,9 +243,6 @@ impl Pods {
     /// A pod is gone for certain: its name rests.
     fn remove(&mut self, uid: &Uid, now: Timestamp) {
         let Some(seen) = self.by_uid.remove(uid) else { return };
-        if seen.is_live() {
-            self.note_loss(&seen.pod, now);
-        }
         self.disown(&seen.pod);
         self.touch(&seen.pod, if seen.is_live() { News::Urgent } else { News::CanWait });
         if self.by_name.get(&seen.pod.key) == Some(uid) {
@@ -383,18 +361,12 @@ impl Pods {
 
     /// The pods of the set of this UID, in no order that means anything.
     pub fn owned(&self, owner: &Uid) -> impl Iterator<Item = &Seen> {
-        let uids = self.by_owner.get(owner).into_iter().flat_map(|owned| &owned.pods);
-        uids.filter_map(|uid| self.by_uid.get(uid))
+        self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.by_uid.get(uid))
     }
 
     /// How many pods of the set of this UID are known, live or not.
     pub fn number(&self, owner: &Uid) -> usize {
-        self.by_owner.get(owner).map_or(0, |owned| owned.pods.len())
-    }
-
-    /// When a pod of the set of this UID was last seen to be live no more; `None` if none was, or none is left.
-    pub fn lost_at(&self, owner: &Uid) -> Option<Timestamp> {
-        self.by_owner.get(owner)?.lost_at
+        self.by_owner.get(owner).map_or(0, BTreeSet::len)
     }
 
     /// Whether a pod of this name is known, whoever owns it.
@@ -410,7 +382,7 @@ impl Pods {
 
     /// The set of this UID is gone: what only it could look up is forgotten.
     pub fn forget_set(&mut self, owner: &Uid, now: Timestamp) {
-        let uids: Vec<Uid> = self.by_owner.get(owner).into_iter().flat_map(|owned| &owned.pods).cloned().collect();
+        let uids: Vec<Uid> = self.by_owner.get(owner).into_iter().flatten().cloned().collect();
         for uid in uids {
             let is_unwatched = self.by_uid.get(&uid).is_some_and(|seen| seen.is_missing || !seen.pod.is_labelled);
             if is_unwatched {

@@ -5,9 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use jiff::Timestamp;
-
-use super::{fresh::Fresh, reached::Reached, set::Set};
+use super::{reached::Reached, set::Set};
 use crate::{
     api::PodSetStatus,
     controllers::{
@@ -32,8 +30,6 @@ pub struct Sets {
     heard: Reached,
     /// As of when all sets were listed beside the watch: one that is not known since, and whose state is not younger, is gone.
     refreshed: Reached,
-    /// As of when each watch is complete.
-    fresh: Fresh,
     /// Statuses that are being written.
     pub writing: Writing<PodSetStatus>,
 }
@@ -57,7 +53,6 @@ impl Sets {
             gone: HashMap::new(),
             heard: Reached::default(),
             refreshed: Reached::default(),
-            fresh: Fresh::default(),
             writing: Writing::default(),
         }
     }
@@ -79,7 +74,6 @@ impl Sets {
             }
             Change::Progress(_) => {}
         }
-        self.fresh.heard(scope, version);
         effects
     }
 
@@ -129,17 +123,6 @@ impl Sets {
                 self.remove(key, uid, effects);
             }
         }
-    }
-
-    /// A write for the set of this name, sent at that time, was given this version.
-    pub fn wrote(&mut self, key: &ObjectKey, version: u64, sent: Timestamp) {
-        let scope = self.fresh.scope(&key.namespace);
-        self.fresh.wrote(&scope, version, sent);
-    }
-
-    /// As of when the watch would have shown that the set of this name is gone, if that is proved.
-    pub fn as_of(&self, key: &ObjectKey) -> Option<Timestamp> {
-        self.fresh.as_of(&self.fresh.scope(&key.namespace))
     }
 
     fn upsert(&mut self, set: Set, effects: &mut Effects) {

@@ -37,7 +37,7 @@ fn nth(index: u32) -> String {
 
 fn view(wanted: usize, pods: Vec<PodBuilder>) -> View {
     let pods = pods.into_iter().map(PodBuilder::seen).collect();
-    View { set: Arc::new(testing::set(wanted)), pods, is_unread: false, is_ahead: false }
+    View { set: Arc::new(testing::set(wanted)), pods, is_unread: false }
 }
 
 fn known(view: &View) -> Known {
@@ -321,7 +321,7 @@ impl Case {
         let mut set = testing::set(plan.count.wanted);
         // A spec that changed: pods that keep finishing are not waited for.
         set.generation = 2;
-        let view = View { set: Arc::new(set), pods, is_unread: false, is_ahead: false };
+        let view = View { set: Arc::new(set), pods, is_unread: false };
         let known = view.pods.iter().map(|seen| seen.pod.key.name.to_string()).collect();
         let mut memory = Memory::default();
         memory.finishes.note(&view, testing::now());
