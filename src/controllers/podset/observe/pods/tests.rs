@@ -231,6 +231,16 @@ fn no_answer_brings_back_to_sight_what_the_watch_lost_meanwhile() {
 }
 
 #[test]
+fn a_look_that_is_older_than_the_end_finds_nothing() {
+    let mut cache = cache([testing::pod("a").version(20)], 20);
+    cache.doubt(&"uid-of-a".into());
+    let sought = cache.of(&set()).remove(0);
+    hear(&mut cache, Change::Deleted(testing::pod("a").version(21).0));
+    cache.looked_up(&key("a"), Some(&sought), Some(testing::pod("a").version(20).0), testing::now());
+    assert_eq!(cache.of(&set())[0].look_at(), Some(Timestamp::MIN));
+}
+
+#[test]
 fn what_the_watch_does_not_confirm_is_looked_up_after_a_minute() {
     let mut cache = cache([testing::pod("b").version(5)], 10);
     cache.created(testing::pod("a").version(20).0, testing::now());
