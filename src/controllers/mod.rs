@@ -152,8 +152,8 @@ pub struct Surroundings {
     pub stop: CancellationToken,
 }
 
-/// Runs a controller until `stop`: its watches always, its reconciles while this process leads. Its checks of health are
-/// there when this returns; the future that it returns is done when no reconcile is under way any more.
+/// Runs a controller until `stop`: its background always, its reconciles while this process leads. Its checks of health are
+/// there when this returns; the future that it returns is done when no reconcile is under way any more, nor what they have left.
 ///
 /// # Panics
 ///
