@@ -221,16 +221,17 @@ struct Ice {
 }
 
 impl Ice {
-    async fn melt(&self) {
+    async fn melt(&self, connection: &Connection) {
         let until = *self.until.lock().expect("no test panics here");
-        if let Some(until) = until {
+        if let Some(until) = until.filter(|until| *until > Instant::now()) {
+            connection.is_held_up();
             sleep_until(until).await;
         }
     }
 
-    async fn melt_if_whole(&self) {
+    async fn melt_if_whole(&self, connection: &Connection) {
         if self.is_whole.load(Ordering::Relaxed) {
-            self.melt().await;
+            self.melt(connection).await;
         }
     }
 }
@@ -249,14 +250,14 @@ impl Wire {
         let pass = request.extensions_mut().remove::<Pass>();
         // Only writes as the leader have one.
         match &pass {
-            Some(_) => self.ice.melt().await,
-            None => self.ice.melt_if_whole().await,
+            Some(_) => self.ice.melt(&self.connection).await,
+            None => self.ice.melt_if_whole(&self.connection).await,
         }
         if self.asks && !pass.expect("every write as the leader has asked").is_valid() {
             return Err(Cut);
         }
         let answer = tower::Service::call(&mut self.connection, request).await;
-        self.ice.melt_if_whole().await;
+        self.ice.melt_if_whole(&self.connection).await;
         answer
     }
 }

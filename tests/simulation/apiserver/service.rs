@@ -67,6 +67,11 @@ impl Connection {
     pub fn new(server: ApiServer, instance: &str) -> Self {
         Self { server, instance: instance.into() }
     }
+
+    /// What the client sends, or is answered, is held up on its own side: no log tells of that.
+    pub fn is_held_up(&self) {
+        self.server.with(|state| state.truth.held_up());
+    }
 }
 
 impl tower::Service<Request<Body>> for Connection {

@@ -67,6 +67,8 @@ pub struct Truth {
     strays: BTreeSet<String>,
     /// How many creates were refused, or came back as something else than was ordered.
     refused: usize,
+    /// Whether something was held up where no request is seen: on the side of a replica.
+    has_held_up: bool,
     violations: Vec<String>,
 }
 
@@ -184,7 +186,9 @@ impl Truth {
                 known.said += n;
                 known.said <= known.made
             }
-            ("FailedCreate", _) if note.starts_with("Pods may not have been created") => known.tried > known.learnt,
+            ("FailedCreate", _) if note.starts_with("Pods may not have been created") => {
+                known.tried > known.learnt || self.has_held_up
+            }
             ("FailedCreate", _) => self.refused > 0,
             _ => false,
         };
@@ -196,6 +200,11 @@ impl Truth {
     /// What is known of the set for which a pod is to be created.
     fn known(&mut self, create: &ApiRequest) -> &mut Known {
         self.sets.entry(object::controller_uid(&create.body).unwrap_or_default().to_owned()).or_default()
+    }
+
+    /// A replica was kept from sending, or from hearing.
+    pub fn held_up(&mut self) {
+        self.has_held_up = true;
     }
 
     /// A request has come.
