@@ -9,6 +9,7 @@ use tokio::{
 };
 use tokio_rustls::{
     TlsConnector,
+    client::TlsStream,
     rustls::{
         self, ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion,
         client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -103,7 +104,10 @@ impl ServerCertVerifier for Trusting {
     }
 }
 
-async fn asked_by_tls(address: Option<SocketAddr>, version: &'static SupportedProtocolVersion, head: &str) -> String {
+async fn connected_by_tls(
+    address: Option<SocketAddr>,
+    version: &'static SupportedProtocolVersion,
+) -> TlsStream<TcpStream> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[version])
         .unwrap()
@@ -112,7 +116,11 @@ async fn asked_by_tls(address: Option<SocketAddr>, version: &'static SupportedPr
         .with_no_client_auth();
     let stream = TcpStream::connect(address.unwrap()).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    exchange(TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap(), head).await
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+}
+
+async fn asked_by_tls(address: Option<SocketAddr>, version: &'static SupportedProtocolVersion, head: &str) -> String {
+    exchange(connected_by_tls(address, version).await, head).await
 }
 
 #[tokio::test]
@@ -208,15 +216,7 @@ async fn an_address_that_is_taken_is_said_with_its_flag() {
 
 /// The certificate that is served there.
 async fn certificate_at(address: Option<SocketAddr>) -> CertificateDer<'static> {
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Trusting))
-        .with_no_client_auth();
-    let stream = TcpStream::connect(address.unwrap()).await.unwrap();
-    let name = ServerName::try_from("localhost").unwrap();
-    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    let stream = connected_by_tls(address, &rustls::version::TLS13).await;
     stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
 }
 
