@@ -8,6 +8,7 @@ mod connect;
 mod counted;
 mod gate;
 mod pool;
+pub mod protobuf;
 mod reader;
 mod traced;
 mod writer;
@@ -19,7 +20,7 @@ use kube::{Config, core::Status};
 
 pub use self::{
     connect::{AGENT, ConnectError, Purpose, connect},
-    reader::{ReadError, Reader, is_absent},
+    reader::{ReadError, Reader, is_absent, refused, status},
     writer::{Answer, Writer, is_refusal},
 };
 use crate::{leader::Leadership, telemetry::metrics::Requests};
@@ -34,7 +35,7 @@ pub fn in_words(status: &Status) -> String {
 
 /// A refusal that is no Status, for whatever stands before the API server need not speak in Statuses: its text may be of any
 /// length, and is told in one short line.
-pub fn foreign_refusal(code: StatusCode, text: &str) -> kube::Error {
+fn foreign_refusal(code: StatusCode, text: &str) -> kube::Error {
     let words: Vec<&str> = text.split_whitespace().collect();
     let message = words.join(" ").chars().take(TOLD).collect::<String>();
     let message = if message.is_empty() { "without a reason" } else { &message };

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt;
 use kube::{
     Client,
     client::Body,
@@ -12,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     foreign_refusal, in_full, in_words,
+    protobuf::{self, Form},
     traced::{Destination, Traced},
 };
 
@@ -37,18 +40,22 @@ pub struct Reader {
     to: Option<Destination>,
 }
 
-/// kube takes all of an answer that is no Status for its message, under this reason.
-const NO_STATUS: &str = "Failed to parse error data";
-
-/// An error of kube's with no more of a foreign answer than is of use.
-fn in_short(error: kube::Error) -> kube::Error {
-    match &error {
-        kube::Error::Api(status) if status.reason == NO_STATUS => match StatusCode::from_u16(status.code) {
-            Ok(code) => foreign_refusal(code, &status.message),
-            Err(_) => error,
-        },
-        _ => error,
+/// What the API server has against a request, or whatever stands before it.
+pub fn refused(code: StatusCode, form: Form, body: Bytes) -> kube::Error {
+    let status = match form {
+        Form::Text => status(&body),
+        Form::Protobuf => protobuf::status(body.clone()),
+    };
+    match status {
+        Some(status) => kube::Error::Api(status.with_code(code.as_u16()).boxed()),
+        None => foreign_refusal(code, &String::from_utf8_lossy(&body)),
     }
+}
+
+/// The Status that this is. Each of its fields may be missing, so that any object looks like one: what says neither a code
+/// nor that it is a failure is none.
+pub fn status(json: &[u8]) -> Option<Status> {
+    serde_json::from_slice(json).ok().filter(|status: &Status| status.code != 0 || status.is_failure())
 }
 
 /// Whether the API server says that the object of this name does not exist. Only a Status that names it proves that: 404 is also
@@ -73,15 +80,32 @@ impl Reader {
     /// # Errors
     ///
     /// When the API server is not reached, does not answer in time, or refuses.
-    pub async fn read<T: DeserializeOwned>(&self, mut request: Request<Vec<u8>>) -> Result<T, ReadError> {
+    pub async fn read<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Result<T, ReadError> {
+        self.read_as(request, |_, body| serde_json::from_slice(&body).map_err(kube::Error::SerdeError)).await
+    }
+
+    /// Reads one answer, within a bounded time, whose form and bytes `decode` understands.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::read`].
+    pub async fn read_as<T>(
+        &self,
+        mut request: Request<Vec<u8>>,
+        decode: impl Fn(Form, Bytes) -> kube::Result<T>,
+    ) -> Result<T, ReadError> {
         let traced = Traced::read(&mut request, self.to.as_ref());
-        match tokio::time::timeout(READ_TIMEOUT, self.client.request(request)).await {
+        let exchange = async {
+            let (head, body) = self.ask(request).await?.into_parts();
+            let (form, body) = (Form::of(&head.headers), body.collect().await?.to_bytes());
+            if head.status.is_success() { decode(form, body) } else { Err(refused(head.status, form, body)) }
+        };
+        match tokio::time::timeout(READ_TIMEOUT, exchange).await {
             Ok(Ok(answer)) => {
                 traced.answered(200, None);
                 Ok(answer)
             }
             Ok(Err(error)) => {
-                let error = in_short(error);
                 match &error {
                     kube::Error::Api(status) => traced.answered(status.code, Some(&in_words(status))),
                     error => traced.failed("transport", &in_full(error)),

@@ -1,8 +1,10 @@
 //! The part of an object's metadata that controllers read, decoded from what the API server sends. It does nothing.
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
+use bytes::Bytes;
 use jiff::Timestamp;
+use prost::Message;
 use serde::{
     Deserialize, Deserializer,
     de::{Error, Visitor},
@@ -15,106 +17,128 @@ use crate::listwatch;
 pub type Uid = Arc<str>;
 
 /// Metadata of an object; what is not named here is not decoded.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Deserialize, Message)]
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
     /// Name.
+    #[prost(string, tag = "1")]
     pub name: String,
     /// Namespace.
     #[serde(default)]
+    #[prost(string, tag = "3")]
     pub namespace: String,
     /// UID.
     #[serde(default)]
+    #[prost(string, tag = "5")]
     pub uid: String,
     /// resourceVersion, as the API server writes it.
     #[serde(default)]
+    #[prost(string, tag = "6")]
     pub resource_version: String,
     /// Generation of the spec; 0 where the kind has none.
     #[serde(default)]
+    #[prost(int64, tag = "7")]
     pub generation: i64,
     /// When it was created.
-    #[serde(default, deserialize_with = "time")]
-    pub creation_timestamp: Option<Timestamp>,
-    /// When its deletion was asked for; only whether it was is ever read.
     #[serde(default)]
-    pub deletion_timestamp: Option<String>,
+    #[prost(message, optional, tag = "8")]
+    pub creation_timestamp: Option<Time>,
+    /// When its deletion was asked for.
+    #[serde(default)]
+    #[prost(message, optional, tag = "9")]
+    pub deletion_timestamp: Option<Time>,
     /// Labels.
-    #[serde(default)]
-    pub labels: Labels,
+    #[serde(default, deserialize_with = "entries")]
+    #[prost(message, repeated, tag = "11")]
+    pub labels: Vec<Entry>,
     /// Annotations.
-    #[serde(default)]
-    pub annotations: Annotations,
+    #[serde(default, deserialize_with = "entries")]
+    #[prost(message, repeated, tag = "12")]
+    pub annotations: Vec<Entry>,
     /// Owners.
     #[serde(default)]
+    #[prost(message, repeated, tag = "13")]
     pub owner_references: Vec<Owner>,
 }
 
-/// The label that is read. That it is called as [`crate::api`] has it, a test shows.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Labels {
-    /// Who looks after the object.
-    #[serde(rename = "app.kubernetes.io/managed-by")]
-    pub managed_by: Option<String>,
+/// A label or an annotation. They are bytes, for no more than a few is ever looked at, and what others write there need not even be
+/// text.
+#[derive(Clone, Message)]
+pub struct Entry {
+    #[prost(bytes = "bytes", tag = "1")]
+    key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    value: Bytes,
 }
 
-/// The annotations that are read.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Annotations {
-    /// What it costs to delete the pod, as its users see it.
-    #[serde(rename = "controller.kubernetes.io/pod-deletion-cost")]
-    pub deletion_cost: Option<String>,
-    /// How many replacements in a row led to the pod.
-    #[serde(rename = "app.example.com/replacements")]
-    pub replacements: Option<String>,
+/// What these labels or annotations have under this key.
+pub fn value<'a>(entries: &'a [Entry], key: &str) -> Option<&'a str> {
+    let entry = entries.iter().find(|entry| entry.key == key)?;
+    std::str::from_utf8(&entry.value).ok()
+}
+
+/// Reads labels or annotations.
+fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Entry>, D::Error> {
+    let entries = HashMap::<String, Option<String>>::deserialize(deserializer)?;
+    let entry = |(key, value): (String, Option<String>)| Some(Entry { key: key.into(), value: value?.into() });
+    Ok(entries.into_iter().filter_map(entry).collect())
 }
 
 /// An owner reference.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Deserialize, Message)]
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
     /// Group and version of the owner.
+    #[prost(string, tag = "5")]
     pub api_version: String,
     /// Kind of the owner.
+    #[prost(string, tag = "1")]
     pub kind: String,
     /// UID of the owner.
+    #[prost(string, tag = "4")]
     pub uid: String,
     /// Whether the owner is the controller of the object.
     #[serde(default)]
+    #[prost(bool, tag = "6")]
     pub controller: bool,
 }
 
-/// Reads a time. One that cannot be read, as that of a far future, counts as none: it must not stop the object, and with
-/// it the watch of all others.
-///
-/// # Errors
-///
-/// When there is neither a text nor nothing.
-pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
-    deserializer.deserialize_option(Time)
+/// A time. One that cannot be read, as that of a far future, is none, but was said: it must not stop the object, and with it the
+/// watch of all others.
+#[derive(Clone, Copy, Eq, Message, PartialEq)]
+pub struct Time {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanoseconds: i32,
+}
+
+impl Time {
+    /// As a timestamp, if it can be read.
+    pub fn timestamp(self) -> Option<Timestamp> {
+        Timestamp::new(self.seconds, self.nanoseconds).ok().filter(|_| self != Time::default())
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TimeText)
+    }
 }
 
 /// Reads a time where it stands: five of them come with every state of a pod.
-struct Time;
+struct TimeText;
 
-impl<'de> Visitor<'de> for Time {
-    type Value = Option<Timestamp>;
+impl Visitor<'_> for TimeText {
+    type Value = Time;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a time, or nothing")
-    }
-
-    fn visit_none<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
+        f.write_str("a time")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(text.parse().ok())
+        let read = |time: Timestamp| Time { seconds: time.as_second(), nanoseconds: time.subsec_nanosecond() };
+        Ok(text.parse().map(read).unwrap_or_default())
     }
 }
 
@@ -133,30 +157,41 @@ impl Meta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api;
     use serde_json::json;
 
     #[test]
-    fn what_is_read_is_called_as_the_api_calls_it() {
+    fn a_label_is_found_by_its_key() {
         let meta: Meta = serde_json::from_value(json!({
             "name": "web",
-            "labels": { api::LABEL_MANAGED_BY: api::MANAGER, "app": "web" },
-            "annotations": { api::ANNOTATION_REPLACEMENTS: "2", "note": "x" },
+            "labels": { "app": "web", "nobody": null },
+            "annotations": { "note": "x", "app": "another" },
         }))
         .unwrap();
-        assert_eq!(meta.labels.managed_by.as_deref(), Some(api::MANAGER));
-        assert_eq!(meta.annotations.replacements.as_deref(), Some("2"));
+        let found = ["app", "note", "nobody"].map(|key| (value(&meta.labels, key), value(&meta.annotations, key)));
+        assert_eq!(found, [(Some("web"), Some("another")), (None, Some("x")), (None, None)]);
     }
 
     #[test]
-    fn a_time_that_cannot_be_read_is_none() {
-        let read = |created| {
-            serde_json::from_value::<Meta>(json!({ "name": "web", "creationTimestamp": created }))
-                .map(|meta| meta.creation_timestamp.map(|time| time.to_string()))
+    fn what_is_no_text_is_not_found_and_stops_nothing() {
+        let entry = Entry { key: Bytes::from_static(b"app"), value: Bytes::from_static(b"\xff") };
+        let meta = Meta { name: "web".to_owned(), annotations: vec![entry], ..Meta::default() };
+        let meta = Meta::decode(Bytes::from(meta.encode_to_vec())).unwrap();
+        assert_eq!((meta.name.as_str(), value(&meta.annotations, "app")), ("web", None));
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_read_is_none_but_was_said() {
+        let read = |time| {
+            let meta: Meta = serde_json::from_value(json!({ "name": "web", "deletionTimestamp": time }))?;
+            let time = meta.deletion_timestamp;
+            Ok::<_, serde_json::Error>((time.is_some(), time.and_then(Time::timestamp).map(|time| time.to_string())))
         };
-        assert_eq!(read(json!("2026-01-01T12:00:00Z")).unwrap().as_deref(), Some("2026-01-01T12:00:00Z"));
-        assert_eq!(read(json!(null)).unwrap(), None);
-        assert_eq!(read(json!("+292277022-01-01T00:00:00Z")).unwrap(), None);
+        let (said, time) = read(json!("2026-01-01T12:00:00Z")).unwrap();
+        assert_eq!((said, time.as_deref()), (true, Some("2026-01-01T12:00:00Z")));
+        assert_eq!(read(json!(null)).unwrap(), (false, None));
+        assert_eq!(read(json!("+292277022-01-01T00:00:00Z")).unwrap(), (true, None));
         read(json!(1)).unwrap_err();
+        let far = Time { seconds: i64::MAX, nanoseconds: 0 };
+        assert_eq!(Time::decode(Bytes::from(far.encode_to_vec())).unwrap().timestamp(), None);
     }
 }

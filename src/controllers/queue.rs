@@ -73,8 +73,24 @@ struct Active {
     since: Timestamp,
     /// What news has come meanwhile that can wait.
     news: Option<Trigger>,
-    /// Until when it can wait, if it has been said.
-    hushed: Option<Timestamp>,
+    /// For how long it can wait, if it has been said.
+    hush: Option<Hush>,
+}
+
+/// For how long news of a key waits that can.
+#[derive(Clone, Copy, Debug)]
+struct Hush {
+    /// Nothing could come of it before.
+    until: Timestamp,
+    /// More of it may come in this time.
+    gather: SignedDuration,
+}
+
+impl Hush {
+    /// When news that has come now is due.
+    fn due(self, now: Timestamp) -> Timestamp {
+        self.until.max(now + self.gather)
+    }
 }
 
 /// When a key that rests is queued again.
@@ -82,8 +98,8 @@ struct Active {
 struct Alarm {
     when: Timestamp,
     trigger: Trigger,
-    /// Until when news waits that can.
-    hushed: Timestamp,
+    /// For how long news waits that can.
+    hush: Hush,
 }
 
 impl Queue {
@@ -117,10 +133,11 @@ impl Queue {
         }
     }
 
-    /// After the reconcile that is under way, news that can wait shall not wake the key before `until`: nothing could come of it.
-    pub fn hush(&self, key: &ObjectKey, until: Timestamp) {
+    /// After the reconcile that is under way, news that can wait shall not wake the key before `until`: nothing could come of it. Nor
+    /// before it is as old as `gather`: more is expected.
+    pub fn hush(&self, key: &ObjectKey, until: Timestamp, gather: SignedDuration) {
         if let Some(active) = self.lock().active.get_mut(key) {
-            active.hushed = Some(until);
+            active.hush = Some(Hush { until, gather });
         }
     }
 
@@ -213,14 +230,11 @@ impl State {
             active.news.get_or_insert(trigger);
             return false;
         }
-        match self.alarm_of.get(&key).map(|alarm| (alarm.hushed, alarm.when)) {
-            Some((hushed, when)) if now < hushed => {
-                if when <= hushed {
-                    return false;
-                }
-                self.set_alarm(key, Alarm { when: hushed, trigger, hushed });
-            }
-            _ => self.add(key, trigger, now, metrics),
+        let alarm = self.alarm_of.get(&key).map(|alarm| (alarm.hush.due(now), alarm.when, alarm.hush));
+        match alarm.filter(|(due, ..)| now < *due) {
+            Some((due, when, _)) if when <= due => return false,
+            Some((due, _, hush)) => self.set_alarm(key, Alarm { when: due, trigger, hush }),
+            None => self.add(key, trigger, now, metrics),
         }
         true
     }
@@ -253,24 +267,26 @@ impl State {
         let key = self.ready.pop_front()?;
         let (trigger, added) = self.triggers.remove(&key).unwrap_or(("unknown", now));
         metrics.taken(now, now.duration_since(added));
-        self.active.insert(key.clone(), Active { since: now, news: None, hushed: None });
+        self.active.insert(key.clone(), Active { since: now, news: None, hush: None });
         Some((key, trigger))
     }
 
     fn done(&mut self, key: &ObjectKey, alarm: Option<(Timestamp, Trigger)>, now: Timestamp, metrics: &QueueMetrics) {
-        let mut hushed = now + PACE;
+        let mut hush = Hush { until: now + PACE, gather: SignedDuration::ZERO };
         let mut news = None;
         if let Some(ended) = self.active.remove(key) {
             metrics.done(ended.since, now);
-            hushed = ended.hushed.map_or(hushed, |until| until.max(hushed));
-            news = ended.news.map(|trigger| (hushed, trigger));
+            if let Some(said) = ended.hush {
+                hush = Hush { until: said.until.max(hush.until), ..said };
+            }
+            news = ended.news.map(|trigger| (hush.due(now), trigger));
         }
         if self.triggers.contains_key(key) {
             self.ready.push_back(key.clone());
         }
         match alarm.into_iter().chain(news).min_by_key(|(when, _)| *when) {
             // What was due before the reconcile had ended has not waited meanwhile.
-            Some((when, trigger)) => self.set_alarm(key.clone(), Alarm { when: when.max(now), trigger, hushed }),
+            Some((when, trigger)) => self.set_alarm(key.clone(), Alarm { when: when.max(now), trigger, hush }),
             None => self.clear_alarm(key),
         }
     }
@@ -352,11 +368,11 @@ mod tests {
         tokio::time::advance(std::time::Duration::from_secs(1)).await;
         queue.add_paced(key("a"), "pod");
         assert_eq!(next().await, ("pod", 0));
-        queue.hush(&key("a"), env.now() + SignedDuration::from_millis(3000));
+        queue.hush(&key("a"), env.now() + SignedDuration::from_millis(3000), SignedDuration::ZERO);
         queue.add_paced(key("a"), "pod");
         queue.rest(&key("a"), far);
         assert_eq!(next().await, ("pod", 3000), "nothing could come of it before");
-        queue.hush(&key("a"), env.now() + SignedDuration::from_millis(3000));
+        queue.hush(&key("a"), env.now() + SignedDuration::from_millis(3000), SignedDuration::ZERO);
         queue.rest(&key("a"), far);
         queue.add_paced(key("a"), "pod");
         queue.add(key("a"), "spec");
@@ -364,6 +380,25 @@ mod tests {
         queue.rest(&key("a"), far);
         queue.add_paced(key("a"), "pod");
         assert_eq!(next().await, ("pod", 1000), "it was not said again");
+        let gather = || queue.hush(&key("a"), env.now() + SignedDuration::from_secs(5), SignedDuration::from_secs(3));
+        gather();
+        queue.rest(&key("a"), far);
+        tokio::time::advance(std::time::Duration::from_secs(4)).await;
+        queue.add_paced(key("a"), "pod");
+        tokio::time::advance(std::time::Duration::from_secs(2)).await;
+        queue.add_paced(key("a"), "pod");
+        assert_eq!(next().await, ("pod", 1000), "three seconds after the first of it");
+        gather();
+        queue.rest(&key("a"), far);
+        tokio::time::advance(std::time::Duration::from_secs(9)).await;
+        queue.add_paced(key("a"), "pod");
+        assert_eq!(next().await, ("pod", 3000), "however long nothing has come");
+        gather();
+        queue.rest(&key("a"), far);
+        tokio::time::advance(std::time::Duration::from_secs(9)).await;
+        queue.add_paced(key("a"), "pod");
+        queue.add(key("a"), "spec");
+        assert_eq!(next().await, ("spec", 0));
         queue.done(&key("a"), None);
         assert_pending!(task::spawn(queue.next()).poll());
     }

@@ -108,9 +108,7 @@ impl Election {
                     None => observation.watched_absent(version, clock.now()),
                 },
                 Change::Applied(lease) => observation.watched(lease, clock.now()),
-                Change::Deleted(lease) => {
-                    observation.watched_absent(listwatch::Versioned::version(&lease), clock.now())
-                }
+                Change::Deleted(lease) => observation.watched_absent(listwatch::Watched::version(&lease), clock.now()),
                 Change::Progress(_) => return,
             }
             seen.send_replace(());

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use serde::Deserialize;
 
-use crate::listwatch::{Versioned, version};
+use crate::listwatch::{Watched, version};
 
 /// A Lease. Every field of it may be missing.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
@@ -50,7 +50,7 @@ impl Lease {
     }
 }
 
-impl Versioned for Lease {
+impl Watched for Lease {
     fn version(&self) -> u64 {
         version(&self.metadata.resource_version)
     }

@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{lease::Lease, locks::Locks};
-use crate::listwatch::Versioned;
+use crate::listwatch::Watched;
 
 /// What was seen last.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     client::{is_absent, is_refusal},
     env::Env,
-    listwatch::Versioned,
+    listwatch::Watched,
 };
 
 /// What an election is made of: which Lease, by whom, and how.
@@ -198,7 +198,7 @@ impl Layer {
         if lease.as_ref().is_some_and(|lease| lease.version() == 0) {
             return Err(NOT_OF_THE_API_SERVER.into());
         }
-        let read = lease.as_ref().map_or(0, Versioned::version);
+        let read = lease.as_ref().map_or(0, Watched::version);
         self.notes().read = lease.as_ref().map(|lease| lease.metadata.resource_version.clone());
         let mut observation = self.observation();
         if let Err(went_back) = observation.read(lease, known, env.now()) {

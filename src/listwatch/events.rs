@@ -1,20 +1,17 @@
-//! The events of a watch, out of the bytes of its answer: one line of JSON each.
+//! The events of a watch, out of the bytes of its answer: a line of JSON each, or a message of protobuf behind its length.
 //!
-//! kube's own stream of events copies and checks every line once more before it decodes it. All that happens to any pod
-//! comes by here, so each line is decoded where it lies. It only reads.
+//! kube's own stream of events knows JSON alone, and copies and checks every line once more before it decodes it. All that
+//! happens to any pod comes by here, so each event is decoded where it lies. It only reads.
 
 use std::marker::PhantomData;
 
-use bytes::{Buf, BytesMut};
-use http::{Request, StatusCode};
+use bytes::{Buf, Bytes, BytesMut};
+use http::Request;
 use http_body_util::BodyExt;
-use kube::{
-    client::Body,
-    core::{Status, WatchEvent},
-};
-use serde::de::DeserializeOwned;
+use kube::{client::Body, core::WatchEvent};
 
-use crate::client::{Reader, foreign_refusal, in_full};
+use super::{Watched, protobuf};
+use crate::client::{Reader, in_full, protobuf::Form, refused, status};
 
 /// How much of the body of a refusal is read.
 const REFUSAL: usize = 64 * 1024;
@@ -22,6 +19,7 @@ const REFUSAL: usize = 64 * 1024;
 /// A watch that was answered.
 pub struct Events<T> {
     body: Body,
+    form: Form,
     /// What has come and is not decoded yet.
     bytes: BytesMut,
     /// How much of it holds no end of a line.
@@ -29,7 +27,7 @@ pub struct Events<T> {
     of: PhantomData<fn() -> T>,
 }
 
-impl<T: DeserializeOwned> Events<T> {
+impl<T: Watched> Events<T> {
     /// Asks for a watch.
     ///
     /// # Errors
@@ -37,10 +35,11 @@ impl<T: DeserializeOwned> Events<T> {
     /// When the API server is not reached, or refuses.
     pub async fn ask(reader: &Reader, request: Request<Vec<u8>>) -> kube::Result<Self> {
         let (head, body) = reader.ask(request).await?.into_parts();
+        let form = Form::of(&head.headers);
         if !head.status.is_success() {
-            return Err(refusal(head.status, &beginning(body).await));
+            return Err(refused(head.status, form, beginning(body).await));
         }
-        Ok(Events { body, bytes: BytesMut::new(), searched: 0, of: PhantomData })
+        Ok(Events { body, form, bytes: BytesMut::new(), searched: 0, of: PhantomData })
     }
 
     /// The next event; `None`: there are no more. May be given up and asked again.
@@ -50,98 +49,125 @@ impl<T: DeserializeOwned> Events<T> {
     /// When the connection breaks, the API server refuses, or what it says is no event.
     pub async fn next(&mut self) -> Option<kube::Result<WatchEvent<T>>> {
         loop {
-            if let Some(end) = memchr::memchr(b'\n', &self.bytes[self.searched..]) {
-                let end = self.searched + end;
-                let event = decoded(&self.bytes[..end]);
-                self.bytes.advance(end + 1);
-                self.searched = 0;
-                return Some(event);
+            let event = match self.form {
+                Form::Text => self.line(),
+                Form::Protobuf => self.message(),
+            };
+            if event.is_some() {
+                return event;
             }
-            self.searched = self.bytes.len();
             match self.body.frame().await {
                 Some(Ok(frame)) => self.bytes.extend(frame.into_data().ok()),
-                // However a watch ends in the middle of a line, it goes on from the last whole one.
+                // However a watch ends in the middle of an event, it goes on from the last whole one.
                 Some(Err(error)) if !in_full(&error).contains("unexpected EOF during chunk") => {
                     return Some(Err(error));
                 }
                 Some(Err(_)) => return None,
-                // A refusal need not end its line.
-                None => {
-                    self.searched = 0;
-                    return last(&std::mem::take(&mut self.bytes));
-                }
+                None => return self.last(),
             }
+        }
+    }
+
+    /// What the next whole line says.
+    fn line(&mut self) -> Option<kube::Result<WatchEvent<T>>> {
+        let Some(end) = memchr::memchr(b'\n', &self.bytes[self.searched..]) else {
+            self.searched = self.bytes.len();
+            return None;
+        };
+        let end = self.searched + end;
+        let event = decoded(&self.bytes[..end]);
+        self.bytes.advance(end + 1);
+        self.searched = 0;
+        Some(event)
+    }
+
+    /// What the next whole message says.
+    fn message(&mut self) -> Option<kube::Result<WatchEvent<T>>> {
+        let (length, rest) = self.bytes.split_first_chunk()?;
+        let length = usize::try_from(u32::from_be_bytes(*length)).ok().filter(|length| *length <= rest.len())?;
+        self.bytes.advance(size_of::<u32>());
+        Some(protobuf::event(self.bytes.split_to(length).freeze()))
+    }
+
+    /// What a line without an end says, if it is whole: a refusal need not end its line.
+    fn last(&mut self) -> Option<kube::Result<WatchEvent<T>>> {
+        self.searched = 0;
+        let line = std::mem::take(&mut self.bytes);
+        match self.form {
+            Form::Protobuf => None,
+            Form::Text => match decoded(&line) {
+                Err(kube::Error::SerdeError(error)) if error.is_eof() => None,
+                event => Some(event),
+            },
         }
     }
 }
 
-fn decoded<T: DeserializeOwned>(line: &[u8]) -> kube::Result<WatchEvent<T>> {
+fn decoded<T: Watched>(line: &[u8]) -> kube::Result<WatchEvent<T>> {
     serde_json::from_slice(line).map_err(|error| match status(line) {
         Some(status) => kube::Error::Api(status.boxed()),
         None => kube::Error::SerdeError(error),
     })
 }
 
-/// The Status that this is. Each of its fields may be missing, so that any object looks like one: what says neither a code
-/// nor that it is a failure is none.
-fn status(json: &[u8]) -> Option<Status> {
-    serde_json::from_slice(json).ok().filter(|status: &Status| status.code != 0 || status.is_failure())
-}
-
 /// What a body says, as far as it comes.
-async fn beginning(mut body: Body) -> BytesMut {
+async fn beginning(mut body: Body) -> Bytes {
     let mut bytes = BytesMut::new();
     while bytes.len() < REFUSAL
         && let Some(Ok(frame)) = body.frame().await
     {
         bytes.extend(frame.into_data().ok());
     }
-    bytes
-}
-
-/// What the API server has against a watch, or whatever stands before it.
-fn refusal(code: StatusCode, body: &[u8]) -> kube::Error {
-    match status(body) {
-        Some(status) => kube::Error::Api(status.with_code(code.as_u16()).boxed()),
-        None => foreign_refusal(code, &String::from_utf8_lossy(body)),
-    }
-}
-
-/// What a line without an end says, if it is whole.
-fn last<T: DeserializeOwned>(line: &[u8]) -> Option<kube::Result<WatchEvent<T>>> {
-    match decoded(line) {
-        Err(kube::Error::SerdeError(error)) if error.is_eof() => None,
-        event => Some(event),
-    }
+    bytes.freeze()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
+    use crate::controllers::podset::observe::Pod;
     use futures::stream;
-    use http::Response;
+    use http::{Response, header::CONTENT_TYPE};
     use http_body_util::StreamBody;
     use hyper::body::Frame;
-    use kube::Client;
+    use kube::{Client, core::Status};
     use serde::Deserialize;
     use tower::BoxError;
+
+    /// What Kubernetes 1.36 sends of a pod that has all that is read, and a bookmark, in both forms.
+    const WATCH: (&[u8], &[u8]) =
+        (include_bytes!("../../tests/data/pods.watch.json"), include_bytes!("../../tests/data/pods.watch.pb"));
 
     #[derive(Deserialize)]
     struct Named {
         name: String,
     }
 
+    impl Watched for Named {
+        fn version(&self) -> u64 {
+            0
+        }
+    }
+
     /// A watch that is answered with this code, in these pieces.
     async fn answered(code: u16, pieces: &[&'static str]) -> kube::Result<Events<Named>> {
-        let pieces = pieces.to_vec();
+        let pieces = pieces.iter().map(|piece| piece.as_bytes()).collect();
+        answered_in("application/json", code, pieces).await
+    }
+
+    /// A watch that is answered in this form.
+    async fn answered_in<T: Watched>(
+        form: &'static str,
+        code: u16,
+        pieces: Vec<&'static [u8]>,
+    ) -> kube::Result<Events<T>> {
         let service = tower::service_fn(move |_: Request<Body>| {
             let frames = pieces.clone().into_iter().map(|piece| match piece {
-                "broken" => Err(std::io::Error::other("the connection broke")),
-                "cut" => Err(std::io::Error::other("unexpected EOF during chunk size line")),
-                piece => Ok(Frame::data(Bytes::from_static(piece.as_bytes()))),
+                b"broken" => Err(std::io::Error::other("the connection broke")),
+                b"cut" => Err(std::io::Error::other("unexpected EOF during chunk size line")),
+                piece => Ok(Frame::data(Bytes::from_static(piece))),
             });
-            let response = Response::builder().status(code).body(StreamBody::new(stream::iter(frames))).unwrap();
+            let response = Response::builder().status(code).header(CONTENT_TYPE, form);
+            let response = response.body(StreamBody::new(stream::iter(frames))).unwrap();
             async move { Ok::<_, BoxError>(response) }
         });
         let request = Request::get("/").body(Vec::new()).unwrap();
@@ -182,6 +208,74 @@ mod tests {
         let bookmark = "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"7\"}}}\n";
         assert_eq!(told(&[bookmark]).await, ["bookmark 7"]);
         assert_eq!(told(&[]).await, [""; 0]);
+    }
+
+    /// The pods and the version of the bookmark that a watch tells in this form and in these pieces.
+    async fn pods(form: &'static str, pieces: Vec<&'static [u8]>) -> (Vec<Pod>, Option<String>) {
+        let mut events = answered_in::<Pod>(form, 200, pieces).await.unwrap();
+        let mut told = (Vec::new(), None);
+        while let Some(event) = events.next().await {
+            match event.unwrap() {
+                WatchEvent::Added(pod) => told.0.push(pod),
+                WatchEvent::Bookmark(bookmark) => told.1 = Some(bookmark.metadata.resource_version),
+                event => panic!("{event:?}"),
+            }
+        }
+        told
+    }
+
+    #[tokio::test]
+    async fn a_watch_tells_the_same_in_both_forms() {
+        let (json, protobuf) = WATCH;
+        let expected = pods("application/json", vec![json]).await;
+        assert_eq!((expected.0.len(), expected.1.as_deref()), (1, Some("316")));
+        for size in [1, 7, 1000, protobuf.len()] {
+            let pieces = protobuf.chunks(size).collect();
+            assert_eq!(pods("application/vnd.kubernetes.protobuf;stream=watch", pieces).await, expected, "{size}");
+        }
+        let cut = vec![&protobuf[..protobuf.len() - 1], b"cut"];
+        let (pods, bookmark) = pods("application/vnd.kubernetes.protobuf;stream=watch", cut).await;
+        assert_eq!((pods.len(), bookmark), (1, None), "an end in the middle loses that event alone");
+    }
+
+    /// How a watch ends in protobuf whose bytes are these.
+    async fn failed(bytes: Vec<u8>) -> kube::Error {
+        let form = "application/vnd.kubernetes.protobuf;stream=watch";
+        let mut events = answered_in::<Pod>(form, 200, vec![bytes.leak()]).await.unwrap();
+        events.next().await.unwrap().err().unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_no_event_is_told_to_be_none_in_protobuf_either() {
+        for bytes in [&b"\0\0\0\0"[..], b"\0\0\0\x01\xff", b"\0\0\0\x07\n\x05ADDED"] {
+            assert!(matches!(failed(bytes.to_vec()).await, kube::Error::SerdeError(_)), "{bytes:?}");
+        }
+        // For what is known in JSON alone nobody asked for it.
+        let (_, protobuf) = WATCH;
+        let mut events =
+            answered_in::<Named>("application/vnd.kubernetes.protobuf", 200, vec![protobuf]).await.unwrap();
+        let told = events.next().await.unwrap().err().unwrap().to_string();
+        assert!(told.contains("for which it was not asked"), "{told}");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_told_in_protobuf_too() {
+        let status = include_bytes!("../../tests/data/status.pb");
+        let refusal = answered_in::<Pod>("application/vnd.kubernetes.protobuf", 404, vec![status]).await.err().unwrap();
+        assert_eq!(in_full(&refusal), "NotFound: pods \"none\" not found");
+        // In the middle of a watch, with the same around it.
+        let event = [b"\n\x05ERROR\x12\x63\n\x61", &status[..]].concat();
+        let mut events = answered_in::<Pod>(
+            "application/vnd.kubernetes.protobuf;stream=watch",
+            200,
+            vec![[&[0, 0, 0, event.len() as u8], &event[..]].concat().leak()],
+        )
+        .await
+        .unwrap();
+        match events.next().await.unwrap().unwrap() {
+            WatchEvent::Error(status) => assert_eq!((status.code, status.reason.as_str()), (404, "NotFound")),
+            event => panic!("{event:?}"),
+        }
     }
 
     #[tokio::test]

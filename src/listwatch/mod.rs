@@ -5,10 +5,12 @@
 //! In: a path to watch. Out: [`Change`]s, in the order of their versions. It only reads, and it never ends by itself.
 
 mod events;
+mod protobuf;
 pub mod synced;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use jiff::SignedDuration;
 use kube::core::{
     Request, WatchEvent,
@@ -18,11 +20,15 @@ use serde::{Deserialize, de::DeserializeOwned};
 use tracing::{debug, info, warn};
 
 use crate::{
-    client::{self, ReadError, Reader},
+    client::{
+        self, ReadError, Reader,
+        protobuf::{Form, prefer},
+    },
     env::Env,
     telemetry::said::Said,
 };
 use events::Events;
+pub use protobuf::Decode;
 use synced::Listing;
 
 /// How many objects a page of a list holds.
@@ -107,6 +113,7 @@ pub fn is_stale(version: u64, heard: u64) -> bool {
     version < heard
 }
 
+/// A page of a list.
 #[derive(Deserialize)]
 struct List<T> {
     metadata: ListMeta,
@@ -138,7 +145,7 @@ enum End {
 /// # Errors
 ///
 /// When a page cannot be read.
-pub async fn list<T: DeserializeOwned>(
+pub async fn list<T: Watched>(
     reader: &Reader,
     source: &Source,
     keep: impl Fn(&T) -> bool,
@@ -150,13 +157,13 @@ pub async fn list<T: DeserializeOwned>(
     let mut all = Vec::new();
     loop {
         let page = if source.metadata_only { request.list_metadata(&params) } else { request.list(&params) };
-        let page = page.map_err(kube::Error::BuildRequest)?;
+        let page = preferred::<T>(page.map_err(kube::Error::BuildRequest)?);
         let again = params.continue_token.is_some().then(|| page.clone());
-        let page: List<T> = match (reader.read(page).await, again) {
+        let page: List<T> = match (reader.read_as(page, decoded).await, again) {
             // It may be one of hundreds, all of which would have to be read again.
             (Err(error), Some(again)) if may_pass(&error) => {
                 tokio::time::sleep(BREATH).await;
-                reader.read(again).await?
+                reader.read_as(again, decoded).await?
             }
             (page, _) => page?,
         };
@@ -168,10 +175,26 @@ pub async fn list<T: DeserializeOwned>(
     }
 }
 
+/// Asks for an answer in the form that costs least.
+fn preferred<T: Watched>(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
+    if T::PROTOBUF.is_some() {
+        prefer(&mut request);
+    }
+    request
+}
+
+/// Reads a page of a list.
+fn decoded<T: Watched>(form: Form, page: Bytes) -> kube::Result<List<T>> {
+    match form {
+        Form::Text => serde_json::from_slice(&page).map_err(kube::Error::SerdeError),
+        Form::Protobuf => protobuf::list(page),
+    }
+}
+
 /// Lists and watches for ever, hands every change to `sink`, and says in `listing` how it fares.
 pub async fn run<T>(reader: Reader, source: Source, env: Env, listing: Listing, mut sink: impl FnMut(Change<T>))
 where
-    T: DeserializeOwned + Versioned,
+    T: Watched,
 {
     let mut trouble = Trouble::new(&source, &env, &listing);
     loop {
@@ -217,7 +240,7 @@ async fn watch<T>(
     trouble: &mut Trouble<'_>,
 ) -> End
 where
-    T: DeserializeOwned + Versioned,
+    T: Watched,
 {
     let events = match ask(reader, source, *version).await {
         Ok(events) => events,
@@ -232,7 +255,7 @@ where
 }
 
 /// Asks for a watch from `version` on.
-async fn ask<T: DeserializeOwned>(reader: &Reader, source: &Source, version: u64) -> Result<Events<T>, ReadError> {
+async fn ask<T: Watched>(reader: &Reader, source: &Source, version: u64) -> Result<Events<T>, ReadError> {
     let request = Request::new(source.path.as_str());
     let mut params = WatchParams { timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
     params.label_selector = source.labels.map(str::to_owned);
@@ -240,7 +263,7 @@ async fn ask<T: DeserializeOwned>(reader: &Reader, source: &Source, version: u64
     let from = version.to_string();
     let request =
         if source.metadata_only { request.watch_metadata(&params, &from) } else { request.watch(&params, &from) };
-    let request = request.map_err(kube::Error::BuildRequest)?;
+    let request = preferred::<T>(request.map_err(kube::Error::BuildRequest)?);
     match tokio::time::timeout(BEGINS, Events::ask(reader, request)).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(ReadError::Timeout(BEGINS)),
@@ -250,7 +273,7 @@ async fn ask<T: DeserializeOwned>(reader: &Reader, source: &Source, version: u64
 /// Hands on what a watch says until it ends.
 async fn follow<T>(mut events: Events<T>, source: &Source, version: &mut u64, sink: &mut impl FnMut(Change<T>)) -> End
 where
-    T: DeserializeOwned + Versioned,
+    T: Watched,
 {
     loop {
         let event = match tokio::time::timeout(SILENCE, events.next()).await {
@@ -313,8 +336,11 @@ fn may_pass(error: &ReadError) -> bool {
     }
 }
 
-/// An object that knows its resourceVersion.
-pub trait Versioned {
+/// An object that is listed and watched.
+pub trait Watched: DeserializeOwned {
+    /// How it is read in protobuf; `None`: the API server knows it in JSON alone, as everything that a CRD defines.
+    const PROTOBUF: Option<Decode<Self>> = None;
+
     /// The resourceVersion, as a number: they compare from Kubernetes 1.35 on, within one resource.
     fn version(&self) -> u64;
 }

@@ -20,7 +20,7 @@ use crate::{
         statuses::{PAUSE, Writing},
         texts::Texts,
     },
-    listwatch::{Change, Scope, Versioned},
+    listwatch::{Change, Scope, Watched},
 };
 
 /// A resource as the API server sends it. Spec and status are decoded later, so that one that does not decode stops no
@@ -52,7 +52,7 @@ pub struct Resource {
     pub status: MyCustomResourceStatus,
 }
 
-impl Versioned for Resource {
+impl Watched for Resource {
     fn version(&self) -> u64 {
         self.version
     }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Pod;
+use prost::Message;
 use serde::Deserialize;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -27,7 +28,7 @@ use crate::{
     client::Clients,
     env::Env,
     listwatch::{
-        self, Change, Scope, Source, Versioned, is_stale,
+        self, Change, Decode, Scope, Source, Watched, is_stale,
         synced::{Listing, Synced},
     },
     telemetry::{metrics::Metrics, spans},
@@ -48,17 +49,21 @@ struct Named {
     version: u64,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Message)]
 struct NameWire {
+    #[prost(message, required, tag = "1")]
     metadata: NameMeta,
 }
 
 /// All pods of a cluster come by here: of their metadata no more is decoded than is used.
-#[derive(Deserialize)]
+#[derive(Deserialize, Message)]
 #[serde(rename_all = "camelCase")]
 struct NameMeta {
+    #[prost(string, tag = "1")]
     name: String,
+    #[prost(string, tag = "3")]
     namespace: String,
+    #[prost(string, tag = "6")]
     resource_version: String,
 }
 
@@ -69,7 +74,9 @@ impl From<NameWire> for Named {
     }
 }
 
-impl Versioned for Named {
+impl Watched for Named {
+    const PROTOBUF: Option<Decode<Self>> = Some(|bytes| NameWire::decode(bytes).map(Named::from));
+
     fn version(&self) -> u64 {
         self.version
     }

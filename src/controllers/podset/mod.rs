@@ -335,15 +335,17 @@ impl Controller for PodSetController {
         let mut memory = self.context.memories().remove(&uid).unwrap_or_default();
         memory.trail.begin(set.generation);
         let next = self.pass(key, &uid, &mut memory).await;
-        if let Some(until) = report::next_status(&memory) {
-            self.context.queue.hush(key, until);
-        }
         let caches = self.context.observed.lock();
-        if let Some(set) = caches.sets.get(key).filter(|set| report::is_at_its_end(&set.status)) {
-            memory.trail.answered(set.status.observed_generation.unwrap_or_default());
-        }
+        let at_its_end = caches.sets.get(key).filter(|set| report::is_at_its_end(&set.status));
         let is_known = caches.sets.contains(&uid);
         drop(caches);
+        let gather = if at_its_end.is_some() { SignedDuration::ZERO } else { report::GATHER };
+        if let Some(until) = report::next_status(&memory) {
+            self.context.queue.hush(key, until, gather);
+        }
+        if let Some(set) = at_its_end {
+            memory.trail.answered(set.status.observed_generation.unwrap_or_default());
+        }
         if is_known {
             self.context.memories().insert(uid, memory);
         }

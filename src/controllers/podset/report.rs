@@ -3,7 +3,7 @@
 //! In: what [`super::act::act`] returned, and the set as it stands afterwards. Nothing that was not tried can be reported.
 //! A status is written only when it differs from the stored one, and seldom: see [`may_write`].
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tracing::{debug, info, warn};
 
 use super::{
@@ -108,6 +108,10 @@ fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
     let text = names.join(",");
     if more > 0 { format!("{text} and {more} more") } else { text }
 }
+
+/// How long news of the pods of a set is gathered that is not at its end, unless it is urgent: while pods become ready one after the
+/// other, that one more is so need not be told by itself. A status may be wrong for five seconds, and is written in less than two.
+pub const GATHER: SignedDuration = SignedDuration::from_secs(3);
 
 /// What came of a report.
 #[derive(Debug, Default)]

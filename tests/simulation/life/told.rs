@@ -172,6 +172,23 @@ async fn pods_become_ready_one_by_one(latency: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn that_some_pods_are_ready_is_told_with_the_rest_that_soon_follow() {
+    let server = ApiServer::new(1);
+    server.direct_pods(|pod| {
+        let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 3;
+        PodScript { ready_after: Some(seconds(8) + Duration::from_millis(900) * place as u32), ..PodScript::default() }
+    });
+    let operator = Operator::leader(&server, "a", Locks::default());
+    sleep(seconds(1)).await;
+    let mut bill = Bill::new(&server);
+    server.create_podset(NS, "web", 10);
+    settled(&server, "web", 10).await;
+    is_silent(&server, 60).await;
+    assert_eq!(bill.next(), [10, 0, 2, 1]);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_change_of_the_spec_is_answered_at_once() {
     let server = ApiServer::new(1);
     server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });

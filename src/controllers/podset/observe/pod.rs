@@ -3,102 +3,105 @@
 use std::{str::FromStr, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
+use prost::Message;
 use serde::Deserialize;
 
 use crate::{
     api,
     controllers::{
         ObjectKey,
-        meta::{self, Meta, Uid},
+        meta::{self, Meta, Time, Uid},
     },
-    listwatch::Versioned,
+    listwatch::{Decode, Watched},
 };
+
+/// What it costs to delete a pod, as its users see it.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// A write that the watch has not confirmed for so long is looked up.
 const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// A pod as the API server sends it; what is not named here is not decoded.
-#[derive(Deserialize)]
+#[derive(Deserialize, Message)]
 struct PodWire {
+    #[prost(message, required, tag = "1")]
     metadata: Meta,
     #[serde(default)]
+    #[prost(message, required, tag = "2")]
     spec: SpecWire,
     #[serde(default)]
+    #[prost(message, required, tag = "3")]
     status: StatusWire,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize, Message)]
 #[serde(rename_all = "camelCase", default)]
 struct SpecWire {
-    node_name: Option<String>,
+    #[prost(string, tag = "10")]
+    node_name: String,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize, Message)]
 #[serde(rename_all = "camelCase", default)]
 struct StatusWire {
-    phase: Phase,
-    #[serde(deserialize_with = "meta::time")]
-    start_time: Option<Timestamp>,
+    #[prost(string, tag = "1")]
+    phase: String,
+    #[prost(message, optional, tag = "7")]
+    start_time: Option<Time>,
+    #[prost(message, repeated, tag = "2")]
     conditions: Vec<ConditionWire>,
+    #[prost(message, repeated, tag = "10")]
     init_container_statuses: Vec<ContainerWire>,
+    #[prost(message, repeated, tag = "8")]
     container_statuses: Vec<ContainerWire>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize, Message)]
 #[serde(rename_all = "camelCase", default)]
 struct ConditionWire {
     #[serde(rename = "type")]
-    kind: ConditionKind,
-    status: Truth,
-    #[serde(deserialize_with = "meta::time")]
-    last_transition_time: Option<Timestamp>,
+    #[prost(string, tag = "1")]
+    kind: String,
+    #[prost(string, tag = "2")]
+    status: String,
+    #[prost(message, optional, tag = "4")]
+    last_transition_time: Option<Time>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
-enum ConditionKind {
-    Ready,
-    #[default]
-    #[serde(other)]
-    Another,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
-enum Truth {
-    True,
-    #[default]
-    #[serde(other)]
-    FalseOrUnknown,
-}
-
-#[derive(Default, Deserialize)]
+#[derive(Deserialize, Message)]
 #[serde(rename_all = "camelCase", default)]
 struct ContainerWire {
+    #[prost(int32, tag = "5")]
     restart_count: i32,
+    #[prost(message, required, tag = "2")]
     state: ContainerStateWire,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize, Message)]
 #[serde(default)]
 struct ContainerStateWire {
+    #[prost(message, optional, tag = "1")]
     waiting: Option<WaitingWire>,
+    #[prost(message, optional, tag = "3")]
     terminated: Option<TerminatedWire>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize, Message)]
 #[serde(default)]
 struct WaitingWire {
-    reason: Option<Arc<str>>,
+    #[prost(string, tag = "1")]
+    reason: String,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize, Message)]
 #[serde(rename_all = "camelCase", default)]
 struct TerminatedWire {
-    #[serde(deserialize_with = "meta::time")]
-    finished_at: Option<Timestamp>,
+    #[prost(message, optional, tag = "6")]
+    finished_at: Option<Time>,
 }
 
 /// The phase of a pod.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Phase {
     /// Accepted, not yet running.
     #[default]
@@ -110,8 +113,19 @@ pub enum Phase {
     /// Finished badly.
     Failed,
     /// Its node does not answer, or the phase is one that this operator does not know.
-    #[serde(other)]
     Unknown,
+}
+
+impl From<&str> for Phase {
+    fn from(text: &str) -> Self {
+        match text {
+            "" | "Pending" => Phase::Pending,
+            "Running" => Phase::Running,
+            "Succeeded" => Phase::Succeeded,
+            "Failed" => Phase::Failed,
+            _ => Phase::Unknown,
+        }
+    }
 }
 
 /// What the API server says of a pod.
@@ -153,7 +167,9 @@ pub struct Pod {
     pub is_terminating: bool,
 }
 
-impl Versioned for Pod {
+impl Watched for Pod {
+    const PROTOBUF: Option<Decode<Self>> = Some(|bytes| PodWire::decode(bytes).map(Pod::from));
+
     fn version(&self) -> u64 {
         self.version
     }
@@ -162,28 +178,27 @@ impl Versioned for Pod {
 impl From<PodWire> for Pod {
     fn from(wire: PodWire) -> Self {
         let PodWire { metadata, spec, status } = wire;
-        let ready = status.conditions.iter().find(|condition| condition.kind == ConditionKind::Ready);
-        let ready_since = ready
-            .filter(|condition| condition.status == Truth::True)
-            .map(|condition| condition.last_transition_time.unwrap_or_default());
-        let is_finished = matches!(status.phase, Phase::Failed | Phase::Succeeded);
+        let phase = status.phase.as_str().into();
+        let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");
+        let turned = ready.and_then(|condition| condition.last_transition_time?.timestamp());
+        let ready_since = ready.filter(|condition| condition.status == "True").map(|_| turned.unwrap_or_default());
         let ends = status.container_statuses.iter().filter_map(|status| status.state.terminated.as_ref()?.finished_at);
-        let finished = ends.max().or_else(|| ready?.last_transition_time).filter(|_| is_finished);
+        let finished = ends.filter_map(Time::timestamp).max().or(turned);
         Pod {
             key: metadata.key(),
             version: metadata.version(),
             owner: owner(&metadata),
-            phase: status.phase,
+            phase,
             ready_since,
-            node: spec.node_name.filter(|node| !node.is_empty()).map(Into::into),
+            node: Some(spec.node_name).filter(|node| !node.is_empty()).map(Into::into),
             restarts: status.container_statuses.iter().fold(0, |sum: i32, of| sum.saturating_add(of.restart_count)),
             waits_for: status.init_container_statuses.iter().chain(&status.container_statuses).find_map(trouble),
-            created: metadata.creation_timestamp.unwrap_or_default(),
-            started: status.start_time,
-            finished,
-            deletion_cost: number(&metadata.annotations.deletion_cost),
-            replacements: number(&metadata.annotations.replacements),
-            is_labelled: metadata.labels.managed_by.as_deref() == Some(api::MANAGER),
+            created: metadata.creation_timestamp.and_then(Time::timestamp).unwrap_or_default(),
+            started: status.start_time.and_then(Time::timestamp),
+            finished: finished.filter(|_| matches!(phase, Phase::Failed | Phase::Succeeded)),
+            deletion_cost: number(&metadata, DELETION_COST),
+            replacements: number(&metadata, api::ANNOTATION_REPLACEMENTS),
+            is_labelled: meta::value(&metadata.labels, api::LABEL_MANAGED_BY) == Some(api::MANAGER),
             is_terminating: metadata.deletion_timestamp.is_some(),
             uid: metadata.uid.into(),
         }
@@ -192,13 +207,13 @@ impl From<PodWire> for Pod {
 
 /// Why a container does not start, if that is not because it is about to.
 fn trouble(container: &ContainerWire) -> Option<Arc<str>> {
-    let reason = container.state.waiting.as_ref()?.reason.as_ref()?;
-    (!matches!(&**reason, "ContainerCreating" | "PodInitializing")).then(|| reason.clone())
+    let reason = container.state.waiting.as_ref()?.reason.as_str();
+    (!matches!(reason, "" | "ContainerCreating" | "PodInitializing")).then(|| reason.into())
 }
 
 /// The number that an annotation says; 0 where it says none.
-fn number<T: FromStr + Default>(annotation: &Option<String>) -> T {
-    annotation.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default()
+fn number<T: FromStr + Default>(metadata: &Meta, annotation: &str) -> T {
+    meta::value(&metadata.annotations, annotation).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
 /// Only a controller owner reference to a PodSet makes a pod a set's own, whatever its labels.

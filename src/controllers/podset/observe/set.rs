@@ -11,7 +11,7 @@ use crate::{
         ObjectKey,
         meta::{Meta, Uid},
     },
-    listwatch::Versioned,
+    listwatch::Watched,
 };
 
 /// A PodSet as the API server sends it. Spec and status are decoded later and from their text, so that one that does not
@@ -60,7 +60,7 @@ pub struct Wanted {
     pub template: Option<Arc<PodTemplate>>,
 }
 
-impl Versioned for Set {
+impl Watched for Set {
     fn version(&self) -> u64 {
         self.version
     }
