@@ -82,7 +82,7 @@ pub fn unreadable(why: impl std::fmt::Display) -> kube::Error {
     kube::Error::SerdeError(serde_json::Error::custom(why))
 }
 
-/// A Status, as far as it is read.
+/// A Status, as far as it is read: whom it speaks of, only those ask who ask for JSON.
 #[derive(Message)]
 struct StatusWire {
     #[prost(string, tag = "2")]

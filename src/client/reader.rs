@@ -48,6 +48,7 @@ pub fn refused(code: StatusCode, form: Form, body: Bytes) -> kube::Error {
     };
     match status {
         Some(status) => kube::Error::Api(status.with_code(code.as_u16()).boxed()),
+        None if form == Form::Protobuf => foreign_refusal(code, ""),
         None => foreign_refusal(code, &String::from_utf8_lossy(&body)),
     }
 }

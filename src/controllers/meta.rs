@@ -16,7 +16,8 @@ use crate::listwatch;
 /// The UID of an object.
 pub type Uid = Arc<str>;
 
-/// Metadata of an object; what is not named here is not decoded.
+/// Metadata of an object; what is not named here is not decoded. What others may write is bytes: the API server takes it in protobuf
+/// whether it is text or not, and one odd object must not stop the watch of all others.
 #[derive(Clone, Deserialize, Message)]
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
@@ -61,8 +62,7 @@ pub struct Meta {
     pub owner_references: Vec<Owner>,
 }
 
-/// A label or an annotation. They are bytes, for no more than a few is ever looked at, and what others write there need not even be
-/// text.
+/// A label or an annotation.
 #[derive(Clone, Message)]
 pub struct Entry {
     #[prost(bytes = "bytes", tag = "1")]
@@ -84,27 +84,44 @@ fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Entry>, D::
     Ok(entries.into_iter().filter_map(entry).collect())
 }
 
+/// Reads a text; nothing is an empty one.
+///
+/// # Errors
+///
+/// When there is something else.
+pub fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.unwrap_or_default().into())
+}
+
+/// What these bytes say, if they are not empty, and as far as they are text.
+pub fn said(bytes: &[u8]) -> Option<Arc<str>> {
+    (!bytes.is_empty()).then(|| String::from_utf8_lossy(bytes).as_ref().into())
+}
+
 /// An owner reference.
 #[derive(Clone, Deserialize, Message)]
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
     /// Group and version of the owner.
-    #[prost(string, tag = "5")]
-    pub api_version: String,
+    #[serde(deserialize_with = "text")]
+    #[prost(bytes = "bytes", tag = "5")]
+    pub api_version: Bytes,
     /// Kind of the owner.
-    #[prost(string, tag = "1")]
-    pub kind: String,
+    #[serde(deserialize_with = "text")]
+    #[prost(bytes = "bytes", tag = "1")]
+    pub kind: Bytes,
     /// UID of the owner.
-    #[prost(string, tag = "4")]
-    pub uid: String,
+    #[serde(deserialize_with = "text")]
+    #[prost(bytes = "bytes", tag = "4")]
+    pub uid: Bytes,
     /// Whether the owner is the controller of the object.
     #[serde(default)]
     #[prost(bool, tag = "6")]
     pub controller: bool,
 }
 
-/// A time. One that cannot be read, as that of a far future, is none, but was said: it must not stop the object, and with it the
-/// watch of all others.
+/// A time. One that cannot be read, as that of a far future, or that is older than all clusters, is none, but was said: it must not stop
+/// the object, and with it the watch of all others.
 #[derive(Clone, Copy, Eq, Message, PartialEq)]
 pub struct Time {
     #[prost(int64, tag = "1")]
@@ -116,7 +133,7 @@ pub struct Time {
 impl Time {
     /// As a timestamp, if it can be read.
     pub fn timestamp(self) -> Option<Timestamp> {
-        Timestamp::new(self.seconds, self.nanoseconds).ok().filter(|_| self != Time::default())
+        Timestamp::new(self.seconds, self.nanoseconds).ok().filter(|_| self.seconds > 0)
     }
 }
 
@@ -191,7 +208,8 @@ mod tests {
         assert_eq!(read(json!(null)).unwrap(), (false, None));
         assert_eq!(read(json!("+292277022-01-01T00:00:00Z")).unwrap(), (true, None));
         read(json!(1)).unwrap_err();
-        let far = Time { seconds: i64::MAX, nanoseconds: 0 };
-        assert_eq!(Time::decode(Bytes::from(far.encode_to_vec())).unwrap().timestamp(), None);
+        for seconds in [i64::MIN, Timestamp::MIN.as_second(), 0, i64::MAX] {
+            assert_eq!(Time { seconds, nanoseconds: 0 }.timestamp(), None);
+        }
     }
 }

@@ -71,8 +71,8 @@ struct State {
 #[derive(Debug)]
 struct Active {
     since: Timestamp,
-    /// What news has come meanwhile that can wait.
-    news: Option<Trigger>,
+    /// What news has come meanwhile that can wait, and when.
+    news: Option<(Trigger, Timestamp)>,
     /// For how long it can wait, if it has been said.
     hush: Option<Hush>,
 }
@@ -87,9 +87,9 @@ struct Hush {
 }
 
 impl Hush {
-    /// When news that has come now is due.
-    fn due(self, now: Timestamp) -> Timestamp {
-        self.until.max(now + self.gather)
+    /// When news is due that came at this time.
+    fn due(self, came: Timestamp) -> Timestamp {
+        self.until.max(came + self.gather)
     }
 }
 
@@ -227,7 +227,7 @@ impl State {
             return false;
         }
         if let Some(active) = self.active.get_mut(&key) {
-            active.news.get_or_insert(trigger);
+            active.news.get_or_insert((trigger, now));
             return false;
         }
         let alarm = self.alarm_of.get(&key).map(|alarm| (alarm.hush.due(now), alarm.when, alarm.hush));
@@ -279,7 +279,7 @@ impl State {
             if let Some(said) = ended.hush {
                 hush = Hush { until: said.until.max(hush.until), ..said };
             }
-            news = ended.news.map(|trigger| (hush.due(now), trigger));
+            news = ended.news.map(|(trigger, came)| (hush.due(came), trigger));
         }
         if self.triggers.contains_key(key) {
             self.ready.push_back(key.clone());
@@ -399,6 +399,12 @@ mod tests {
         queue.add_paced(key("a"), "pod");
         queue.add(key("a"), "spec");
         assert_eq!(next().await, ("spec", 0));
+        queue.hush(&key("a"), env.now() + SignedDuration::from_secs(4), SignedDuration::from_secs(3));
+        tokio::time::advance(std::time::Duration::from_secs(2)).await;
+        queue.add_paced(key("a"), "pod");
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        queue.rest(&key("a"), far);
+        assert_eq!(next().await, ("pod", 2000), "since it came, however long the reconcile took");
         queue.done(&key("a"), None);
         assert_pending!(task::spawn(queue.next()).poll());
     }

@@ -121,6 +121,11 @@ async fn beginning(mut body: Body) -> Bytes {
     bytes.freeze()
 }
 
+/// What Kubernetes 1.36 sends of a pod that has all that is read, and a bookmark, in both forms.
+#[cfg(test)]
+pub const WATCH: (&[u8], &[u8]) =
+    (include_bytes!("../../tests/data/pods.watch.json"), include_bytes!("../../tests/data/pods.watch.pb"));
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,10 +137,6 @@ mod tests {
     use kube::{Client, core::Status};
     use serde::Deserialize;
     use tower::BoxError;
-
-    /// What Kubernetes 1.36 sends of a pod that has all that is read, and a bookmark, in both forms.
-    const WATCH: (&[u8], &[u8]) =
-        (include_bytes!("../../tests/data/pods.watch.json"), include_bytes!("../../tests/data/pods.watch.pb"));
 
     #[derive(Deserialize)]
     struct Named {

@@ -69,6 +69,10 @@ fn decode<T: Watched>() -> kube::Result<Decode<T>> {
 pub fn list<T: Watched>(bytes: Bytes) -> kube::Result<List<T>> {
     let decode = decode::<T>()?;
     let ListWire { metadata: ListMetaWire { resource_version, next }, items } = read(opened(bytes)?)?;
+    // Every field may be missing, so that a list that was cut looks like an empty one.
+    if resource_version.is_empty() {
+        return Err(unreadable("a list has no resourceVersion"));
+    }
     let items = items.into_iter().map(decode).collect::<Result<_, _>>().map_err(unreadable)?;
     Ok(List { metadata: ListMeta { resource_version, next }, items: Some(items) })
 }
@@ -96,5 +100,48 @@ pub fn event<T: Watched>(bytes: Bytes) -> kube::Result<WatchEvent<T>> {
             Ok(WatchEvent::Error(status.boxed()))
         }
         kind => Err(unreadable(format!("there are no events of the type {kind:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::podset::observe::Pod;
+
+    /// A page of Kubernetes 1.36, of one pod of two.
+    const PAGE: &[u8] = include_bytes!("../../tests/data/pods.list.pb");
+
+    /// The bytes of a watch's event with this type in place of `ADDED`.
+    fn of_type(kind: &str) -> Bytes {
+        let (_, watch) = crate::listwatch::events::WATCH;
+        let length = u32::from_be_bytes(*watch.first_chunk().unwrap()) as usize;
+        let EventWire { object, .. } = read(Bytes::from_static(&watch[4..4 + length])).unwrap();
+        EventWire { kind: kind.to_owned(), object }.encode_to_vec().into()
+    }
+
+    #[test]
+    fn a_page_is_read_with_what_it_says_of_itself() {
+        let List { metadata, items } = list::<Pod>(Bytes::from_static(PAGE)).unwrap();
+        assert_eq!((&*metadata.resource_version, metadata.next.len()), ("276", 82));
+        assert_eq!(items.unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_list_that_was_cut_is_none() {
+        for cut in [4, 20, PAGE.len() - 1] {
+            assert!(list::<Pod>(Bytes::from_static(&PAGE[..cut])).is_err(), "{cut}");
+        }
+        // As many bytes as stand before the list itself.
+        assert!(list::<Pod>(Bytes::from_static(b"k8s\0\n\x0d\n\x02v1\x12\x07PodList")).is_err());
+    }
+
+    #[test]
+    fn an_event_is_of_the_type_that_it_says() {
+        assert!(matches!(event::<Pod>(of_type("ADDED")), Ok(WatchEvent::Added(_))));
+        assert!(matches!(event::<Pod>(of_type("MODIFIED")), Ok(WatchEvent::Modified(_))));
+        assert!(
+            matches!(event::<Pod>(of_type("DELETED")), Ok(WatchEvent::Deleted(pod)) if &*pod.key.name == "web-pod12345")
+        );
+        assert!(event::<Pod>(of_type("ANOTHER")).is_err());
     }
 }

@@ -161,7 +161,6 @@ async fn that_watches_end_as_soon_as_they_begin_is_said() {
 
 #[tokio::test]
 async fn pods_are_listed_in_protobuf_where_the_api_server_has_it() {
-    // A page of Kubernetes 1.36, of one pod of two.
     const PAGE: &[u8] = include_bytes!("../../tests/data/pods.list.pb");
     let asked = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&asked);
@@ -191,11 +190,12 @@ async fn pods_are_listed_in_protobuf_where_the_api_server_has_it() {
     assert_eq!((pods.len(), &*pods[0].key.name, version), (1, "web-pod12345", 276));
     list(&reader, &source(true), |_: &Pod| true).await.unwrap();
     assert!(list(&reader, &source(false), |_: &Thing| true).await.is_err());
+    assert!(ask::<Pod>(&reader, &source(false), 7).await.is_ok());
     let asked = std::mem::take(&mut *asked.lock().unwrap());
     let only_names = "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
     let preferred = "application/vnd.kubernetes.protobuf,application/json".to_owned();
     let preferred_names = format!("application/vnd.kubernetes.protobuf;{only_names},application/json;{only_names}");
-    assert_eq!(asked, [&*preferred, &preferred, &preferred_names, &preferred_names, ""]);
+    assert_eq!(asked, [&*preferred, &preferred, &preferred_names, &preferred_names, "", &preferred]);
 }
 
 /// A list of two pages, of which each is refused as often as it says, and how often each was asked for.

@@ -240,3 +240,18 @@ impl Controller for MyCustomResourceController {
         if status::is_same(&resource.status, &new) { Next::Resync } else { self.write(&resource, &new).await }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_pod_the_name_is_read_in_both_forms() {
+        // The metadata of a pod, as Kubernetes 1.36 sends it alone.
+        let protobuf = Named::PROTOBUF.unwrap()(include_bytes!("../../../tests/data/pod.metadata.pb")[..].into());
+        let json: Named = serde_json::from_slice(include_bytes!("../../../tests/data/pod.metadata.json")).unwrap();
+        let protobuf = protobuf.unwrap();
+        assert_eq!((&*protobuf.key.name, protobuf.version), ("web-pod12345", 243));
+        assert_eq!((protobuf.key, protobuf.version), (json.key, json.version));
+    }
+}

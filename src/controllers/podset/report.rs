@@ -112,6 +112,7 @@ fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
 /// How long news of the pods of a set is gathered that is not at its end, unless it is urgent: while pods become ready one after the
 /// other, that one more is so need not be told by itself. A status may be wrong for five seconds, and is written in less than two.
 pub const GATHER: SignedDuration = SignedDuration::from_secs(3);
+const _: () = assert!(GATHER.as_secs() + 2 <= statuses::PAUSE.0.as_secs());
 
 /// What came of a report.
 #[derive(Debug, Default)]

@@ -189,6 +189,19 @@ async fn that_some_pods_are_ready_is_told_with_the_rest_that_soon_follow() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn that_a_pod_of_a_ready_set_is_so_no_more_is_told_at_once() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    server.create_podset(NS, "web", 3);
+    settled(&server, "web", 3).await;
+    sleep(seconds(60)).await;
+    server.set_ready(NS, &server.live_pods(NS, "web")[0], false);
+    sleep(seconds(1)).await;
+    assert_eq!(server.podset(NS, "web")["status"]["readyReplicas"], 2);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_change_of_the_spec_is_answered_at_once() {
     let server = ApiServer::new(1);
     server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });

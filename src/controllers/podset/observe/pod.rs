@@ -2,6 +2,7 @@
 
 use std::{str::FromStr, sync::Arc};
 
+use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use prost::Message;
 use serde::Deserialize;
@@ -37,15 +38,17 @@ struct PodWire {
 #[derive(Deserialize, Message)]
 #[serde(rename_all = "camelCase", default)]
 struct SpecWire {
-    #[prost(string, tag = "10")]
-    node_name: String,
+    #[serde(deserialize_with = "meta::text")]
+    #[prost(bytes = "bytes", tag = "10")]
+    node_name: Bytes,
 }
 
 #[derive(Deserialize, Message)]
 #[serde(rename_all = "camelCase", default)]
 struct StatusWire {
-    #[prost(string, tag = "1")]
-    phase: String,
+    #[serde(deserialize_with = "meta::text")]
+    #[prost(bytes = "bytes", tag = "1")]
+    phase: Bytes,
     #[prost(message, optional, tag = "7")]
     start_time: Option<Time>,
     #[prost(message, repeated, tag = "2")]
@@ -59,11 +62,12 @@ struct StatusWire {
 #[derive(Deserialize, Message)]
 #[serde(rename_all = "camelCase", default)]
 struct ConditionWire {
-    #[serde(rename = "type")]
-    #[prost(string, tag = "1")]
-    kind: String,
-    #[prost(string, tag = "2")]
-    status: String,
+    #[serde(rename = "type", deserialize_with = "meta::text")]
+    #[prost(bytes = "bytes", tag = "1")]
+    kind: Bytes,
+    #[serde(deserialize_with = "meta::text")]
+    #[prost(bytes = "bytes", tag = "2")]
+    status: Bytes,
     #[prost(message, optional, tag = "4")]
     last_transition_time: Option<Time>,
 }
@@ -89,8 +93,9 @@ struct ContainerStateWire {
 #[derive(Deserialize, Message)]
 #[serde(default)]
 struct WaitingWire {
-    #[prost(string, tag = "1")]
-    reason: String,
+    #[serde(deserialize_with = "meta::text")]
+    #[prost(bytes = "bytes", tag = "1")]
+    reason: Bytes,
 }
 
 #[derive(Deserialize, Message)]
@@ -116,13 +121,13 @@ pub enum Phase {
     Unknown,
 }
 
-impl From<&str> for Phase {
-    fn from(text: &str) -> Self {
+impl From<&[u8]> for Phase {
+    fn from(text: &[u8]) -> Self {
         match text {
-            "" | "Pending" => Phase::Pending,
-            "Running" => Phase::Running,
-            "Succeeded" => Phase::Succeeded,
-            "Failed" => Phase::Failed,
+            b"" | b"Pending" => Phase::Pending,
+            b"Running" => Phase::Running,
+            b"Succeeded" => Phase::Succeeded,
+            b"Failed" => Phase::Failed,
             _ => Phase::Unknown,
         }
     }
@@ -178,7 +183,7 @@ impl Watched for Pod {
 impl From<PodWire> for Pod {
     fn from(wire: PodWire) -> Self {
         let PodWire { metadata, spec, status } = wire;
-        let phase = status.phase.as_str().into();
+        let phase = Phase::from(&status.phase[..]);
         let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");
         let turned = ready.and_then(|condition| condition.last_transition_time?.timestamp());
         let ready_since = ready.filter(|condition| condition.status == "True").map(|_| turned.unwrap_or_default());
@@ -190,7 +195,7 @@ impl From<PodWire> for Pod {
             owner: owner(&metadata),
             phase,
             ready_since,
-            node: Some(spec.node_name).filter(|node| !node.is_empty()).map(Into::into),
+            node: meta::said(&spec.node_name),
             restarts: status.container_statuses.iter().fold(0, |sum: i32, of| sum.saturating_add(of.restart_count)),
             waits_for: status.init_container_statuses.iter().chain(&status.container_statuses).find_map(trouble),
             created: metadata.creation_timestamp.and_then(Time::timestamp).unwrap_or_default(),
@@ -207,8 +212,8 @@ impl From<PodWire> for Pod {
 
 /// Why a container does not start, if that is not because it is about to.
 fn trouble(container: &ContainerWire) -> Option<Arc<str>> {
-    let reason = container.state.waiting.as_ref()?.reason.as_str();
-    (!matches!(reason, "" | "ContainerCreating" | "PodInitializing")).then(|| reason.into())
+    let reason = &container.state.waiting.as_ref()?.reason;
+    meta::said(reason).filter(|_| reason != "ContainerCreating" && reason != "PodInitializing")
 }
 
 /// The number that an annotation says; 0 where it says none.
@@ -219,8 +224,8 @@ fn number<T: FromStr + Default>(metadata: &Meta, annotation: &str) -> T {
 /// Only a controller owner reference to a PodSet makes a pod a set's own, whatever its labels.
 fn owner(metadata: &Meta) -> Option<Uid> {
     let controller = metadata.owner_references.iter().find(|owner| owner.controller)?;
-    let is_podset = controller.kind == "PodSet" && controller.api_version.starts_with("app.example.com/");
-    is_podset.then(|| controller.uid.as_str().into())
+    let is_podset = controller.kind == "PodSet" && controller.api_version.starts_with(b"app.example.com/");
+    meta::said(&controller.uid).filter(|_| is_podset)
 }
 
 impl Pod {
@@ -310,6 +315,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::meta::Owner;
     use serde_json::{Value, json};
 
     fn waits_for(status: Value) -> Option<Arc<str>> {
@@ -329,6 +335,28 @@ mod tests {
         let status = json!({ "initContainerStatuses": crashing, "containerStatuses": creating });
         assert_eq!(waits_for(status).as_deref(), Some("CrashLoopBackOff"));
         assert_eq!(waits_for(json!({ "containerStatuses": [{ "state": { "running": {} } }] })), None);
+    }
+
+    #[test]
+    fn what_is_no_text_stops_no_watch() {
+        let odd = || Bytes::from_static(b"odd\xff");
+        let owner = Owner { api_version: odd(), kind: odd(), uid: odd(), controller: true };
+        let metadata = Meta { name: "a".to_owned(), owner_references: vec![owner], ..Meta::default() };
+        let condition = ConditionWire { kind: odd(), status: odd(), last_transition_time: None };
+        let waiting = ContainerStateWire { waiting: Some(WaitingWire { reason: odd() }), terminated: None };
+        let container = ContainerWire { restart_count: 1, state: waiting };
+        let status = StatusWire {
+            phase: odd(),
+            conditions: vec![condition],
+            container_statuses: vec![container],
+            ..StatusWire::default()
+        };
+        let wire = PodWire { metadata, spec: SpecWire { node_name: odd() }, status };
+        let pod = PodWire::decode(Bytes::from(wire.encode_to_vec())).map(Pod::from).unwrap();
+        assert_eq!((pod.phase, pod.owner, pod.ready_since), (Phase::Unknown, None, None));
+        assert_eq!((pod.node.as_deref(), pod.waits_for.as_deref()), (Some("odd\u{fffd}"), Some("odd\u{fffd}")));
+        let nothing = json!({ "metadata": { "name": "a" }, "spec": { "nodeName": null }, "status": { "phase": null } });
+        assert_eq!(serde_json::from_value::<Pod>(nothing).unwrap().node, None);
     }
 
     #[test]
