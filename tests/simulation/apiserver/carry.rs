@@ -22,6 +22,7 @@ use super::{
     faults::{Fault, Hit},
     feed::feed,
     kinds::LEASES,
+    protobuf,
     request::{ApiRequest, Verb},
     service::{AnswerBody, Cut},
     status::Status,
@@ -60,10 +61,17 @@ impl Answer {
         }
     }
 
-    /// The HTTP response.
+    /// The HTTP response in JSON.
     pub fn into_response(self) -> Response<AnswerBody> {
+        self.into_form(false)
+    }
+
+    fn into_form(self, in_protobuf: bool) -> Response<AnswerBody> {
         let code = StatusCode::from_u16(self.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let (content_type, body) = match self {
+            Self::Json(_, value) if in_protobuf => {
+                ("application/vnd.kubernetes.protobuf", AnswerBody::Whole(Some(protobuf::object(&value))))
+            }
             Self::Json(_, value) => ("application/json", AnswerBody::Whole(Some(value.to_string().into()))),
             Self::NoSuchPath => {
                 let text = Bytes::from_static(b"404 page not found\n");
@@ -72,7 +80,9 @@ impl Answer {
             Self::Watch(opened, server) => {
                 let (sender, receiver) = mpsc::unbounded_channel();
                 tokio::spawn(feed(server, opened, sender));
-                ("application/json", AnswerBody::Stream(receiver))
+                let json = "application/json";
+                let content_type = if in_protobuf { "application/vnd.kubernetes.protobuf;stream=watch" } else { json };
+                (content_type, AnswerBody::Stream(receiver))
             }
         };
         let mut response = Response::new(body);
@@ -85,8 +95,8 @@ impl Answer {
         response
     }
 
-    fn garbled(self) -> Response<AnswerBody> {
-        let mut response = self.into_response();
+    fn garbled(self, in_protobuf: bool) -> Response<AnswerBody> {
+        let mut response = self.into_form(in_protobuf);
         if let AnswerBody::Whole(Some(bytes)) = response.body_mut() {
             *bytes = bytes.slice(..bytes.len() / 2);
         }
@@ -147,7 +157,7 @@ impl Carrier {
             }
             Fault::ExecuteThenGarble => {
                 if let Some(answer) = self.execute() {
-                    drop(reply.send(Ok(answer.garbled())));
+                    drop(reply.send(Ok(answer.garbled(self.request.in_protobuf()))));
                 }
             }
             Fault::Delay(delay) => self.execute_after(sleep(delay), deadline, Some(reply)).await,
@@ -216,7 +226,7 @@ impl Carrier {
                 state.truth.answered(entry);
             }
         });
-        drop(reply.send(Ok(answer.into_response())));
+        drop(reply.send(Ok(answer.into_form(self.request.in_protobuf()))));
     }
 
     fn execute(&self) -> Option<Answer> {

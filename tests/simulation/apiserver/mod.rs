@@ -11,6 +11,7 @@
 //! | `store` | objects, resourceVersions, history: the only place where anything changes |
 //! | `service`, `request`, `carry` | from HTTP to a verb, through the faults, and back |
 //! | `read`, `write`, `delete`, `apply`, `admission` | the verbs and what may refuse them |
+//! | `protobuf` | pods, for those who ask for that form |
 //! | `watch`, `window`, `feed` | streams of changes: what is queued, what a watch sees of it, what a client gets |
 //! | `jobs`, `kubelet`, `gc` | the cluster's own controllers |
 //! | `select`, `faults`, `log` | which requests, what goes wrong with them, what came of them |
@@ -32,6 +33,7 @@ mod kubelet;
 mod log;
 pub mod object;
 mod promise;
+mod protobuf;
 mod read;
 mod request;
 mod schema;

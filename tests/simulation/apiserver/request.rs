@@ -7,7 +7,10 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::Value;
 
-use super::{kinds::Kind, status::Status};
+use super::{
+    kinds::{Kind, PODS},
+    status::Status,
+};
 
 /// What a request does, in the words of RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +114,11 @@ impl ApiRequest {
     /// Whether the client wants metadata alone.
     pub fn metadata_only(&self) -> bool {
         self.header(header::ACCEPT.as_str()).contains("as=PartialObjectMetadata")
+    }
+
+    /// Whether the client is answered in protobuf: it asks for it, and the server has such a form of pods.
+    pub fn in_protobuf(&self) -> bool {
+        *self.kind == PODS && self.header(header::ACCEPT.as_str()).contains("vnd.kubernetes.protobuf")
     }
 
     /// A header, empty if absent or not text.

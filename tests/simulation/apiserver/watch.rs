@@ -14,7 +14,7 @@ use super::{
     request::ApiRequest,
     status::Status,
     store::{Change, State},
-    window::{Window, error_line},
+    window::Window,
 };
 
 /// How many of its last events a watch can be made to send again.
@@ -113,7 +113,7 @@ impl State {
         if self.expired(request) {
             let asked = request.query("resourceVersion");
             let message = format!("too old resource version: {asked} ({})", self.compacted);
-            return vec![error_line(&Status::expired(message))];
+            return vec![window.error(&Status::expired(message))];
         }
         let version: u64 = request.query("resourceVersion").parse().unwrap_or(0);
         let initial = request.flag("sendInitialEvents");
@@ -210,8 +210,10 @@ impl State {
     /// Answers 410 on these watches and ends them.
     pub fn expire_watches(&mut self, ids: &[u64]) {
         let message = format!("too old resource version: 1 ({})", self.resource_version);
-        let gone = error_line(&Status::expired(message));
-        self.deliver_all(ids, &Delivery::Line(Instant::now(), gone));
+        let gone = Status::expired(message);
+        for watcher in ids.iter().filter_map(|id| self.watches.open.get(id)) {
+            watcher.deliver(watcher.window.error(&gone), Duration::ZERO);
+        }
         self.deliver_all(ids, &Delivery::End);
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     kinds::Kind,
-    object,
+    object, protobuf,
     read::{FieldSelector, presented},
     request::ApiRequest,
     selector::Selector,
@@ -23,7 +23,14 @@ pub struct Window {
     pub namespace: String,
     selector: Selector,
     fields: FieldSelector,
+    form: Form,
+}
+
+/// In which form a watch gets its events.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Form {
     metadata_only: bool,
+    in_protobuf: bool,
 }
 
 impl Window {
@@ -34,7 +41,7 @@ impl Window {
             namespace: request.namespace.clone(),
             selector: Selector::parse(request.query("labelSelector")).map_err(Status::bad_request)?,
             fields: FieldSelector::parse(request.query("fieldSelector"))?,
-            metadata_only: request.metadata_only(),
+            form: Form { metadata_only: request.metadata_only(), in_protobuf: request.in_protobuf() },
         })
     }
 
@@ -60,12 +67,17 @@ impl Window {
             // It left the selector: its former state, under the new resourceVersion.
             (true, false) => ("DELETED", !gone),
         };
-        Some(Sight { event, is_former, metadata_only: self.metadata_only })
+        Some(Sight { event, is_former, form: self.form })
     }
 
     /// One line of the stream.
     pub fn line(&self, event: &str, object: &Value) -> Bytes {
-        line(event, object, self.metadata_only)
+        line(event, object, self.form)
+    }
+
+    /// The event with which a watch is refused in the middle of its stream.
+    pub fn error(&self, status: &Status) -> Bytes {
+        line("ERROR", &status.to_value(), Form { metadata_only: false, ..self.form })
     }
 
     /// A bookmark; at the end of the initial events it says so.
@@ -74,13 +86,13 @@ impl Window {
         if initial_end {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
-        let (kind, api_version) = if self.metadata_only {
+        let (kind, api_version) = if self.form.metadata_only {
             ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned())
         } else {
             (self.kind.kind, self.kind.api_version())
         };
         let object = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
-        line("BOOKMARK", &object, false)
+        line("BOOKMARK", &object, Form { metadata_only: false, ..self.form })
     }
 }
 
@@ -89,28 +101,26 @@ impl Window {
 pub struct Sight {
     event: &'static str,
     is_former: bool,
-    metadata_only: bool,
+    form: Form,
 }
 
 impl Sight {
     /// The line for a change that is seen so.
     pub fn line(&self, change: &Change) -> Bytes {
         if !self.is_former {
-            return line(self.event, &change.object, self.metadata_only);
+            return line(self.event, &change.object, self.form);
         }
         let mut last = change.before.as_deref().cloned().unwrap_or_default();
         let version = change.resource_version.to_string();
         object::meta_mut(&mut last).insert("resourceVersion".to_owned(), version.into());
-        line(self.event, &last, self.metadata_only)
+        line(self.event, &last, self.form)
     }
 }
 
-/// The event with which a watch is refused in the middle of its stream.
-pub fn error_line(status: &Status) -> Bytes {
-    line("ERROR", &status.to_value(), false)
-}
-
-fn line(event: &str, object: &Value, metadata_only: bool) -> Bytes {
-    let object = if metadata_only { presented(object, true).to_string() } else { object.to_string() };
+fn line(event: &str, object: &Value, form: Form) -> Bytes {
+    let object = if form.metadata_only { &presented(object, true) } else { object };
+    if form.in_protobuf {
+        return protobuf::event(event, object);
+    }
     format!("{{\"type\":\"{event}\",\"object\":{object}}}\n").into()
 }
