@@ -9,7 +9,7 @@ use http::{
     HeaderMap, HeaderValue, Request,
     header::{ACCEPT, CONTENT_TYPE},
 };
-use kube::core::{Status, response::StatusSummary};
+use kube::core::Status;
 use prost::Message;
 use serde::de::Error as _;
 
@@ -82,25 +82,22 @@ pub fn unreadable(why: impl std::fmt::Display) -> kube::Error {
     kube::Error::SerdeError(serde_json::Error::custom(why))
 }
 
-/// A Status, as far as it is read: whom it speaks of, only those ask who ask for JSON.
+/// A refusal, as far as it is read: whom it speaks of, only those ask who ask for JSON. Its words may hold any bytes.
 #[derive(Message)]
 struct StatusWire {
-    #[prost(string, tag = "2")]
-    status: String,
-    #[prost(string, tag = "3")]
-    message: String,
-    #[prost(string, tag = "4")]
-    reason: String,
+    #[prost(bytes = "bytes", tag = "3")]
+    message: Bytes,
+    #[prost(bytes = "bytes", tag = "4")]
+    reason: Bytes,
     #[prost(int32, tag = "6")]
     code: i32,
 }
 
-/// The Status that stands for itself in these bytes.
+/// The refusal that stands for itself in these bytes.
 pub fn status(bytes: Bytes) -> Option<Status> {
-    let wire: StatusWire = read(opened(bytes).ok()?).ok()?;
-    let summary = if wire.status == "Success" { StatusSummary::Success } else { StatusSummary::Failure };
-    let code = u16::try_from(wire.code).unwrap_or_default();
-    Some(Status { status: Some(summary), code, ..Status::failure(&wire.message, &wire.reason) })
+    let StatusWire { message, reason, code } = read(opened(bytes).ok()?).ok()?;
+    let refusal = Status::failure(&String::from_utf8_lossy(&message), &String::from_utf8_lossy(&reason));
+    Some(refusal.with_code(u16::try_from(code).unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -145,6 +142,11 @@ mod tests {
         let status = status(Bytes::from_static(include_bytes!("../../tests/data/status.pb"))).unwrap();
         assert_eq!((status.code, &*status.reason, &*status.message), (404, "NotFound", "pods \"none\" not found"));
         assert!(status.is_failure());
+        let odd = b"k8s\0\x12\x08\x1a\x03no\xff0\x9a\x03";
+        assert_eq!(
+            super::status(Bytes::from_static(odd)).map(|status| (status.code, status.message.len())),
+            Some((410, 5))
+        );
         assert!(super::status(Bytes::from_static(b"too many requests")).is_none());
     }
 

@@ -46,10 +46,10 @@ pub fn refused(code: StatusCode, form: Form, body: Bytes) -> kube::Error {
         Form::Text => status(&body),
         Form::Protobuf => protobuf::status(body.clone()),
     };
+    let text = if form == Form::Text { &body[..] } else { b"" };
     match status {
         Some(status) => kube::Error::Api(status.with_code(code.as_u16()).boxed()),
-        None if form == Form::Protobuf => foreign_refusal(code, ""),
-        None => foreign_refusal(code, &String::from_utf8_lossy(&body)),
+        None => foreign_refusal(code, &String::from_utf8_lossy(text)),
     }
 }
 
@@ -135,7 +135,7 @@ impl Reader {
         }
     }
 
-    /// Asks for an answer that has no end: a watch. It has no span, for it goes on at rest.
+    /// Asks for an answer whose body is read as it comes, without a bound and without a span: a watch goes on at rest.
     ///
     /// # Errors
     ///

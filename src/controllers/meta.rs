@@ -1,13 +1,13 @@
 //! The part of an object's metadata that controllers read, decoded from what the API server sends. It does nothing.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use prost::Message;
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, Visitor},
+    de::{Error, MapAccess, Visitor},
 };
 
 use super::ObjectKey;
@@ -79,9 +79,26 @@ pub fn value<'a>(entries: &'a [Entry], key: &str) -> Option<&'a str> {
 
 /// Reads labels or annotations.
 fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Entry>, D::Error> {
-    let entries = HashMap::<String, Option<String>>::deserialize(deserializer)?;
-    let entry = |(key, value): (String, Option<String>)| Some(Entry { key: key.into(), value: value?.into() });
-    Ok(entries.into_iter().filter_map(entry).collect())
+    deserializer.deserialize_map(Entries)
+}
+
+/// Reads labels or annotations where they stand.
+struct Entries;
+
+impl<'de> Visitor<'de> for Entries {
+    type Value = Vec<Entry>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("labels or annotations")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some((key, value)) = map.next_entry::<String, Option<String>>()? {
+            entries.extend(value.map(|value| Entry { key: key.into(), value: value.into() }));
+        }
+        Ok(entries)
+    }
 }
 
 /// Reads a text; nothing is an empty one.

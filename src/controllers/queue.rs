@@ -1,7 +1,7 @@
 //! The work queue of a controller: which objects wait to be reconciled, and until when.
 //!
 //! A key is queued once however often it is added, is never handed out twice at the same time, and may have one alarm. News
-//! that can wait is gathered ([`PACE`]). kube's own scheduler does as much, but shows neither its length nor what woke a key,
+//! that can wait is gathered ([`PACE`], [`Queue::hush`]). kube's own scheduler does as much, but shows neither its length nor what woke a key,
 //! which the metrics and the traces need.
 //!
 //! Until it is opened a queue takes nothing: a standby needs no list of what it would look at if it led, for whoever begins to lead
@@ -380,6 +380,22 @@ mod tests {
         queue.rest(&key("a"), far);
         queue.add_paced(key("a"), "pod");
         assert_eq!(next().await, ("pod", 1000), "it was not said again");
+        queue.done(&key("a"), None);
+        assert_pending!(task::spawn(queue.next()).poll());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn news_is_as_old_as_it_was_said_to_grow() {
+        let env = virtual_env();
+        let (queue, _) = queue();
+        let far = env.now() + SignedDuration::from_mins(1);
+        let next = async || {
+            let from = env.now();
+            let (_, trigger) = queue.next().await;
+            (trigger, env.now().duration_since(from).as_millis())
+        };
+        queue.add(key("a"), "spec");
+        assert_eq!(next().await, ("spec", 0));
         let gather = || queue.hush(&key("a"), env.now() + SignedDuration::from_secs(5), SignedDuration::from_secs(3));
         gather();
         queue.rest(&key("a"), far);
@@ -406,7 +422,6 @@ mod tests {
         queue.rest(&key("a"), far);
         assert_eq!(next().await, ("pod", 2000), "since it came, however long the reconcile took");
         queue.done(&key("a"), None);
-        assert_pending!(task::spawn(queue.next()).poll());
     }
 
     #[tokio::test(start_paused = true)]

@@ -338,7 +338,7 @@ fn may_pass(error: &ReadError) -> bool {
 
 /// An object that is listed and watched.
 pub trait Watched: DeserializeOwned {
-    /// How it is read in protobuf; `None`: in JSON alone, as all that a CRD defines.
+    /// How it is read in protobuf; `None`: it is read in JSON alone. What a CRD defines has no other form.
     const PROTOBUF: Option<Decode<Self>> = None;
 
     /// The resourceVersion, as a number: they compare from Kubernetes 1.35 on, within one resource.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use kube::core::{
-    Status, TypeMeta, WatchEvent,
+    TypeMeta, WatchEvent,
     watch::{Bookmark, BookmarkMeta},
 };
 use prost::Message;
@@ -56,9 +56,12 @@ struct MetaWire {
     resource_version: String,
 }
 
-/// How objects of this kind are read.
-fn decode<T: Watched>() -> kube::Result<Decode<T>> {
-    T::PROTOBUF.ok_or_else(|| unreadable("the API server answers in protobuf, for which it was not asked"))
+/// Reads an object, without what stands around it. Every field may be missing, so that what is none may look like an empty one.
+fn object<T: Watched>(bytes: Bytes) -> kube::Result<T> {
+    let decode =
+        T::PROTOBUF.ok_or_else(|| unreadable("the API server answers in protobuf, for which it was not asked"))?;
+    let object = decode(bytes).map_err(unreadable)?;
+    if object.version() == 0 { Err(unreadable("an object has no resourceVersion")) } else { Ok(object) }
 }
 
 /// Reads a page of a list.
@@ -67,13 +70,11 @@ fn decode<T: Watched>() -> kube::Result<Decode<T>> {
 ///
 /// When it is none.
 pub fn list<T: Watched>(bytes: Bytes) -> kube::Result<List<T>> {
-    let decode = decode::<T>()?;
     let ListWire { metadata: ListMetaWire { resource_version, next }, items } = read(opened(bytes)?)?;
-    // Every field may be missing, so that a list that was cut looks like an empty one.
     if resource_version.is_empty() {
         return Err(unreadable("a list has no resourceVersion"));
     }
-    let items = items.into_iter().map(decode).collect::<Result<_, _>>().map_err(unreadable)?;
+    let items = items.into_iter().map(object).collect::<kube::Result<_>>()?;
     Ok(List { metadata: ListMeta { resource_version, next }, items: Some(items) })
 }
 
@@ -83,20 +84,18 @@ pub fn list<T: Watched>(bytes: Bytes) -> kube::Result<List<T>> {
 ///
 /// When it is none.
 pub fn event<T: Watched>(bytes: Bytes) -> kube::Result<WatchEvent<T>> {
-    let decode = decode::<T>()?;
     let EventWire { kind, object: RawWire { raw } } = read(bytes)?;
-    let object = || decode(opened(raw.clone())?).map_err(unreadable);
     match kind.as_str() {
-        "ADDED" => object().map(WatchEvent::Added),
-        "MODIFIED" => object().map(WatchEvent::Modified),
-        "DELETED" => object().map(WatchEvent::Deleted),
+        "ADDED" => object(opened(raw)?).map(WatchEvent::Added),
+        "MODIFIED" => object(opened(raw)?).map(WatchEvent::Modified),
+        "DELETED" => object(opened(raw)?).map(WatchEvent::Deleted),
         "BOOKMARK" => {
             let ObjectWire { metadata: MetaWire { resource_version } } = read(opened(raw)?)?;
             let metadata = BookmarkMeta { resource_version, annotations: Default::default() };
             Ok(WatchEvent::Bookmark(Bookmark { types: TypeMeta::default(), metadata }))
         }
         "ERROR" => {
-            let status = status(raw).unwrap_or_else(|| Status::failure("without a reason", ""));
+            let status = status(raw).ok_or_else(|| unreadable("an error of a watch is no Status"))?;
             Ok(WatchEvent::Error(status.boxed()))
         }
         kind => Err(unreadable(format!("there are no events of the type {kind:?}"))),
@@ -143,5 +142,14 @@ mod tests {
             matches!(event::<Pod>(of_type("DELETED")), Ok(WatchEvent::Deleted(pod)) if &*pod.key.name == "web-pod12345")
         );
         assert!(event::<Pod>(of_type("ANOTHER")).is_err());
+        let no_object = EventWire { kind: "ERROR".to_owned(), object: RawWire::default() };
+        assert!(event::<Pod>(no_object.encode_to_vec().into()).is_err());
+    }
+
+    #[test]
+    fn an_object_without_a_version_is_none() {
+        let empty = Bytes::from_static(b"k8s\0\x12\0");
+        let added = EventWire { kind: "ADDED".to_owned(), object: RawWire { raw: empty } };
+        assert!(event::<Pod>(added.encode_to_vec().into()).is_err());
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use futures::Stream;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
@@ -117,10 +117,6 @@ async fn handle(request: Request<Incoming>, state: &Arc<State>) -> io::Result<An
     for name in [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {
         parts.headers.remove(name);
     }
-    // What it passes on it reads as JSON.
-    if let Some(accepted) = parts.headers.get_mut(header::ACCEPT) {
-        *accepted = in_json(accepted);
-    }
     let request = Request::from_parts(parts, body);
     if let Some(fault) = cut_off(state) {
         if fault == Fault::AnswersLost && !is_watch(&request) {
@@ -141,13 +137,6 @@ async fn handle(request: Request<Incoming>, state: &Arc<State>) -> io::Result<An
         Some(fault) => cut(fault, state).await, // since the request was passed on
         None => answer,
     }
-}
-
-/// Of the forms that are accepted, those that are JSON.
-fn in_json(accepted: &HeaderValue) -> HeaderValue {
-    let forms = accepted.to_str().unwrap_or_default().split(',');
-    let json: Vec<_> = forms.filter(|form| form.contains("json")).collect();
-    HeaderValue::try_from(json.join(",")).unwrap_or_else(|_| accepted.clone())
 }
 
 fn cut_off(state: &State) -> Option<Fault> {

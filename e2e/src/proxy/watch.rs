@@ -6,11 +6,12 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use http::Request;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Request};
 use http_body_util::BodyExt;
-use hyper::body::Bytes;
 use kube::client::Body;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -26,10 +27,10 @@ const KEPT: usize = 200;
 pub struct Histories(Mutex<HashMap<String, VecDeque<Bytes>>>);
 
 impl Histories {
-    fn keep(&self, kind: &str, line: &Bytes) {
+    fn keep(&self, kind: &str, event: &Bytes) {
         let mut histories = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let history = histories.entry(kind.to_owned()).or_default();
-        history.push_back(line.clone());
+        history.push_back(event.clone());
         if history.len() > KEPT {
             history.pop_front();
         }
@@ -46,10 +47,11 @@ impl Histories {
 pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Answer> {
     let kind = kind(&request);
     let (parts, body) = send(request, &state.upstream).await?.into_parts();
-    let (lines, read) = unbounded();
+    let form = Form::of(&parts.headers);
+    let (events, read) = unbounded();
     let (told, tell) = unbounded();
-    tokio::spawn(read_lines(body, lines));
-    tokio::spawn(relay(kind, read, told, state.clone()));
+    tokio::spawn(read_events(form, body, events));
+    tokio::spawn(relay(kind, form, read, told, state.clone()));
     Ok(answer(parts.status, parts.headers, streamed(tell)))
 }
 
@@ -60,28 +62,72 @@ fn kind(request: &Request<Bytes>) -> String {
     format!("{} {selectors:?}", request.uri().path())
 }
 
-/// Reads whole lines with the time of their arrival until the stream ends or nobody wants them.
-async fn read_lines(mut body: Body, lines: UnboundedSender<(Instant, Bytes)>) {
-    let mut rest = Vec::new();
+/// How the events of a watch follow one another.
+#[derive(Clone, Copy)]
+enum Form {
+    /// JSON: each ends its line.
+    Lines,
+    /// Protobuf: each stands behind its length.
+    Messages,
+}
+
+impl Form {
+    fn of(headers: &HeaderMap) -> Self {
+        let kind = headers.get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
+        if kind.starts_with(b"application/vnd.kubernetes.protobuf") { Form::Messages } else { Form::Lines }
+    }
+
+    /// How long the first event is, if it is there.
+    fn first(self, bytes: &[u8]) -> Option<usize> {
+        match self {
+            Form::Lines => bytes.iter().position(|&byte| byte == b'\n').map(|end| end + 1),
+            Form::Messages => {
+                let length = u32::from_be_bytes(*bytes.first_chunk()?) as usize + size_of::<u32>();
+                (length <= bytes.len()).then_some(length)
+            }
+        }
+    }
+
+    /// That the version is too old which the watch began with.
+    fn gone(self) -> Bytes {
+        match self {
+            Form::Messages => Bytes::from_static(GONE),
+            Form::Lines => {
+                let status = json!({"type": "ERROR", "object": {
+                    "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410,
+                    "reason": "Expired", "message": "too old resource version"
+                }});
+                Bytes::from(format!("{status}\n"))
+            }
+        }
+    }
+}
+
+/// The same in protobuf.
+const GONE: &[u8] = b"\0\0\0\x45\n\x05ERROR\x12\x3c\n\x3ak8s\0\n\x0c\n\x02v1\x12\x06Status\x12\x26\
+    \x1a\x18too old resource version\"\x07Expired0\x9a\x03";
+
+/// Reads whole events with the time of their arrival until the stream ends or nobody wants them.
+async fn read_events(form: Form, mut body: Body, events: UnboundedSender<(Instant, Bytes)>) {
+    let mut rest = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {
-        let Ok(data) = frame.into_data() else { continue };
-        rest.extend_from_slice(&data);
-        while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
-            let line = Bytes::from(rest.drain(..=end).collect::<Vec<_>>());
-            if lines.unbounded_send((Instant::now(), line)).is_err() {
+        rest.extend(frame.into_data());
+        while let Some(length) = form.first(&rest) {
+            if events.unbounded_send((Instant::now(), rest.split_to(length).freeze())).is_err() {
                 return;
             }
         }
-        if lines.is_closed() {
+        if events.is_closed() {
             return;
         }
     }
 }
 
-/// Tells the operator the lines, until the watch ends on either side or a fault ends it.
+/// Tells the operator the events, until the watch ends on either side or a fault ends it.
 async fn relay(
     kind: String,
-    mut lines: UnboundedReceiver<(Instant, Bytes)>,
+    form: Form,
+    mut events: UnboundedReceiver<(Instant, Bytes)>,
     tell: UnboundedSender<Bytes>,
     state: Arc<State>,
 ) {
@@ -89,10 +135,10 @@ async fn relay(
     let late = faults.up_to_ms(3_000);
     loop {
         let next = tokio::select! {
-            next = lines.next() => next,
+            next = events.next() => next,
             () = ended(&state) => {
                 if faults.chance(30) {
-                    let _ = tell.unbounded_send(gone());
+                    let _ = tell.unbounded_send(form.gone());
                 }
                 return;
             }
@@ -103,7 +149,7 @@ async fn relay(
                 return;
             }
         };
-        let Some((arrived, line)) = next else { return };
+        let Some((arrived, event)) = next else { return };
         match faults.now() {
             Some(Fault::WatchesHeld) => {
                 faults.struck();
@@ -121,8 +167,8 @@ async fn relay(
             }
             _ => {}
         }
-        state.histories.keep(&kind, &line);
-        if tell.unbounded_send(line).is_err() {
+        state.histories.keep(&kind, &event);
+        if tell.unbounded_send(event).is_err() {
             return; // the operator hung up
         }
     }
@@ -133,12 +179,4 @@ async fn ended(state: &State) {
     state.faults.until(&[Fault::WatchesEnded]).await;
     sleep(Duration::from_millis(50) + state.faults.up_to_ms(1_500)).await;
     state.faults.struck();
-}
-
-fn gone() -> Bytes {
-    let status = json!({"type": "ERROR", "object": {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410, "reason": "Expired",
-        "message": "too old resource version"
-    }});
-    Bytes::from(format!("{status}\n"))
 }

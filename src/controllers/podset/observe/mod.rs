@@ -7,6 +7,7 @@ mod pods;
 mod reached;
 mod set;
 mod sets;
+mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,0 +1,270 @@
+//! A pod as the API server sends it, in JSON or in protobuf, and what we make of it. No I/O.
+
+use std::{str::FromStr, sync::Arc};
+
+use bytes::Bytes;
+use prost::Message;
+use serde::Deserialize;
+
+use super::pod::{Phase, Pod};
+use crate::{
+    api,
+    controllers::meta::{self, Meta, Time, Uid},
+};
+
+/// What it costs to delete a pod, as its users see it.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// A pod; what is not named here is not decoded.
+#[derive(Deserialize, Message)]
+pub struct PodWire {
+    #[prost(message, required, tag = "1")]
+    metadata: Meta,
+    #[serde(default)]
+    #[prost(message, required, tag = "2")]
+    spec: SpecWire,
+    #[serde(default)]
+    #[prost(message, required, tag = "3")]
+    status: StatusWire,
+}
+
+#[derive(Deserialize, Message)]
+#[serde(rename_all = "camelCase", default)]
+struct SpecWire {
+    #[serde(deserialize_with = "meta::text")]
+    #[prost(bytes = "bytes", tag = "10")]
+    node_name: Bytes,
+}
+
+#[derive(Deserialize, Message)]
+#[serde(rename_all = "camelCase", default)]
+struct StatusWire {
+    #[serde(deserialize_with = "meta::text")]
+    #[prost(bytes = "bytes", tag = "1")]
+    phase: Bytes,
+    #[prost(message, optional, tag = "7")]
+    start_time: Option<Time>,
+    #[prost(message, repeated, tag = "2")]
+    conditions: Vec<ConditionWire>,
+    #[prost(message, repeated, tag = "10")]
+    init_container_statuses: Vec<ContainerWire>,
+    #[prost(message, repeated, tag = "8")]
+    container_statuses: Vec<ContainerWire>,
+}
+
+#[derive(Deserialize, Message)]
+#[serde(rename_all = "camelCase", default)]
+struct ConditionWire {
+    #[serde(rename = "type", deserialize_with = "meta::text")]
+    #[prost(bytes = "bytes", tag = "1")]
+    kind: Bytes,
+    #[serde(deserialize_with = "meta::text")]
+    #[prost(bytes = "bytes", tag = "2")]
+    status: Bytes,
+    #[prost(message, optional, tag = "4")]
+    last_transition_time: Option<Time>,
+}
+
+#[derive(Deserialize, Message)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerWire {
+    #[prost(int32, tag = "5")]
+    restart_count: i32,
+    #[prost(message, required, tag = "2")]
+    state: ContainerStateWire,
+}
+
+#[derive(Deserialize, Message)]
+#[serde(default)]
+struct ContainerStateWire {
+    #[prost(message, optional, tag = "1")]
+    waiting: Option<WaitingWire>,
+    #[prost(message, optional, tag = "3")]
+    terminated: Option<TerminatedWire>,
+}
+
+#[derive(Deserialize, Message)]
+#[serde(default)]
+struct WaitingWire {
+    #[serde(deserialize_with = "meta::text")]
+    #[prost(bytes = "bytes", tag = "1")]
+    reason: Bytes,
+}
+
+#[derive(Deserialize, Message)]
+#[serde(rename_all = "camelCase", default)]
+struct TerminatedWire {
+    #[prost(message, optional, tag = "6")]
+    finished_at: Option<Time>,
+}
+
+impl From<&[u8]> for Phase {
+    fn from(text: &[u8]) -> Self {
+        match text {
+            b"" | b"Pending" => Phase::Pending,
+            b"Running" => Phase::Running,
+            b"Succeeded" => Phase::Succeeded,
+            b"Failed" => Phase::Failed,
+            _ => Phase::Unknown,
+        }
+    }
+}
+
+impl From<PodWire> for Pod {
+    fn from(wire: PodWire) -> Self {
+        let PodWire { metadata, spec, status } = wire;
+        let phase = Phase::from(&status.phase[..]);
+        let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");
+        let turned = ready.and_then(|condition| condition.last_transition_time?.timestamp());
+        let ready_since = ready.filter(|condition| condition.status == "True").map(|_| turned.unwrap_or_default());
+        let ends = status.container_statuses.iter().filter_map(|status| status.state.terminated.as_ref()?.finished_at);
+        let finished = ends.filter_map(Time::timestamp).max().or(turned);
+        Pod {
+            key: metadata.key(),
+            version: metadata.version(),
+            owner: owner(&metadata),
+            phase,
+            ready_since,
+            node: meta::said(&spec.node_name),
+            restarts: status.container_statuses.iter().fold(0, |sum: i32, of| sum.saturating_add(of.restart_count)),
+            waits_for: status.init_container_statuses.iter().chain(&status.container_statuses).find_map(trouble),
+            created: metadata.creation_timestamp.and_then(Time::timestamp).unwrap_or_default(),
+            started: status.start_time.and_then(Time::timestamp),
+            finished: finished.filter(|_| matches!(phase, Phase::Failed | Phase::Succeeded)),
+            deletion_cost: number(&metadata, DELETION_COST),
+            replacements: number(&metadata, api::ANNOTATION_REPLACEMENTS),
+            is_labelled: meta::value(&metadata.labels, api::LABEL_MANAGED_BY) == Some(api::MANAGER),
+            is_terminating: metadata.deletion_timestamp.is_some(),
+            uid: metadata.uid.into(),
+        }
+    }
+}
+
+/// Why a container does not start, if that is not because it is about to.
+fn trouble(container: &ContainerWire) -> Option<Arc<str>> {
+    let reason = &container.state.waiting.as_ref()?.reason;
+    meta::said(reason).filter(|_| reason != "ContainerCreating" && reason != "PodInitializing")
+}
+
+/// The number that an annotation says; 0 where it says none.
+fn number<T: FromStr + Default>(metadata: &Meta, annotation: &str) -> T {
+    meta::value(&metadata.annotations, annotation).and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// Only a controller owner reference to a PodSet makes a pod a set's own, whatever its labels.
+fn owner(metadata: &Meta) -> Option<Uid> {
+    let controller = metadata.owner_references.iter().find(|owner| owner.controller)?;
+    let is_podset = controller.kind == "PodSet" && controller.api_version.starts_with(b"app.example.com/");
+    meta::said(&controller.uid).filter(|_| is_podset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::{ObjectKey, meta::Owner};
+    use jiff::{SignedDuration, Timestamp};
+    use serde_json::{Value, json};
+
+    fn waits_for(status: Value) -> Option<Arc<str>> {
+        let pod: Pod = serde_json::from_value(json!({ "metadata": { "name": "a" }, "status": status })).unwrap();
+        pod.waits_for
+    }
+
+    #[test]
+    fn a_container_that_is_about_to_start_waits_for_nothing() {
+        let waiting = |reason| json!([{ "restartCount": 1, "state": { "waiting": { "reason": reason } } }]);
+        for reason in ["ContainerCreating", "PodInitializing"] {
+            assert_eq!(waits_for(json!({ "containerStatuses": waiting(reason) })), None);
+        }
+        let crashing = waiting("CrashLoopBackOff");
+        assert_eq!(waits_for(json!({ "containerStatuses": crashing })).as_deref(), Some("CrashLoopBackOff"));
+        let creating = waiting("PodInitializing");
+        let status = json!({ "initContainerStatuses": crashing, "containerStatuses": creating });
+        assert_eq!(waits_for(status).as_deref(), Some("CrashLoopBackOff"));
+        assert_eq!(waits_for(json!({ "containerStatuses": [{ "state": { "running": {} } }] })), None);
+    }
+
+    #[test]
+    fn what_is_no_text_stops_no_watch() {
+        let odd = || Bytes::from_static(b"odd\xff");
+        let owner = Owner { api_version: odd(), kind: odd(), uid: odd(), controller: true };
+        let metadata = Meta { name: "a".to_owned(), owner_references: vec![owner], ..Meta::default() };
+        let condition = ConditionWire { kind: odd(), status: odd(), last_transition_time: None };
+        let waiting = ContainerStateWire { waiting: Some(WaitingWire { reason: odd() }), terminated: None };
+        let container = ContainerWire { restart_count: 1, state: waiting };
+        let status = StatusWire {
+            phase: odd(),
+            conditions: vec![condition],
+            container_statuses: vec![container],
+            ..StatusWire::default()
+        };
+        let wire = PodWire { metadata, spec: SpecWire { node_name: odd() }, status };
+        let pod = PodWire::decode(Bytes::from(wire.encode_to_vec())).map(Pod::from).unwrap();
+        assert_eq!((pod.phase, pod.owner, pod.ready_since), (Phase::Unknown, None, None));
+        assert_eq!((pod.node.as_deref(), pod.waits_for.as_deref()), (Some("odd\u{fffd}"), Some("odd\u{fffd}")));
+        let nothing = json!({ "metadata": { "name": "a" }, "spec": { "nodeName": null }, "status": { "phase": null } });
+        assert_eq!(serde_json::from_value::<Pod>(nothing).unwrap().node, None);
+    }
+
+    #[test]
+    fn a_pod_is_what_the_api_server_says_of_it() {
+        let container = |restarts, finished| json!({ "restartCount": restarts, "state": { "terminated": { "finishedAt": finished } } });
+        let owner = |kind, uid, controller| {
+            let group = "app.example.com/v1alpha1";
+            json!({ "apiVersion": group, "kind": kind, "name": "web", "uid": uid, "controller": controller })
+        };
+        let wire = json!({
+            "metadata": {
+                "name": "web-pod12345",
+                "namespace": "shop",
+                "uid": "pod-1",
+                "resourceVersion": "17",
+                "creationTimestamp": "2026-01-01T12:00:01Z",
+                "deletionTimestamp": "2026-01-01T12:00:09Z",
+                "labels": { "app.kubernetes.io/managed-by": "podset-operator" },
+                "annotations": {
+                    "controller.kubernetes.io/pod-deletion-cost": "-7",
+                    "app.example.com/replacements": "3",
+                },
+                "ownerReferences": [owner("PodSet", "another", false), owner("PodSet", "set-1", true)],
+            },
+            "spec": { "nodeName": "node-1" },
+            "status": {
+                "phase": "Failed",
+                "startTime": "2026-01-01T12:00:02Z",
+                "conditions": [
+                    { "type": "Initialized", "status": "True", "lastTransitionTime": "2026-01-01T12:00:03Z" },
+                    { "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T12:00:04Z" },
+                ],
+                "containerStatuses": [container(1, "2026-01-01T12:00:06Z"), container(4, "2026-01-01T12:00:05Z")],
+            },
+        });
+        let at = |second: i8| {
+            "2026-01-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second.into())
+        };
+        let pod = Pod {
+            key: ObjectKey::new("shop", "web-pod12345"),
+            uid: "pod-1".into(),
+            version: 17,
+            owner: Some("set-1".into()),
+            phase: Phase::Failed,
+            ready_since: Some(at(4)),
+            node: Some("node-1".into()),
+            restarts: 5,
+            waits_for: None,
+            created: at(1),
+            started: Some(at(2)),
+            finished: Some(at(6)),
+            deletion_cost: -7,
+            replacements: 3,
+            is_labelled: true,
+            is_terminating: true,
+        };
+        assert_eq!(serde_json::from_value::<Pod>(wire.clone()).unwrap(), pod);
+
+        let mut told_less = wire;
+        told_less["status"]["containerStatuses"] = json!([]);
+        let told_less: Pod = serde_json::from_value(told_less).unwrap();
+        assert_eq!((told_less.finished, told_less.restarts), (Some(at(4)), 0), "when it ceased to be ready");
+    }
+}
