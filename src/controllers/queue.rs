@@ -336,16 +336,19 @@ mod tests {
         assert_eq!(assert_ready!(task::spawn(queue.next()).poll()), (key("a"), "pod"));
     }
 
+    /// What wakes the next key, and after how many milliseconds.
+    async fn woken(queue: &Queue, env: &Env) -> (Trigger, i128) {
+        let from = env.now();
+        let (_, trigger) = queue.next().await;
+        (trigger, env.now().duration_since(from).as_millis())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn news_that_can_wait_is_gathered() {
         let env = virtual_env();
         let (queue, _) = queue();
         let far = env.now() + SignedDuration::from_mins(1);
-        let next = async || {
-            let from = env.now();
-            let (_, trigger) = queue.next().await;
-            (trigger, env.now().duration_since(from).as_millis())
-        };
+        let next = || woken(&queue, &env);
         queue.add_paced(key("a"), "pod");
         assert_eq!(next().await, ("pod", 0), "at once after a rest");
         queue.add_paced(key("a"), "pod");
@@ -389,11 +392,7 @@ mod tests {
         let env = virtual_env();
         let (queue, _) = queue();
         let far = env.now() + SignedDuration::from_mins(1);
-        let next = async || {
-            let from = env.now();
-            let (_, trigger) = queue.next().await;
-            (trigger, env.now().duration_since(from).as_millis())
-        };
+        let next = || woken(&queue, &env);
         queue.add(key("a"), "spec");
         assert_eq!(next().await, ("spec", 0));
         let gather = || queue.hush(&key("a"), env.now() + SignedDuration::from_secs(5), SignedDuration::from_secs(3));
