@@ -1,0 +1,249 @@
+//! When keys are handed out, and what wakes them.
+
+use super::*;
+use crate::env::testing::virtual_env;
+use crate::telemetry::metrics::{Format, Metrics};
+use jiff::SignedDuration;
+use tokio_test::{assert_pending, assert_ready, task};
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+/// A queue that is not open yet.
+fn closed() -> (Queue, Metrics) {
+    let metrics = Metrics::new(virtual_env());
+    (Queue::new(virtual_env(), metrics.queue("test")), metrics)
+}
+
+fn queue() -> (Queue, Metrics) {
+    let (queue, metrics) = closed();
+    queue.open();
+    (queue, metrics)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_queued_once() {
+    let (queue, _) = queue();
+    queue.add(key("a"), "spec");
+    queue.add(key("a"), "pod");
+    assert_eq!(queue.next().await, (key("a"), "spec"));
+    assert_pending!(task::spawn(queue.next()).poll());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_never_handed_out_twice_at_once() {
+    let (queue, _) = queue();
+    queue.add(key("a"), "spec");
+    queue.next().await;
+    queue.add(key("a"), "pod");
+    assert_pending!(task::spawn(queue.next()).poll());
+    queue.done(&key("a"), None);
+    assert_eq!(assert_ready!(task::spawn(queue.next()).poll()), (key("a"), "pod"));
+}
+
+/// What wakes the next key, and after how many milliseconds.
+async fn woken(queue: &Queue, env: &Env) -> (Trigger, i128) {
+    let from = env.now();
+    let (_, trigger) = queue.next().await;
+    (trigger, env.now().duration_since(from).as_millis())
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_that_can_wait_is_gathered() {
+    let env = virtual_env();
+    let (queue, _) = queue();
+    let far = env.now() + SignedDuration::from_mins(1);
+    let next = || woken(&queue, &env);
+    queue.add_paced(key("a"), "pod");
+    assert_eq!(next().await, ("pod", 0), "at once after a rest");
+    queue.add_paced(key("a"), "pod");
+    queue.add_paced(key("a"), "pod");
+    queue.rest(&key("a"), far);
+    assert_eq!(next().await, ("pod", 1000), "what came while it was reconciled");
+    queue.rest(&key("a"), far);
+    tokio::time::advance(std::time::Duration::from_millis(40)).await;
+    queue.add_paced(key("a"), "pod");
+    queue.add_paced(key("a"), "pod");
+    assert_eq!(next().await, ("pod", 960), "what came right after");
+    queue.rest(&key("a"), far);
+    queue.add_paced(key("a"), "pod");
+    queue.add(key("a"), "spec");
+    assert_eq!(next().await, ("spec", 0), "what cannot wait takes the rest along");
+    queue.done(&key("a"), Some(env.now() + SignedDuration::from_millis(10)));
+    queue.add_paced(key("a"), "pod");
+    assert_eq!(next().await, ("alarm", 10), "an earlier alarm stays");
+    queue.rest(&key("a"), far);
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    queue.add_paced(key("a"), "pod");
+    assert_eq!(next().await, ("pod", 0));
+    queue.hush(&key("a"), env.now() + SignedDuration::from_millis(3000), SignedDuration::ZERO);
+    queue.add_paced(key("a"), "pod");
+    queue.rest(&key("a"), far);
+    assert_eq!(next().await, ("pod", 3000), "nothing could come of it before");
+    queue.hush(&key("a"), env.now() + SignedDuration::from_millis(3000), SignedDuration::ZERO);
+    queue.rest(&key("a"), far);
+    queue.add_paced(key("a"), "pod");
+    queue.add(key("a"), "spec");
+    assert_eq!(next().await, ("spec", 0));
+    queue.rest(&key("a"), far);
+    queue.add_paced(key("a"), "pod");
+    assert_eq!(next().await, ("pod", 1000), "it was not said again");
+    queue.done(&key("a"), None);
+    assert_pending!(task::spawn(queue.next()).poll());
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_is_as_old_as_it_was_said_to_grow() {
+    let env = virtual_env();
+    let (queue, _) = queue();
+    let far = env.now() + SignedDuration::from_mins(1);
+    let next = || woken(&queue, &env);
+    queue.add(key("a"), "spec");
+    assert_eq!(next().await, ("spec", 0));
+    let gather = || queue.hush(&key("a"), env.now() + SignedDuration::from_secs(5), SignedDuration::from_secs(3));
+    gather();
+    queue.rest(&key("a"), far);
+    tokio::time::advance(std::time::Duration::from_secs(4)).await;
+    queue.add_paced(key("a"), "pod");
+    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    queue.add_paced(key("a"), "pod");
+    assert_eq!(next().await, ("pod", 1000), "three seconds after the first of it");
+    gather();
+    queue.rest(&key("a"), far);
+    tokio::time::advance(std::time::Duration::from_secs(9)).await;
+    queue.add_paced(key("a"), "pod");
+    assert_eq!(next().await, ("pod", 3000), "however long nothing has come");
+    gather();
+    queue.rest(&key("a"), far);
+    tokio::time::advance(std::time::Duration::from_secs(9)).await;
+    queue.add_paced(key("a"), "pod");
+    queue.add(key("a"), "spec");
+    assert_eq!(next().await, ("spec", 0));
+    queue.hush(&key("a"), env.now() + SignedDuration::from_secs(4), SignedDuration::from_secs(3));
+    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    queue.add_paced(key("a"), "pod");
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    queue.rest(&key("a"), far);
+    assert_eq!(next().await, ("pod", 2000), "since it came, however long the reconcile took");
+    queue.done(&key("a"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_alarm_counts() {
+    let env = virtual_env();
+    let (queue, _) = queue();
+    let start = env.now();
+    for seconds in [50, 5] {
+        queue.add(key("a"), "spec");
+        queue.next().await;
+        queue.done(&key("a"), Some(env.now() + SignedDuration::from_secs(seconds)));
+    }
+    assert_eq!(queue.next().await, (key("a"), "alarm"));
+    assert_eq!(env.now().duration_since(start).as_secs(), 5);
+    queue.done(&key("a"), None);
+    assert_pending!(task::spawn(queue.next()).poll());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_at_rest_is_told_from_one_that_has_something_left_to_do() {
+    let env = virtual_env();
+    let (queue, _) = queue();
+    queue.add(key("a"), "spec");
+    queue.next().await;
+    queue.rest(&key("a"), env.now() + SignedDuration::from_secs(5));
+    assert_eq!(queue.next().await, (key("a"), RESYNC));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_and_work_are_measured() {
+    let (queue, metrics) = queue();
+    let pass = |seconds| tokio::time::advance(std::time::Duration::from_secs(seconds));
+    assert_pending!(task::spawn(queue.next()).poll());
+    queue.add(key("a"), "spec");
+    queue.add(key("a"), "pod");
+    pass(2).await;
+    queue.next().await;
+    queue.add(key("a"), "pod");
+    pass(5).await;
+    queue.retry(&key("a"), Timestamp::MAX);
+
+    measures(
+        &metrics,
+        &[
+            ("adds_total", "2"),
+            ("depth", "1"),
+            ("retries_total", "1"),
+            ("queue_duration_seconds_sum", "2.0"),
+            ("queue_duration_seconds_count", "1"),
+            ("work_duration_seconds_sum", "5.0"),
+            ("work_duration_seconds_count", "1"),
+        ],
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_standby_nothing_waits() {
+    let (queue, metrics) = closed();
+    for name in ["gone", "too", "stays"] {
+        queue.add(key(name), "spec");
+        queue.add_paced(key(name), "pod");
+    }
+    tokio::time::advance(std::time::Duration::from_secs(1000)).await;
+    assert_pending!(task::spawn(queue.next()).poll());
+    measures(&metrics, &[("depth", "0"), ("adds_total", "0")]);
+    queue.open();
+    assert_pending!(task::spawn(queue.next()).poll(), "nothing was kept");
+    queue.add(key("new"), "spec");
+    for name in ["new", "stays"] {
+        queue.add(key(name), "term");
+    }
+    measures(&metrics, &[("depth", "2"), ("adds_total", "2")]);
+    assert_eq!(queue.next().await, (key("new"), "spec"));
+    assert_eq!(queue.next().await, (key("stays"), "term"));
+    let waits = [("queue_duration_seconds_sum", "0.0"), ("queue_duration_seconds_count", "2")];
+    measures(&metrics, &waits);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_waits_although_nobody_takes_it() {
+    let env = virtual_env();
+    let (queue, metrics) = queue();
+    let pass = |seconds| tokio::time::advance(std::time::Duration::from_secs(seconds));
+    queue.add(key("a"), "spec");
+    queue.next().await;
+    let mut line = task::spawn(queue.line_up());
+    assert_pending!(line.poll());
+    queue.rest(&key("a"), env.now() + SignedDuration::from_secs(5));
+    assert_pending!(line.poll());
+    measures(&metrics, &[("depth", "0")]);
+    pass(6).await;
+    assert_pending!(line.poll());
+    measures(&metrics, &[("depth", "1")]);
+    pass(2).await;
+    drop(line);
+    assert_eq!(queue.next().await, (key("a"), RESYNC));
+    let waits = [("depth", "0"), ("queue_duration_seconds_sum", "3.0"), ("queue_duration_seconds_count", "2")];
+    measures(&metrics, &waits);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_due_while_it_was_reconciled_has_not_waited_meanwhile() {
+    let env = virtual_env();
+    let (queue, metrics) = queue();
+    queue.add(key("a"), "spec");
+    queue.next().await;
+    let due = env.now();
+    tokio::time::advance(std::time::Duration::from_secs(5)).await;
+    queue.done(&key("a"), Some(due));
+    assert_eq!(queue.next().await, (key("a"), "alarm"));
+    measures(&metrics, &[("queue_duration_seconds_sum", "0.0"), ("queue_duration_seconds_count", "2")]);
+}
+
+fn measures(metrics: &Metrics, expected: &[(&str, &str)]) {
+    let text = metrics.text(Format::OpenMetrics).unwrap();
+    for (figure, expected) in expected {
+        let line = text.lines().find(|line| line.starts_with(&format!("workqueue_{figure}{{"))).unwrap();
+        assert_eq!(line.rsplit_once(' ').unwrap().1, *expected, "{line}");
+    }
+}
