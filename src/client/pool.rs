@@ -5,7 +5,7 @@
 //! request has not left yet.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::{Context, Poll},
     time::Duration,
 };
@@ -35,7 +35,16 @@ pub const IDLE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct Pool<C> {
     connector: C,
-    idle: Arc<Mutex<Vec<Connection>>>,
+    idle: Arc<Mutex<Idle>>,
+}
+
+/// The connections that nobody uses.
+#[derive(Default)]
+struct Idle {
+    /// In the order in which they were last used.
+    connections: Vec<Connection>,
+    /// Whether somebody looks after those that lie for too long.
+    is_swept: bool,
 }
 
 /// One of them.
@@ -52,28 +61,54 @@ impl<C> Pool<C> {
         Pool { connector, idle: Arc::default() }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn keep(&self, mut connection: Connection) {
         connection.used = Instant::now();
-        self.idle().push(connection);
+        let mut idle = lock(&self.idle);
+        idle.connections.push(connection);
+        if !idle.is_swept {
+            idle.is_swept = true;
+            tokio::spawn(sweep(Arc::downgrade(&self.idle)));
+        }
     }
 
     /// The connection that was used last: the others may grow old.
     async fn reuse(&self) -> Option<Connection> {
         loop {
-            let now = Instant::now();
             let mut connection = {
-                let mut idle = self.idle();
-                idle.retain(|connection| now - connection.used < IDLE && !connection.sender.is_closed());
-                idle.pop()?
+                let mut idle = lock(&self.idle);
+                idle.let_go_of_old();
+                idle.connections.pop()?
             };
             if connection.sender.ready().await.is_ok() {
                 return Some(connection);
             }
         }
+    }
+}
+
+impl Idle {
+    /// Closes those that have lain for too long, and forgets those that the other side closed.
+    fn let_go_of_old(&mut self) {
+        let now = Instant::now();
+        self.connections.retain(|connection| now - connection.used < IDLE && !connection.sender.is_closed());
+    }
+
+    /// The same, and when that is to be done again; `None`: when there is another connection.
+    fn sweep(&mut self) -> Option<Instant> {
+        self.let_go_of_old();
+        self.is_swept = !self.connections.is_empty();
+        Some(self.connections.first()?.used + IDLE)
+    }
+}
+
+fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Closes connections that nobody uses any more, until none is left: after much work, most of the memory is theirs.
+async fn sweep(idle: Weak<Mutex<Idle>>) {
+    while let Some(due) = idle.upgrade().and_then(|idle| lock(&idle).sweep()) {
+        tokio::time::sleep_until(due).await;
     }
 }
 
@@ -102,7 +137,8 @@ where
         let pass = request.extensions_mut().remove::<Pass>().ok_or("a write was sent without asking for leadership")?;
         let mut connection = match self.reuse().await {
             Some(connection) => connection,
-            None => self.connect(request.uri()).await?,
+            // Boxed: the handshake's state would make room for itself in every exchange.
+            None => Box::pin(self.connect(request.uri())).await?,
         };
         connection.gate.open(pass);
         let (head, body) = connection.sender.send_request(by_path(request)?).await?.into_parts();
@@ -220,7 +256,43 @@ mod tests {
         let mut all = Vec::new();
         accepted.unwrap().0.read_to_end(&mut all).await.unwrap();
         assert!(all.ends_with(b"a pod"), "it was sent, once, and the connection closed");
-        assert!(pool.idle().is_empty());
+        assert!(lock(&pool.idle).connections.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_nobody_uses_is_closed() {
+        let mut office = Office::vacant(virtual_env());
+        office.begin(None);
+        let (listener, address, pool) = server().await;
+        let exchange = || pool.clone().exchange(request(&address, &office));
+        let serve_one = async || {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            serve(&mut connection).await;
+            connection
+        };
+        let (first, second, mut old, mut young) = tokio::join!(exchange(), exchange(), serve_one(), serve_one());
+        first.and(second).unwrap();
+        tokio::time::pause();
+        // Somebody uses one of them once more.
+        tokio::time::advance(IDLE - Duration::from_secs(1)).await;
+        let mut byte = [0; 1];
+        let (again, ()) = tokio::join!(exchange(), async {
+            tokio::select! {
+                _ = serve(&mut young) => {}
+                _ = serve(&mut old) => std::mem::swap(&mut old, &mut young),
+            }
+        });
+        again.unwrap();
+        let used = Instant::now();
+        assert_eq!(old.read(&mut byte).await.unwrap(), 0, "nothing but its end");
+        assert!(used.elapsed() < Duration::from_secs(2), "{:?}", used.elapsed());
+        assert_eq!(young.read(&mut byte).await.unwrap(), 0, "nothing but its end");
+        assert!(
+            (IDLE - Duration::from_secs(2)..IDLE + Duration::from_secs(2)).contains(&used.elapsed()),
+            "{:?}",
+            used.elapsed()
+        );
+        assert!(!lock(&pool.idle).is_swept, "the next one is looked after as well");
     }
 
     #[tokio::test]

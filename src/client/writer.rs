@@ -3,13 +3,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::{Request, Response, StatusCode, Uri};
+use bytes::Bytes;
+use http::{Request, StatusCode, Uri};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body, core::Status};
 use tokio::sync::Semaphore;
 
 use super::{
     in_full, in_words,
+    protobuf::Form,
     traced::{Destination, Traced},
 };
 use crate::leader::Leadership;
@@ -24,8 +26,8 @@ const WORDS: Duration = Duration::from_millis(500);
 /// What the answer to a write proves.
 #[derive(Debug)]
 pub enum Answer {
-    /// It was done; the body of the answer.
-    Done(Vec<u8>),
+    /// It was done; the form and the bytes of the answer.
+    Done(Form, Bytes),
     /// It was refused for certain.
     Refused(Box<Status>),
     /// The API server complains, and nobody can say whether it was, or will be, done all the same.
@@ -40,7 +42,7 @@ impl Answer {
     /// What the API server has against the request.
     fn complaint(&self) -> Option<String> {
         match self {
-            Answer::Done(_) | Answer::NotSent => None,
+            Answer::Done(..) | Answer::NotSent => None,
             Answer::Refused(status) | Answer::Unclear(status) => Some(in_words(status)),
             Answer::Unknown(error) => Some(error.clone()),
         }
@@ -84,12 +86,12 @@ impl Writer {
         let exchange = async {
             let response = self.client.send(request).await?;
             let (head, body) = response.into_parts();
-            Ok::<_, kube::Error>(Response::from_parts(head, body.collect().await?.to_bytes()))
+            Ok::<_, kube::Error>((head, body.collect().await?.to_bytes()))
         };
         match tokio::time::timeout(budget, exchange).await {
-            Ok(Ok(response)) => {
-                let code = response.status();
-                let answer = sort(code, &response.into_body());
+            Ok(Ok((head, body))) => {
+                let code = head.status;
+                let answer = sort(code, Form::of(&head.headers), body);
                 if !matches!(answer, Answer::Unclear(_) | Answer::Unknown(_)) {
                     write.answered();
                 }
@@ -130,11 +132,12 @@ pub fn is_refusal(code: StatusCode) -> bool {
 }
 
 /// Only a Status that speaks of the request itself is a certain refusal.
-fn sort(code: StatusCode, body: &[u8]) -> Answer {
+fn sort(code: StatusCode, form: Form, body: Bytes) -> Answer {
     if code.is_success() {
-        return Answer::Done(body.to_vec());
+        return Answer::Done(form, body);
     }
-    let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code == code.as_u16());
+    // Refusals come in JSON, for that is asked for beside every other form: their details are read.
+    let status = serde_json::from_slice::<Status>(&body).ok().filter(|status| status.code == code.as_u16());
     match status {
         Some(status) if is_refusal(code) => Answer::Refused(Box::new(status)),
         Some(status) => Answer::Unclear(Box::new(status)),
@@ -145,6 +148,7 @@ fn sort(code: StatusCode, body: &[u8]) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::Response;
     use tower::BoxError;
 
     fn status(code: u16, reason: &str) -> Vec<u8> {
@@ -153,8 +157,8 @@ mod tests {
     }
 
     fn sorted(code: u16, body: &[u8]) -> &'static str {
-        match sort(StatusCode::from_u16(code).unwrap(), body) {
-            Answer::Done(_) => "done",
+        match sort(StatusCode::from_u16(code).unwrap(), Form::Text, Bytes::copy_from_slice(body)) {
+            Answer::Done(..) => "done",
             Answer::Refused(_) => "refused",
             Answer::Unclear(_) => "unclear",
             Answer::Unknown(_) => "unknown",

@@ -4,6 +4,7 @@
 
 pub mod failures;
 pub mod meta;
+pub mod moment;
 pub mod mycustomresource;
 pub mod podset;
 pub mod queue;

@@ -1,13 +1,22 @@
 //! Every request that a controller sends, watches and lists apart. It builds them and sends none.
 
-use http::{Request, header::CONTENT_TYPE};
-use kube::Resource;
+use http::{
+    Request,
+    header::{ACCEPT, CONTENT_TYPE},
+};
+use kube::{Resource, core::request};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::ObjectKey;
 use crate::{api::MANAGER, listwatch::Scope};
 
-type Built = Result<Request<Vec<u8>>, http::Error>;
+/// A request, if it could be built.
+pub type Built = Result<Request<Vec<u8>>, request::Error>;
+
+/// As what an answer is taken: the metadata alone, in protobuf. What has no such form, as every refusal, comes in JSON.
+const METADATA: &str =
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// The path of the collection of a kind, in one namespace or in all.
 pub fn collection<K: Resource<DynamicType = ()>>(scope: &Scope) -> String {
@@ -18,28 +27,30 @@ fn object<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> String {
     format!("{}/{}", K::url_path(&(), Some(&key.namespace)), key.name)
 }
 
-fn with_body(request: http::request::Builder, content_type: &str, body: &Value) -> Built {
-    request.header(CONTENT_TYPE, content_type).body(body.to_string().into_bytes())
+fn with_body(builder: http::request::Builder, content_type: &str, body: &impl Serialize) -> Built {
+    let body = serde_json::to_vec(body).map_err(request::Error::SerializeBody)?;
+    builder.header(CONTENT_TYPE, content_type).body(body).map_err(request::Error::BuildRequest)
 }
 
 /// Reads an object: a consistent read.
 ///
 /// # Errors
 ///
-/// When the key makes no valid path; so for all functions here.
+/// When the key makes no valid path, or the body cannot be written; so for all functions here.
 pub fn get<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> Built {
-    Request::get(object::<K>(key)).body(Vec::new())
+    Request::get(object::<K>(key)).body(Vec::new()).map_err(request::Error::BuildRequest)
 }
 
-/// Creates an object. Fields that the API server does not know are refused, not dropped.
+/// Creates an object. Fields that the API server does not know are refused, not dropped. An API server that can answers with the
+/// metadata alone: they say which object was made, and a watch tells the rest.
 ///
 /// # Errors
 ///
 /// As [`get`].
-pub fn create<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &Value) -> Built {
+pub fn create<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize) -> Built {
     let path = K::url_path(&(), Some(namespace));
     let request = Request::post(format!("{path}?fieldManager={MANAGER}&fieldValidation=Strict"));
-    with_body(request, "application/json", manifest)
+    with_body(request.header(ACCEPT, METADATA), "application/json", manifest)
 }
 
 /// Deletes the object of this name, if it has this UID.
@@ -95,6 +106,10 @@ mod tests {
     #[test]
     fn requests_are_as_expected() {
         let key = ObjectKey::new("ns", "web");
+        let created = create::<Pod>("ns", &json!({})).unwrap();
+        let accepted =
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+        assert_eq!(created.headers()[ACCEPT], accepted);
         assert_eq!(
             line(&get::<PodSet>(&key).unwrap()),
             "GET /apis/app.example.com/v1alpha1/namespaces/ns/podsets/web "

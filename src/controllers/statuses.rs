@@ -90,7 +90,7 @@ where
         Err(error) => Answer::Unknown(error),
     };
     match answer {
-        Answer::Done(body) => match serde_json::from_slice(&body) {
+        Answer::Done(_, body) => match serde_json::from_slice(&body) {
             Ok(object) => Applied::Written(object),
             Err(error) => Applied::Failed(error.to_string()),
         },

@@ -28,7 +28,7 @@ use crate::{
     telemetry::said::Said,
 };
 use events::Events;
-pub use protobuf::Decode;
+pub use protobuf::{Decode, single};
 use synced::Listing;
 
 /// How many objects a page of a list holds.

@@ -64,6 +64,15 @@ fn object<T: Watched>(bytes: Bytes) -> kube::Result<T> {
     if object.version() == 0 { Err(unreadable("an object has no resourceVersion")) } else { Ok(object) }
 }
 
+/// Reads an object that stands for itself.
+///
+/// # Errors
+///
+/// When it is none.
+pub fn single<T: Watched>(bytes: Bytes) -> kube::Result<T> {
+    object(opened(bytes)?)
+}
+
 /// Reads a page of a list.
 ///
 /// # Errors

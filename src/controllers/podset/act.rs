@@ -7,7 +7,8 @@ mod create;
 
 use std::future::Future;
 
-use futures::{StreamExt, stream::FuturesUnordered};
+use bytes::Bytes;
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod as PodResource;
 use kube::core::Status;
@@ -22,8 +23,13 @@ use super::{
 };
 use crate::{
     api::{self, PodSet},
-    client::{Answer, in_full, in_words},
-    controllers::{ObjectKey, meta::Uid, requests},
+    client::{Answer, in_full, in_words, protobuf::Form},
+    controllers::{
+        ObjectKey,
+        meta::Uid,
+        requests::{self, Built},
+    },
+    listwatch,
 };
 
 /// How many requests of one set are under way at once.
@@ -160,9 +166,12 @@ async fn probe(pass: Pass<'_>, names: Vec<String>, memory: &mut Memory, done: &m
     slow_start(pass, Window::default(), names, read, settle).await;
 }
 
-async fn read_pod(context: &Context, key: &ObjectKey) -> Result<Option<Pod>, String> {
-    let request = requests::get::<PodResource>(key).map_err(|error| error.to_string())?;
-    context.clients.read.read_one(request).await.map_err(|error| in_full(&error))
+/// Reads a pod, consistently. Boxed, for few writes need it: its state would make room for itself in every one.
+fn read_pod<'a>(context: &'a Context, key: &'a ObjectKey) -> BoxFuture<'a, Result<Option<Pod>, String>> {
+    Box::pin(async move {
+        let request = requests::get::<PodResource>(key).map_err(|error| error.to_string())?;
+        context.clients.read.read_one(request).await.map_err(|error| in_full(&error))
+    })
 }
 
 /// Reads a PodSet, consistently, and takes in what is found.
@@ -177,9 +186,15 @@ pub async fn read_set(context: &Context, set: &Set) -> Result<(), String> {
     Ok(())
 }
 
-/// The pod in the body of an answer.
-fn decoded(body: &[u8]) -> Result<Pod, serde_json::Error> {
-    serde_json::from_slice(body)
+/// The pod in an answer: one that has a name, a UID and a version, for whatever stands before the API server may answer, too.
+fn decoded(form: Form, body: Bytes) -> Result<Pod, String> {
+    let pod: kube::Result<Pod> = match form {
+        Form::Text => serde_json::from_slice(&body).map_err(kube::Error::SerdeError),
+        Form::Protobuf => listwatch::single(body),
+    };
+    let pod = pod.map_err(|error| in_full(&error))?;
+    let is_one = !pod.key.name.is_empty() && !pod.uid.is_empty() && pod.version > 0;
+    if is_one { Ok(pod) } else { Err("it has no pod".to_owned()) }
 }
 
 /// Gives the watched label back to pods that lost it.
@@ -196,7 +211,7 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
     };
     let settle = |(answer, seen): (Answer, Seen)| {
         let patched = match answer {
-            Answer::Done(body) => decoded(&body).ok().filter(|pod| pod.is_labelled),
+            Answer::Done(form, body) => decoded(form, body).ok().filter(|pod| pod.is_labelled),
             Answer::NotSent => return false,
             answer => {
                 debug!(pod = %seen.pod.key, ?answer, "cannot give the label back");
@@ -264,7 +279,7 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
 async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
     let uid = (context.locks.precondition)(&deletion.uid);
     match send(context, requests::delete::<PodResource>(&deletion.key, uid.as_deref())).await {
-        Answer::Done(body) => accepted(&body, &deletion.uid),
+        Answer::Done(form, body) => accepted(form, body, &deletion.uid),
         // Not found, or another incarnation: whether that is so, a read tells.
         Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_pod(context, &deletion.key).await {
             Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
@@ -281,8 +296,8 @@ async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
 
 /// What a good answer to the delete of the pod of this UID proves: whatever stands before the API server may say that all is well,
 /// too.
-fn accepted(body: &[u8], uid: &Uid) -> Deleted {
-    match (decoded(body), serde_json::from_slice::<Status>(body)) {
+fn accepted(form: Form, body: Bytes, uid: &Uid) -> Deleted {
+    match (decoded(form, body.clone()), serde_json::from_slice::<Status>(&body)) {
         (Ok(pod), _) if pod.uid == *uid => Deleted::Accepted(Some(Box::new(pod))),
         (Err(_), Ok(status)) if status.is_success() => Deleted::Accepted(None),
         _ => Deleted::Unknown("the answer is not one to the delete of this pod".to_owned()),
@@ -290,7 +305,7 @@ fn accepted(body: &[u8], uid: &Uid) -> Deleted {
 }
 
 /// Sends a write; one that cannot even be built never left.
-async fn send(context: &Context, request: Result<http::Request<Vec<u8>>, http::Error>) -> Answer {
+async fn send(context: &Context, request: Built) -> Answer {
     match request {
         Ok(request) => context.clients.write.send(request).await,
         Err(error) => {
@@ -303,18 +318,41 @@ async fn send(context: &Context, request: Result<http::Request<Vec<u8>>, http::E
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::podset::{observe::Phase, pod};
+
+    #[test]
+    fn the_metadata_of_a_pod_that_was_made_tell_enough_of_it() {
+        // Kubernetes 1.36 said it of a pod of ours.
+        let answer = Bytes::from_static(include_bytes!("../../../tests/data/pod.created.pb"));
+        let made = decoded(Form::Protobuf, answer.clone()).unwrap();
+        let owner: Uid = "8c1f8e0e-7f1c-4d8e-9d5a-0d6f7f3f0a11".into();
+        assert_eq!(pod::difference(&made, "web-pod12345", &owner), None);
+        assert_eq!((&*made.uid, made.version), ("9195abac-d651-4412-aff1-c666bc99aa0a", 246));
+        assert_eq!((made.phase, made.is_terminating, made.replacements), (Phase::Pending, false, 0));
+        decoded(Form::Protobuf, answer.slice(..600)).expect_err("half of it");
+        decoded(Form::Protobuf, Bytes::from_static(b"k8s\0")).expect_err("a pod without a version");
+        decoded(Form::Text, answer).expect_err("another form than was said");
+    }
 
     #[test]
     fn only_a_word_about_the_pod_proves_that_its_delete_was_accepted() {
-        let is_accepted = |body: &str| matches!(accepted(body.as_bytes(), &"uid-of-a".into()), Deleted::Accepted(_));
-        assert!(is_accepted(r#"{ "metadata": { "name": "a", "namespace": "b", "uid": "uid-of-a" } }"#));
+        let is_accepted = |body: &str| {
+            matches!(
+                accepted(Form::Text, Bytes::copy_from_slice(body.as_bytes()), &"uid-of-a".into()),
+                Deleted::Accepted(_)
+            )
+        };
+        assert!(is_accepted(
+            r#"{ "metadata": { "name": "a", "namespace": "b", "uid": "uid-of-a", "resourceVersion": "7" } }"#
+        ));
         assert!(is_accepted(r#"{ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" }"#));
         for foreign in [
             "",
             "<html>All is well</html>",
             "{}",
             r#"{ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure" }"#,
-            r#"{ "metadata": { "name": "a", "namespace": "b", "uid": "another" } }"#,
+            r#"{ "metadata": { "name": "a", "namespace": "b", "uid": "another", "resourceVersion": "7" } }"#,
+            r#"{ "metadata": { "name": "a", "namespace": "b", "uid": "uid-of-a" } }"#,
         ] {
             assert!(!is_accepted(foreign), "{foreign}");
         }

@@ -94,7 +94,7 @@ fn waiting(finished: Vec<&Seen>, now: Timestamp) -> Vec<(Timestamp, &Pod)> {
     let mut waiting: Vec<(Timestamp, &Pod)> = finished
         .into_iter()
         .filter(|seen| !seen.is_terminating())
-        .filter_map(|seen| Some((seen.finished_since?, &*seen.pod)))
+        .filter_map(|seen| Some((seen.finished_since?.into(), &*seen.pod)))
         .filter(|(at, _)| now.duration_since(*at) < STEADY)
         .collect();
     waiting.sort_by_key(|(at, _)| *at);
@@ -120,8 +120,8 @@ fn joined(former: Option<Replacement>, (at, pod): (Timestamp, &Pod)) -> Option<R
 pub fn backoff<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> SignedDuration {
     let is_recent = |at: Timestamp| now.duration_since(at) < STEADY;
     let wait_of = |seen: &Seen| match seen.finished_since {
-        Some(at) => is_recent(at).then(|| wait(failures_in_a_row(&seen.pod))),
-        None => is_recent(seen.pod.created).then(|| wait(seen.pod.replacements.saturating_sub(1))),
+        Some(at) => is_recent(at.into()).then(|| wait(failures_in_a_row(&seen.pod))),
+        None => is_recent(seen.pod.created.into()).then(|| wait(seen.pod.replacements.saturating_sub(1))),
     };
     pods.filter_map(wait_of).max().unwrap_or_default()
 }
@@ -136,8 +136,9 @@ fn unreplaced(pods: &[Seen]) -> Vec<&Seen> {
     finished.sort_by_key(|seen| (Reverse(failures_in_a_row(&seen.pod)), seen.finished_since));
     finished.retain(|seen| {
         let failures = failures_in_a_row(&seen.pod);
-        let end = seen.pod.finished.unwrap_or(seen.pod.created) - CLOCKS_APART;
-        let successor = replacements.iter().position(|pod| pod.replacements > failures && pod.created >= end);
+        let end = Timestamp::from(seen.pod.finished.unwrap_or(seen.pod.created)) - CLOCKS_APART;
+        let follows = |pod: &&Pod| pod.replacements > failures && Timestamp::from(pod.created) >= end;
+        let successor = replacements.iter().position(follows);
         successor.map(|at| replacements.remove(at)).is_none()
     });
     finished
@@ -150,7 +151,8 @@ fn failures_in_a_row(pod: &Pod) -> u32 {
 
 /// Whether a finished pod ran for so long that it did not fail at once.
 fn ran_well(pod: &Pod) -> bool {
-    pod.finished.is_some_and(|finished| finished.duration_since(pod.started.unwrap_or(pod.created)) >= STEADY)
+    let began = Timestamp::from(pod.started.unwrap_or(pod.created));
+    pod.finished.is_some_and(|finished| Timestamp::from(finished).duration_since(began) >= STEADY)
 }
 
 fn wait(failures: u32) -> SignedDuration {

@@ -34,6 +34,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod as PodResource;
+use serde_json::{Map, Value};
 use tracing::warn;
 
 use super::{
@@ -89,7 +90,7 @@ pub struct Context {
     clients: Clients,
     locks: Locks,
     scopes: Vec<Scope>,
-    default_image: String,
+    default_spec: Map<String, Value>,
     recorder: Recorder,
     observed: Arc<Observed>,
     queue: Queue,
@@ -169,7 +170,8 @@ impl PodSetController {
         let (observed, queue) = (Arc::new(Observed::new(locks)), Queue::new(env.clone(), metrics.queue(NAME)));
         let recorder = Recorder::new(env.clone(), clients.write.clone(), instance);
         let memories = Mutex::default();
-        let context = Context { env, clients, locks, scopes, default_image, recorder, observed, queue, memories };
+        let default_spec = pod::default_spec(&default_image);
+        let context = Context { env, clients, locks, scopes, default_spec, recorder, observed, queue, memories };
         PodSetController { context, synced, take_over: TakeOver::default() }
     }
 

@@ -1,8 +1,9 @@
 //! What a new pod of a set looks like, and whether what was made is that. Pure.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use kube::Resource;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -10,60 +11,101 @@ use super::{
     observe::{Pod, Set, Wanted},
 };
 use crate::{
-    api::{self, PodSet},
+    api::{self, PodSet, PodTemplateMetadata},
     controllers::meta::Uid,
 };
 
-/// The manifest of a pod under this name. `replacements` counts the replacements in a row that led to it; 0 for a pod
-/// that replaces none.
-pub fn manifest(set: &Set, wanted: &Wanted, default_image: &str, name: &str, replacements: u32) -> Value {
+/// The manifest of a pod.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Manifest<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata<'a>,
+    spec: &'a Map<String, Value>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    name: &'a str,
+    generate_name: String,
+    namespace: &'a str,
+    labels: BTreeMap<&'a str, &'a str>,
+    annotations: BTreeMap<&'a str, Cow<'a, str>>,
+    owner_references: [Owner<'a>; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Owner<'a> {
+    api_version: Cow<'static, str>,
+    kind: Cow<'static, str>,
+    name: &'a str,
+    uid: &'a str,
+    controller: bool,
+    block_owner_deletion: bool,
+}
+
+/// The manifest of a pod under this name, with this spec if the template has none. `replacements` counts the replacements in a row that
+/// led to it; 0 for a pod that replaces none.
+pub fn manifest<'a>(
+    set: &'a Set,
+    wanted: &'a Wanted,
+    default_spec: &'a Map<String, Value>,
+    name: &'a str,
+    replacements: u32,
+) -> Manifest<'a> {
     let template = wanted.template.as_deref();
-    let metadata = template.and_then(|template| template.metadata.clone()).unwrap_or_default();
-    let mut labels = metadata.labels.unwrap_or_default();
+    let metadata = template.and_then(|template| template.metadata.as_ref());
+    let of_template = |texts: fn(&PodTemplateMetadata) -> &Option<BTreeMap<String, String>>| {
+        metadata.and_then(|metadata| texts(metadata).as_ref()).into_iter().flatten()
+    };
+    let mut labels: BTreeMap<&str, &str> =
+        of_template(|metadata| &metadata.labels).map(|(label, value)| (&**label, &**value)).collect();
     labels.extend(own_labels(&set.key.name));
-    let mut annotations = metadata.annotations.unwrap_or_default();
+    let mut annotations: BTreeMap<&str, Cow<'_, str>> = of_template(|metadata| &metadata.annotations)
+        .map(|(annotation, value)| (&**annotation, Cow::from(value)))
+        .collect();
     annotations.remove(api::ANNOTATION_REPLACEMENTS);
     if replacements > 0 {
-        annotations.insert(api::ANNOTATION_REPLACEMENTS.to_owned(), replacements.to_string());
+        annotations.insert(api::ANNOTATION_REPLACEMENTS, replacements.to_string().into());
     }
-    let spec = template.and_then(|template| template.spec.clone()).unwrap_or_else(|| default_spec(default_image));
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "generateName": names::prefix(&set.key.name),
-            "namespace": set.key.namespace,
-            "labels": labels,
-            "annotations": annotations,
-            "ownerReferences": [{
-                "apiVersion": PodSet::api_version(&()),
-                "kind": PodSet::kind(&()),
-                "name": set.key.name,
-                "uid": set.uid,
-                "controller": true,
-                "blockOwnerDeletion": true,
-            }],
+    let owner = Owner {
+        api_version: PodSet::api_version(&()),
+        kind: PodSet::kind(&()),
+        name: &set.key.name,
+        uid: &set.uid,
+        controller: true,
+        block_owner_deletion: true,
+    };
+    Manifest {
+        api_version: "v1",
+        kind: "Pod",
+        metadata: Metadata {
+            name,
+            generate_name: names::prefix(&set.key.name),
+            namespace: &set.key.namespace,
+            labels,
+            annotations,
+            owner_references: [owner],
         },
-        "spec": spec,
-    })
+        spec: template.and_then(|template| template.spec.as_ref()).unwrap_or(default_spec),
+    }
 }
 
 /// The labels that make a pod recognisable as one of the set's.
-fn own_labels(set: &str) -> BTreeMap<String, String> {
+fn own_labels(set: &str) -> [(&'static str, &str); 3] {
     [(api::LABEL_APP, set), (api::LABEL_VERSION, api::VERSION), (api::LABEL_MANAGED_BY, api::MANAGER)]
-        .map(|(label, value)| (label.to_owned(), value.to_owned()))
-        .into()
 }
 
 /// The set's labels as a selector, for the scale subresource.
 pub fn selector(set: &str) -> String {
-    let labels = [(api::LABEL_APP, set), (api::LABEL_VERSION, api::VERSION), (api::LABEL_MANAGED_BY, api::MANAGER)];
-    labels.map(|(label, value)| format!("{label}={value}")).join(",")
+    own_labels(set).map(|(label, value)| format!("{label}={value}")).join(",")
 }
 
 /// The spec of a pod without a template: it passes PodSecurity `restricted`.
-fn default_spec(image: &str) -> Map<String, Value> {
+pub fn default_spec(image: &str) -> Map<String, Value> {
     let spec = json!({
         "containers": [{
             "name": "fancy-alpine",
@@ -103,10 +145,18 @@ mod tests {
     use super::*;
     use crate::controllers::podset::{observe::Pod, testing};
 
+    /// The manifest that the API server gets.
+    fn sent(set: &Set, image: &str, replacements: u32) -> Value {
+        let spec = default_spec(image);
+        let manifest = manifest(set, set.wanted.as_ref().unwrap(), &spec, "web-podabcde", replacements);
+        serde_json::to_value(manifest).unwrap()
+    }
+
     #[test]
     fn the_default_pod_is_as_documented() {
         let set = testing::set(3);
-        let pod = manifest(&set, set.wanted.as_ref().unwrap(), "registry.example/image", "web-podabcde", 0);
+        let pod = sent(&set, "registry.example/image", 0);
+        assert_eq!((&pod["apiVersion"], &pod["kind"]), (&json!("v1"), &json!("Pod")));
         assert_eq!(
             pod["metadata"],
             json!({
@@ -128,26 +178,47 @@ mod tests {
         assert_eq!(container["securityContext"]["runAsUser"], 65532);
     }
 
-    #[test]
-    fn a_template_adds_to_the_labels_and_replaces_the_spec() {
+    /// A set with this template.
+    fn with(template: Value) -> Set {
         let mut set = testing::set(3);
-        let template = json!({
-            "metadata": { "labels": { "tier": "front" }, "annotations": { "note": "x", "app.example.com/replacements": "9" } },
-            "spec": { "containers": [{ "name": "c", "image": "i" }] },
-        });
         let wanted = set.wanted.as_mut().unwrap();
         wanted.template = Some(std::sync::Arc::new(serde_json::from_value(template).unwrap()));
-        let pod = manifest(&set, set.wanted.as_ref().unwrap(), "unused", "web-podabcde", 2);
+        set
+    }
+
+    #[test]
+    fn a_template_adds_to_the_labels_and_replaces_the_spec() {
+        let set = with(json!({
+            "metadata": {
+                "labels": { "tier": "front", "app": "another" },
+                "annotations": { "note": "x", "app.example.com/replacements": "9" },
+            },
+            "spec": { "containers": [{ "name": "c", "image": "i" }] },
+        }));
+        let pod = sent(&set, "unused", 2);
         assert_eq!(pod["metadata"]["labels"]["tier"], "front");
-        assert_eq!(pod["metadata"]["labels"]["app"], "web");
+        assert_eq!(pod["metadata"]["labels"]["app"], "web", "that label is the set's own");
         assert_eq!(pod["metadata"]["annotations"], json!({ "note": "x", "app.example.com/replacements": "2" }));
         assert_eq!(pod["spec"], json!({ "containers": [{ "name": "c", "image": "i" }] }));
+        let first = sent(&set, "unused", 0);
+        assert_eq!(first["metadata"]["annotations"], json!({ "note": "x" }), "it replaces none");
+    }
+
+    #[test]
+    fn what_a_template_does_not_say_is_as_without_one() {
+        let (default, spec) =
+            (sent(&testing::set(3), "i", 0), json!({ "containers": [{ "name": "c", "image": "i" }] }));
+        assert_eq!(sent(&with(json!({})), "i", 0), default);
+        assert_eq!(sent(&with(json!({ "metadata": {} })), "i", 0), default);
+        assert_eq!(sent(&with(json!({ "metadata": { "labels": {} } })), "i", 0), default);
+        let of_spec = sent(&with(json!({ "spec": spec })), "i", 0);
+        assert_eq!((&of_spec["metadata"], &of_spec["spec"]), (&default["metadata"], &spec));
     }
 
     #[test]
     fn what_a_webhook_took_away_is_named() {
         let set = testing::set(1);
-        let ordered = manifest(&set, set.wanted.as_ref().unwrap(), "i", "web-podabcde", 0);
+        let ordered = sent(&set, "i", 0);
         let told = |change: fn(&mut Value)| {
             let mut made = ordered.clone();
             change(&mut made);

@@ -109,7 +109,7 @@ impl Recorder {
             request.extensions_mut().insert(within);
         }
         match self.writer.send(request).await {
-            Answer::Done(_) | Answer::NotSent => {}
+            Answer::Done(..) | Answer::NotSent => {}
             answer => debug!(set = %key, reason = event.reason, ?answer, "an event was not written"),
         }
     }

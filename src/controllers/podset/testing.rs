@@ -5,7 +5,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::observe::{Phase, Pod, Seen, Set, Wanted};
-use crate::{api::PodSetStatus, controllers::ObjectKey};
+use crate::{
+    api::PodSetStatus,
+    controllers::{ObjectKey, moment::Moment},
+};
 
 /// The time at which the tests of this folder happen.
 pub fn now() -> Timestamp {
@@ -47,8 +50,8 @@ pub fn pod(name: &str) -> PodBuilder {
     })
 }
 
-fn ago(seconds: i64) -> Timestamp {
-    now() - SignedDuration::from_secs(seconds)
+fn ago(seconds: i64) -> Moment {
+    (now() - SignedDuration::from_secs(seconds)).into()
 }
 
 /// A pod in the making.
@@ -129,7 +132,10 @@ impl PodBuilder {
 
     /// Of a finished pod: it ran for so many seconds.
     pub fn ran(self, seconds: i64) -> Self {
-        self.with(|pod| pod.started = pod.finished.map(|finished| finished - SignedDuration::from_secs(seconds)))
+        self.with(|pod| {
+            let before = |end| (Timestamp::from(end) - SignedDuration::from_secs(seconds)).into();
+            pod.started = pod.finished.map(before);
+        })
     }
 
     pub fn seen(self) -> Seen {

@@ -23,6 +23,7 @@ use super::{
     feed::feed,
     kinds::LEASES,
     protobuf,
+    read::presented,
     request::{ApiRequest, Verb},
     service::{AnswerBody, Cut},
     status::Status,
@@ -157,7 +158,8 @@ impl Carrier {
             }
             Fault::ExecuteThenGarble => {
                 if let Some(answer) = self.execute() {
-                    drop(reply.send(Ok(answer.garbled(self.request.in_protobuf()))));
+                    let in_protobuf = self.in_protobuf(&answer);
+                    drop(reply.send(Ok(answer.garbled(in_protobuf))));
                 }
             }
             Fault::Delay(delay) => self.execute_after(sleep(delay), deadline, Some(reply)).await,
@@ -226,7 +228,13 @@ impl Carrier {
                 state.truth.answered(entry);
             }
         });
-        drop(reply.send(Ok(answer.into_form(self.request.in_protobuf()))));
+        let in_protobuf = self.in_protobuf(&answer);
+        drop(reply.send(Ok(answer.into_form(in_protobuf))));
+    }
+
+    /// Whether the answer is in protobuf.
+    fn in_protobuf(&self, answer: &Answer) -> bool {
+        if answer.code() < 400 { self.request.in_protobuf() } else { self.request.refused_in_protobuf() }
     }
 
     fn execute(&self) -> Option<Answer> {
@@ -292,7 +300,7 @@ impl State {
             Verb::Get => self.read(request).map(|o| Done::Json(200, o)),
             Verb::List => self.list(request).map(|o| Done::Json(200, o)),
             Verb::Watch => self.watch(request).map(Done::Watch),
-            Verb::Create => done(self.create(request), 201),
+            Verb::Create => self.create(request).map(|o| Done::Json(201, presented(&o, request.metadata_only()))),
             Verb::Update => done(self.update(request), 200),
             Verb::Patch => done(self.patch(request), 200),
             Verb::Delete => self.delete(request).map(|o| Done::Json(200, o)),

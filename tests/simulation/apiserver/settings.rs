@@ -23,6 +23,8 @@ pub struct Settings {
     pub max_replicas: i64,
     /// How old a read with `resourceVersion=0` may be, and then is.
     pub cache_age: Duration,
+    /// Whether pods come in protobuf to those who ask for it.
+    pub protobuf: bool,
     /// Resources (qualified) whose CRD is not installed.
     pub unserved: BTreeSet<&'static str>,
 }
@@ -39,6 +41,7 @@ impl Default for Settings {
             honour_timeout: true,
             max_replicas: 10,
             cache_age: Duration::ZERO,
+            protobuf: true,
             unserved: BTreeSet::new(),
         }
     }

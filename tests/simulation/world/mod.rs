@@ -128,6 +128,7 @@ impl World {
             settings.request_latency = dice.millis(1..30);
             // Then a request may be executed long after its sender gave up.
             settings.honour_timeout = !deeds.iter().any(|deed| deed.kind == Kind::Late);
+            settings.protobuf = !dice.one_in(4);
         });
         // In one world of two all have the same durations.
         let first = dice.one(&TIMINGS);

@@ -77,9 +77,9 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
         Refusal { kind: RefusalKind::Unclear, message, generation: set.generation }
     };
     let refused = |status: &Status| refusal(status, &creation.name, &names::prefix(&set.key.name), set.generation);
-    let manifest = pod::manifest(set, wanted, &context.default_image, &creation.name, creation.replacements);
+    let manifest = pod::manifest(set, wanted, &context.default_spec, &creation.name, creation.replacements);
     match send(context, requests::create::<PodResource>(&set.key.namespace, &manifest)).await {
-        Answer::Done(body) => match decoded(&body) {
+        Answer::Done(form, body) => match decoded(form, body) {
             Ok(pod) => Created::Made(Box::new(pod)),
             Err(error) => Created::Unknown(unclear(format!("the answer cannot be read: {error}"))),
         },

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::wire::PodWire;
 use crate::{
-    controllers::{ObjectKey, meta::Uid},
+    controllers::{ObjectKey, meta::Uid, moment::Moment},
     listwatch::{Decode, Watched},
 };
 
@@ -46,7 +46,7 @@ pub struct Pod {
     /// Phase.
     pub phase: Phase,
     /// Since when its condition Ready is True.
-    pub ready_since: Option<Timestamp>,
+    pub ready_since: Option<Moment>,
     /// The node that it is scheduled to.
     pub node: Option<Arc<str>>,
     /// Restarts of all its containers.
@@ -55,11 +55,11 @@ pub struct Pod {
     /// start is no reason.
     pub waits_for: Option<Arc<str>>,
     /// When it was created.
-    pub created: Timestamp,
+    pub created: Moment,
     /// When it started.
-    pub started: Option<Timestamp>,
+    pub started: Option<Moment>,
     /// When it finished, if it did and says so.
-    pub finished: Option<Timestamp>,
+    pub finished: Option<Moment>,
     /// `controller.kubernetes.io/pod-deletion-cost`; lower goes first.
     pub deletion_cost: i32,
     /// How many replacements in a row led to it.
@@ -87,8 +87,28 @@ impl Pod {
     /// Whether nothing differs that a status could tell or a plan would act on. What only ranks victims, or dates what comes
     /// later, is looked at when it is needed.
     pub fn is_same(&self, other: &Pod) -> bool {
-        let Pod { version, node, started, restarts, deletion_cost, .. } = other.clone();
-        Pod { version, node, started, restarts, deletion_cost, ..self.clone() } == *other
+        let Pod {
+            key,
+            uid,
+            version: _,
+            owner,
+            phase,
+            ready_since,
+            node: _,
+            restarts: _,
+            waits_for,
+            created,
+            started: _,
+            finished,
+            deletion_cost: _,
+            replacements,
+            is_labelled,
+            is_terminating,
+        } = self;
+        (phase, is_labelled, is_terminating) == (&other.phase, &other.is_labelled, &other.is_terminating)
+            && (ready_since, created, finished) == (&other.ready_since, &other.created, &other.finished)
+            && (waits_for, replacements) == (&other.waits_for, &other.replacements)
+            && (key, uid, owner) == (&other.key, &other.uid, &other.owner)
     }
 }
 
@@ -98,19 +118,20 @@ pub struct Seen {
     /// What the API server last said.
     pub pod: Arc<Pod>,
     /// We wrote it at this time, and the watch has not shown it since.
-    pub unconfirmed_since: Option<Timestamp>,
+    pub unconfirmed_since: Option<Moment>,
     /// Our delete was answered at this time. No event takes it back, for a deletion cannot be undone; only a later read does, which
     /// shows that there was none.
-    pub delete_answered: Option<Timestamp>,
+    pub delete_answered: Option<Moment>,
     /// The watch lost sight of it without showing its deletion: it may be gone, or only its label.
     pub is_missing: bool,
     /// When it finished, in steady time.
-    pub finished_since: Option<Timestamp>,
+    pub finished_since: Option<Moment>,
 }
 
 impl Seen {
     /// A pod of which nothing is known but what the API server says.
     pub fn new(pod: Arc<Pod>, now: Timestamp) -> Self {
+        let now = Moment::from(now);
         let finished_since = pod.is_finished().then(|| pod.finished.unwrap_or(now).min(now));
         Seen { pod, unconfirmed_since: None, delete_answered: None, is_missing: false, finished_since }
     }
@@ -119,7 +140,7 @@ impl Seen {
     pub fn update(&mut self, pod: Arc<Pod>, now: Timestamp) {
         // A finish that happens before our eyes is timed by our own clock: the node's may be minutes off.
         if pod.is_finished() && self.finished_since.is_none() {
-            self.finished_since = Some(now);
+            self.finished_since = Some(now.into());
         }
         self.pod = pod;
     }
@@ -158,6 +179,6 @@ impl Seen {
             return Some(Timestamp::MIN);
         }
         let deleted = self.delete_answered.filter(|_| !self.pod.is_terminating);
-        Some(self.unconfirmed_since.or(deleted)? + CONFIRM_WITHIN)
+        Some(Timestamp::from(self.unconfirmed_since.or(deleted)?) + CONFIRM_WITHIN)
     }
 }

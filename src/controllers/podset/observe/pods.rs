@@ -195,8 +195,14 @@ impl Pods {
         self.by_uid.insert(pod.uid.clone(), Seen { is_missing, ..Seen::new(pod, now) });
     }
 
-    /// The pod, with the texts that it has in common with others.
+    /// The pod, with the texts that it has in common with others, and with its former states.
     fn shared(&mut self, mut pod: Pod) -> Arc<Pod> {
+        if let Some(Seen { pod: former, .. }) = self.by_uid.get(&pod.uid) {
+            pod.uid = former.uid.clone();
+            if pod.key.name == former.key.name {
+                pod.key.name = former.key.name.clone();
+            }
+        }
         let Pod { key, owner, node, .. } = &mut pod;
         for text in [Some(&mut key.namespace), owner.as_mut(), node.as_mut()].into_iter().flatten() {
             self.texts.share(text);
@@ -264,13 +270,15 @@ impl Pods {
         self.ends.push_back((now, key));
     }
 
-    /// A create of ours was answered with this pod.
+    /// A create of ours was answered with this pod. It is the pod's first state, of which the answer may tell less than the watch.
     pub fn created(&mut self, pod: Pod, now: Timestamp) {
-        let is_known = self.by_uid.contains_key(&pod.uid);
+        if self.by_uid.contains_key(&pod.uid) {
+            return;
+        }
         let uid = pod.uid.clone();
         self.upsert(pod, false, now);
-        if !is_known && let Some(seen) = self.by_uid.get_mut(&uid) {
-            seen.unconfirmed_since = Some(now);
+        if let Some(seen) = self.by_uid.get_mut(&uid) {
+            seen.unconfirmed_since = Some(now.into());
         }
     }
 
@@ -280,7 +288,7 @@ impl Pods {
             self.upsert(pod, false, now);
         }
         if let Some(seen) = self.by_uid.get_mut(uid) {
-            seen.delete_answered.get_or_insert(now);
+            seen.delete_answered.get_or_insert(now.into());
         }
     }
 
@@ -301,9 +309,9 @@ impl Pods {
                 self.upsert(pod, false, now);
                 if let Some(seen) = self.by_uid.get_mut(&uid) {
                     seen.is_missing &= !is_found;
-                    seen.unconfirmed_since = (!is_watched).then_some(now);
+                    seen.unconfirmed_since = (!is_watched).then(|| now.into());
                     // What is not being deleted by now never was, whatever was answered.
-                    seen.delete_answered = seen.delete_answered.filter(|_| seen.pod.is_terminating).map(|_| now);
+                    seen.delete_answered = seen.delete_answered.filter(|_| seen.pod.is_terminating).map(|_| now.into());
                 }
             }
             Some(pod) => {
@@ -346,7 +354,7 @@ impl Pods {
             let uid = pod.uid.clone();
             self.upsert(pod, false, now);
             if !is_watched && let Some(seen) = self.by_uid.get_mut(&uid) {
-                seen.unconfirmed_since.get_or_insert(now);
+                seen.unconfirmed_since.get_or_insert(now.into());
             }
         }
         self.verified.note(scope, version);

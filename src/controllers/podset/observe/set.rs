@@ -68,6 +68,10 @@ impl Watched for Set {
 
 impl From<SetWire> for Set {
     fn from(wire: SetWire) -> Self {
+        let mut status: PodSetStatus = decoded(wire.status.as_deref()).unwrap_or_default();
+        // It stays, and was read without knowing how long it is.
+        status.pod_names.shrink_to_fit();
+        status.conditions.shrink_to_fit();
         let wanted = decoded::<PodSetSpec>(wire.spec.as_deref())
             .map(|spec| Wanted {
                 replicas: usize::try_from(spec.replicas).unwrap_or(0),
@@ -80,7 +84,7 @@ impl From<SetWire> for Set {
             generation: wire.metadata.generation,
             is_deleting: wire.metadata.deletion_timestamp.is_some(),
             wanted,
-            status: decoded(wire.status.as_deref()).unwrap_or_default(),
+            status,
             uid: wire.metadata.uid.into(),
         }
     }

@@ -3,13 +3,17 @@
 use std::{str::FromStr, sync::Arc};
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use prost::Message;
 use serde::Deserialize;
 
 use super::pod::{Phase, Pod};
 use crate::{
     api,
-    controllers::meta::{self, Meta, Time, Uid},
+    controllers::{
+        meta::{self, Meta, Time, Uid},
+        moment::Moment,
+    },
 };
 
 /// What it costs to delete a pod, as its users see it.
@@ -115,10 +119,12 @@ impl From<PodWire> for Pod {
         let PodWire { metadata, spec, status } = wire;
         let phase = Phase::from(&status.phase[..]);
         let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");
-        let turned = ready.and_then(|condition| condition.last_transition_time?.timestamp());
-        let ready_since = ready.filter(|condition| condition.status == "True").map(|_| turned.unwrap_or_default());
+        let turned = ready.and_then(|condition| condition.last_transition_time?.timestamp()).map(Moment::from);
+        let ready_since = ready
+            .filter(|condition| condition.status == "True")
+            .map(|_| turned.unwrap_or_else(|| Timestamp::default().into()));
         let ends = status.container_statuses.iter().filter_map(|status| status.state.terminated.as_ref()?.finished_at);
-        let finished = ends.filter_map(Time::timestamp).max().or(turned);
+        let finished = ends.filter_map(Time::timestamp).map(Moment::from).max().or(turned);
         Pod {
             key: metadata.key(),
             version: metadata.version(),
@@ -128,8 +134,8 @@ impl From<PodWire> for Pod {
             node: meta::said(&spec.node_name),
             restarts: status.container_statuses.iter().fold(0, |sum: i32, of| sum.saturating_add(of.restart_count)),
             waits_for: status.init_container_statuses.iter().chain(&status.container_statuses).find_map(trouble),
-            created: metadata.creation_timestamp.and_then(Time::timestamp).unwrap_or_default(),
-            started: status.start_time.and_then(Time::timestamp),
+            created: metadata.creation_timestamp.and_then(Time::timestamp).unwrap_or_default().into(),
+            started: status.start_time.and_then(Time::timestamp).map(Moment::from),
             finished: finished.filter(|_| matches!(phase, Phase::Failed | Phase::Succeeded)),
             deletion_cost: number(&metadata, DELETION_COST),
             replacements: number(&metadata, api::ANNOTATION_REPLACEMENTS),
@@ -162,7 +168,7 @@ fn owner(metadata: &Meta) -> Option<Uid> {
 mod tests {
     use super::*;
     use crate::controllers::{ObjectKey, meta::Owner};
-    use jiff::{SignedDuration, Timestamp};
+    use jiff::SignedDuration;
     use serde_json::{Value, json};
 
     fn waits_for(status: Value) -> Option<Arc<str>> {
@@ -240,7 +246,9 @@ mod tests {
             },
         });
         let at = |second: i8| {
-            "2026-01-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second.into())
+            Moment::from(
+                "2026-01-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second.into()),
+            )
         };
         let pod = Pod {
             key: ObjectKey::new("shop", "web-pod12345"),

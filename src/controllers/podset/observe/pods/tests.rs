@@ -3,7 +3,10 @@
 use jiff::SignedDuration;
 
 use super::*;
-use crate::controllers::podset::testing::{self, PodBuilder};
+use crate::controllers::podset::{
+    observe::Phase,
+    testing::{self, PodBuilder},
+};
 
 /// A cache whose watch has come to this resourceVersion.
 fn cache(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
@@ -49,6 +52,46 @@ fn only_what_matters_wakes_the_set() {
     assert_eq!(hear(&mut cache, Change::Applied(stranger)), 0);
     assert!(cache.is_known(&key("stranger"), testing::now()), "its name is taken all the same");
     assert_eq!(live(&cache), ["a"]);
+}
+
+/// A wake for every part of a pod that a status tells of or a plan acts on.
+#[test]
+fn whatever_matters_wakes_the_set() {
+    let changes: [fn(&mut Pod); 8] = [
+        |pod| pod.phase = Phase::Unknown,
+        |pod| pod.waits_for = Some("ImagePullBackOff".into()),
+        |pod| pod.created = pod.started.unwrap(),
+        |pod| pod.finished = pod.started,
+        |pod| pod.replacements = 1,
+        |pod| pod.is_labelled = false,
+        |pod| pod.is_terminating = true,
+        |pod| pod.owner = None,
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut cache = cache([testing::pod("a").version(5).age(1)], 10);
+        let mut changed = testing::pod("a").version(11).age(1).0;
+        change(&mut changed);
+        assert_eq!(hear(&mut cache, Change::Applied(changed)), 1, "change {number}");
+    }
+}
+
+#[test]
+fn states_of_one_pod_have_its_texts_in_common() {
+    let mut cache = cache([testing::pod("a").version(5)], 10);
+    let first = cache.of(&set()).remove(0).pod;
+    hear(&mut cache, Change::Applied(testing::pod("a").version(11).0));
+    let second = cache.of(&set()).remove(0).pod;
+    assert_eq!(second.version, 11);
+    assert!(Arc::ptr_eq(&first.uid, &second.uid) && Arc::ptr_eq(&first.key.name, &second.key.name));
+}
+
+#[test]
+fn the_answer_to_a_create_does_not_undo_what_the_watch_told() {
+    let mut cache = cache([], 10);
+    hear(&mut cache, Change::Applied(testing::pod("a").version(20).0));
+    cache.created(testing::pod("a").version(20).unscheduled().0, testing::now());
+    let seen = cache.of(&set()).remove(0);
+    assert!(seen.pod.node.is_some() && seen.unconfirmed_since.is_none());
 }
 
 #[test]
@@ -318,7 +361,7 @@ fn a_finish_before_our_eyes_is_timed_by_our_own_clock() {
     let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6).failed(50)], 10);
     hear(&mut cache, Change::Applied(testing::pod("a").version(11).failed(300).0));
     let since: Vec<_> = cache.of(&set()).iter().map(|seen| seen.finished_since).collect();
-    let ago = |seconds| Some(testing::now() - SignedDuration::from_secs(seconds));
+    let ago = |seconds| Some((testing::now() - SignedDuration::from_secs(seconds)).into());
     assert_eq!(since, [ago(0), ago(50)]);
 }
 
