@@ -105,7 +105,8 @@ fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
     idle.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Closes connections that nobody uses any more, until none is left: after much work, most of the memory is theirs.
+/// Closes connections that nobody uses any more, until none is left: after much work there are many, and the API server keeps as much
+/// for each as we do.
 async fn sweep(idle: Weak<Mutex<Idle>>) {
     while let Some(due) = idle.upgrade().and_then(|idle| lock(&idle).sweep()) {
         tokio::time::sleep_until(due).await;
