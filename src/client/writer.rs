@@ -17,7 +17,7 @@ use super::{
 use crate::leader::Leadership;
 
 /// How many writes are under way at once, each over a connection of its own. With fewer, pods come later where the API server
-/// is busy with others; each costs a handshake and, with its request, 50 KiB.
+/// is busy with others; each costs a handshake and, with its request, 25 KiB.
 const WRITES_AT_ONCE: usize = 128;
 
 /// How long what the API server says when its time is over may take to arrive.
