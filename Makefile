@@ -93,7 +93,7 @@ test-e2e: ## Scenarios on a cluster of their own: k3s, or local (e2e/README.md)
 BENCH ?= --write
 
 .PHONY: bench
-bench: ## Measure the operator beside others, some hours, for docs/benchmarks.md (BENCH='100x10': a part)
+bench: ## Measure the operator beside others, some hours, for docs/benchmarks.md (BENCH='100x10 --write': a part)
 	cargo bench -p e2e -- $(BENCH)
 
 .PHONY: bench-short

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tower::{BoxError, Service, ServiceExt};
 
-use super::gate::Gate;
+use super::{gate::Gate, place};
 use crate::leader::Pass;
 
 /// How long a connection may lie idle: well below the API server's own 90 s, so that no request meets a connection that is
@@ -152,10 +152,8 @@ where
 
 /// The request as HTTP/1.1 wants it: the host in a header, the path alone in the first line.
 fn by_path(mut request: Request<Body>) -> Result<Request<Body>, BoxError> {
-    if let Some(authority) = request.uri().authority() {
-        let host = HeaderValue::from_str(authority.as_str())?;
-        request.headers_mut().entry(HOST).or_insert(host);
-    }
+    let host = HeaderValue::from_str(place(request.uri()))?;
+    request.headers_mut().entry(HOST).or_insert(host);
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).parse()?;
     *request.uri_mut() = path;
     Ok(request)
@@ -294,6 +292,17 @@ mod tests {
             used.elapsed()
         );
         assert!(!lock(&pool.idle).is_swept, "the next one is looked after as well");
+    }
+
+    #[test]
+    fn the_host_is_told_without_a_password() {
+        for (url, host) in [("https://me:secret@api:6443/pods?a=b", "api:6443"), ("https://[::1]/pods?a=b", "[::1]")] {
+            let request = by_path(Request::post(url).body(Body::empty()).unwrap()).unwrap();
+            assert_eq!(
+                (&request.headers()[HOST], request.uri().to_string()),
+                (&host.parse().unwrap(), "/pods?a=b".into())
+            );
+        }
     }
 
     #[tokio::test]

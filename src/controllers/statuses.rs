@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::Resource;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use super::{ObjectKey, failures::Waits, meta::Uid, requests};
 use crate::client::{Answer, Clients, in_full, in_words};
@@ -19,6 +20,15 @@ pub const PAUSE: Waits = (SignedDuration::from_secs(5), SignedDuration::from_sec
 /// The time of day as conditions carry it: without fractions of a second.
 pub fn transition_time(wall: Timestamp) -> Time {
     Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall))
+}
+
+/// A stored status. A condition that cannot be read is left out: who wrote it must not spoil what is ours. A status that cannot be read
+/// all the same counts as empty, and is written anew.
+pub fn stored<S: DeserializeOwned + Default>(mut status: Value) -> S {
+    if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
+        conditions.retain(|condition| Condition::deserialize(condition).is_ok());
+    }
+    S::deserialize(status).unwrap_or_default()
 }
 
 /// The conditions of these types, in the order of their types: the API server keeps them in any order, and what others

@@ -107,6 +107,10 @@ impl Observation {
     }
 
     fn see(&mut self, lease: Lease, now: Timestamp) {
+        // A write of ours asks for the state that it was made for: another one since, and it is settled that it was not carried out.
+        if lease.version() > self.highest && lease.holder() != Some(self.us.as_str()) {
+            self.in_doubt = false;
+        }
         self.highest = lease.version();
         if lease.is_released() {
             self.held = None;

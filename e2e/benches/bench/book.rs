@@ -38,6 +38,11 @@ impl Book {
         &self.records
     }
 
+    /// All of them, to be told.
+    pub fn into_records(self) -> Vec<Record> {
+        self.records
+    }
+
     /// Their file.
     pub fn path(&self) -> &Path {
         &self.path
@@ -63,9 +68,14 @@ pub async fn circumstances(place: &Place) -> Result<Run> {
         cores: std::thread::available_parallelism()?.get(),
         memory: kibibytes / 1_048_576.0,
         kubernetes: place.client().apiserver_version().await?.git_version,
-        revision: if changed { format!("{revision}, changed") } else { revision },
+        revision: match std::env::var(e2e::operator::BINARY) {
+            Ok(binary) => format!("of {binary}"),
+            Err(_) if changed => format!("{revision}, changed"),
+            Err(_) => revision,
+        },
         rust: said("rustc", &["--version"])?.split_whitespace().nth(1).unwrap_or_default().to_owned(),
         connections: place.connections,
+        remark: None,
     })
 }
 

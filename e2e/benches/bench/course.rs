@@ -118,7 +118,7 @@ impl<'a> Course<'a> {
         }
         self.comes_to_rest().await.with_context(|| format!("{}: {}", self.title(), phase.title()))?;
         let usage = self.usage()?;
-        let (Marks { pods, status, ready }, faults) = self.eyes.verdict();
+        let (Marks { pods, status, ready }, faults, gaps) = self.eyes.verdict();
         let seconds = |mark: Option<Instant>| mark.map(|mark| (mark - began).as_secs_f64());
         let with_status = |mark| seconds(mark).filter(|_| self.sets.is_some());
         Ok(Measured {
@@ -136,6 +136,7 @@ impl<'a> Course<'a> {
             peak: usage.map(|usage| usage.peak),
             excess: faults.0,
             over_deleted: faults.1,
+            gaps,
         })
     }
 
@@ -155,6 +156,21 @@ impl<'a> Course<'a> {
             cpu: after.cpu - before.cpu,
             resident: after.resident,
         }))
+    }
+
+    /// What a standby costs for so long, while the contestant leads that is an operator; and the requests of both.
+    pub async fn rest_of_standby(&mut self, part: Part, time: Duration) -> Result<Rest> {
+        let name = format!("{}-standby", self.name);
+        let mut standby = Some(contestant::start_operator(self.place, name, None).await?);
+        // For its caches.
+        sleep(time / 4).await;
+        std::mem::swap(&mut self.process, &mut standby);
+        let rest = self.rest(part, 1, time).await;
+        std::mem::swap(&mut self.process, &mut standby);
+        if let Some(standby) = standby {
+            contestant::end(self.contestant, standby).await?;
+        }
+        rest?.context("it has no process")
     }
 
     /// Processor time so far, and the memory of its process. The most of it is forgotten.

@@ -62,10 +62,10 @@ impl Eyes {
         lock(&self.judge)
     }
 
-    /// Since when all has been as wanted; pods too many and too few.
-    pub fn verdict(&self) -> (Marks, (usize, usize)) {
+    /// Since when all has been as wanted; pods too many and too few; and how often nobody saw them.
+    pub fn verdict(&self) -> (Marks, (usize, usize), usize) {
         let judge = self.judge();
-        (judge.marks(), judge.faults())
+        (judge.marks(), judge.faults(), judge.gaps())
     }
 
     /// Waits until all is as wanted and nothing happens any more, as long as `goes_on` says that it may come to that.

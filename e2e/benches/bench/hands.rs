@@ -21,7 +21,9 @@ pub async fn send_all(client: &Client, width: usize, deeds: impl Iterator<Item =
 async fn send(client: &Client, (method, path, body): Deed) -> Result<()> {
     let what = format!("{method} {path}");
     let content = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-    let request = Request::builder().method(method).uri(path).header("content-type", content);
+    // Of what is made or deleted, no more comes back than has to.
+    let accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
+    let request = Request::builder().method(method).uri(path).header("content-type", content).header("accept", accept);
     let body = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
     client.request_text(request.body(body)?).await.with_context(|| what).map(drop)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use e2e::bench::records::{Contestant, Idle, Load, Part, Phase, Record};
+use e2e::bench::records::{Contestant, Idle, Load, Part, Past, Phase, Record};
 use e2e::bench::spread::brief;
 use e2e::scene::make_namespace;
 use http::Method;
@@ -32,19 +32,24 @@ pub async fn idle(place: &mut Place, book: &mut Book) -> Result<()> {
     send_all(place.client(), width, (0..SEEKERS).map(seeker)).await?;
     println!("bench: idle: making {} sets", SETS.sets);
     let mut course = Course::begin(place, Contestant::Operator, SETS).await?;
-    course.phase(Part::Idle, 1, Phase::Create).await?;
-    for started_anew in [false, true] {
-        if started_anew {
+    let mut peak = course.phase(Part::Idle, 1, Phase::Create).await?.peak;
+    for past in [Past::Made, Past::Started, Past::Standby] {
+        if past == Past::Started {
             course.end().await?;
             course.start().await?;
             // Its caches, and whatever it finds that it has to do.
             tokio::time::sleep(REST / 4).await;
             course.comes_to_rest().await?;
+            peak = course.usage()?.map(|usage| usage.peak);
         }
-        let peak = course.usage()?.context("it has no process")?.peak;
-        let rest = course.rest(Part::Idle, 1, REST).await?.context("it has no process")?;
+        let rest = if past == Past::Standby {
+            peak = None;
+            course.rest_of_standby(Part::Idle, REST).await?
+        } else {
+            course.rest(Part::Idle, 1, REST).await?.context("it has no process")?
+        };
         let idle = Idle {
-            started_anew,
+            past,
             sets: SETS.sets,
             strangers: STRANGERS,
             seekers: SEEKERS,
@@ -54,12 +59,7 @@ pub async fn idle(place: &mut Place, book: &mut Book) -> Result<()> {
             resident: rest.resident,
             peak,
         };
-        println!(
-            "bench:   {} MiB, at the most {}, {} ms in a minute",
-            brief(idle.resident),
-            brief(peak),
-            brief(idle.cpu)
-        );
+        println!("bench:   {past:?}: {} MiB, {} ms in a minute", brief(idle.resident), brief(idle.cpu));
         book.note(Record::Idle(idle))?;
     }
     course.end().await

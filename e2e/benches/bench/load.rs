@@ -55,6 +55,9 @@ pub async fn loads(place: &mut Place, measure: &Measure, book: &mut Book) -> Res
             let mut contestants = measure.contestants.clone();
             let all = contestants.len();
             contestants.rotate_left((round + number) % all);
+            if round % 2 == 0 {
+                contestants.reverse(); // nor has one always the same one before it
+            }
             for contestant in contestants {
                 println!("bench: round {round} of {rounds}, {load}, {}", contestant.title());
                 let mut course = Course::begin(place, contestant, *load).await?;
@@ -109,7 +112,7 @@ pub async fn run(
 }
 
 fn in_a_line(measured: &Measured) -> String {
-    let Measured { phase, pods, status, ready, peak, excess, over_deleted, .. } = measured;
+    let Measured { phase, pods, status, ready, peak, excess, over_deleted, gaps, .. } = measured;
     let mut line = format!("{}: pods {} s", phase.title(), brief(*pods));
     for (what, seconds) in [("status", status), ("ready", ready)] {
         line.push_str(&seconds.map(|seconds| format!(", {what} {} s", brief(seconds))).unwrap_or_default());
@@ -120,6 +123,9 @@ fn in_a_line(measured: &Measured) -> String {
     }
     if *excess + *over_deleted > 0 {
         line.push_str(&format!("; {excess} PODS TOO MANY, {over_deleted} TOO FEW"));
+    }
+    if *gaps > 0 {
+        line.push_str(&format!("; {gaps} GAPS IN WHAT WAS SEEN"));
     }
     line
 }

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use e2e::bench::arguments::{HELP, Measure, Orders};
-use e2e::bench::records::{Contestant, Part, Record, read};
+use e2e::bench::records::{Contestant, Part, Record, merged, read};
 use e2e::bench::{plot, report::Records};
 use e2e::cluster::guard;
 use e2e::signals::end_on_signals;
@@ -27,6 +27,9 @@ use tokio::runtime::Runtime;
 
 use book::Book;
 use place::Place;
+
+/// The records of which the page is made, in docs/.
+const KEPT: &str = "benchmarks/loads.jsonl";
 
 fn main() -> ExitCode {
     if let Some(code) = guard::serve() {
@@ -67,7 +70,7 @@ async fn run(measure: Measure) -> Result<()> {
     place.cluster.end();
     println!("bench: what was measured is in {}", book.path().display());
     measured?;
-    tell(book.records(), measure.write)
+    tell(book.into_records(), measure.write)
 }
 
 async fn parts(place: &mut Place, measure: &Measure, book: &mut Book) -> Result<()> {
@@ -94,26 +97,27 @@ async fn parts(place: &mut Place, measure: &Measure, book: &mut Book) -> Result<
 }
 
 fn report(files: &[PathBuf], write: bool) -> Result<()> {
-    let mut records = Vec::new();
-    for file in files {
-        records.extend(read(file)?);
-    }
-    tell(&records, write)
+    tell(files.iter().try_fold(Vec::new(), |before, file| Ok::<_, anyhow::Error>(merged(before, read(file)?)))?, write)
 }
 
-/// Prints the page, or writes it to docs/ with its pictures.
-fn tell(records: &[Record], write: bool) -> Result<()> {
-    let records = Records::of(records);
+/// Prints the page of what was measured; or keeps it beside what was measured of other things, and writes the page of all with its
+/// pictures to docs/.
+fn tell(measured: Vec<Record>, write: bool) -> Result<()> {
     if !write {
-        println!("\n{}", records.page());
+        println!("\n{}", Records::of(&measured).page());
         return Ok(());
     }
     let docs = e2e::root().join("docs");
+    let all = merged(read(&docs.join(KEPT))?, measured);
+    let records = Records::of(&all);
     let put = |file: &str, text: String| {
         let file = docs.join(file);
         std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))
     };
-    std::fs::create_dir_all(docs.join("benchmarks"))?;
+    put(
+        KEPT,
+        all.iter().map(|record| serde_json::to_string(record).map(|line| line + "\n")).collect::<Result<_, _>>()?,
+    )?;
     put("benchmarks.md", records.page())?;
     if records.has(Part::Load) {
         put("benchmarks/times.svg", plot::times(&records.measured))?;
@@ -122,6 +126,6 @@ fn tell(records: &[Record], write: bool) -> Result<()> {
     if records.has(Part::Scale) {
         put("benchmarks/scale.svg", plot::scale(&records.measured))?;
     }
-    println!("bench: written: docs/benchmarks.md, and its pictures to docs/benchmarks/");
+    println!("bench: written: docs/benchmarks.md, and its pictures and records to docs/benchmarks/");
     Ok(())
 }

@@ -8,7 +8,7 @@ use e2e::bench::arguments::Measure;
 use e2e::bench::records::{Contestant, Record, Start};
 use e2e::bench::spread::brief;
 use e2e::scene::make_namespace;
-use e2e::types::PodSet;
+use e2e::types::{Pod, PodSet};
 use futures::future::try_join_all;
 use http::Method;
 use k8s_openapi::jiff::Timestamp;
@@ -40,7 +40,7 @@ pub async fn starts(place: &mut Place, measure: &Measure, book: &mut Book) -> Re
         if pods > there {
             println!("bench: start: making {} pods", pods - there);
             place.courses += 1;
-            let operator = start_operator(place, None).await?;
+            let operator = start_operator(place, format!("operator-{}", place.courses), None).await?;
             send_all(place.client(), 32, (there / OF_EACH..pods / OF_EACH).map(|number| of_crowd(number, &namespaces)))
                 .await?;
             are_ready(place, pods + wanted).await?;
@@ -60,6 +60,24 @@ pub async fn starts(place: &mut Place, measure: &Measure, book: &mut Book) -> Re
             book.note(Record::Start(start))?;
         }
     }
+    clean_up(place, &namespaces).await
+}
+
+/// Deletes the sets, and waits until their pods are gone: what is measured next has the cluster to itself.
+async fn clean_up(place: &Place, namespaces: &[String]) -> Result<()> {
+    println!("bench: start: deleting all");
+    let resource = ApiResource::erase::<PodSet>(&());
+    let namespaces = namespaces.iter().map(String::as_str).chain([NAMESPACE]);
+    let deeds = namespaces.map(|name| (Method::DELETE, path(&resource, name), None));
+    send_all(place.client(), 32, deeds).await?;
+    let pods: Api<Pod> = Api::all(place.client().clone());
+    let limit = Instant::now() + PATIENCE;
+    while !pods.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty() {
+        if Instant::now() > limit {
+            bail!("there are pods {} s after their sets were deleted", PATIENCE.as_secs());
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
     Ok(())
 }
 
@@ -75,7 +93,7 @@ async fn start(place: &mut Place, wanted: usize) -> Result<Start> {
     send_all(place.client(), 1, std::iter::once(deed)).await?;
     let mut log = Tail::follow(place.cluster.audit_log()?)?;
     place.courses += 1;
-    let operator = start_operator(place, Some("debug")).await?;
+    let operator = start_operator(place, format!("operator-{}", place.courses), Some("debug")).await?;
     let began = operator.began();
     let waiting: Api<PodSet> = Api::namespaced(place.client().clone(), NAMESPACE);
     let limit = Instant::now() + PATIENCE;

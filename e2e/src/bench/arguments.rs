@@ -18,12 +18,13 @@ Parts; all but short if none is named:
   start        from exec to the first reconcile, and from the Lease to the first write, with 0, 1,000 and 10,000 pods
   idle         10,000 sets and 100,000 pods of others, and nothing to do
   short        what CI runs: two small loads; fails on requests, and on pods too many or too few, never on time
-  report       no measurement: the page and the pictures of what was measured before (target/bench/*.jsonl)
+  report       no measurement: the page of what was measured before (target/bench/*.jsonl); of the same the last FILE counts
 
 Options:
   --rounds N   how often: 5 of load and start, 1 of scale, if not given
   --only WHO   operator, replicaset, go or floor; several with commas
-  --write      write docs/benchmarks.md and docs/benchmarks/*.svg
+  --write      put what was measured into docs/benchmarks/loads.jsonl, in the place of what was measured of the same before, and make
+               docs/benchmarks.md and its pictures of it
   --help       this
 
 What is measured goes to target/bench/DATE.jsonl as well. Other work on the machine spoils times.";

@@ -94,6 +94,9 @@ pub struct Judge {
     tally: Tally,
     marks: Marks,
     last_event: Instant,
+    /// Whether all pods were listed once.
+    is_listed: bool,
+    gaps: usize,
 }
 
 impl Judge {
@@ -107,12 +110,15 @@ impl Judge {
             tally: Tally::default(),
             marks: Marks::default(),
             last_event: now,
+            is_listed: false,
+            gaps: 0,
         }
     }
 
     /// From now on this is wanted.
     pub fn begin(&mut self, goal: Goal, now: Instant) {
         self.goal = goal;
+        self.gaps = 0;
         for owner in self.owners.values_mut() {
             (owner.victims, owner.excess, owner.short) = (0, 0, 0);
         }
@@ -174,6 +180,8 @@ impl Judge {
 
     /// These pods are all there are.
     pub fn only_pods(&mut self, uids: &HashSet<String>, now: Instant) {
+        self.gaps += usize::from(self.is_listed);
+        self.is_listed = true;
         let gone: Vec<_> = self.pods.values().filter(|pod| !uids.contains(&pod.uid)).cloned().collect();
         gone.into_iter().for_each(|pod| self.pod(pod, true, now));
     }
@@ -202,6 +210,11 @@ impl Judge {
         let all_is_there = self.marks.pods.is_some() && self.pods.len() == pods && self.tally.ready == pods;
         let all_is_told = !self.goal.has_status || self.marks.ready.is_some();
         all_is_there && all_is_told && now.saturating_duration_since(self.last_event) >= quiet
+    }
+
+    /// How often all pods were listed anew, so that nobody saw what they were between.
+    pub fn gaps(&self) -> usize {
+        self.gaps
     }
 
     /// The most pods that each set had too many, added up; and too few, by nobody's order.
@@ -393,6 +406,19 @@ mod tests {
         assert_eq!(story.judge.faults(), (1, 0));
         story.begin(goal(2, 2, 2, 2));
         assert_eq!(story.judge.faults(), (0, 0), "each phase has its own");
+    }
+
+    #[test]
+    fn what_nobody_saw_is_told() {
+        let mut story = two_sets_of_two();
+        let all: HashSet<_> = story.judge.pods.keys().cloned().collect();
+        let gaps = [0; 3].map(|_| {
+            story.judge.only_pods(&all, story.start);
+            story.judge.gaps()
+        });
+        assert_eq!(gaps, [0, 1, 2], "before the first list there was nothing to see");
+        story.begin(goal(2, 2, 2, 2));
+        assert_eq!(story.judge.gaps(), 0, "each phase has its own");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What was measured, as it is kept: one JSON object a line, so that a report can be made anew, and of several runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -166,6 +166,9 @@ pub struct Run {
     pub rust: String,
     /// Connections by which most pods are created, and deleted, in a second.
     pub connections: (usize, usize),
+    /// What else has to be known of it: a paragraph of Markdown, written by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remark: Option<String>,
 }
 
 /// One phase of one load.
@@ -199,6 +202,9 @@ pub struct Measured {
     pub excess: usize,
     /// The most pods that each set had too few at any instant by the contestant's doing, added up.
     pub over_deleted: usize,
+    /// How often the watch of the pods began anew, so that nobody saw what was between.
+    #[serde(default)]
+    pub gaps: usize,
 }
 
 impl Measured {
@@ -234,11 +240,23 @@ pub struct Rest {
     pub resident: f64,
 }
 
+/// What an operator with nothing to do has done before.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Past {
+    /// It brought up the sets itself.
+    Made,
+    /// It leads since a short time ago.
+    Started,
+    /// It stands by.
+    Standby,
+}
+
 /// An operator with much to watch and nothing to do.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Idle {
-    /// Whether it has just started, or has brought up the sets itself.
-    pub started_anew: bool,
+    /// What it has done before.
+    pub past: Past,
     /// Sets, of one pod each.
     pub sets: usize,
     /// Pods of others, which are not scheduled to any node.
@@ -247,14 +265,14 @@ pub struct Idle {
     pub seekers: usize,
     /// How many seconds.
     pub seconds: f64,
-    /// The operator's requests, by verb and resource; also for its Lease, and watches.
+    /// The requests of all operators that run, by verb and resource; also for the Lease, and watches.
     pub requests: BTreeMap<String, usize>,
     /// Its processor time, in ms.
     pub cpu: f64,
     /// Its memory in the end, in MiB.
     pub resident: f64,
-    /// The most memory that it had since it started, in MiB.
-    pub peak: f64,
+    /// The most memory that it had before, in MiB: while it made the sets, or since it started. Of a standby it is not measured.
+    pub peak: Option<f64>,
 }
 
 /// A start of the operator.
@@ -270,6 +288,64 @@ pub struct Start {
     pub lease: f64,
     /// From that answer to the API server's receipt of its first write, in ms.
     pub write: f64,
+}
+
+/// What a record is about. What is measured of it again replaces what was measured before.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Subject {
+    /// One contestant with one load.
+    Course(Part, Load, Contestant),
+    /// Starts of the operator.
+    Starts,
+    /// The operator with nothing to do.
+    Idle,
+}
+
+impl Record {
+    /// What it is about; `None`: the circumstances.
+    pub fn subject(&self) -> Option<Subject> {
+        match self {
+            Self::Run(_) => None,
+            Self::Phase(Measured { part, load, contestant, .. }) | Self::Rest(Rest { part, load, contestant, .. }) => {
+                Some(Subject::Course(*part, *load, *contestant))
+            }
+            Self::Idle(_) => Some(Subject::Idle),
+            Self::Start(_) => Some(Subject::Starts),
+        }
+    }
+}
+
+/// The runs in these records: where and with what, and what was measured.
+pub fn runs(records: &[Record]) -> Vec<(&Run, BTreeSet<Subject>)> {
+    let mut runs: Vec<(&Run, BTreeSet<Subject>)> = Vec::new();
+    for record in records {
+        match (record, runs.last_mut()) {
+            (Record::Run(run), _) => runs.push((run, BTreeSet::new())),
+            (record, Some((_, subjects))) => subjects.extend(record.subject()),
+            _ => {}
+        }
+    }
+    runs
+}
+
+/// What was measured before, and what was measured now in the place of what was measured of the same. The two small loads for CI are
+/// left out, and runs of which nothing remains.
+pub fn merged(before: Vec<Record>, now: Vec<Record>) -> Vec<Record> {
+    let anew: BTreeSet<Subject> = now.iter().filter_map(Record::subject).collect();
+    let is_kept = |record: &Record| record.subject().is_none_or(|subject| !anew.contains(&subject));
+    let is_for_ci = |record: &Record| matches!(record.subject(), Some(Subject::Course(Part::Short, ..)));
+    let all = before.into_iter().filter(is_kept).chain(now).filter(|record| !is_for_ci(record));
+    let mut merged: Vec<Record> = Vec::new();
+    for record in all {
+        if matches!((&record, merged.last()), (Record::Run(_), Some(Record::Run(_)))) {
+            merged.pop();
+        }
+        merged.push(record);
+    }
+    if let Some(Record::Run(_)) = merged.last() {
+        merged.pop();
+    }
+    merged
 }
 
 /// How many of these requests are work: those for the Lease keep the leader, and watches last.
@@ -304,9 +380,76 @@ mod tests {
         assert_eq!(work(&requests), 12);
     }
 
+    fn run(date: &str) -> Record {
+        Record::Run(Run {
+            date: date.to_owned(),
+            processor: "a fast one".to_owned(),
+            cores: 2,
+            memory: 24.0,
+            kubernetes: "v1.36.3".to_owned(),
+            revision: "abc".to_owned(),
+            rust: "1.95.0".to_owned(),
+            connections: (64, 128),
+            remark: None,
+        })
+    }
+
+    fn rest(part: Part, sets: usize, cpu: f64) -> Record {
+        let (contestant, load) = (Contestant::Operator, Load { sets, pods: 10 });
+        Record::Rest(Rest {
+            part,
+            contestant,
+            load,
+            round: 1,
+            seconds: 10.0,
+            requests: BTreeMap::new(),
+            cpu,
+            resident: 9.0,
+        })
+    }
+
+    fn start(pods: usize) -> Record {
+        Record::Start(Start { pods, round: 1, reconcile: 50.0, lease: 40.0, write: 12.5 })
+    }
+
+    #[test]
+    fn what_is_measured_again_replaces_the_same_and_nothing_else() {
+        let (old, older) = (rest(Part::Load, 100, 1.0), rest(Part::Load, 500, 1.0));
+        let before =
+            vec![run("a"), old.clone(), run("b"), older.clone(), rest(Part::Scale, 100, 1.0), start(0), start(1)];
+        let now = vec![
+            rest(Part::Short, 20, 1.0),
+            run("c"),
+            rest(Part::Load, 100, 2.0),
+            rest(Part::Load, 100, 3.0),
+            start(2),
+        ];
+        let expected = [
+            run("b"),
+            older,
+            rest(Part::Scale, 100, 1.0),
+            run("c"),
+            rest(Part::Load, 100, 2.0),
+            rest(Part::Load, 100, 3.0),
+            start(2),
+        ];
+        let all = merged(before.clone(), now);
+        assert_eq!(all, expected);
+        let course = |part, sets| Subject::Course(part, Load { sets, pods: 10 }, Contestant::Operator);
+        let subjects: Vec<_> = runs(&all).into_iter().map(|(run, subjects)| (run.date.as_str(), subjects)).collect();
+        let expected = [
+            ("b", BTreeSet::from([course(Part::Load, 500), course(Part::Scale, 100)])),
+            ("c", BTreeSet::from([course(Part::Load, 100), Subject::Starts])),
+        ];
+        assert_eq!(subjects, expected);
+        assert_eq!(merged(before.clone(), Vec::new()), before);
+        let now = vec![run("c"), rest(Part::Load, 100, 2.0)];
+        assert_eq!(merged(vec![run("a"), old], now.clone()), now);
+    }
+
     #[test]
     fn a_record_comes_back_from_its_line() {
-        let start = Record::Start(Start { pods: 0, round: 1, reconcile: 50.0, lease: 40.0, write: 12.5 });
+        let start = start(0);
         let line = serde_json::to_string(&start).unwrap();
         assert!(line.starts_with(r#"{"kind":"start","#), "{line}");
         assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), start);

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::records::{Contestant, Idle, Load, Measured, Part, Phase, Record, Rest, Run, Start, work};
+use super::records::{
+    Contestant, Idle, Load, Measured, Part, Past, Phase, Record, Rest, Run, Start, Subject, runs, work,
+};
 use super::spread::{Spread, brief};
 
 /// Whose figure of which phase of which load.
@@ -24,8 +26,8 @@ pub fn loads(measured: &[&Measured], part: Part) -> Vec<Load> {
 /// The records, sorted by what they are.
 #[derive(Default)]
 pub struct Records<'a> {
-    /// Where and with what was measured.
-    pub runs: Vec<&'a Run>,
+    /// Where and with what was measured, and what.
+    pub runs: Vec<(&'a Run, BTreeSet<Subject>)>,
     /// Phases of loads.
     pub measured: Vec<&'a Measured>,
     /// Seconds at rest.
@@ -39,10 +41,10 @@ pub struct Records<'a> {
 impl<'a> Records<'a> {
     /// Sorts them.
     pub fn of(records: &'a [Record]) -> Self {
-        let mut sorted = Self::default();
+        let mut sorted = Self { runs: runs(records), ..Self::default() };
         for record in records {
             match record {
-                Record::Run(run) => sorted.runs.push(run),
+                Record::Run(_) => {}
                 Record::Phase(measured) => sorted.measured.push(measured),
                 Record::Rest(rest) => sorted.rests.push(rest),
                 Record::Idle(idle) => sorted.idles.push(idle),
@@ -64,9 +66,7 @@ impl<'a> Records<'a> {
     /// The page. Its pictures are `benchmarks/times.svg`, `costs.svg` and `scale.svg` beside it.
     pub fn page(&self) -> String {
         let mut page = String::from(HEAD);
-        let mut circumstances: Vec<String> = self.runs.iter().map(|run| circumstances(run)).collect();
-        circumstances.dedup();
-        page.push_str(&circumstances.concat());
+        self.runs.iter().for_each(|(run, subjects)| page.push_str(&circumstances(run, subjects)));
         if self.has(Part::Load) {
             page.push_str(LOADS);
             loads(&self.measured, Part::Load).into_iter().for_each(|load| page.push_str(&self.times(load)));
@@ -101,7 +101,9 @@ impl<'a> Records<'a> {
             spread(&self.measured, (Part::Load, load, phase, contestant), figure)
         };
         for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::Refill) {
+            // The pods of the others are deleted by the garbage collector, their owner's being gone: that is other work.
             let floor = value(phase, Contestant::Floor, |measured| Some(measured.pods));
+            let floor = floor.filter(|_| phase != Phase::Delete);
             for (what, figure) in TIMES {
                 if phase == Phase::Delete && what != "pods" {
                     continue; // what is gone has no status
@@ -153,7 +155,11 @@ impl<'a> Records<'a> {
         let is_it = |m: &&&Measured| (m.part, m.load, m.contestant) == (part, load, contestant);
         let all: Vec<_> = self.measured.iter().filter(is_it).collect();
         let sum = |value: fn(&Measured) -> usize| all.iter().map(|measured| value(measured)).sum::<usize>();
-        (!all.is_empty()).then(|| format!("{}, {}", sum(|m| m.excess), sum(|m| m.over_deleted)))
+        let gaps = match sum(|m| m.gaps) {
+            0 => String::new(),
+            gaps => format!("; {gaps} times nobody saw for a moment"),
+        };
+        (!all.is_empty()).then(|| format!("{}, {}{gaps}", sum(|m| m.excess), sum(|m| m.over_deleted)))
     }
 
     /// What was asked for while the sets were created, by verb and resource; the mean of all rounds.
@@ -169,7 +175,11 @@ impl<'a> Records<'a> {
                 for (kind, count) in all.iter().flat_map(|measured| &measured.requests) {
                     *kinds.entry(kind).or_default() += count;
                 }
-                let told = kinds.iter().map(|(kind, count)| format!("{kind} {}", count / all.len()));
+                let mean = |count: usize| match count % all.len() {
+                    0 => (count / all.len()).to_string(),
+                    _ => brief(count as f64 / all.len() as f64),
+                };
+                let told = kinds.iter().map(|(kind, count)| format!("{kind} {}", mean(*count)));
                 let told = told.collect::<Vec<_>>().join(", ");
                 table.row(&load.to_string(), [Some(contestant.title().to_owned()), Some(told)].into_iter());
             }
@@ -194,20 +204,24 @@ impl<'a> Records<'a> {
         let columns = ["memory, MiB", "the most, MiB", "processor, ms a minute", "requests", "for its Lease"];
         let mut table = Table::new("", columns.into_iter());
         for idle in &self.idles {
-            let when = if idle.started_anew { "just started" } else { "has made them" };
+            let past = match idle.past {
+                Past::Made => "has made them",
+                Past::Started => "just started",
+                Past::Standby => "stands by, beside the leader",
+            };
             let leases = idle.requests.iter().filter(|(kind, _)| kind.ends_with(" leases")).map(|(_, count)| count);
             let cells = [
-                brief(idle.resident),
-                brief(idle.peak),
-                brief(idle.cpu * 60.0 / idle.seconds),
-                format!("{} in {:.0} s", work(&idle.requests), idle.seconds),
-                leases.sum::<usize>().to_string(),
+                Some(brief(idle.resident)),
+                idle.peak.map(brief),
+                Some(brief(idle.cpu * 60.0 / idle.seconds)),
+                Some(format!("{} in {:.0} s", work(&idle.requests), idle.seconds)),
+                Some(leases.sum::<usize>().to_string()),
             ];
             let what = format!(
-                "{} sets of 1 pod, {} pods of others, {} MyCustomResources; {when}",
+                "{} sets of 1 pod, {} pods of others, {} MyCustomResources; {past}",
                 idle.sets, idle.strangers, idle.seekers
             );
-            table.row(&what, cells.into_iter().map(Some));
+            table.row(&what, cells.into_iter());
         }
         table.finish()
     }
@@ -232,13 +246,36 @@ const FIGURES: [(&str, Phase, Figure); 8] = [
     ("memory MiB, up ×2", Phase::Up, |measured| measured.peak),
 ];
 
-fn circumstances(run: &Run) -> String {
-    let Run { date, processor, cores, memory, kubernetes, revision, rust, connections } = run;
+fn circumstances(run: &Run, subjects: &BTreeSet<Subject>) -> String {
+    let Run { date, processor, cores, memory, kubernetes, revision, rust, connections, remark } = run;
+    let remark = remark.as_ref().map(|remark| format!(" {remark}")).unwrap_or_default();
     format!(
-        "- {date}: {processor}, {cores} cores, {memory:.0} GiB, shared with the control plane. Kubernetes {kubernetes}, the operator at \
-         revision {revision}, Rust {rust}. Bare requests over {} connections to create and {} to delete.\n",
-        connections.0, connections.1
+        "- {date}, {}: {processor}, {cores} cores, {memory:.0} GiB, shared with the control plane. Kubernetes {kubernetes}, the operator at \
+         revision {revision}, Rust {rust}. Bare requests over {} connections to create and {} to delete.{remark}\n",
+        listed(subjects),
+        connections.0,
+        connections.1
     )
+}
+
+/// What a run was about, in words: contestants are named where not all took part.
+fn listed(subjects: &BTreeSet<Subject>) -> String {
+    let mut courses: BTreeMap<(Part, Load), Vec<Contestant>> = BTreeMap::new();
+    for subject in subjects {
+        if let Subject::Course(part, load, contestant) = subject {
+            courses.entry((*part, *load)).or_default().push(*contestant);
+        }
+    }
+    let mut listed: Vec<String> = Vec::new();
+    for ((part, load), contestants) in courses {
+        let growth = if part == Part::Scale { " of the growth" } else { "" };
+        let words: Vec<_> = contestants.iter().map(|contestant| contestant.title()).collect();
+        let by = if words.len() == Contestant::ALL.len() { String::new() } else { format!(" ({})", words.join(", ")) };
+        listed.push(format!("{load}{growth}{by}"));
+    }
+    listed.extend(subjects.contains(&Subject::Starts).then(|| "starts".to_owned()));
+    listed.extend(subjects.contains(&Subject::Idle).then(|| "nothing to do".to_owned()));
+    listed.join(", ")
 }
 
 /// A table of Markdown.
@@ -268,20 +305,22 @@ impl Table {
 const HEAD: &str = "\
 # Benchmarks
 
-Written by `make bench`, which measures all of it: how long people wait, and what it costs. On the same local cluster
+Written by `make bench`, which measures all of it or a part: how long people wait, and what it costs. On the same local cluster
 ([hack/cluster](../hack/cluster/README.md)), one after the other and in turn, work
 
-- **podset-operator**: its release build, alone, as elected leader with the flags that it has by default and the rights of `config/rbac`;
-- the **ReplicaSet controller**: a kube-controller-manager that runs no other controller, and whose client has no limits;
+- **podset-operator**: its release build, alone, as elected leader with the flags that it has by default, but for ports and the form of its
+  log, and the rights of `config/rbac`;
+- the **ReplicaSet controller**: a kube-controller-manager that runs no other controller, and whose client has no limits. Some of its events
+  it writes seconds later, so that they count as requests at rest;
 - a **tuned Go operator** ([hack/bench/go-peer](../hack/bench/go-peer/main.go)): controller-runtime, 16 workers, parallel writes, no
   events, no election, no limits of its client; it counts pods and keeps no promise;
-- **bare requests**: nobody. The benchmark creates and deletes the same pods itself, over as many connections as serve best. Nobody can be
-  faster.
+- **bare requests**: nobody. The benchmark creates and deletes the same pods itself, over as many connections as served best in one trial of
+  each number. No controller can be much faster; machines are noisy, and so is this.
 
 Nodes are simulated, the API server, etcd, the scheduler and the garbage collector are the real ones, without limits of their clients. A
 figure is the median of all rounds, with the least and the most in parentheses. Watches see each pod and each status: *pods* is the time until
-all are as wanted, *status* until the status of every set says so for its current generation, *ready* until it says that all are ready.
-*×* compares with the bare requests for the pods. A request counts that is no watch and not for the Lease; events count.
+all are as wanted, *status* until the status of every set says so for its current generation, where it names pods only those that are there,
+*ready* until it says that all are ready. *×* compares with the bare requests for the pods. A request counts that is no watch and not for the Lease; events count.
 
 ";
 
@@ -315,15 +354,16 @@ take longer than 5 s to be ready; memory grows with each pod by about 1 KiB.
 const START: &str = "
 ## Start and take-over
 
-The operator starts where pods are in 100 namespaces, in sets of 10, and one set wants a pod more. The Lease is free. The times between are
-those of the API server's audit log. What comes before the first write is a list of one namespace that is not old, for which the API server
+The operator starts where pods are in 100 namespaces, in sets of 10, and one set wants a pod more. The Lease is free. The first reconcile is
+the first that the log tells of, on the level `debug`. The times between are those of the API server's audit log. What comes before the first write is a list of one namespace that is not old, for which the API server
 may let its cache catch up: it asks etcd for that once in 100 ms at most, so where hardly anything else happens, most of the time is that.
 ";
 
 const IDLE: &str = "
 ## Nothing to do
 
-Both controllers on. The pods of others are on no node, and their scheduler is nobody.
+Both controllers on. The pods of others are on no node, and their scheduler is nobody. *The most* is while it made the sets, or since it
+started. Requests are those of all operators that run.
 ";
 
 #[cfg(test)]
@@ -348,6 +388,7 @@ mod tests {
             peak: (!is_floor).then_some(10.0),
             excess: 0,
             over_deleted: 0,
+            gaps: 0,
         })
     }
 
@@ -374,6 +415,28 @@ mod tests {
             !page.contains("create: ready") && !page.contains("## Start"),
             "what was not measured is not told: {page}"
         );
+    }
+
+    #[test]
+    fn a_run_is_told_with_what_was_measured_in_it() {
+        let run = Record::Run(Run {
+            date: "2026-01-31".to_owned(),
+            processor: "a fast one".to_owned(),
+            cores: 2,
+            memory: 24.0,
+            kubernetes: "v1.36.3".to_owned(),
+            revision: "abc".to_owned(),
+            rust: "1.95.0".to_owned(),
+            connections: (64, 128),
+            remark: Some("It rained.".to_owned()),
+        });
+        let two = [Contestant::Floor, Contestant::Operator].map(|who| measured(who, 1, Phase::Create, 2.0));
+        let records: Vec<_> = [run].into_iter().chain(two).collect();
+        let page = Records::of(&records).page();
+        let line = "- 2026-01-31, 2 × 10 (podset-operator, bare requests): a fast one, 2 cores, 24 GiB, shared with the control plane. \
+                    Kubernetes v1.36.3, the operator at revision abc, Rust 1.95.0. Bare requests over 64 connections to create and 128 \
+                    to delete. It rained.";
+        assert!(page.lines().any(|other| other == line), "{page}");
     }
 
     #[test]

@@ -8,6 +8,9 @@ use tokio::process::Command;
 
 use crate::process::printed;
 
+/// The variable that names a binary to take in place of one built from this workspace.
+pub const BINARY: &str = "E2E_OPERATOR_BINARY";
+
 /// How the operator is built.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Profile {
@@ -20,7 +23,7 @@ pub enum Profile {
 /// Builds the operator and answers where its binary is: `cargo test` of this crate builds no other package's. A binary
 /// named by `E2E_OPERATOR_BINARY` is taken as it is.
 pub async fn build(profile: Profile) -> Result<PathBuf> {
-    if let Some(binary) = std::env::var_os("E2E_OPERATOR_BINARY") {
+    if let Some(binary) = std::env::var_os(BINARY) {
         return Ok(binary.into());
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

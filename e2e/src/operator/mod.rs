@@ -18,7 +18,7 @@ use tokio::process::{Child, Command};
 use crate::account::Account;
 use crate::cluster::Cluster;
 
-pub use build::{Profile, build};
+pub use build::{BINARY, Profile, build};
 pub use clock::build_wall_clock;
 pub use deployment::{Deployment, image, relative};
 pub use settings::{Election, Settings};

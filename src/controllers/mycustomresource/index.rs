@@ -17,7 +17,7 @@ use crate::{
         in_scope,
         meta::{Meta, Uid},
         queue::{self, Trigger},
-        statuses::{PAUSE, Writing},
+        statuses::{self, PAUSE, Writing},
         texts::Texts,
     },
     listwatch::{Change, Scope, Watched},
@@ -66,7 +66,7 @@ impl From<ResourceWire> for Resource {
             version: wire.metadata.version(),
             generation: wire.metadata.generation,
             friend: spec.ok().map(|spec| spec.name.into()),
-            status: serde_json::from_value(wire.status).unwrap_or_default(),
+            status: statuses::stored(wire.status),
             uid: wire.metadata.uid.into(),
         }
     }

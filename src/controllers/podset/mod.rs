@@ -331,6 +331,7 @@ impl Controller for PodSetController {
 
     async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {
         let Some(set) = self.context.observed.lock().sets.get(key) else {
+            self.take_over.forget(key);
             return Next::Never;
         };
         let uid = set.uid.clone();

@@ -201,6 +201,11 @@ impl TakeOver {
         }
     }
 
+    /// A set is gone: it waits for no read any more.
+    pub fn forget(&self, set: &ObjectKey) {
+        self.lock().waiting.remove(set);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -259,6 +264,14 @@ mod tests {
         assert!(state.known.is_read(&key) && state.pauses.is_empty());
         assert_eq!(state.woken(&[None], now), [key, elsewhere.clone()]);
         assert_eq!(state.waiting, BTreeSet::from([elsewhere]));
+    }
+
+    #[test]
+    fn a_set_that_is_gone_waits_no_more() {
+        let take_over = TakeOver::default();
+        take_over.lock().waiting.extend([ObjectKey::new("a", "web"), ObjectKey::new("b", "web")]);
+        take_over.forget(&ObjectKey::new("a", "web"));
+        assert_eq!(take_over.lock().waiting, BTreeSet::from([ObjectKey::new("b", "web")]));
     }
 
     #[test]

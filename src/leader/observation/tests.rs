@@ -171,3 +171,18 @@ fn it_is_ours_from_an_own_write_on_until_something_else_is_seen() {
     story.absent(7);
     assert!(!story.observation.is_ours());
 }
+
+#[test]
+fn a_write_is_in_doubt_until_somebody_else_has_written() {
+    let mut story = Story::begin();
+    story.watched(held(5, "a", 15)).after(15).observation.writes();
+    story.observation.read(Some(held(5, "a", 15)), 5, story.now).unwrap();
+    assert!(story.observation.is_in_doubt(), "it may be on its way still");
+    story.watched(held(6, "us", 15));
+    assert!(story.observation.is_in_doubt(), "it was carried out, and nobody has told us since when");
+    story.watched(held(7, "b", 15));
+    assert!(!story.observation.is_in_doubt());
+    story.observation.writes();
+    story.watched(released(8));
+    assert!(!story.observation.is_in_doubt());
+}

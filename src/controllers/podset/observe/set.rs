@@ -10,6 +10,7 @@ use crate::{
     controllers::{
         ObjectKey,
         meta::{Meta, Uid},
+        statuses,
     },
     listwatch::Watched,
 };
@@ -47,7 +48,7 @@ pub struct Set {
     pub is_deleting: bool,
     /// What is wanted, or why that cannot be read.
     pub wanted: Result<Wanted, String>,
-    /// The stored status. One that does not decode counts as empty, and is written anew.
+    /// The stored status, as far as it can be read.
     pub status: PodSetStatus,
 }
 
@@ -68,7 +69,9 @@ impl Watched for Set {
 
 impl From<SetWire> for Set {
     fn from(wire: SetWire) -> Self {
-        let mut status: PodSetStatus = decoded(wire.status.as_deref()).unwrap_or_default();
+        let status = wire.status.as_deref();
+        let mut status: PodSetStatus =
+            decoded(status).unwrap_or_else(|_| statuses::stored(decoded(status).unwrap_or_default()));
         // It stays, and was read without knowing how long it is.
         status.pod_names.shrink_to_fit();
         status.conditions.shrink_to_fit();
@@ -106,6 +109,25 @@ impl Set {
 mod tests {
     use super::*;
     use crate::controllers::podset::testing;
+
+    #[test]
+    fn what_others_have_written_into_a_status_does_not_spoil_it() {
+        let read = |time: &str| {
+            let at = format!(r#""status":"True","reason":"A","message":"","lastTransitionTime":"{time}"}}"#);
+            let conditions = format!(r#"[{{"type":"Ready",{at},{{"type":"Theirs",{at}]"#);
+            let status = format!(r#"{{"observedGeneration":7,"conditions":{conditions}}}"#);
+            let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
+            let set: Set = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"status":{status}}}"#)).unwrap();
+            (set.status.observed_generation, set.status.conditions.len())
+        };
+        assert_eq!(read("2026-01-01T12:00:00Z"), (Some(7), 2));
+        assert_eq!(
+            read("9999-12-31T23:59:59Z"),
+            (Some(7), 0),
+            "the API server takes it, and it is past all that can be read"
+        );
+        assert_eq!(read("never"), (Some(7), 0));
+    }
 
     #[test]
     fn a_change_of_the_status_or_of_a_label_is_not_acted_upon() {
