@@ -6,7 +6,7 @@ mod values;
 
 use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, error::ErrorKind};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use jiff::SignedDuration;
 
 use crate::{
@@ -56,7 +56,15 @@ impl Cli {
     ///
     /// When a value is wrong; also for `--help` and `--version`.
     pub fn read(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        let cli = Cli::try_parse_from(arguments)?;
+        let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+        let mut command = Cli::command();
+        // Beside a word for a command the flags of this level do not count, nor do their variables: `crd` asks for none, and those of `run`
+        // are read where its flags win over them.
+        if arguments.get(1).is_some_and(|word| command.find_subcommand(word).is_some()) {
+            command = command.mut_args(|flag| flag.env(None::<&str>));
+        }
+        let matches = command.try_get_matches_from_mut(arguments)?;
+        let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         let run = match &cli.command {
             Some(Command::Run(run)) => run,
             Some(Command::Crd) => return Ok(cli),

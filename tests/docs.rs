@@ -5,6 +5,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Component, Path, PathBuf},
+    process::Command,
 };
 
 use clap::CommandFactory;
@@ -283,6 +284,25 @@ fn defaults_are_those_of_the_flags() {
     }
     assert!(compared > 5, "the defaults are not found");
     none(&wrong);
+}
+
+/// A variable that is wrong and counts for nothing disturbs nothing.
+#[test]
+fn a_flag_wins_over_its_variable() {
+    let wrong = ("PODSET_OPERATOR_MAX_CONCURRENT_RECONCILES", "0");
+    for (arguments, code, said) in [
+        (&["run"][..], 2, wrong.1),
+        (&[], 2, wrong.1),
+        (&["crd"], 0, ""),
+        (&["run", "--max-concurrent-reconciles=8", "--kubeconfig=/nowhere"], 2, "/nowhere"),
+        (&["--max-concurrent-reconciles=8", "--kubeconfig=/nowhere"], 2, "/nowhere"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_podset-operator"));
+        let output = command.args(arguments).env(wrong.0, wrong.1).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
+        assert!(errors.contains(said), "{arguments:?}: {errors}");
+    }
 }
 
 #[test]
