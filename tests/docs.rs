@@ -289,7 +289,7 @@ fn defaults_are_those_of_the_flags() {
 /// A variable that is wrong and counts for nothing disturbs nothing.
 #[test]
 fn a_flag_wins_over_its_variable() {
-    let wrong = ("PODSET_OPERATOR_MAX_CONCURRENT_RECONCILES", "0");
+    let wrong = ("PODSET_OPERATOR_MAX_CONCURRENT_RECONCILES", "none of these");
     for (arguments, code, said) in [
         (&["run"][..], 2, wrong.1),
         (&[], 2, wrong.1),

@@ -107,7 +107,8 @@ impl Observation {
     }
 
     fn see(&mut self, lease: Lease, now: Timestamp) {
-        // A write of ours asks for the state that it was made for: another one since, and it is settled that it was not carried out.
+        // A write of ours asks for the state that it was made for: where there was another one since, it changes nothing any more. (One
+        // that makes the Lease might, if it goes once more. It would be nobody's: only whom courtesy lets go first hangs on this.)
         if lease.version() > self.highest && lease.holder() != Some(self.us.as_str()) {
             self.in_doubt = false;
         }

@@ -69,7 +69,9 @@ pub async fn circumstances(place: &Place) -> Result<Run> {
         memory: kibibytes / 1_048_576.0,
         kubernetes: place.client().apiserver_version().await?.git_version,
         revision: match std::env::var(e2e::operator::BINARY) {
-            Ok(binary) => format!("of {binary}"),
+            Ok(binary) => {
+                format!("of {}", Path::new(&binary).file_name().unwrap_or_default().to_string_lossy())
+            }
             Err(_) if changed => format!("{revision}, changed"),
             Err(_) => revision,
         },

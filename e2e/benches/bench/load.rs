@@ -56,7 +56,7 @@ pub async fn loads(place: &mut Place, measure: &Measure, book: &mut Book) -> Res
             let all = contestants.len();
             contestants.rotate_left((round + number) % all);
             if round % 2 == 0 {
-                contestants.reverse(); // nor has one always the same one before it
+                contestants[1..].reverse(); // nor has one always the same one before it
             }
             for contestant in contestants {
                 println!("bench: round {round} of {rounds}, {load}, {}", contestant.title());

@@ -17,8 +17,8 @@ const REST: Duration = Duration::from_secs(20);
 /// the set is large, for its pods do not come at once.
 const LIMITS: [(Load, usize); 2] = [(Load { sets: 20, pods: 10 }, 3), (Load { sets: 1, pods: 200 }, 10)];
 
-/// The most for a pod that is made up for, where each loss is seen alone: a read of the set, a create, an event and two statuses.
-const REPAIR: f64 = 5.0;
+/// The most for each pod that is made up for, where each loss is seen alone: a read of the set, a create, an event and two statuses.
+const REPAIR: usize = 5;
 
 /// Measures, and fails with all that is over its limit.
 pub async fn short(place: &mut Place, book: &mut Book) -> Result<()> {
@@ -39,19 +39,16 @@ fn judge(record: &Record, for_each_set: usize) -> Option<String> {
     match record {
         Record::Phase(measured) => {
             let Measured { load, phase, touched, excess, over_deleted, requests, .. } = measured;
-            let (what, cost) = (format!("{load}, {}", phase.title()), measured.requests_a_pod());
-            let limit = match phase {
-                Phase::Delete => 0.0, // the garbage collector does that
-                Phase::Repair => REPAIR + patience(measured),
-                _ => 1.0 + (load.sets * for_each_set) as f64 / *touched as f64 + patience(measured),
-            };
+            let what = format!("{load}, {}", phase.title());
+            let most = most(measured, for_each_set);
             if *excess + *over_deleted > 0 {
                 return Some(format!(
                     "{what}: there were {excess} pods too many at some instant, and {over_deleted} too few"
                 ));
             }
-            (cost > limit)
-                .then(|| format!("{what}: a pod costs {cost:.3} requests where {limit:.3} is the limit: {requests:?}"))
+            let cost = work(requests);
+            (cost > most)
+                .then(|| format!("{what}: {touched} pods cost {cost} requests where {most} is the limit: {requests:?}"))
         }
         Record::Rest(rest) => {
             let (load, requests) = (rest.load, work(&rest.requests));
@@ -62,9 +59,16 @@ fn judge(record: &Record, for_each_set: usize) -> Option<String> {
     }
 }
 
-/// A status that waits for its pods for longer than five seconds may be told once more in each five: so on a slow machine, where times
-/// must not count, a pod may cost more. A second is for times that are cut to whole ones.
-fn patience(measured: &Measured) -> f64 {
-    let more = ((measured.ready.unwrap_or(0.0) + 1.0) / 5.0).floor();
-    more * measured.load.sets as f64 / measured.touched as f64
+/// The most requests of a phase.
+fn most(measured: &Measured, for_each_set: usize) -> usize {
+    let Measured { load, phase, touched, ready, .. } = measured;
+    // A status that waits for its pods for longer than five seconds may be told once more in each five: so on a slow machine, where times
+    // must not count, a set may cost more. A second is for times that are cut to whole ones.
+    let patience = (ready.unwrap_or(0.0) as usize + 1) / 5;
+    match phase {
+        // The garbage collector does it. At the most the set is read whose pods are seen to go before it is.
+        Phase::Delete => load.sets,
+        Phase::Repair => touched * REPAIR + load.sets * patience,
+        _ => touched + load.sets * (for_each_set + patience),
+    }
 }

@@ -12,7 +12,7 @@ use e2e::types::{Pod, PodSet};
 use futures::future::try_join_all;
 use http::Method;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, ApiResource, ListParams};
+use kube::api::{Api, ApiResource, DeleteParams, ListParams};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -66,10 +66,10 @@ pub async fn starts(place: &mut Place, measure: &Measure, book: &mut Book) -> Re
 /// Deletes the sets, and waits until their pods are gone: what is measured next has the cluster to itself.
 async fn clean_up(place: &Place, namespaces: &[String]) -> Result<()> {
     println!("bench: start: deleting all");
-    let resource = ApiResource::erase::<PodSet>(&());
-    let namespaces = namespaces.iter().map(String::as_str).chain([NAMESPACE]);
-    let deeds = namespaces.map(|name| (Method::DELETE, path(&resource, name), None));
-    send_all(place.client(), 32, deeds).await?;
+    for namespace in namespaces.iter().map(String::as_str).chain([NAMESPACE]) {
+        let sets: Api<PodSet> = Api::namespaced(place.client().clone(), namespace);
+        sets.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+    }
     let pods: Api<Pod> = Api::all(place.client().clone());
     let limit = Instant::now() + PATIENCE;
     while !pods.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty() {

@@ -160,7 +160,7 @@ pub struct Run {
     pub memory: f64,
     /// The API server's version.
     pub kubernetes: String,
-    /// The operator's revision in Git.
+    /// The operator's revision in Git; or that of which file it was, where that was said.
     pub revision: String,
     /// The compiler's version.
     pub rust: String,

@@ -101,7 +101,7 @@ impl<'a> Records<'a> {
             spread(&self.measured, (Part::Load, load, phase, contestant), figure)
         };
         for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::Refill) {
-            // The pods of the others are deleted by the garbage collector, their owner's being gone: that is other work.
+            // The pods of the others are deleted by the garbage collector, their owners being gone: that is other work.
             let floor = value(phase, Contestant::Floor, |measured| Some(measured.pods));
             let floor = floor.filter(|_| phase != Phase::Delete);
             for (what, figure) in TIMES {
@@ -270,7 +270,9 @@ fn listed(subjects: &BTreeSet<Subject>) -> String {
     for ((part, load), contestants) in courses {
         let growth = if part == Part::Scale { " of the growth" } else { "" };
         let words: Vec<_> = contestants.iter().map(|contestant| contestant.title()).collect();
-        let by = if words.len() == Contestant::ALL.len() { String::new() } else { format!(" ({})", words.join(", ")) };
+        // Bare requests do not grow.
+        let all = Contestant::ALL.len() - usize::from(part == Part::Scale);
+        let by = if words.len() == all { String::new() } else { format!(" ({})", words.join(", ")) };
         listed.push(format!("{load}{growth}{by}"));
     }
     listed.extend(subjects.contains(&Subject::Starts).then(|| "starts".to_owned()));
@@ -319,7 +321,7 @@ Written by `make bench`, which measures all of it or a part: how long people wai
 
 Nodes are simulated, the API server, etcd, the scheduler and the garbage collector are the real ones, without limits of their clients. A
 figure is the median of all rounds, with the least and the most in parentheses. Watches see each pod and each status: *pods* is the time until
-all are as wanted, *status* until the status of every set says so for its current generation, where it names pods only those that are there,
+all are as wanted, *status* until the status of every set says so for its current generation, and, after a repair, names none of the lost pods,
 *ready* until it says that all are ready. *×* compares with the bare requests for the pods. A request counts that is no watch and not for the Lease; events count.
 
 ";

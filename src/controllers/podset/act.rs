@@ -304,11 +304,14 @@ fn accepted(form: Form, body: Bytes, uid: &Uid) -> Deleted {
     }
 }
 
-/// Sends a write. One that cannot even be built counts as one that failed, so that it is tried ever more rarely.
+/// Sends a write. One that cannot even be built counts as one of unknown fate, so that it is tried ever more rarely.
 async fn send(context: &Context, request: Built) -> Answer {
     match request {
         Ok(request) => context.clients.write.send(request).await,
-        Err(error) => Answer::Unknown(format!("a request cannot be built: {error}")),
+        Err(error) => {
+            warn!(%error, "a request cannot be built");
+            Answer::Unknown(format!("the request cannot be built: {error}"))
+        }
     }
 }
 

@@ -112,21 +112,22 @@ mod tests {
 
     #[test]
     fn what_others_have_written_into_a_status_does_not_spoil_it() {
-        let read = |time: &str| {
-            let at = format!(r#""status":"True","reason":"A","message":"","lastTransitionTime":"{time}"}}"#);
-            let conditions = format!(r#"[{{"type":"Ready",{at},{{"type":"Theirs",{at}]"#);
-            let status = format!(r#"{{"observedGeneration":7,"conditions":{conditions}}}"#);
-            let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
-            let set: Set = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"status":{status}}}"#)).unwrap();
-            (set.status.observed_generation, set.status.conditions.len())
+        let condition = |kind: &str, time: &str| {
+            format!(r#"{{"type":"{kind}","status":"True","reason":"A","message":"","lastTransitionTime":"{time}"}}"#)
         };
-        assert_eq!(read("2026-01-01T12:00:00Z"), (Some(7), 2));
-        assert_eq!(
-            read("9999-12-31T23:59:59Z"),
-            (Some(7), 0),
-            "the API server takes it, and it is past all that can be read"
-        );
-        assert_eq!(read("never"), (Some(7), 0));
+        let read = |theirs: &str| {
+            let conditions = [condition("Theirs", theirs), condition("Ready", "2026-01-01T12:00:00Z")].join(",");
+            let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
+            let status = format!(r#"{{"observedGeneration":7,"conditions":[{conditions}]}}"#);
+            let set: Set = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"status":{status}}}"#)).unwrap();
+            let types: Vec<String> = set.status.conditions.into_iter().map(|condition| condition.type_).collect();
+            (set.status.observed_generation, types.join(","))
+        };
+        assert_eq!(read("2026-01-01T12:00:00Z"), (Some(7), "Theirs,Ready".to_owned()));
+        // The API server takes the first of them, which is past all that can be read.
+        for odd in ["9999-12-31T23:59:59Z", "never"] {
+            assert_eq!(read(odd), (Some(7), "Ready".to_owned()), "{odd}");
+        }
     }
 
     #[test]
