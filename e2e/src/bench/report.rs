@@ -322,7 +322,8 @@ Written by `make bench`, which measures all of it or a part: how long people wai
 Nodes are simulated, the API server, etcd, the scheduler and the garbage collector are the real ones, without limits of their clients. A
 figure is the median of all rounds, with the least and the most in parentheses. Watches see each pod and each status: *pods* is the time until
 all are as wanted, *status* until the status of every set says so for its current generation, and, after a repair, names none of the lost pods,
-*ready* until it says that all are ready. *×* compares with the bare requests for the pods. A request counts that is no watch and not for the Lease; events count.
+*ready* until it says that all are ready. *×* compares with the bare requests for the pods. A request counts that is no watch and not for the
+Lease; events count.
 
 ";
 
@@ -357,8 +358,9 @@ const START: &str = "
 ## Start and take-over
 
 The operator starts where pods are in 100 namespaces, in sets of 10, and one set wants a pod more. The Lease is free. The first reconcile is
-the first that the log tells of, on the level `debug`. The times between are those of the API server's audit log. What comes before the first write is a list of one namespace that is not old, for which the API server
-may let its cache catch up: it asks etcd for that once in 100 ms at most, so where hardly anything else happens, most of the time is that.
+the first that the log tells of, on the level `debug`. The times between are those of the API server's audit log. What comes before the first
+write is a list of one namespace that is not old, for which the API server may let its cache catch up: it asks etcd for that once in 100 ms
+at most, so where hardly anything else happens, most of the time is that.
 ";
 
 const IDLE: &str = "
