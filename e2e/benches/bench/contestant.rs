@@ -85,7 +85,7 @@ pub fn user(contestant: Contestant) -> String {
 /// Starts a contestant's process, where it has one.
 pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Operator>> {
     match contestant {
-        Contestant::Operator => start_operator(place, format!("operator-{}", place.courses), None).await.map(Some),
+        Contestant::Operator => start_operator(place, "operator", None).await.map(Some),
         Contestant::ReplicaSet => start_replicaset_controller(place).map(Some),
         Contestant::Go => start_go_peer(place).await.map(Some),
         Contestant::Floor => Ok(None),
@@ -93,7 +93,8 @@ pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Opera
 }
 
 /// Starts the operator for all namespaces, with its defaults but for the ports of probes and metrics.
-pub async fn start_operator(place: &Place, name: String, log_level: Option<&'static str>) -> Result<Operator> {
+pub async fn start_operator(place: &Place, role: &str, log_level: Option<&'static str>) -> Result<Operator> {
+    let name = format!("{role}-{}", place.courses);
     let account = Account::existing(place.client(), HOME, ACCOUNT).await?;
     let settings = Settings { log_level, ..Settings::default() }.elected(Election::DEFAULT).serving();
     Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)

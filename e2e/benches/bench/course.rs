@@ -160,8 +160,7 @@ impl<'a> Course<'a> {
 
     /// What a standby costs for so long, while the contestant leads that is an operator; and the requests of both.
     pub async fn rest_of_standby(&mut self, part: Part, time: Duration) -> Result<Rest> {
-        let name = format!("{}-standby", self.name);
-        let mut standby = Some(contestant::start_operator(self.place, name, None).await?);
+        let mut standby = Some(contestant::start_operator(self.place, "standby", None).await?);
         // For its caches.
         sleep(time / 4).await;
         std::mem::swap(&mut self.process, &mut standby);

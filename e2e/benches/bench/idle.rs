@@ -32,21 +32,23 @@ pub async fn idle(place: &mut Place, book: &mut Book) -> Result<()> {
     send_all(place.client(), width, (0..SEEKERS).map(seeker)).await?;
     println!("bench: idle: making {} sets", SETS.sets);
     let mut course = Course::begin(place, Contestant::Operator, SETS).await?;
-    let mut peak = course.phase(Part::Idle, 1, Phase::Create).await?.peak;
+    let made = course.phase(Part::Idle, 1, Phase::Create).await?;
     for past in [Past::Made, Past::Started, Past::Standby] {
-        if past == Past::Started {
-            course.end().await?;
-            course.start().await?;
-            // Its caches, and whatever it finds that it has to do.
-            tokio::time::sleep(REST / 4).await;
-            course.comes_to_rest().await?;
-            peak = course.usage()?.map(|usage| usage.peak);
-        }
-        let rest = if past == Past::Standby {
-            peak = None;
-            course.rest_of_standby(Part::Idle, REST).await?
-        } else {
-            course.rest(Part::Idle, 1, REST).await?.context("it has no process")?
+        let peak = match past {
+            Past::Made => made.peak,
+            Past::Started => {
+                course.end().await?;
+                course.start().await?;
+                // Its caches, and whatever it finds that it has to do.
+                tokio::time::sleep(REST / 4).await;
+                course.comes_to_rest().await?;
+                course.usage()?.map(|usage| usage.peak)
+            }
+            Past::Standby => None,
+        };
+        let rest = match past {
+            Past::Standby => course.rest_of_standby(Part::Idle, REST).await?,
+            _ => course.rest(Part::Idle, 1, REST).await?.context("it has no process")?,
         };
         let idle = Idle {
             past,

@@ -40,7 +40,7 @@ pub async fn starts(place: &mut Place, measure: &Measure, book: &mut Book) -> Re
         if pods > there {
             println!("bench: start: making {} pods", pods - there);
             place.courses += 1;
-            let operator = start_operator(place, format!("operator-{}", place.courses), None).await?;
+            let operator = start_operator(place, "operator", None).await?;
             send_all(place.client(), 32, (there / OF_EACH..pods / OF_EACH).map(|number| of_crowd(number, &namespaces)))
                 .await?;
             are_ready(place, pods + wanted).await?;
@@ -93,7 +93,7 @@ async fn start(place: &mut Place, wanted: usize) -> Result<Start> {
     send_all(place.client(), 1, std::iter::once(deed)).await?;
     let mut log = Tail::follow(place.cluster.audit_log()?)?;
     place.courses += 1;
-    let operator = start_operator(place, format!("operator-{}", place.courses), Some("debug")).await?;
+    let operator = start_operator(place, "operator", Some("debug")).await?;
     let began = operator.began();
     let waiting: Api<PodSet> = Api::namespaced(place.client().clone(), NAMESPACE);
     let limit = Instant::now() + PATIENCE;

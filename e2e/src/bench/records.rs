@@ -361,6 +361,27 @@ pub fn read(file: &Path) -> Result<Vec<Record>> {
     text.lines().map(record).collect()
 }
 
+/// For the tests of this folder.
+#[cfg(test)]
+pub mod testing {
+    use super::Run;
+
+    /// A run on this day.
+    pub fn run(date: &str) -> Run {
+        Run {
+            date: date.to_owned(),
+            processor: "a fast one".to_owned(),
+            cores: 2,
+            memory: 24.0,
+            kubernetes: "v1.36.3".to_owned(),
+            revision: "abc".to_owned(),
+            rust: "1.95.0".to_owned(),
+            connections: (64, 128),
+            remark: None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -381,17 +402,7 @@ mod tests {
     }
 
     fn run(date: &str) -> Record {
-        Record::Run(Run {
-            date: date.to_owned(),
-            processor: "a fast one".to_owned(),
-            cores: 2,
-            memory: 24.0,
-            kubernetes: "v1.36.3".to_owned(),
-            revision: "abc".to_owned(),
-            rust: "1.95.0".to_owned(),
-            connections: (64, 128),
-            remark: None,
-        })
+        Record::Run(testing::run(date))
     }
 
     fn rest(part: Part, sets: usize, cpu: f64) -> Record {

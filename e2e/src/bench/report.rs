@@ -373,6 +373,7 @@ started. Requests are those of all operators that run.
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::records::testing;
 
     fn measured(contestant: Contestant, round: usize, phase: Phase, pods: f64) -> Record {
         let is_floor = contestant == Contestant::Floor;
@@ -423,17 +424,7 @@ mod tests {
 
     #[test]
     fn a_run_is_told_with_what_was_measured_in_it() {
-        let run = Record::Run(Run {
-            date: "2026-01-31".to_owned(),
-            processor: "a fast one".to_owned(),
-            cores: 2,
-            memory: 24.0,
-            kubernetes: "v1.36.3".to_owned(),
-            revision: "abc".to_owned(),
-            rust: "1.95.0".to_owned(),
-            connections: (64, 128),
-            remark: Some("It rained.".to_owned()),
-        });
+        let run = Record::Run(Run { remark: Some("It rained.".to_owned()), ..testing::run("2026-01-31") });
         let two = [Contestant::Floor, Contestant::Operator].map(|who| measured(who, 1, Phase::Create, 2.0));
         let records: Vec<_> = [run].into_iter().chain(two).collect();
         let page = Records::of(&records).page();
