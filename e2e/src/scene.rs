@@ -264,27 +264,26 @@ impl Scene {
         Ok(())
     }
 
-    /// The story so far, the operators' logs, the events and the objects; whole in files, the end of each as text.
+    /// What helps to see why it failed, whole in files and the end of each as text: what happened comes last, for that is read first.
     pub async fn report(&self) -> String {
-        let mut report = format!("--- the story\n{}\n", tail(&self.write_story(), 40));
+        let part = |of: &str, file: &Path, lines| format!("--- {of}\n{}\n", tail(file, lines));
+        let mut report = format!("--- all of it is in {}\n", self.folder.display());
+        report.push_str(&part("the operators' last requests but watches", &self.keep_requests(), 40));
+        report.push_str(&part("the last writes of the Lease, if there is one", &self.keep_history(), 20));
+        let kinds = "podsets,mycustomresources,pods,resourcequotas";
+        self.keep("objects.yaml", &["get", kinds, "--output=yaml"]).await;
+        let objects = self.keep("objects.txt", &["get", kinds, "--output=wide"]).await;
+        report.push_str(&part(&format!("the objects of namespace {}", self.namespace), &objects, 60));
+        let events = self.keep("events.txt", &["get", "events", "--sort-by=.metadata.creationTimestamp"]).await;
+        report.push_str(&part("its events", &events, 40));
         let logs = self.logs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         for log in logs {
             if self.image.is_some() {
                 Deployment::keep_log(&self.cluster, &self.namespace, &log).await;
             }
-            report.push_str(&format!("--- the end of {}\n{}\n", log.display(), tail(&log, 60)));
+            report.push_str(&part(&format!("the end of {}", log.display()), &log, 60));
         }
-        let kinds = "podsets,mycustomresources,pods,resourcequotas";
-        let objects = self.keep("objects.txt", &["get", kinds, "--output=wide"]).await;
-        report.push_str(&format!("--- the objects of namespace {}\n{}\n", self.namespace, tail(&objects, 60)));
-        let events = self.keep("events.txt", &["get", "events", "--sort-by=.metadata.creationTimestamp"]).await;
-        report.push_str(&format!("--- its events\n{}\n", tail(&events, 40)));
-        report
-            .push_str(&format!("--- the operators' last requests but watches\n{}\n", tail(&self.keep_requests(), 40)));
-        let history = self.keep_history();
-        report.push_str(&format!("--- the last writes of the Lease, if there is one\n{}\n", tail(&history, 20)));
-        self.keep("objects.yaml", &["get", kinds, "--output=yaml"]).await;
-        report.push_str(&format!("--- all of it is in {}", self.folder.display()));
+        report.push_str(&part("the story", &self.write_story(), 40));
         report
     }
 

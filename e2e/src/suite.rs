@@ -202,7 +202,7 @@ impl Suite {
         scene.write_story();
         match end {
             Ok(()) => scene.leave().await.map(|()| None),
-            Err(failure) => Err(anyhow!("{failure:#}\n\n{}", scene.report().await)),
+            Err(failure) => Err(anyhow!("{}--- why it failed\n{failure:#}", scene.report().await)),
         }
     }
 
