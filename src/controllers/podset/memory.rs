@@ -58,6 +58,8 @@ pub struct Memory {
     pub told: Option<Told>,
     /// Whether something was done since the status was last written, so that its outcome may be told at once.
     pub has_news: bool,
+    /// Pods were made in the place of lost ones, and no status says so yet.
+    pub made_up: Option<MadeUp>,
     /// The reads of the set that have failed.
     pub read_failures: Failures,
     /// The tries to write the status that have failed.
@@ -73,6 +75,15 @@ pub struct Told {
     pub at: Timestamp,
     /// The generation that it answers.
     pub generation: Option<i64>,
+}
+
+/// When pods were made in the place of lost ones.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct MadeUp {
+    /// For the first time.
+    pub first: Timestamp,
+    /// For the last time.
+    pub last: Timestamp,
 }
 
 /// A create that did not succeed.

@@ -10,7 +10,7 @@ use super::{
     Context,
     act::Done,
     events::{self, Event},
-    memory::{Burst, Memory, RefusalKind, Told, Window},
+    memory::{Burst, MadeUp, Memory, RefusalKind, Told, Window},
     observe::{Set, View},
     plan::{Hold, Plan},
     status, trail,
@@ -55,6 +55,10 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
         let what = if is_scaling { "scaled" } else { "made up for pods that went" };
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
         memory.has_news = true;
+    }
+    if created > 0 && !is_scaling {
+        let last = context.env.now();
+        memory.made_up = Some(MadeUp { last, ..memory.made_up.unwrap_or(MadeUp { first: last, last }) });
     }
     if done.has_failed {
         memory.back_off(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
@@ -114,6 +118,10 @@ fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
 pub const GATHER: SignedDuration = SignedDuration::from_secs(3);
 const _: () = assert!(GATHER.as_secs() + 2 <= statuses::PAUSE.0.as_secs());
 
+/// How long after the last lost pod was made up for a status waits, and how long after the first one: who loses one pod often loses the
+/// next at once, and a status that still names that one would stand for five seconds.
+const LULL: (SignedDuration, SignedDuration) = (SignedDuration::from_millis(200), SignedDuration::from_secs(2));
+
 /// What came of a report.
 #[derive(Debug, Default)]
 pub struct Reported {
@@ -165,15 +173,18 @@ pub fn is_at_its_end(status: &PodSetStatus) -> bool {
     status::holds(status, condition::READY)
 }
 
-/// A status is written at most once in [`statuses::PAUSE`], but at once when it answers a change of the spec, when the pods of a
-/// large set are all there at last, and when what was done has come to its end. Otherwise, when it may be.
+/// A status is written at most once in [`statuses::PAUSE`], and not while lost pods are being made up for ([`LULL`]); but at once when
+/// it answers a change of the spec, when the pods of a large set are all there at last, and when what was done has come to its end.
+/// Otherwise, when it may be.
 fn may_write(memory: &Memory, now: Timestamp, new: &PodSetStatus, has_scaled: bool) -> Result<(), Timestamp> {
-    let Some((told, next)) = memory.told.zip(next_status(memory)) else {
-        return Ok(());
-    };
-    let is_answer = new.observed_generation != told.generation;
+    let is_answer = memory.told.is_none_or(|told| told.generation != new.observed_generation);
     let is_end = is_at_its_end(new) && memory.has_news;
-    if now < next && !is_answer && !has_scaled && !is_end { Err(next) } else { Ok(()) }
+    if is_answer || has_scaled || is_end {
+        return Ok(());
+    }
+    let (quiet, longest) = LULL;
+    let lull = memory.made_up.map(|made_up| (made_up.last + quiet).min(made_up.first + longest));
+    next_status(memory).max(lull).filter(|due| now < *due).map_or(Ok(()), Err)
 }
 
 /// When what can wait may be told again; `None`: nothing was told yet.
@@ -206,6 +217,7 @@ fn written(
             memory.told = Some(told);
             memory.status_failures = Failures::default();
             memory.has_news &= !is_at_its_end(new);
+            memory.made_up = None;
             context.set_answered(set, Some(*stored));
             Reported::default()
         }
