@@ -80,9 +80,9 @@ pub struct Told {
 /// When pods were made in the place of lost ones.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MadeUp {
-    /// For the first time.
+    /// When that began.
     pub first: Timestamp,
-    /// For the last time.
+    /// When it had last been done.
     pub last: Timestamp,
 }
 

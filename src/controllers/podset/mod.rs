@@ -256,10 +256,10 @@ impl PodSetController {
         };
         memory.read_failures = Failures::default();
         let (view, after, has_failed) = if plan.has_work() {
-            let from = plan.count.live;
+            let (from, began) = (plan.count.live, context.env.now());
             let done = act::act(context, &view, plan, memory).await;
             let has_failed = done.has_failed;
-            report::learn(context, &view, done, from, memory);
+            report::learn(context, &view, done, from, began, memory);
             match self.plan(key, uid, memory) {
                 Some((view, after)) => (view, after, has_failed),
                 None => return Next::Never,

@@ -27,8 +27,8 @@ use crate::{
 /// How many pod names a log line shows.
 const NAMES_SHOWN: usize = 10;
 
-/// Takes what was done into the memory, and says it in one line of the log. `from` is the number of live pods before.
-pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &mut Memory) {
+/// Takes what was done since `began` into the memory, and says it in one line of the log. `from` is the number of live pods before.
+pub fn learn(context: &Context, view: &View, done: Done, from: usize, began: Timestamp, memory: &mut Memory) {
     let set = &view.set;
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let is_scaling = !is_fulfilled(set, memory);
@@ -57,8 +57,8 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
         memory.has_news = true;
     }
     if created > 0 && !is_scaling {
-        let last = context.env.now();
-        memory.made_up = Some(MadeUp { last, ..memory.made_up.unwrap_or(MadeUp { first: last, last }) });
+        let first = memory.made_up.map_or(began, |made_up| made_up.first);
+        memory.made_up = Some(MadeUp { first, last: context.env.now() });
     }
     if done.has_failed {
         memory.back_off(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
@@ -120,7 +120,8 @@ const _: () = assert!(GATHER.as_secs() + 2 <= statuses::PAUSE.0.as_secs());
 
 /// How long after the last lost pod was made up for a status waits, and how long after the first one: who loses one pod often loses the
 /// next at once, and a status that still names that one would stand for five seconds.
-const LULL: (SignedDuration, SignedDuration) = (SignedDuration::from_millis(200), SignedDuration::from_secs(2));
+const LULL: (SignedDuration, SignedDuration) = (SignedDuration::from_millis(200), SignedDuration::from_millis(1500));
+const _: () = assert!(GATHER.as_millis() + LULL.1.as_millis() < statuses::PAUSE.0.as_millis());
 
 /// What came of a report.
 #[derive(Debug, Default)]
@@ -147,9 +148,10 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Me
     let new = status::status(view, plan, memory, context.env.clock.wall());
     if status::is_same(&set.status, &new) {
         memory.status_failures = Failures::default();
+        memory.made_up = None;
         return Reported::default();
     }
-    match may_write(memory, context.env.now(), &new, has_scaled) {
+    match may_write(set, &new, memory, is_settled, has_scaled, context.env.now()) {
         Ok(()) => write_status(context, set, &new, memory).await,
         Err(when) => Reported { again: Some(when), has_failed: false },
     }
@@ -173,18 +175,28 @@ pub fn is_at_its_end(status: &PodSetStatus) -> bool {
     status::holds(status, condition::READY)
 }
 
-/// A status is written at most once in [`statuses::PAUSE`], and not while lost pods are being made up for ([`LULL`]); but at once when
-/// it answers a change of the spec, when the pods of a large set are all there at last, and when what was done has come to its end.
+/// A status is written at most once in [`statuses::PAUSE`], and waits for a lull while pods are lost ([`LULL`]); but at once when it
+/// answers a change of the spec, when the pods of a large set are all there at last, and when what was done has come to its end.
 /// Otherwise, when it may be.
-fn may_write(memory: &Memory, now: Timestamp, new: &PodSetStatus, has_scaled: bool) -> Result<(), Timestamp> {
-    let is_answer = memory.told.is_none_or(|told| told.generation != new.observed_generation);
+fn may_write(
+    set: &Set,
+    new: &PodSetStatus,
+    memory: &Memory,
+    is_settled: bool,
+    has_scaled: bool,
+    now: Timestamp,
+) -> Result<(), Timestamp> {
+    let told = memory.told.map_or(set.status.observed_generation, |told| told.generation);
     let is_end = is_at_its_end(new) && memory.has_news;
-    if is_answer || has_scaled || is_end {
+    if new.observed_generation != told || has_scaled || is_end {
         return Ok(());
     }
+    let next = next_status(memory);
+    // What has waited for as long as it may waits no longer, nor does what takes its time.
+    let made_up = memory.made_up.filter(|made_up| is_settled && Some(made_up.first) >= next);
     let (quiet, longest) = LULL;
-    let lull = memory.made_up.map(|made_up| (made_up.last + quiet).min(made_up.first + longest));
-    next_status(memory).max(lull).filter(|due| now < *due).map_or(Ok(()), Err)
+    let lull = made_up.map(|made_up| (made_up.last + quiet).min(made_up.first + longest));
+    next.max(lull).filter(|due| now < *due).map_or(Ok(()), Err)
 }
 
 /// When what can wait may be told again; `None`: nothing was told yet.

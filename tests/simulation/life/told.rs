@@ -67,7 +67,10 @@ async fn pods_that_go_one_after_the_other_are_told_together() {
     let operator = Operator::leader(&server, "a", Locks::default());
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
-    is_silent(&server, 60).await;
+    operator.end().await;
+    // It has told nothing yet.
+    let operator = Operator::leader(&server, "b", Locks::default());
+    sleep(seconds(60)).await;
     server.pods_live(PodScript::never_ready());
     let patches = || server.count(&Requests::status_patches("podsets"));
     let is_told = || server.podset(NS, "web")["status"]["podNames"] == json!(server.live_pods(NS, "web"));
