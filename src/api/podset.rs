@@ -2,7 +2,7 @@
 //!
 //! The bounds of `spec.replicas` stand here alone: everything else must be right at any number.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
@@ -99,7 +99,7 @@ pub struct PodSetStatus {
     /// The names of the available pods, sorted.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
-    pub pod_names: Vec<String>,
+    pub pod_names: Vec<Arc<str>>,
     /// Pods of this set that are Pending or Running and not being deleted.
     #[serde(default)]
     pub available_replicas: i32,
@@ -120,7 +120,8 @@ pub struct PodSetStatus {
     pub conditions: Vec<Condition>,
 }
 
-fn default_replicas() -> i32 {
+/// What a spec wants that does not say how many.
+pub(crate) fn default_replicas() -> i32 {
     1
 }
 

@@ -1,5 +1,7 @@
 //! Every request that a controller sends, watches and lists apart. It builds them and sends none.
 
+use std::borrow::Cow;
+
 use http::{
     Request,
     header::{ACCEPT, CONTENT_TYPE},
@@ -82,15 +84,27 @@ pub fn merge<K: Resource<DynamicType = ()>>(key: &ObjectKey, patch: &Value) -> B
 /// # Errors
 ///
 /// As [`get`].
-pub fn apply_status<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: &str, version: u64, status: &Value) -> Built {
+pub fn apply_status<K: Resource<DynamicType = ()>>(
+    key: &ObjectKey,
+    uid: &str,
+    version: u64,
+    status: &impl Serialize,
+) -> Built {
     let request = Request::patch(format!("{}/status?fieldManager={MANAGER}&force=true", object::<K>(key)));
-    let body = json!({
-        "apiVersion": K::api_version(&()),
-        "kind": K::kind(&()),
-        "metadata": { "name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": version.to_string() },
-        "status": status,
-    });
+    let metadata =
+        json!({ "name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": version.to_string() });
+    let body = Applied { api_version: K::api_version(&()), kind: K::kind(&()), metadata, status };
     with_body(request, "application/apply-patch+yaml", &body)
+}
+
+/// An object as far as its status is applied.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Applied<'a, S> {
+    api_version: Cow<'static, str>,
+    kind: Cow<'static, str>,
+    metadata: Value,
+    status: &'a S,
 }
 
 #[cfg(test)]

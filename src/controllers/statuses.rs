@@ -33,9 +33,9 @@ pub fn stored<S: DeserializeOwned + Default>(mut status: Value) -> S {
 
 /// The conditions of these types, in the order of their types: the API server keeps them in any order, and what others
 /// have added is theirs.
-pub fn own_conditions(conditions: &[Condition], types: &[&str]) -> Vec<Condition> {
+pub fn own_conditions<'a>(conditions: &'a [Condition], types: &[&str]) -> Vec<&'a Condition> {
     let is_own = |condition: &&Condition| types.contains(&condition.type_.as_str());
-    let mut own: Vec<_> = conditions.iter().filter(is_own).cloned().collect();
+    let mut own: Vec<_> = conditions.iter().filter(is_own).collect();
     own.sort_by(|a, b| a.type_.cmp(&b.type_));
     own
 }
@@ -74,9 +74,14 @@ impl<S: PartialEq> Writing<S> {
         self.0.remove(uid);
     }
 
+    /// The status of the object of this UID that is being written.
+    pub fn of(&self, uid: &Uid) -> Option<&S> {
+        self.0.get(uid)
+    }
+
     /// Whether somebody else put this new status in place of the former, perhaps a former leader who knew less.
     pub fn is_strange(&self, uid: &Uid, former: &S, new: &S) -> bool {
-        former != new && self.0.get(uid) != Some(new)
+        former != new && self.of(uid) != Some(new)
     }
 }
 
@@ -92,12 +97,9 @@ where
     K: Resource<DynamicType = ()>,
     W: DeserializeOwned,
 {
-    let request = serde_json::to_value(status)
-        .map_err(|error| error.to_string())
-        .and_then(|status| requests::apply_status::<K>(key, uid, version, &status).map_err(|error| error.to_string()));
-    let answer = match request {
+    let answer = match requests::apply_status::<K>(key, uid, version, status) {
         Ok(request) => clients.write.send(request).await,
-        Err(error) => Answer::Unknown(error),
+        Err(error) => Answer::Unknown(error.to_string()),
     };
     match answer {
         Answer::Done(_, body) => match serde_json::from_slice(&body) {

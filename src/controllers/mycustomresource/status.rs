@@ -36,11 +36,10 @@ pub fn status(resource: &Resource, is_found: bool, wall: Timestamp) -> MyCustomR
 
 /// Whether the stored status says the same as the new one, but for what others have added.
 pub fn is_same(stored: &MyCustomResourceStatus, new: &MyCustomResourceStatus) -> bool {
-    let own = |status: &MyCustomResourceStatus| MyCustomResourceStatus {
-        conditions: own_conditions(&status.conditions, &[condition::READY]),
-        ..status.clone()
-    };
-    own(stored) == own(new)
+    let MyCustomResourceStatus { healthy, observed_generation, conditions } = stored;
+    let own = |conditions| own_conditions(conditions, &[condition::READY]);
+    (healthy, observed_generation) == (&new.healthy, &new.observed_generation)
+        && own(conditions) == own(&new.conditions)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod as PodResource;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tracing::warn;
 
 use super::{
@@ -90,7 +90,7 @@ pub struct Context {
     clients: Clients,
     locks: Locks,
     scopes: Vec<Scope>,
-    default_spec: Map<String, Value>,
+    default_spec: Value,
     recorder: Recorder,
     observed: Arc<Observed>,
     queue: Queue,

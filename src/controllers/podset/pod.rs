@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use kube::Resource;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json, value::RawValue};
 
 use super::{
     names,
@@ -22,7 +22,15 @@ pub struct Manifest<'a> {
     api_version: &'static str,
     kind: &'static str,
     metadata: Metadata<'a>,
-    spec: &'a Map<String, Value>,
+    spec: Spec<'a>,
+}
+
+/// A pod's spec.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Spec<'a> {
+    OfTemplate(&'a RawValue),
+    Default(&'a Value),
 }
 
 #[derive(Serialize)]
@@ -52,11 +60,12 @@ struct Owner<'a> {
 pub fn manifest<'a>(
     set: &'a Set,
     wanted: &'a Wanted,
-    default_spec: &'a Map<String, Value>,
+    default_spec: &'a Value,
     name: &'a str,
     replacements: u32,
 ) -> Manifest<'a> {
     let template = wanted.template.as_deref();
+    let spec = template.and_then(|template| template.spec.as_deref());
     let metadata = template.and_then(|template| template.metadata.as_ref());
     let of_template = |texts: fn(&PodTemplateMetadata) -> &Option<BTreeMap<String, String>>| {
         metadata.and_then(|metadata| texts(metadata).as_ref()).into_iter().flatten()
@@ -90,7 +99,7 @@ pub fn manifest<'a>(
             annotations,
             owner_references: [owner],
         },
-        spec: template.and_then(|template| template.spec.as_ref()).unwrap_or(default_spec),
+        spec: spec.map_or(Spec::Default(default_spec), Spec::OfTemplate),
     }
 }
 
@@ -105,8 +114,8 @@ pub fn selector(set: &str) -> String {
 }
 
 /// The spec of a pod without a template: it passes PodSecurity `restricted`.
-pub fn default_spec(image: &str) -> Map<String, Value> {
-    let spec = json!({
+pub fn default_spec(image: &str) -> Value {
+    json!({
         "containers": [{
             "name": "fancy-alpine",
             "image": image,
@@ -119,11 +128,7 @@ pub fn default_spec(image: &str) -> Map<String, Value> {
                 "seccompProfile": { "type": "RuntimeDefault" },
             },
         }],
-    });
-    match spec {
-        Value::Object(spec) => spec,
-        _ => Map::new(),
-    }
+    })
 }
 
 /// In what the pod that was made differs from what was ordered: a webhook may have changed what the operator finds its
@@ -182,7 +187,7 @@ mod tests {
     fn with(template: Value) -> Set {
         let mut set = testing::set(3);
         let wanted = set.wanted.as_mut().unwrap();
-        wanted.template = Some(std::sync::Arc::new(serde_json::from_value(template).unwrap()));
+        wanted.template = Some(std::sync::Arc::new(serde_json::from_str(&template.to_string()).unwrap()));
         set
     }
 

@@ -25,7 +25,7 @@ pub fn status(view: &View, plan: &Plan, memory: &Memory, wall: Timestamp) -> Pod
     let state = State::of(view, plan, memory, available.len(), ready);
     let wanted = set.wanted.as_ref().ok().map(|wanted| wanted.replicas);
     PodSetStatus {
-        pod_names: available.iter().map(|seen| seen.pod.key.name.to_string()).collect(),
+        pod_names: available.iter().map(|seen| seen.pod.key.name.clone()).collect(),
         available_replicas: i32::try_from(available.len()).unwrap_or(i32::MAX),
         ready_replicas: i32::try_from(ready).unwrap_or(i32::MAX),
         observed_generation: observed_generation(view, plan),
@@ -182,9 +182,12 @@ fn conditions(
 /// Whether the stored status says the same as the new one, but for what others have added.
 pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
     const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
-    let own =
-        |status: &PodSetStatus| PodSetStatus { conditions: own_conditions(&status.conditions, &OWN), ..status.clone() };
-    own(stored) == own(new)
+    let PodSetStatus { pod_names, available_replicas, ready_replicas, observed_generation, selector, conditions } =
+        stored;
+    let own = |conditions| own_conditions(conditions, &OWN);
+    (pod_names, available_replicas, ready_replicas) == (&new.pod_names, &new.available_replicas, &new.ready_replicas)
+        && (observed_generation, selector) == (&new.observed_generation, &new.selector)
+        && own(conditions) == own(&new.conditions)
 }
 
 #[cfg(test)]
@@ -300,7 +303,7 @@ mod tests {
         ];
         let view = view(pods);
         let status = status(&view, &planned(&view, Hold::Nothing), &Memory::default(), testing::now());
-        assert_eq!(status.pod_names, ["a", "b"]);
+        assert_eq!(status.pod_names, ["a".into(), "b".into()]);
         assert_eq!((status.available_replicas, status.ready_replicas), (2, 1));
         assert_eq!(status.conditions[0].message, "1 of 2 pods are ready");
         assert_eq!(status.selector.unwrap(), "app=web,version=v0.1,app.kubernetes.io/managed-by=podset-operator");

@@ -158,7 +158,7 @@ async fn a_set_that_does_not_decode_stops_no_other() {
     let operator = Operator::leader(&server, "a", Locks::default());
     let odd = json!({ "metadata": { "name": "odd" }, "spec": { "replicas": 2, "template": { "metadata": "odd" } } });
     server.create(&PODSETS, NS, odd);
-    // An API server stores it: it is nested deeper than serde_json decodes.
+    // Nested deeper than serde_json decodes: it is stored, goes on into the pods as it is, and is refused there.
     let nested = (0..200).fold(json!("end"), |within, _| json!({ "within": within }));
     let deep = json!({ "metadata": { "name": "deep" }, "spec": { "replicas": 2, "template": { "spec": nested } } });
     server.create(&PODSETS, NS, deep);

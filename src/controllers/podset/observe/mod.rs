@@ -99,7 +99,7 @@ impl Caches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::podset::testing;
+    use crate::{api::PodSetStatus, controllers::podset::testing};
 
     #[test]
     fn a_pod_too_many_cannot_wait() {
@@ -114,5 +114,21 @@ mod tests {
         assert_eq!(news_of("a", 11), Some(News::CanWait));
         assert_eq!(news_of("b", 12), Some(News::CanWait));
         assert_eq!(news_of("c", 13), Some(News::Appeared), "one too many");
+    }
+
+    #[test]
+    fn names_that_were_written_are_in_memory_once() {
+        let observed = Observed::new(Locks::default());
+        let mut caches = observed.lock();
+        let known = testing::set(1);
+        caches.sets.apply(&None, Change::Snapshot { items: vec![known.clone()], version: 10 });
+        let name: Arc<str> = "web-podabcde".into();
+        let written = PodSetStatus { pod_names: vec![name.clone()], ..known.status.clone() };
+        caches.sets.writing.begin(&known.uid, written);
+        let mut stored = Set { version: 11, ..known };
+        stored.status.pod_names = vec!["web-podabcde".into()];
+        caches.sets.apply(&None, Change::Applied(stored));
+        let [stored] = &caches.sets.get(&testing::set(1).key).unwrap().status.pod_names[..] else { panic!("one name") };
+        assert!(Arc::ptr_eq(stored, &name));
     }
 }

@@ -5,7 +5,9 @@
 //! are keyed by UID and guarded by resourceVersion, so that nothing old undoes anything newer.
 
 use std::{
+    borrow::Borrow,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    hash::{Hash, Hasher},
     sync::Arc,
 };
 
@@ -38,7 +40,7 @@ pub struct Pods {
     locks: Locks,
     by_uid: HashMap<Uid, Seen>,
     by_owner: HashMap<Uid, BTreeSet<Uid>>,
-    by_name: HashMap<ObjectKey, Uid>,
+    by_name: HashSet<Named>,
     /// Namespaces, owners and nodes of all of them.
     texts: Texts,
     /// Pods that a read showed to be gone, until the watch says so: what it still brings of them is old.
@@ -57,6 +59,30 @@ pub struct Pods {
     touched: BTreeMap<Uid, News>,
 }
 
+/// A pod that is found by its namespace and name: in a set of these, an index by name takes no more than a pointer for each.
+#[derive(Debug)]
+struct Named(Arc<Pod>);
+
+impl Borrow<ObjectKey> for Named {
+    fn borrow(&self) -> &ObjectKey {
+        &self.0.key
+    }
+}
+
+impl Hash for Named {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key.hash(state);
+    }
+}
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for Named {}
+
 impl Pods {
     /// An empty cache.
     pub fn new(locks: Locks) -> Self {
@@ -64,7 +90,7 @@ impl Pods {
             locks,
             by_uid: HashMap::new(),
             by_owner: HashMap::new(),
-            by_name: HashMap::new(),
+            by_name: HashSet::new(),
             texts: Texts::default(),
             gone: HashMap::new(),
             verified: Reached::default(),
@@ -150,6 +176,7 @@ impl Pods {
             let (was_live, was_ready) = (seen.is_live(), seen.is_ready());
             let is_same = former.is_same(&pod) && !seen.is_missing;
             seen.update(pod.clone(), now);
+            self.by_name.replace(Named(pod.clone()));
             let (is_lost, has_become_ready) = (was_live && !seen.is_live(), !was_ready && seen.is_ready());
             if is_from_watch {
                 seen.unconfirmed_since = None;
@@ -180,7 +207,7 @@ impl Pods {
             self.rest(pod.key.clone(), now);
             return;
         }
-        if let Some(former) = self.by_name.get(&pod.key).and_then(|uid| self.by_uid.get(uid)) {
+        if let Some(former) = self.by_name.get(&pod.key).and_then(|Named(pod)| self.by_uid.get(&pod.uid)) {
             // One name, one pod at a time: the one of the higher version came later.
             if (self.locks.is_stale)(pod.version, former.pod.version) {
                 return;
@@ -189,7 +216,7 @@ impl Pods {
             self.remove(&former, now);
         }
         self.strangers.remove(&pod.key);
-        self.by_name.insert(pod.key.clone(), pod.uid.clone());
+        self.by_name.insert(Named(pod.clone()));
         self.own(&pod);
         self.touch(&pod, News::Appeared);
         self.by_uid.insert(pod.uid.clone(), Seen { is_missing, ..Seen::new(pod, now) });
@@ -251,7 +278,7 @@ impl Pods {
         let Some(seen) = self.by_uid.remove(uid) else { return };
         self.disown(&seen.pod);
         self.touch(&seen.pod, if seen.is_live() { News::Urgent } else { News::CanWait });
-        if self.by_name.get(&seen.pod.key) == Some(uid) {
+        if self.by_name.get(&seen.pod.key).is_some_and(|Named(pod)| pod.uid == *uid) {
             self.by_name.remove(&seen.pod.key);
         }
         self.rest(seen.pod.key.clone(), now);
@@ -380,7 +407,7 @@ impl Pods {
     /// Whether a pod of this name is known, whoever owns it.
     pub fn is_known(&self, key: &ObjectKey, now: Timestamp) -> bool {
         let is_fresh = |met: &Timestamp| now.duration_since(*met) < self.locks.quarantine;
-        self.by_name.contains_key(key) || self.strangers.get(key).is_some_and(is_fresh)
+        self.by_name.contains(key) || self.strangers.get(key).is_some_and(is_fresh)
     }
 
     /// Whether a pod of this name ended so lately that the name must rest.

@@ -6,7 +6,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 use crate::{
-    api::{PodSetSpec, PodSetStatus, PodTemplate},
+    api::{self, PodSetStatus, PodTemplateMetadata},
     controllers::{
         ObjectKey,
         meta::{Meta, Uid},
@@ -16,8 +16,8 @@ use crate::{
 };
 
 /// A PodSet as the API server sends it. Spec and status are decoded later and from their text, so that one that does not
-/// decode stops no other: a template may even be nested deeper than is decoded at all. (API servers write the type of an
-/// event before its object, which is therefore decoded as it comes, and has a text.)
+/// decode stops no other. (API servers write the type of an event before its object, which is therefore decoded as it comes, and has a
+/// text.)
 #[derive(Deserialize)]
 struct SetWire {
     metadata: Meta,
@@ -27,13 +27,22 @@ struct SetWire {
     status: Option<Box<RawValue>>,
 }
 
+/// A spec as the API server sends it.
+#[derive(Deserialize)]
+struct SpecWire {
+    #[serde(default = "api::default_replicas")]
+    replicas: i32,
+    #[serde(default)]
+    template: Option<Template>,
+}
+
 /// What the text of a part says; what is not there is `null`.
 fn decoded<T: DeserializeOwned>(part: Option<&RawValue>) -> serde_json::Result<T> {
     serde_json::from_str(part.map_or("null", RawValue::get))
 }
 
 /// A PodSet.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(from = "SetWire")]
 pub struct Set {
     /// Namespace and name.
@@ -53,12 +62,24 @@ pub struct Set {
 }
 
 /// What a spec wants.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Wanted {
     /// How many pods.
     pub replicas: usize,
     /// What new pods look like.
-    pub template: Option<Arc<PodTemplate>>,
+    pub template: Option<Arc<Template>>,
+}
+
+/// The template of a set's pods.
+#[derive(Debug, Deserialize)]
+pub struct Template {
+    /// Labels and annotations.
+    #[serde(default)]
+    pub metadata: Option<PodTemplateMetadata>,
+    /// The spec of the pods: the text that it is, for all that is done with it is to go on into them. It takes a tenth of what it would
+    /// take decoded.
+    #[serde(default)]
+    pub spec: Option<Box<RawValue>>,
 }
 
 impl Watched for Set {
@@ -75,7 +96,7 @@ impl From<SetWire> for Set {
         // It stays, and was read without knowing how long it is.
         status.pod_names.shrink_to_fit();
         status.conditions.shrink_to_fit();
-        let wanted = decoded::<PodSetSpec>(wire.spec.as_deref())
+        let wanted = decoded::<SpecWire>(wire.spec.as_deref())
             .map(|spec| Wanted {
                 replicas: usize::try_from(spec.replicas).unwrap_or(0),
                 template: spec.template.map(Arc::new),
@@ -128,6 +149,20 @@ mod tests {
         for odd in ["9999-12-31T23:59:59Z", "never"] {
             assert_eq!(read(odd), (Some(7), "Ready".to_owned()), "{odd}");
         }
+    }
+
+    #[test]
+    fn a_template_goes_on_as_it_is() {
+        // Deeper than serde_json decodes, and with a number that no type of its holds.
+        let spec = format!(r#"{{"a":1.10,"b":{}123456789012345678901234567890{}}}"#, "[".repeat(200), "]".repeat(200));
+        let template = format!(r#"{{"metadata":{{"labels":{{"tier":"front"}}}},"spec":{spec}}}"#);
+        let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
+        let text = format!(r#"{{"metadata":{metadata},"spec":{{"replicas":2,"template":{template}}}}}"#);
+        let wanted = serde_json::from_str::<Set>(&text).unwrap().wanted.unwrap();
+        let template = wanted.template.unwrap();
+        let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref()).unwrap();
+        assert_eq!((wanted.replicas, &*labels["tier"]), (2, "front"));
+        assert_eq!(template.spec.as_ref().unwrap().get(), spec);
     }
 
     #[test]

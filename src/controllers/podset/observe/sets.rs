@@ -125,7 +125,7 @@ impl Sets {
         }
     }
 
-    fn upsert(&mut self, set: Set, effects: &mut Effects) {
+    fn upsert(&mut self, mut set: Set, effects: &mut Effects) {
         let is_over = !self.contains(&set.uid) && set.version <= self.refreshed.at(&set.key);
         if is_over || self.gone.contains_key(&set.uid) {
             return;
@@ -139,6 +139,10 @@ impl Sets {
             effects.wake.push((set.key.clone(), queue::SPEC));
         } else if former.is_some_and(is_strange) {
             effects.wake.push((set.key.clone(), queue::STATUS));
+        }
+        // Names that come back are in memory once, with the pods themselves.
+        if let Some(written) = self.writing.of(&set.uid).filter(|own| own.pod_names == set.status.pod_names) {
+            set.status.pod_names.clone_from(&written.pod_names);
         }
         if let Some(former) = former.filter(|former| former.uid != set.uid) {
             effects.gone.push(former.uid.clone());
