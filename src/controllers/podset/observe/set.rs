@@ -76,8 +76,8 @@ pub struct Template {
     /// Labels and annotations.
     #[serde(default)]
     pub metadata: Option<PodTemplateMetadata>,
-    /// The spec of the pods: the text that it is, for all that is done with it is to go on into them. It takes a tenth of what it would
-    /// take decoded.
+    /// The spec of the pods: the text that it is, for all that is done with it is to go on into them. It takes less than a tenth of what it
+    /// would take decoded.
     #[serde(default)]
     pub spec: Option<Box<RawValue>>,
 }
