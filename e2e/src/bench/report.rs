@@ -347,9 +347,9 @@ const COSTS: &str = "
 const SCALE: &str = "
 ## How it grows
 
-Sets of 10 pods are created. The API server bounds the time: the operator has 128 requests under way and waits for their answers, while the
-scheduler and the nodes write each new pod three or four times more. Requests a pod grow because a set is told of once more whose pods
-take longer than 5 s to be ready; memory grows with each pod by about 1 KiB.
+Sets of 10 pods are created. The API server bounds the time: the operator has 96 requests under way (128 in the last row) and waits for their
+answers, while the scheduler and the nodes write each new pod three or four times more. Requests a pod grow because a set is told of once more
+whose pods take longer than 5 s to be ready; memory grows with each pod by about 1 KiB.
 
 ![How time and cost grow with the number of pods](benchmarks/scale.svg)
 ";
