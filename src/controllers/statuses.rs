@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{ObjectKey, failures::Waits, meta::Uid, requests};
-use crate::client::{Answer, Clients, in_full, in_words};
+use crate::{
+    client::{Answer, Clients, in_full, in_words},
+    listwatch::Watched,
+};
 
 /// How long to wait before a status is applied again to an object that was not as it was thought to be.
 pub const OUTDATED_RETRY: SignedDuration = SignedDuration::from_secs(1);
@@ -95,7 +98,7 @@ pub async fn apply<K, W>(
 ) -> Applied<W>
 where
     K: Resource<DynamicType = ()>,
-    W: DeserializeOwned,
+    W: Watched,
 {
     let answer = match requests::apply_status::<K>(key, uid, version, status) {
         Ok(request) => clients.write.send(request).await,
@@ -106,24 +109,25 @@ where
             Ok(object) => Applied::Written(object),
             Err(error) => Applied::Failed(error.to_string()),
         },
-        Answer::Refused(status) if matches!(status.code, 404 | 409) => read_again::<K, W>(clients, key).await,
+        Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_again::<K, W>(clients, key).await {
+            // The object is as it was thought to be: a webhook refuses its status, or its kind has none.
+            Ok(Some(found)) if found.version() == version => Applied::Failed(in_words(&status)),
+            Ok(found) => Applied::Outdated(found),
+            Err(error) => Applied::Failed(error),
+        },
         Answer::Refused(status) | Answer::Unclear(status) => Applied::Failed(in_words(&status)),
         Answer::Unknown(error) => Applied::Failed(error),
         Answer::NotSent => Applied::NotSent,
     }
 }
 
-async fn read_again<K, W>(clients: &Clients, key: &ObjectKey) -> Applied<W>
+/// The object as it is; `None`: it is gone.
+async fn read_again<K, W>(clients: &Clients, key: &ObjectKey) -> Result<Option<Box<W>>, String>
 where
     K: Resource<DynamicType = ()>,
-    W: DeserializeOwned,
+    W: Watched,
 {
-    let request = match requests::get::<K>(key) {
-        Ok(request) => request,
-        Err(error) => return Applied::Failed(error.to_string()),
-    };
-    match clients.read.read_one::<W>(request).await {
-        Ok(found) => Applied::Outdated(found.map(Box::new)),
-        Err(error) => Applied::Failed(in_full(&error)),
-    }
+    let request = requests::get::<K>(key).map_err(|error| error.to_string())?;
+    let found = clients.read.read_one(request).await.map_err(|error| in_full(&error))?;
+    Ok(found.map(Box::new))
 }

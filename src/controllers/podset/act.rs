@@ -53,8 +53,6 @@ pub struct Done {
     pub is_deleting: bool,
     /// Whether something failed, so that the next try must wait.
     pub has_failed: bool,
-    /// Whether a name was taken by a stranger.
-    met_stranger: bool,
 }
 
 /// What the answer to a delete proves.

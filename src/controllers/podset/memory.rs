@@ -48,6 +48,8 @@ pub struct Memory {
     pub burst: Option<Burst>,
     /// Work that ended and is not yet told, and how many pods were live then.
     pub ended: Vec<(Burst, usize)>,
+    /// Whether a stranger had one of its names since the set was last read: before the next one is asked for, it is read again.
+    pub met_stranger: bool,
     /// How many pods were live after the last pass that did something, or have been since: fewer have been lost since.
     pub live: usize,
     /// How many pods were wanted when last there were as many; nothing once another number is worked for.

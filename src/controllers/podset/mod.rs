@@ -219,7 +219,7 @@ impl PodSetController {
     fn read_again(&self, key: &ObjectKey, error: &str, memory: &mut Memory) -> Next {
         let (wait, is_news) = memory.read_failures.note(error, READ_RETRY);
         if is_news {
-            warn!(set = %key, error, "cannot read whether a set is still wanted that has lost pods, trying again");
+            warn!(set = %key, error, "cannot read whether a set is still there that needs pods, trying again");
         }
         let env = &self.context.env;
         spans::failed(error);
@@ -242,11 +242,12 @@ impl PodSetController {
                 }
             };
         }
-        let (view, plan) = if plan.makes_up(&view.set, memory.live) {
-            // Its pods may go because the set goes, and the watch of the pods be ahead of the one of the sets.
+        let (view, plan) = if plan.creates_in_doubt(&view.set, memory) {
+            // The watch of the pods may be ahead of the one of the sets.
             if let Err(error) = act::read_set(context, &view.set).await {
                 return self.read_again(key, &error, memory);
             }
+            memory.met_stranger = false;
             match self.decide(key, uid, memory) {
                 Some(planned) => planned,
                 None => return Next::Never,

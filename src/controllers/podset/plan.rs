@@ -152,10 +152,11 @@ impl Plan {
         !(self.create.is_empty() && self.delete.is_empty() && self.relabel.is_empty())
     }
 
-    /// Whether it makes up for pods that were lost since the set's status was written, or since `live` pods were.
-    pub fn makes_up(&self, set: &Set, live: usize) -> bool {
+    /// Whether it creates pods of a set that may be no more: it makes up for pods that were lost since the set's status was written or
+    /// its last pass ended, and they may go because the set goes; or strangers have names of it, and they may be of a set made anew.
+    pub fn creates_in_doubt(&self, set: &Set, memory: &Memory) -> bool {
         let told = usize::try_from(set.status.available_replicas).unwrap_or_default();
-        !self.create.is_empty() && self.count.live < told.max(live)
+        !self.create.is_empty() && (memory.met_stranger || self.count.live < told.max(memory.live))
     }
 
     /// Whether it asks for anything.

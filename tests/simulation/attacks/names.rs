@@ -7,7 +7,7 @@ use podset_operator::controllers::podset::{locks::Locks, names::pod_name};
 use serde_json::json;
 
 use super::*;
-use crate::apiserver::{Fault, Requests, object};
+use crate::apiserver::{Fault, Requests, Status, object};
 
 /// A1: a create is not answered, is repeated, its pod is deleted by a user and replaced; then the first create lands.
 async fn a1(locks: Locks) -> ApiServer {
@@ -102,6 +102,22 @@ async fn a8_a_strangers_pod_is_stepped_over() {
         1,
         "the set is read again"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_stranger_is_stepped_over_before_the_set_was_read_again() {
+    let server = ApiServer::new(1);
+    let uid = server.create_podset(NS, "web", 2);
+    server.create_pod(NS, &pod_name("web", &uid, 0), json!({ "app": "theirs" }));
+    let reads = Requests::all().verb(crate::apiserver::Verb::Get).of("podsets");
+    let refused = server.fault(reads, Fault::Refuse(Status::of_code(503)));
+    let operator = leader(&server, Locks::default());
+    sleep(20).await;
+    assert_eq!(server.effects(&Requests::creates("pods")), 1, "the name that is free");
+    refused.remove();
+    ready(&server, "web", 2).await;
+    server.check();
+    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -314,3 +314,22 @@ async fn a_status_is_not_written_to_a_set_that_was_made_anew() {
     server.check();
     operator.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_is_refused_for_good_is_tried_less_and_less() {
+    for code in [404, 409] {
+        let server = ApiServer::new(1);
+        for kind in ["podsets", "mycustomresources"] {
+            server.fault(Requests::status_patches(kind), Fault::Refuse(Status::of_code(code)));
+        }
+        let operator = Operator::leader(&server, "a", Locks::default());
+        server.create_podset(NS, "web", 3);
+        server.create_mycustomresource(NS, "lonely", "friend");
+        sleep(seconds(120)).await;
+        for kind in ["podsets", "mycustomresources"] {
+            let patches = server.count(&Requests::status_patches(kind));
+            assert!((4..=8).contains(&patches), "5 s, 10 s, 20 s, 30 s, …: {patches} of {kind}, {code}");
+        }
+        operator.end().await;
+    }
+}

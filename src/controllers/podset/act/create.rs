@@ -3,11 +3,10 @@
 //! In: the creations of a plan. Out: [`Done`]. A pod that was made goes into the cache; a create that was not answered
 //! goes into the memory, where it counts as live.
 
-use jiff::Timestamp;
 use kube::core::Status;
 use tracing::{debug, warn};
 
-use super::{Context, Done, Pass, PodResource, decoded, read_pod, read_set, send, slow_start};
+use super::{Context, Done, Pass, PodResource, decoded, read_pod, send, slow_start};
 use crate::{
     client::Answer,
     controllers::{
@@ -40,7 +39,7 @@ enum Created {
     NotSent,
 }
 
-/// Creates pods, and reads the set again if a stranger has one of its names.
+/// Creates pods.
 pub(super) async fn create(pass: Pass<'_>, creations: Vec<Creation>, memory: &mut Memory, done: &mut Done) {
     let Pass { context, set, .. } = pass;
     let send = |creation: Creation| async move { (create_one(context, set, &creation).await, creation) };
@@ -50,13 +49,6 @@ pub(super) async fn create(pass: Pass<'_>, creations: Vec<Creation>, memory: &mu
     let settle =
         |(created, creation): (Created, Creation)| settle_create(context, set, created, creation, memory, done);
     memory.creates_at_once = slow_start(pass, window, creations, send, settle).await;
-    // Whose pods take its names may belong to a set of this name that is no more.
-    if done.met_stranger
-        && let Err(error) = read_set(context, set).await
-    {
-        warn!(set = %set.key, error, "cannot read a PodSet whose pod names are taken");
-        done.has_failed = true;
-    }
 }
 
 async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Created {
@@ -117,7 +109,7 @@ fn settle_create(
         }
         Created::Taken(found) => {
             memory.create_settled(&name);
-            settle_taken(context, set, &name, found, now, done);
+            memory.met_stranger |= settle_taken(context, set, &name, found, done);
         }
         Created::Refused(refusal) => {
             if refusal.kind != RefusalKind::NamespaceTerminating {
@@ -171,8 +163,9 @@ fn settle_made(context: &Context, set: &Set, pod: Pod, name: String, memory: &mu
     true
 }
 
-/// A name was taken: by our own pod of an earlier create, or by a stranger, or it is free again.
-fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<Box<Pod>>, now: Timestamp, done: &mut Done) {
+/// A name was taken: by our own pod of an earlier create, or by a stranger, or it is free again. Returns whether by a stranger.
+fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<Box<Pod>>, done: &mut Done) -> bool {
+    let now = context.env.now();
     let key = ObjectKey::new(set.key.namespace.clone(), name);
     match found {
         Some(pod) => {
@@ -180,14 +173,15 @@ fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<Box<Pod>
             if is_ours && !pod.is_terminating && !pod.is_finished() {
                 done.created.push(name.to_owned());
             }
-            done.met_stranger |= !is_ours;
             if !is_ours || pod.owner.as_ref() == Some(&set.uid) {
                 context.pods(set, |pods| pods.looked_up(&key, None, Some(*pod), now));
             }
+            !is_ours
         }
         None => {
             context.pods(set, |pods| pods.may_be_reused(&key));
             done.has_failed = true;
+            false
         }
     }
 }
