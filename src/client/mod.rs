@@ -21,7 +21,7 @@ use kube::{Config, core::Status};
 pub use self::{
     connect::{AGENT, ConnectError, Purpose, connect},
     reader::{ReadError, Reader, is_absent, refused, status},
-    writer::{Answer, Writer, is_refusal},
+    writer::{Answer, WRITES_AT_ONCE, Writer, is_refusal},
 };
 use crate::{leader::Leadership, telemetry::metrics::Requests};
 

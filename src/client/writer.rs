@@ -18,7 +18,7 @@ use crate::leader::Leadership;
 
 /// How many writes are under way at once, each over a connection of its own, which costs a handshake and, with its request, 45 KiB.
 /// With 64, deletes take longer where the API server is busy with others; with 128, nothing takes less.
-const WRITES_AT_ONCE: usize = 96;
+pub const WRITES_AT_ONCE: usize = 96;
 
 /// How long what the API server says when its time is over may take to arrive.
 const WORDS: Duration = Duration::from_millis(500);

@@ -34,12 +34,18 @@ pub fn stored<S: DeserializeOwned + Default>(mut status: Value) -> S {
     S::deserialize(status).unwrap_or_default()
 }
 
-/// The conditions of these types, in the order of their types: the API server keeps them in any order, and what others
-/// have added is theirs.
-pub fn own_conditions<'a>(conditions: &'a [Condition], types: &[&str]) -> Vec<&'a Condition> {
-    let is_own = |condition: &&Condition| types.contains(&condition.type_.as_str());
-    let mut own: Vec<_> = conditions.iter().filter(is_own).collect();
-    own.sort_by(|a, b| a.type_.cmp(&b.type_));
+/// Of a condition what is ours: its type, status, reason, message and time.
+pub type OwnCondition<'a> = (&'a str, &'a str, &'a str, &'a str, &'a Time);
+
+/// What is ours in the conditions of these types, in the order of their types: the API server keeps them in any order, and what others
+/// have added is theirs, be it the observedGeneration of one of ours.
+pub fn own_conditions<'a>(conditions: &'a [Condition], types: &[&str]) -> Vec<OwnCondition<'a>> {
+    let own = |condition: &'a Condition| {
+        let Condition { last_transition_time, message, observed_generation: _, reason, status, type_ } = condition;
+        (type_.as_str(), status.as_str(), reason.as_str(), message.as_str(), last_transition_time)
+    };
+    let mut own: Vec<_> = conditions.iter().map(own).filter(|(type_, ..)| types.contains(type_)).collect();
+    own.sort_unstable_by_key(|(type_, ..)| *type_);
     own
 }
 

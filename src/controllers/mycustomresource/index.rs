@@ -132,17 +132,15 @@ impl Index {
         }
     }
 
-    /// A request for this resource was answered with this state of it; `None`: it is gone.
-    pub fn answered(&mut self, resource: &Resource, found: Option<Resource>) {
+    /// A request for this resource was answered with this state of it; `None`: it is gone. Returns the resource to reconcile, and why.
+    pub fn answered(&mut self, resource: &Resource, found: Option<Resource>) -> Option<(ObjectKey, Trigger)> {
         if self.resources.get(&resource.key).is_none_or(|known| known.uid != resource.uid) {
-            return;
+            return None;
         }
-        match found {
-            Some(found) => {
-                self.upsert(found);
-            }
-            None => self.remove(&resource.key),
+        if found.is_none() {
+            self.remove(&resource.key);
         }
+        self.upsert(found?)
     }
 
     /// Takes in a state of a resource, unless a newer one is known. Returns its key if its spec is new, or its status one
@@ -280,6 +278,18 @@ mod tests {
 
     fn pod(namespace: &str, name: &str) -> ObjectKey {
         ObjectKey::new(namespace, name)
+    }
+
+    #[test]
+    fn a_new_spec_is_news_whoever_brings_it() {
+        let mut index = Index::new(&[]);
+        let (old, new) = (resource("one", "joe", 1), resource("one", "jim", 2));
+        index.apply_resources(&None, Change::Applied(old.clone()));
+        assert_eq!(index.answered(&old, Some(new.clone())), Some((old.key.clone(), queue::SPEC)));
+        assert!(index.apply_resources(&None, Change::Applied(new)).is_empty(), "the watch says it once more");
+        assert_eq!(index.answered(&old, Some(old.clone())), None, "an older state");
+        assert_eq!(index.answered(&old, None), None);
+        assert!(index.is_empty());
     }
 
     #[test]

@@ -141,16 +141,14 @@ impl MyCustomResourceController {
         let key = &resource.key;
         match applied {
             Applied::Written(stored) => {
-                let mut index = self.index();
-                index.note_success(key);
-                index.answered(resource, Some(*stored));
-                drop(index);
+                self.index().note_success(key);
+                self.answered(resource, Some(*stored));
                 let friend = resource.friend.as_deref().unwrap_or_default();
                 info!(resource = %key, friend, "{}", if new.healthy { "friend found" } else { "friend missing" });
                 Next::Resync
             }
             Applied::Outdated(found) => {
-                self.index().answered(resource, found.map(|found| *found));
+                self.answered(resource, found.map(|found| *found));
                 Next::At(self.env.now() + statuses::OUTDATED_RETRY)
             }
             Applied::Failed(error) => {
@@ -164,6 +162,14 @@ impl MyCustomResourceController {
                 Next::Retry(self.env.now() + self.env.jittered(wait, 0.1))
             }
             Applied::NotSent => Next::Resync,
+        }
+    }
+
+    /// Takes in what a request for this resource was answered with; `None`: it is gone.
+    fn answered(&self, resource: &Resource, found: Option<Resource>) {
+        let woken = self.index().answered(resource, found);
+        if let Some((key, trigger)) = woken {
+            self.queue.add(key, trigger);
         }
     }
 

@@ -67,6 +67,7 @@ mod tests {
 
         let mut stored = missing.clone();
         stored.conditions.insert(0, Condition { type_: "Foreign".to_owned(), ..missing.conditions[0].clone() });
+        stored.conditions[1].observed_generation = Some(4);
         assert!(is_same(&stored, &missing), "whatever others add");
 
         resource.status = missing;

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     api::{self, PodSet},
-    client::{Answer, in_full, in_words, protobuf::Form},
+    client::{Answer, WRITES_AT_ONCE, in_full, in_words, protobuf::Form},
     controllers::{
         ObjectKey,
         meta::Uid,
@@ -32,8 +32,8 @@ use crate::{
     listwatch,
 };
 
-/// How many requests of one set are under way at once.
-const AT_ONCE: usize = 128;
+/// How many requests of one set are under way at once: what cannot be sent yet would only keep that of other sets waiting.
+const AT_ONCE: usize = WRITES_AT_ONCE;
 
 /// After so long no further request is begun: the status must not stay wrong while thousands of pods are made.
 const PASS: SignedDuration = SignedDuration::from_secs(4);

@@ -339,6 +339,7 @@ mod tests {
         let mut turned = first.clone();
         turned.conditions.reverse();
         turned.conditions.push(Condition { type_: "Foreign".to_owned(), ..first.conditions[0].clone() });
+        turned.conditions[0].observed_generation = Some(1);
         assert!(is_same(&first, &turned), "in whatever order, whatever others add");
         view = two_ready();
         Arc::make_mut(&mut view.set).status = first;

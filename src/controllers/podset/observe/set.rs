@@ -29,6 +29,7 @@ struct SetWire {
 
 /// A spec as the API server sends it.
 #[derive(Deserialize)]
+#[serde(rename = "PodSetSpec")]
 struct SpecWire {
     #[serde(default = "api::default_replicas")]
     replicas: i32,

@@ -141,8 +141,9 @@ impl Sets {
             effects.wake.push((set.key.clone(), queue::STATUS));
         }
         // Names that come back are in memory once, with the pods themselves.
-        if let Some(written) = self.writing.of(&set.uid).filter(|own| own.pod_names == set.status.pod_names) {
-            set.status.pod_names.clone_from(&written.pod_names);
+        let mut known = self.writing.of(&set.uid).into_iter().chain(former.map(|former| &former.status));
+        if let Some(known) = known.find(|known| known.pod_names == set.status.pod_names) {
+            set.status.pod_names.clone_from(&known.pod_names);
         }
         if let Some(former) = former.filter(|former| former.uid != set.uid) {
             effects.gone.push(former.uid.clone());
