@@ -4,7 +4,7 @@
 ARG BUILDKIT_SBOM_SCAN_CONTEXT=true
 
 # On the builder's own platform, whatever the image is for: it is compiled across.
-FROM --platform=${BUILDPLATFORM:-linux/amd64} docker.io/library/rust:1.95.0-bookworm AS build
+FROM --platform=${BUILDPLATFORM:-linux/amd64} docker.io/library/rust:1.95.0-bookworm@sha256:6258907abe69656e41cd992e0b705cdcfabcbbe3db374f92ed2d47121282d4a1 AS build
 ARG TARGETARCH=amd64
 WORKDIR /src
 RUN case "$TARGETARCH-$(uname -m)" in \

@@ -1,5 +1,9 @@
 # `make` lists the targets. Each is a command or two that can be given by hand as well.
 
+# These come from outside, so they are data. Make takes their text as it stands and does not expand it; a recipe reads them from its
+# environment, as "$$NAME", so that no shell reads them as code (the last line exports them). KUBECTL is the exception: it is a command.
+OUTSIDE = ADVISORIES ARGS BENCH CLUSTER CONFIG FROM IMG REVISION SEED SEEDS SOURCE TAG VERSION
+$(foreach name,$(OUTSIDE),$(if $(filter command environment,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 # Which local cluster cluster-up and cluster-down mean.
 CLUSTER ?= podset
 # The operator's image.
@@ -13,7 +17,7 @@ KUBECTL ?= $(or $(shell command -v kubectl 2>/dev/null),$(shell hack/cluster/clu
 SHELL = bash
 .SHELLFLAGS = -e -o pipefail -c
 
-SCRIPTS = hack/chart hack/demo hack/trace-demo hack/verify-release hack/cluster/cluster hack/image/build hack/image/compile \
+SCRIPTS = hack/chart hack/demo hack/govulncheck hack/trace-demo hack/verify-release hack/cluster/cluster hack/image/build hack/image/compile \
   hack/image/test hack/k3s-stand-in/build hack/prometheus/check .ci/run
 
 .DEFAULT_GOAL := help
@@ -47,7 +51,7 @@ run: export PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS ?= 127.0.0.1:0
 run: export PODSET_OPERATOR_METRICS_BIND_ADDRESS ?= 127.0.0.1:0
 run: export PODSET_OPERATOR_METRICS_SECURE ?= false
 run: ## Run the operator on this machine (ARGS=FLAGS); probes and plain metrics at free local ports, see its log
-	cargo run -- run $(ARGS)
+	@set -f; set -x; cargo run -- run $$ARGS
 
 .PHONY: manifests
 manifests: ## Write config/crd/bases anew from the Rust types
@@ -94,7 +98,7 @@ BENCH ?= --write
 
 .PHONY: bench
 bench: ## Measure the operator beside others, some hours, for docs/benchmarks.md (BENCH='100x10 --write': a part)
-	cargo bench -p e2e -- $(BENCH)
+	@set -f; set -x; cargo bench -p e2e -- $$BENCH
 
 .PHONY: bench-short
 bench-short: ## The part of it that CI runs: requests, pods at any instant, rest; no times
@@ -107,35 +111,44 @@ verify: ## The chart is config/, Argo CD's health checks say what they should, w
 	cd hack/verify && GOWORK=off CGO_ENABLED=0 go tool actionlint -color $(abspath $(wildcard .github/workflows/*.yml))
 
 # What the image says of itself.
-IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) $(if $(SOURCE),--build-arg SOURCE=$(SOURCE))
+IMAGE_ARGS = --build-arg "VERSION=$$VERSION" --build-arg "REVISION=$$REVISION" $${SOURCE:+--build-arg "SOURCE=$$SOURCE"}
 VERSION ?= $(shell sed -n '/^version = /{s/[^"]*"\(.*\)"/\1/p;q;}' Cargo.toml)
 REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# Asked once, not for every recipe.
+VERSION := $(VERSION)
+REVISION := $(REVISION)
+
+# IMG goes into YAML and into patterns of sed, so it must look like the name of an image.
+.PHONY: name-of-img
+name-of-img:
+	@[[ $$IMG =~ ^[A-Za-z0-9][A-Za-z0-9._/:@-]*$$ ]] || { printf 'IMG=%q is not the name of an image\n' "$$IMG" >&2; exit 2; }
 
 .PHONY: docker-build
-docker-build: ## Build the operator's image (IMG=NAME:TAG)
-	docker build $(IMAGE_ARGS) --tag $(IMG) .
+docker-build: name-of-img ## Build the operator's image (IMG=NAME:TAG)
+	docker build $(IMAGE_ARGS) --tag "$$IMG" .
 
 .PHONY: docker-build-local
-docker-build-local: ## The same where no image can be pulled: compiled on this machine
-	hack/image/build $(IMG) $(IMAGE_ARGS)
+docker-build-local: name-of-img ## The same where no image can be pulled: compiled on this machine
+	hack/image/build "$$IMG" $(IMAGE_ARGS)
 
 # Several platforms make one name, which only a registry can hold. SBOM and provenance are attached to it.
-BUILD_ALL = docker buildx build $(IMAGE_ARGS) --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max \
-  --metadata-file dist/image.json
+SBOM_GENERATOR = docker.io/docker/buildkit-syft-scanner:1.12.0@sha256:ae4f3b554449e7e25548e7d8ccc029d17357348e30c6e3df01b92bc93654d6a9
+BUILD_ALL = docker buildx build $(IMAGE_ARGS) --platform linux/amd64,linux/arm64 --attest type=sbom,generator=$(SBOM_GENERATOR) \
+  --provenance=mode=max --metadata-file dist/image.json
 
 .PHONY: docker-push
-docker-push: ## Build the image for amd64 and arm64, with SBOM and provenance, and push it as IMG (needs docker buildx)
+docker-push: name-of-img ## Build the image for amd64 and arm64, with SBOM and provenance, and push it as IMG (needs docker buildx)
 	@mkdir -p dist
-	$(BUILD_ALL) --tag $(IMG) --push .
+	$(BUILD_ALL) --tag "$$IMG" --push .
 
 .PHONY: docker-push-digest
-docker-push-digest: ## The same without a tag: IMG is NAME alone, and dist/image.json says by which digest it is found
+docker-push-digest: name-of-img ## The same without a tag: IMG is NAME alone, and dist/image.json says by which digest it is found
 	@mkdir -p dist
-	$(BUILD_ALL) --output type=image,name=$(IMG),push-by-digest=true,name-canonical=true,push=true .
+	$(BUILD_ALL) --output "type=image,name=$$IMG,push-by-digest=true,name-canonical=true,push=true" .
 
 .PHONY: test-image
 test-image: ## Run the image IMG in all ways that need no cluster
-	hack/image/test $(IMG)
+	hack/image/test "$$IMG"
 
 .PHONY: lint
 lint: ## Format, clippy, rustdoc; dependencies and scripts if cargo-deny and shellcheck are installed
@@ -154,7 +167,11 @@ lint: ## Format, clippy, rustdoc; dependencies and scripts if cargo-deny and she
 deny: ## Check dependencies: licences, duplicates, sources, and advisories where their database can be fetched (needs cargo-deny)
 	cargo deny --workspace check bans licenses sources
 	@if cargo deny fetch db; then echo 'cargo deny --workspace check advisories'; cargo deny --workspace check advisories; \
-	else echo '**** ADVISORIES ARE NOT CHECKED: their database could not be fetched ****' >&2; [ '$(ADVISORIES)' != required ]; fi
+	else echo '**** ADVISORIES ARE NOT CHECKED: their database could not be fetched ****' >&2; [[ $$ADVISORIES != required ]]; fi
+
+.PHONY: govulncheck
+govulncheck: ## Look for known vulnerabilities in the Go modules of hack/ (needs jq, and vuln.go.dev)
+	hack/govulncheck
 
 .PHONY: package
 package: ## Make the crate, and build it from what is in it
@@ -162,11 +179,11 @@ package: ## Make the crate, and build it from what is in it
 
 .PHONY: chart
 chart: ## Write the chart to dist/, for the image IMG
-	hack/chart $(IMG)
+	hack/chart "$$IMG"
 
 .PHONY: verify-release
 verify-release: ## Whether TAG is what all files say that name a version; writes its part of the changelog to dist/NOTES.md
-	hack/verify-release $(TAG)
+	hack/verify-release "$$TAG"
 
 .PHONY: clean
 clean: ## Delete target/; the local cluster's binaries stay (see cluster-up)
@@ -183,21 +200,21 @@ uninstall: ## Remove the CRDs, and with them every PodSet, its pods, and every M
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
 # CONFIG as YAML, with the image IMG.
-RENDERED = $(KUBECTL) kustomize $(CONFIG) | sed 's|image: podset-operator:latest|image: $(IMG)|'
+RENDERED = $(KUBECTL) kustomize "$$CONFIG" | sed "s|image: podset-operator:latest|image: $$IMG|"
 
 # Nothing is installed from another image than was asked for: one that CONFIG names itself leaves IMG no place.
 .PHONY: place-for-img
-place-for-img:
-	@[ '$(IMG)' = podset-operator:latest ] || { config=$$($(KUBECTL) kustomize $(CONFIG)); \
+place-for-img: name-of-img
+	@[[ $$IMG == podset-operator:latest ]] || { config=$$($(KUBECTL) kustomize "$$CONFIG"); \
 	  [[ $$config == *'image: podset-operator:latest'* ]] || { \
-	    echo '$(CONFIG) names an image of its own, which IMG does not replace: leave out that one, or IMG' >&2; exit 1; }; }
+	    printf '%q names an image of its own, which IMG does not replace: leave out that one, or IMG\n' "$$CONFIG" >&2; exit 1; }; }
 
 .PHONY: deploy
 deploy: place-for-img ## Run the operator in it, with its CRDs and rights, from the image IMG (its nodes must have it or be able to pull it)
 	$(RENDERED) | $(KUBECTL) apply -f -
 
 .PHONY: undeploy
-undeploy: ## Remove the operator; CRDs, PodSets and their pods stay (make uninstall)
+undeploy: name-of-img ## Remove the operator; CRDs, PodSets and their pods stay (make uninstall)
 	$(RENDERED) | awk 'BEGIN { RS = "---\n" } !/(^|\n)kind: CustomResourceDefinition\n/ { printf "---\n%s", $$0 }' | \
 	  $(KUBECTL) delete --ignore-not-found -f -
 
@@ -210,8 +227,10 @@ build-installer: place-for-img ## Write all that `make deploy` installs to dist/
 
 .PHONY: cluster-up
 cluster-up: ## Start it (CLUSTER=NAME: another one) and say how to use it
-	@hack/cluster/cluster up $(CLUSTER)
+	@hack/cluster/cluster up "$$CLUSTER"
 
 .PHONY: cluster-down
 cluster-down: ## End it and delete its data
-	@hack/cluster/cluster down $(CLUSTER)
+	@hack/cluster/cluster down "$$CLUSTER"
+
+export $(foreach name,$(OUTSIDE),$(if $(filter-out undefined,$(origin $(name))),$(name)))

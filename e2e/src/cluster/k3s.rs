@@ -19,9 +19,9 @@ use super::guard::{Ending, Guard, MARK};
 use super::{Found, docker, local};
 use crate::operator::{self, tail};
 
-/// The version of Kubernetes that `hack/cluster` builds, too.
+/// The version of Kubernetes that `hack/cluster` builds, too. The digest pins the image; Docker does not look at the tag beside it.
 const NAME: &str = "rancher/k3s";
-const TAG: &str = "v1.36.3-k3s1";
+const TAG: &str = "v1.36.3-k3s1@sha256:d0f79175794edd9694b4a12bafc5c52ae1977369a2f7cf256264e7bd2dae0be9";
 
 /// A first start on a slow machine unpacks a lot.
 const PATIENCE: Duration = Duration::from_secs(300);
