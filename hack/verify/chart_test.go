@@ -15,8 +15,6 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
-	"sigs.k8s.io/kustomize/api/krusty"
-	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 )
 
@@ -149,6 +147,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"a port":                 {"networkPolicy": object{"apiServerPorts": []any{70000}}},
 		"no port":                {"networkPolicy": object{"apiServerPorts": []any{}}},
 		"half a misspelt switch": {"crds": object{"enabled": false}},
+		"half an aggregation":    {"roles": object{"aggregateMyCustomResources": "edit"}},
 	} {
 		if _, err := render("podset-operator", values); err == nil {
 			t.Errorf("%s: %v is taken", name, values)
@@ -224,13 +223,7 @@ func render(release string, values object) (map[string]string, error) {
 // What a folder of config/ installs, without the namespace: with Helm that is a matter of --create-namespace.
 func config(t *testing.T, folder string) map[string]object {
 	t.Helper()
-	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
-		Run(filesys.MakeFsOnDisk(), filepath.Join(root, "config", folder))
-	must(t, err)
-	text, err := resources.AsYaml()
-	must(t, err)
-	objects := map[string]object{}
-	add(t, objects, string(text))
+	objects := built(t, filepath.Join(root, "config", folder))
 	delete(objects, "Namespace /"+namespace)
 	return objects
 }

@@ -88,12 +88,16 @@ fn alerts_are_about_the_job_that_the_monitor_makes() {
 
 #[test]
 fn kustomizations_name_every_file() {
-    for folder in ["config/manager", "config/prometheus"] {
-        let named = yaml(&format!("{folder}/kustomization.yaml"))["resources"].clone();
-        let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).expect("the folder is there");
-        let names = files.map(|file| file.expect("a file").file_name().to_string_lossy().into_owned());
+    for folder in ["config/manager", "config/policy", "config/prometheus", "config/prometheus/verified"] {
+        let kustomization = yaml(&format!("{folder}/kustomization.yaml"));
+        let resources = kustomization["resources"].as_array().into_iter().flatten();
+        let patches = kustomization["patches"].as_array().into_iter().flatten().map(|patch| &patch["path"]);
+        let named: Vec<_> = resources.chain(patches).collect();
+        let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).expect("the folder is there");
+        let files = entries.map(|entry| entry.expect("an entry")).filter(|entry| entry.path().is_file());
+        let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
         for name in names.filter(|name| name != "kustomization.yaml") {
-            assert!(named.as_array().expect("resources").contains(&name.as_str().into()), "{folder} leaves out {name}");
+            assert!(named.contains(&&name.as_str().into()), "{folder} leaves out {name}");
         }
     }
 }

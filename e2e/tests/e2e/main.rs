@@ -18,6 +18,7 @@ mod labels;
 mod large;
 mod leader;
 mod namespace;
+mod policy;
 mod quota;
 mod ranking;
 mod refusals;
@@ -100,6 +101,8 @@ fn main() -> ExitCode {
         Scenario::new("refusals_of_a_mycustomresource", refusals::of_a_mycustomresource),
         Scenario::new("namespace_deleted_in_the_middle_of_a_scale_up", namespace::deleted_in_the_middle_of_a_scale_up)
             .needs(&[AuditLog, Processes]),
+        Scenario::new("policy_restricts_templates", policy::restricts_templates).in_own_cluster(Wanted::default()),
+        Scenario::new("rights_of_an_editor", rights::of_an_editor),
         Scenario::new("rights_are_those_of_the_folder", rights::are_those_of_the_folder),
         Scenario::new("rights_are_all_used", rights::are_all_used).needs(&[AuditLog, Processes]),
         Scenario::new("rights_to_finalizers_are_needed", rights::to_finalizers_are_needed)

@@ -16,7 +16,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// In every namespace.
 const EVERYWHERE: [&str; 18] = [
@@ -57,6 +57,31 @@ pub async fn are_those_of_the_folder(t: Arc<Scene>) -> Result<()> {
     let is = rights(&t, HOME).await?;
     ensure!(is == at_home, "in its own namespace it may\n{is:#?}\nand not\n{at_home:#?}");
     Ok(())
+}
+
+/// An editor of a namespace may write PodSets there, and no MyCustomResources: those tell of pods in all namespaces.
+pub async fn of_an_editor(t: Arc<Scene>) -> Result<()> {
+    let kubectl = t.kubectl();
+    kubectl.run(&["create", "rolebinding", "editors", "--clusterrole=edit", "--user=editor"]).await?;
+    let set = r#"{"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": "x"}, "spec": {}}"#;
+    let seeker = r#"{"apiVersion": "poc.test.domain/v1", "kind": "MyCustomResource", "metadata": {"name": "x"}, "spec": {"name": "y"}}"#;
+    let create = ["create", "--dry-run=server", "--as=editor", "-f", "-"];
+    comes_to_be_allowed(&kubectl, &create, set).await?;
+    let refusal = kubectl.refused(&create, seeker).await?;
+    ensure!(refusal.contains("cannot create resource"), "an editor is refused a MyCustomResource by {refusal}");
+    let role = "podset-operator-mycustomresource-editor-role";
+    kubectl.run(&["create", "rolebinding", "seekers", &format!("--clusterrole={role}"), "--user=editor"]).await?;
+    comes_to_be_allowed(&kubectl, &create, seeker).await
+}
+
+/// The API server answers about rights from a cache.
+async fn comes_to_be_allowed(kubectl: &Kubectl, arguments: &[&str], manifest: &str) -> Result<()> {
+    let allowed = async {
+        while kubectl.run_with(arguments, manifest).await.is_err() {
+            sleep(Duration::from_millis(200)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), allowed).await.with_context(|| format!("{manifest} is not allowed"))
 }
 
 /// Two leaders, and a life of a set and of a friend in which every right is needed: the audit log tells which were used.
