@@ -1,0 +1,279 @@
+// What comes from outside reaches no shell as code, a release is made of what is on main, the job that signs runs nothing of this
+// repository, and everything that is pulled is pinned.
+package verify
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+type workflow struct {
+	Permissions map[string]string
+	Jobs        map[string]struct {
+		Permissions map[string]string
+		Needs       any
+		Uses        string
+		Steps       []struct{ ID, Uses, Run string }
+	}
+}
+
+// Programs that recipes call, without what they do.
+var stubs = map[string]string{
+	"docker": "", "cargo": "",
+	"kubectl": `echo "image: podset-operator:latest"`,
+}
+
+// Targets, and variables that they take from outside. IMG is alone, since a wrong one lets no other be used.
+var outside = map[string][]string{
+	"docker-build docker-build-local docker-push docker-push-digest test-image chart deploy undeploy build-installer": {"IMG"},
+	"run simulate bench deny docker-build docker-build-local docker-push docker-push-digest verify-release " +
+		"deploy undeploy build-installer cluster-up cluster-down": {
+		"ADVISORIES", "ARGS", "BENCH", "CLUSTER", "CONFIG", "FROM", "REVISION", "SEED", "SEEDS", "SOURCE", "TAG", "VERSION",
+	},
+}
+
+// The canary is what a value makes where it is run: by a shell, by make, or by sed.
+func TestNoVariableIsRun(t *testing.T) {
+	folder, path := workspace(t)
+	canary := filepath.Join(folder, "canary")
+	touch := "touch " + canary
+	for targets, variables := range outside {
+		for _, value := range []string{
+			"v0.1.0;" + touch + ";`" + touch + "`\n" + touch, "$(shell " + touch + ")", "$$(" + touch + ")",
+			"x';" + touch + ";'", `x";` + touch + `;"`, "x|;1e " + touch + " #",
+		} {
+			set := []string{}
+			for _, variable := range variables {
+				set = append(set, variable+"="+value)
+			}
+			for _, asArguments := range []bool{true, false} {
+				command := exec.Command("make", append([]string{"--keep-going"}, strings.Fields(targets)...)...)
+				command.Dir = folder
+				command.Env = append(os.Environ(), "PATH="+path, "KUBECTL=kubectl", "CLUSTER_HOME="+folder, "MAKEFLAGS=")
+				if asArguments {
+					command.Args = append(command.Args, set...)
+				} else {
+					command.Env = append(command.Env, set...)
+				}
+				output, _ := command.CombinedOutput()
+				if os.Remove(canary) == nil {
+					t.Errorf("make ran a part of %q:\n%s", set, output)
+				}
+			}
+		}
+	}
+}
+
+// The scripts themselves, as somebody may call them without make.
+func TestScriptsRefuseWhatIsNoName(t *testing.T) {
+	folder, _ := workspace(t)
+	for script, values := range map[string][]string{
+		"hack/verify-release": {"", "0.1.0", "v0.1", "v0.1.0;id", "v0.1.0 ", "v0.1.0\n", "v0.1.0-", "v0.1.0-x/y", "v01.0.0", "v0.1.0+b"},
+		"hack/chart":          {"", "name", "x|;1e id #:a", "x:a b", "x:a&", "-x:a", "x:a\nb"},
+	} {
+		for _, value := range values {
+			command := exec.Command(filepath.Join(folder, script), value)
+			output, err := command.CombinedOutput()
+			if exit, is := err.(*exec.ExitError); !is || exit.ExitCode() != 2 {
+				t.Errorf("%s %q: %v: %s", script, value, err, output)
+			}
+		}
+	}
+}
+
+// The step of release.yml that checks the tag, on tags of a repository that is made here.
+func TestATagIsReleasedFromMainAlone(t *testing.T) {
+	check := ""
+	for _, step := range workflows(t)["release.yml"].Jobs["check"].Steps {
+		if step.ID == "tag" {
+			check = step.Run
+		}
+	}
+	folder, _ := workspace(t)
+	git := func(arguments ...string) string {
+		command := exec.Command("git", append([]string{"-c", "user.name=x", "-c", "user.email=x@example.com"}, arguments...)...)
+		command.Dir = folder
+		output, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %v: %v: %s", arguments, err, output)
+		}
+		return strings.TrimSpace(string(output))
+	}
+	version, err := os.ReadFile(filepath.Join(folder, "charts/podset-operator/Chart.yaml"))
+	must(t, err)
+	tag := "v" + string(regexp.MustCompile(`(?m)^version: (.*)$`).FindSubmatch(version)[1])
+	changelog := "## " + tag[1:] + " (2026-01-01)\n\n- All of it.\n"
+	must(t, os.WriteFile(filepath.Join(folder, "CHANGELOG.md"), []byte(changelog), 0o600))
+	git("init", "--quiet", "--initial-branch=main")
+	git("add", "--all")
+	git("commit", "--quiet", "--message=on main")
+	onMain := git("rev-parse", "HEAD")
+	git("update-ref", "refs/remotes/origin/main", onMain)
+	git("commit", "--quiet", "--allow-empty", "--message=elsewhere")
+	elsewhere := git("rev-parse", "HEAD")
+	for _, each := range []struct {
+		tag, commit string
+		passes      bool
+	}{
+		{tag, onMain, true},
+		{tag, elsewhere, false},
+		{"v9.9.9", onMain, false},
+		{tag + ";id>canary", onMain, false},
+		{"$(id>canary)", onMain, false},
+	} {
+		command := exec.Command("bash", "-e", "-o", "pipefail", "-c", check)
+		command.Dir = folder
+		command.Env = append(os.Environ(), "GITHUB_REF_NAME="+each.tag, "GITHUB_SHA="+each.commit)
+		output, err := command.CombinedOutput()
+		if (err == nil) != each.passes {
+			t.Errorf("%q at %s: %v: %s", each.tag, each.commit, err, output)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(folder, "canary")); err == nil {
+		t.Error("a tag was run")
+	}
+}
+
+// An expression in a script is put into it as text, and so as code.
+func TestScriptsOfWorkflowsHaveNoExpressions(t *testing.T) {
+	for file, workflow := range workflows(t) {
+		for name, job := range workflow.Jobs {
+			for _, step := range job.Steps {
+				if strings.Contains(step.Run, "${{") {
+					t.Errorf("%s, %s: an expression is in the script %q: give it by env", file, name, step.Run)
+				}
+			}
+		}
+	}
+}
+
+// Where a job may sign, or write the release, neither the repository is checked out nor anything built or tested.
+func TestJobsThatSignOnlySign(t *testing.T) {
+	signing := 0
+	own := regexp.MustCompile(`\b(make|cargo|go|npm|pip|bash|sh|docker (build|run|pull)|buildx build)\b|hack/|\./`)
+	for file, workflow := range workflows(t) {
+		if workflow.Permissions == nil {
+			t.Errorf("%s does not say what its jobs may do", file)
+		}
+		for name, job := range workflow.Jobs {
+			if job.Permissions["id-token"] == "" && job.Permissions["contents"] != "write" {
+				continue
+			}
+			signing++
+			if job.Uses != "" || len(job.Steps) == 0 {
+				t.Errorf("%s, %s: its steps are elsewhere", file, name)
+			}
+			for _, step := range job.Steps {
+				if strings.HasPrefix(step.Uses, "actions/checkout@") || strings.HasPrefix(step.Uses, "./") || own.MatchString(step.Run) {
+					t.Errorf("%s, %s: %q%q does not belong to a job that signs", file, name, step.Uses, step.Run)
+				}
+			}
+		}
+	}
+	if signing != 2 {
+		t.Errorf("%d jobs may sign or write, not 2", signing)
+	}
+}
+
+func TestActionsArePinned(t *testing.T) {
+	pinned := regexp.MustCompile(`^ *(- )?uses: (\./\S+|\S+@[0-9a-f]{40} # v[0-9.]+)$`)
+	for _, file := range files(t, ".github/workflows/*.yml") {
+		for _, line := range strings.Split(read(t, file), "\n") {
+			if strings.Contains(line, "uses:") && !pinned.MatchString(line) {
+				t.Errorf("%s: %s", file, line)
+			}
+		}
+	}
+}
+
+// By digest: a tag is whatever its owner makes of it tomorrow.
+func TestImagesArePinned(t *testing.T) {
+	digest := regexp.MustCompile(`@sha256:[0-9a-f]{64}\b`)
+	from := regexp.MustCompile(`(?m)^FROM .*$`)
+	for _, file := range []string{"Dockerfile", "hack/k3s-stand-in/Dockerfile"} {
+		for _, line := range from.FindAllString(read(t, file), -1) {
+			if !strings.HasPrefix(line, "FROM scratch") && !digest.MatchString(line) {
+				t.Errorf("%s: %s", file, line)
+			}
+		}
+	}
+	found := 0
+	for _, file := range append(files(t, ".github/workflows/*.yml"), "Makefile") {
+		for _, image := range regexp.MustCompile(`docker\.io/\S+`).FindAllString(read(t, file), -1) {
+			found++
+			if !digest.MatchString(image) {
+				t.Errorf("%s: %s", file, image)
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d images were found, not those of the builder and of the SBOM", found)
+	}
+	ci, harness := read(t, ".github/workflows/ci.yml"), read(t, "e2e/src/cluster/k3s.rs")
+	versions := regexp.MustCompile(`- k3s: (\S+)\n +digest: (sha256:[0-9a-f]{64})\n`).FindAllStringSubmatch(ci, -1)
+	if len(versions) < 2 || len(versions) != strings.Count(ci, "- k3s: ") {
+		t.Errorf("CI tests these k3s by digest: %v", versions)
+	}
+	newest := versions[len(versions)-1]
+	if !strings.Contains(harness, newest[1]+"@"+newest[2]) {
+		t.Errorf("the scenarios take another k3s by default than %v", newest)
+	}
+}
+
+// A copy of what make needs, so that nothing is written here, and a PATH on which other programs are called first.
+func workspace(t *testing.T) (folder, path string) {
+	t.Helper()
+	folder, bin := t.TempDir(), t.TempDir()
+	for _, name := range []string{"hack", "charts", "config"} {
+		must(t, os.CopyFS(filepath.Join(folder, name), os.DirFS(filepath.Join(root, name))))
+	}
+	for _, name := range []string{"Makefile", "Cargo.toml", "Cargo.lock", "CHANGELOG.md", "Dockerfile"} {
+		must(t, os.WriteFile(filepath.Join(folder, name), []byte(read(t, name)), 0o600))
+	}
+	for name, script := range stubs {
+		must(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
+	}
+	return folder, bin + ":" + os.Getenv("PATH")
+}
+
+func workflows(t *testing.T) map[string]workflow {
+	t.Helper()
+	all := map[string]workflow{}
+	for _, file := range files(t, ".github/workflows/*.yml") {
+		var parsed workflow
+		must(t, yaml.Unmarshal([]byte(read(t, file)), &parsed))
+		if len(parsed.Jobs) == 0 {
+			t.Fatalf("%s has no jobs", file)
+		}
+		all[filepath.Base(file)] = parsed
+	}
+	return all
+}
+
+// Files of the repository, by a pattern.
+func files(t *testing.T, pattern string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(root, pattern))
+	must(t, err)
+	if len(found) == 0 {
+		t.Fatalf("nothing is at %s", pattern)
+	}
+	for i := range found {
+		found[i], err = filepath.Rel(root, found[i])
+		must(t, err)
+	}
+	return found
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, file))
+	must(t, err)
+	return string(text)
+}
