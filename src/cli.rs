@@ -19,7 +19,7 @@ use values::{bind_address, image, lease_name, log_level, namespace, seconds};
 const EXIT_CODES: &str = "Exit codes:
   0         asked to end (SIGTERM, SIGINT), and ended in order
   1         a fatal error, or the lease is lost
-  2         wrong flags, or a kubeconfig that cannot be read
+  2         wrong flags, a kubeconfig that cannot be read, or another installation
   130, 143  a second SIGINT or SIGTERM ended it at once";
 
 /// Keeps N identical pods for every PodSet, and never more than N, not for a moment.
@@ -110,7 +110,7 @@ pub struct RunArgs {
         value_parser = lease_name, value_name = "NAME", help_heading = "Leader election")]
     pub leader_elect_resource_name: String,
 
-    /// Namespace of the Lease [default: the pod's own, or the kubeconfig's]
+    /// Namespace of the Lease [default: the pod's own, or the kubeconfig's, unless an installation runs in another one]
     #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT_RESOURCE_NAMESPACE", value_parser = namespace,
         value_name = "NAMESPACE", help_heading = "Leader election")]
     pub leader_elect_resource_namespace: Option<String>,

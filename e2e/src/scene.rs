@@ -23,7 +23,7 @@ use crate::cluster::{Cluster, LABEL};
 use crate::kubectl::Kubectl;
 use crate::observe::Observer;
 use crate::observe::view::{Seen, View};
-use crate::operator::{Deployment, Operator, Settings, tail};
+use crate::operator::{Deployment, Operator, Plan, Settings, tail};
 use crate::proxy::Proxy;
 use crate::rights;
 
@@ -152,6 +152,28 @@ impl Scene {
         };
         self.tell(&format!("{name} starts"));
         Operator::join(&self.cluster, &self.binary, name, &account, &settings, &self.folder)
+    }
+
+    /// Starts the binary as somebody does by hand: with the kubeconfig of this account, and these flags.
+    pub fn run_by_hand(&self, account: &Account, flags: &[&str]) -> Result<Operator> {
+        let (name, _) = self.next_name();
+        let kubeconfig = self.file(&format!("{name}.kubeconfig"));
+        account.write_kubeconfig(self.cluster.server(), &kubeconfig)?;
+        // Ports of its own, as `make run` has them.
+        let ports = ["--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0"];
+        let always = ["run", "--log-format=text", "--metrics-secure=false"].into_iter().chain(ports);
+        let arguments = always.chain(flags.iter().copied()).map(str::to_owned).collect();
+        self.tell(&format!("{name} is started by hand: {}", flags.join(" ")));
+        Operator::start(Plan {
+            binary: &self.binary,
+            name,
+            user: account.user(),
+            kubeconfig,
+            arguments,
+            environment: Vec::new(),
+            cluster: &self.cluster,
+            folder: &self.folder,
+        })
     }
 
     /// Starts an operator in the cluster: in a namespace of its own, since scenarios look at all pods of theirs.

@@ -118,6 +118,10 @@ pub struct PodSetStatus {
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+    /// The installation that wrote this status: namespace and name of its Lease, or the identity of a process without leader election.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub written_by: Option<Arc<str>>,
 }
 
 /// What a spec wants that does not say how many.

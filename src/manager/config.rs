@@ -4,7 +4,7 @@ use std::{ffi::OsStr, path::PathBuf};
 
 use kube::{
     Config,
-    config::{InferConfigError, KubeConfigOptions, Kubeconfig},
+    config::{KubeConfigOptions, Kubeconfig},
 };
 
 use super::StartError;
@@ -15,15 +15,22 @@ use crate::{
     env::{self, Env},
 };
 
-/// The cluster to work on.
+/// The cluster to work on, and whether a kubeconfig leads there: if not, this process runs in a pod of it.
 ///
 /// # Errors
 ///
 /// When none can be found, the kubeconfig cannot be read, or it has no such context.
-pub async fn config(arguments: &RunArgs) -> Result<Config, StartError> {
-    match Named::read(arguments, &std::env::var_os("KUBECONFIG").unwrap_or_default())? {
-        Some(named) => named.config(arguments.context.clone()).await,
-        None => Config::infer().await.map_err(no_cluster),
+pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), StartError> {
+    if let Some(named) = Named::read(arguments, &std::env::var_os("KUBECONFIG").unwrap_or_default())? {
+        return Ok((named.config(arguments.context.clone()).await?, true));
+    }
+    match Config::from_kubeconfig(&KubeConfigOptions::default()).await {
+        Ok(config) => Ok((config, true)),
+        Err(kubeconfig) => match Config::incluster() {
+            Ok(config) => Ok((config, false)),
+            Err(in_cluster) if env::is_in_pod() => Err(StartError::Pod(in_full(&in_cluster))),
+            Err(_) => Err(StartError::NoCluster(kubeconfig.to_string())),
+        },
     }
 }
 
@@ -65,17 +72,6 @@ impl Named {
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
         config.map_err(|source| StartError::Kubeconfig { by, source })
     }
-}
-
-/// In a pod only what is wrong with its ServiceAccount is of interest, and elsewhere only what is wrong with the kubeconfig.
-fn no_cluster(error: InferConfigError) -> StartError {
-    if env::is_in_pod()
-        && let Err(error) = Config::incluster()
-    {
-        return StartError::Pod(in_full(&error));
-    }
-    let kubeconfig = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-    StartError::NoCluster(kubeconfig)
 }
 
 /// The name of this process among its replicas.

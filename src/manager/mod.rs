@@ -5,6 +5,7 @@
 //! sent, exit. A task that ends in another way, by a panic or a lost lease, ends all work at once: half a manager must not go on.
 
 mod config;
+mod elsewhere;
 pub mod replica;
 mod signals;
 mod tasks;
@@ -31,7 +32,7 @@ pub use tasks::Failure;
 
 /// Exit code for a fatal error or a lost lease.
 const FATAL: u8 = 1;
-/// Exit code for wrong flags or an unreadable kubeconfig.
+/// Exit code for wrong flags, an unreadable kubeconfig, or another installation that a flag would have named.
 const USAGE: u8 = 2;
 
 /// Why the operator cannot begin.
@@ -156,7 +157,7 @@ impl Manager {
         stop: &CancellationToken,
     ) -> Result<Self, StartError> {
         let timing = arguments.timing()?;
-        let config = config::config(arguments).await?;
+        let (config, is_outside) = config::config(arguments).await?;
         let metrics = Metrics::new(env.clone());
         let office = arguments.leader_elect.then(|| Office::vacant(env.clone()));
         let leadership = office.as_ref().map_or_else(|| Leadership::always(env.clone()), Office::leadership);
@@ -186,6 +187,7 @@ impl Manager {
             metrics,
             health: health.clone(),
             stop: stop.clone(),
+            is_outside,
         })?;
         Ok(Manager { replica, servers })
     }
@@ -196,7 +198,7 @@ impl Manager {
             error!("{failure}; ending the process");
             // What led to it is told.
             traces.end().await;
-            return FATAL;
+            return failure.exit_code();
         }
         // Side by side: neither needs the other, and both take time where nobody answers.
         futures::join!(self.servers.end(), traces.end());

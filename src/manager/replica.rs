@@ -7,11 +7,15 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
 use kube::Client;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::warn;
 
-use super::tasks::{self, Failure, Tasks};
+use super::{
+    config,
+    elsewhere::Search,
+    tasks::{self, Failure, Tasks},
+};
 use crate::{
     cli::RunArgs,
     client::Clients,
@@ -54,6 +58,8 @@ pub struct Parts<'a> {
     pub health: Health,
     /// Asks it to end.
     pub stop: CancellationToken,
+    /// Whether a kubeconfig leads to the cluster: an installation may run there in another namespace.
+    pub is_outside: bool,
 }
 
 /// What a replica stands for election with.
@@ -83,9 +89,23 @@ impl Replica {
     ///
     /// When the times of the election do not fit together.
     pub fn start(parts: Parts<'_>) -> Result<Self, TimingError> {
-        let Parts { arguments, instance, env, clients, leadership, candidacy, locks, metrics, health, stop } = parts;
+        let Parts {
+            arguments,
+            instance,
+            env,
+            clients,
+            leadership,
+            candidacy,
+            locks,
+            metrics,
+            health,
+            stop,
+            is_outside,
+        } = parts;
         let timing = arguments.timing()?;
         let scopes = arguments.scopes();
+        let (flag, name) = (&arguments.leader_elect_resource_namespace, &arguments.leader_elect_resource_name);
+        let home = candidacy.as_ref().map(|candidacy| flag.as_ref().unwrap_or(&candidacy.namespace).clone());
         let around = Surroundings {
             env: env.clone(),
             leadership: leadership.clone(),
@@ -100,31 +120,32 @@ impl Replica {
             locks,
             scopes: scopes.clone(),
             default_image: arguments.default_image.clone(),
-            instance: instance.clone(),
+            installation: home
+                .as_ref()
+                .map_or_else(|| config::identity(&instance, &env), |home| format!("{home}/{name}")),
+            instance,
             metrics: metrics.clone(),
         };
         let sets = PodSetController::new(podset);
         show_sets(&sets, &leadership, &metrics);
+        let reader = clients.read.clone();
         let friends = MyCustomResourceController::new(env.clone(), clients, scopes, &metrics);
         let mut tasks = Tasks::new();
         let synced = vec![start(sets, &around, &mut tasks), start(friends, &around, &mut tasks)];
-        if let Some(Candidacy { office, client, namespace, identity, locks }) = candidacy {
+        let search = (is_outside && flag.is_none()).then(|| {
+            let search = Search { reader, env: env.clone(), name: name.clone(), home: home.clone(), timing };
+            search.start(&mut tasks, stop.clone())
+        });
+        if let Some((Candidacy { office, client, identity, locks, .. }, namespace)) = candidacy.zip(home) {
             let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline / 2);
-            let setting = Setting {
-                client,
-                namespace: arguments.leader_elect_resource_namespace.clone().unwrap_or(namespace),
-                name: arguments.leader_elect_resource_name.clone(),
-                identity,
-                timing,
-                env,
-                locks,
-            };
+            let setting = Setting { client, namespace, name: name.clone(), identity, timing, env, locks };
             let turned = Arc::new(move || pulse.beat());
-            let election = Election::new(setting, office, turned).run(all_synced(synced), stop, tasks.drained());
+            let ready = may_stand(synced, search);
+            let election = Election::new(setting, office, turned).run(ready, stop, tasks.drained());
             tasks.start_election(election);
         }
         health.started();
-        let shown = metrics.leader(&arguments.leader_elect_resource_name);
+        let shown = metrics.leader(name);
         let who_leads = tokio::spawn(show_leadership(leadership, move |leads| shown.set(leads)));
         Ok(Replica { tasks, _who_leads: AbortOnDropHandle::new(who_leads) })
     }
@@ -133,7 +154,7 @@ impl Replica {
     ///
     /// # Errors
     ///
-    /// At once when a part of it panics, or the lease is lost. The rest ends with it: half a replica must not go on.
+    /// At once when a part of it panics, the lease is lost, or another installation leads. The rest ends with it: half a replica must not go on.
     pub async fn ended(self) -> Result<(), Failure> {
         self.tasks.ended().await
     }
@@ -153,6 +174,17 @@ fn show_sets(sets: &PodSetController, leadership: &Leadership, metrics: &Metrics
         let figures = (*synced.borrow()).then(|| figures.take());
         figures.filter(|_| leadership.term().is_some())
     });
+}
+
+/// Waits until this process may stand for election: its caches are synced, and no other installation was found.
+async fn may_stand(synced: Vec<watch::Receiver<bool>>, search: Option<oneshot::Receiver<()>>) {
+    all_synced(synced).await;
+    if let Some(search) = search
+        && search.await.is_err()
+    {
+        // It was found, and the process ends.
+        std::future::pending().await
+    }
 }
 
 /// Waits until the caches are synced: whoever leads shall have work to do at once.

@@ -5,16 +5,27 @@ use std::{collections::HashMap, fmt, future::Future};
 use tokio::task::{self, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use super::elsewhere::{Elsewhere, FLAG};
 use crate::leader::Lost;
 
 /// How the election is called.
 pub const ELECTION: &str = "leader-election";
+
+/// How the search for other installations is called.
+pub const SEARCH: &str = "installation-search";
 
 /// Why the process has to end.
 #[derive(Debug)]
 pub enum Failure {
     /// Another replica leads, or will.
     Lost(Lost),
+    /// Another installation leads, and this process would lead beside it.
+    Beside {
+        /// The Lease of the other one.
+        other: Elsewhere,
+        /// The namespace of the own Lease.
+        home: String,
+    },
     /// A task panicked.
     Panicked {
         /// Its name.
@@ -24,10 +35,25 @@ pub enum Failure {
     },
 }
 
+impl Failure {
+    /// With which code the process exits.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Beside { .. } => super::USAGE,
+            Failure::Lost(_) | Failure::Panicked { .. } => super::FATAL,
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Lost(lost) => write!(f, "{lost}"),
+            Failure::Beside { other, home } => write!(
+                f,
+                "{other}, and both would write: give {FLAG}={} to join it, or {FLAG}={home} for an installation of its own",
+                other.namespace
+            ),
             Failure::Panicked { task, error } => write!(f, "{task} panicked: {error}"),
         }
     }
@@ -35,7 +61,7 @@ impl fmt::Display for Failure {
 
 /// Tasks that end together.
 pub struct Tasks {
-    running: JoinSet<Result<(), Lost>>,
+    running: JoinSet<Result<(), Failure>>,
     names: HashMap<task::Id, &'static str>,
     drained: CancellationToken,
 }
@@ -68,20 +94,26 @@ impl Tasks {
 
     /// Starts the election, which outlasts the controllers.
     pub fn start_election(&mut self, election: impl Future<Output = Result<(), Lost>> + Send + 'static) {
-        let started = self.running.spawn(election);
+        let started = self.running.spawn(async { election.await.map_err(Failure::Lost) });
         self.names.insert(started.id(), ELECTION);
+    }
+
+    /// Starts the search for other installations.
+    pub fn start_search(&mut self, search: impl Future<Output = Result<(), Failure>> + Send + 'static) {
+        let started = self.running.spawn(search);
+        self.names.insert(started.id(), SEARCH);
     }
 
     /// Waits until all have ended.
     ///
     /// # Errors
     ///
-    /// At once when one of them panics, or the lease is lost. The others end with this value.
+    /// At once when one of them panics, the lease is lost, or another installation leads. The others end with this value.
     pub async fn ended(mut self) -> Result<(), Failure> {
         while let Some(end) = self.running.join_next_with_id().await {
             let id = match end {
                 Ok((id, Ok(()))) => id,
-                Ok((_, Err(lost))) => return Err(Failure::Lost(lost)),
+                Ok((_, Err(failure))) => return Err(failure),
                 Err(error) => {
                     let task = self.names.get(&error.id()).copied().unwrap_or("a task");
                     return Err(Failure::Panicked { task, error });

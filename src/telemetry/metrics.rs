@@ -51,6 +51,7 @@ struct Shared {
     known: Mutex<BTreeMap<&'static str, QueueMetrics>>,
     requests: Family<Labels<3>, Counter>,
     leader: Family<Labels<1>, Gauge>,
+    writes_by_others: Counter,
     sets: Sets,
 }
 
@@ -66,13 +67,17 @@ impl Metrics {
         let leader = Family::<Labels<1>, Gauge>::default();
         let help = "Whether this process leads by the lease of that name: 1 if it does, 0 if it stands by";
         registry.register("leader_election_master_status", help, leader.clone());
+        let writes_by_others = Counter::default();
+        let help = "Number of PodSet statuses that another installation was seen to write; any means that two write the same PodSets";
+        registry.register("podset_writes_by_other_installations", help, writes_by_others.clone());
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("podset_build", "The version of podset-operator", build);
         registry.register_collector(Box::new(process::Process));
         let sets = Sets::default();
         registry.register_collector(Box::new(sets.clone()));
         let known = Mutex::default();
-        Metrics { shared: Arc::new(Shared { env, registry, controllers, queues, known, requests, leader, sets }) }
+        let shared = Shared { env, registry, controllers, queues, known, requests, leader, writes_by_others, sets };
+        Metrics { shared: Arc::new(shared) }
     }
 
     /// The figures of a controller; its series begin at 0.
@@ -95,6 +100,11 @@ impl Metrics {
     pub fn leader(&self, lease_name: &str) -> Leads {
         let leads = self.shared.leader.get_or_create_owned(&[("name", Cow::Owned(lease_name.to_owned()))]);
         Leads { leads }
+    }
+
+    /// Another installation wrote the status of a PodSet.
+    pub fn written_by_another(&self) {
+        self.shared.writes_by_others.inc();
     }
 
     /// Whenever the metrics are asked for, `ask` says how all PodSets together stand; nothing of them is shown while it says

@@ -75,6 +75,7 @@ impl Operator {
             default_image: "example.com/default".to_owned(),
             instance: name.to_owned(),
             metrics: metrics.clone(),
+            installation: "default/podset-operator".to_owned(),
         };
         let friends = MyCustomResourceController::new(env.clone(), clients, vec![None], &metrics);
         let (health, stop) = (Health::new(env.clone()), CancellationToken::new());

@@ -59,6 +59,8 @@ pub struct Model {
     pub seed: u64,
     /// Further flags.
     pub flags: &'static [&'static str],
+    /// Whether it runs outside the cluster.
+    pub is_outside: bool,
 }
 
 impl Default for Model {
@@ -72,6 +74,7 @@ impl Default for Model {
             wall_offset: 0,
             seed: 0,
             flags: &["--default-image=example.com/default"],
+            is_outside: false,
         }
     }
 }
@@ -139,6 +142,7 @@ impl Replica {
             metrics: metrics.clone(),
             health: health.clone(),
             stop: stop.clone(),
+            is_outside: model.is_outside,
         };
         let replica = podset_operator::manager::replica::Replica::start(parts);
         let life = tokio::spawn(replica.expect("a test gives times that fit together").ended());

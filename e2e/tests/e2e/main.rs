@@ -13,6 +13,7 @@ mod faults;
 mod foreign;
 mod friend;
 mod healing;
+mod installations;
 mod kubectl;
 mod labels;
 mod large;
@@ -107,6 +108,13 @@ fn main() -> ExitCode {
         Scenario::new("rights_are_all_used", rights::are_all_used).needs(&[AuditLog, Processes]),
         Scenario::new("rights_to_finalizers_are_needed", rights::to_finalizers_are_needed)
             .needs(&[StrictOwners, Processes]),
+        Scenario::new("installations_by_hand_joins_or_ends", installations::by_hand_joins_or_ends)
+            .in_own_cluster(Wanted::default())
+            .needs(&[AuditLog, Processes]),
+        Scenario::new("installations_lookup_is_not_permitted", installations::lookup_is_not_permitted)
+            .needs(&[Processes]),
+        Scenario::new("installations_on_the_same_sets_are_noticed", installations::on_the_same_sets_are_noticed)
+            .needs(&[Processes]),
         Scenario::new("kubectl_scales_and_shows", kubectl::scales_and_shows),
         Scenario::new("kubectl_applies_the_folders", kubectl::applies_the_folders),
     ]);

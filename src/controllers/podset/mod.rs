@@ -3,7 +3,7 @@
 //! The folder is the pipeline, in the order in which data flows: [`observe`] (what is) → [`plan`] (what should happen,
 //! pure) → [`act`] (the only writes of pods) → [`report`] (status and events, from what was done; [`recorder`] tells the events). Beside it the rules:
 //! [`pod`], [`names`], [`ranking`], [`finished`], [`refusal`], [`status`], [`events`]; what is remembered between two
-//! passes, [`memory`]; what a term begins with, [`takeover`]; what traces tell, [`trail`]; what the metrics show of all sets,
+//! passes, [`memory`]; whether another installation writes as well, [`others`]; what a term begins with, [`takeover`]; what traces tell, [`trail`]; what the metrics show of all sets,
 //! [`figures`]; and the promise with the locks behind it, [`locks`].
 
 pub mod act;
@@ -14,6 +14,7 @@ pub mod locks;
 pub mod memory;
 pub mod names;
 pub mod observe;
+pub mod others;
 pub mod plan;
 pub mod pod;
 pub mod ranking;
@@ -55,6 +56,7 @@ use figures::Figures;
 use locks::Locks;
 use memory::Memory;
 use observe::{Caches, Effects, News, Observed, Pod, Pods, Set, Sets, View};
+use others::Others;
 use plan::{Hold, NamesIn, Plan, soonest};
 use recorder::Recorder;
 use takeover::{ReadFirst, TakeOver};
@@ -82,6 +84,8 @@ pub struct Parts {
     pub instance: String,
     /// Where is counted what happens.
     pub metrics: Metrics,
+    /// Names the installation in the statuses that it writes: namespace and name of its Lease.
+    pub installation: String,
 }
 
 /// What every stage of the pipeline can reach.
@@ -92,6 +96,7 @@ pub struct Context {
     scopes: Vec<Scope>,
     default_spec: Value,
     recorder: Recorder,
+    others: Others,
     observed: Arc<Observed>,
     queue: Queue,
     /// What is remembered of each set, while nobody works on it.
@@ -145,6 +150,9 @@ impl Context {
         for uid in &effects.gone {
             self.memories().remove(uid);
         }
+        for writer in effects.writers {
+            self.others.has_written(writer);
+        }
         for (key, trigger) in effects.wake {
             self.queue.add(key, trigger);
         }
@@ -165,13 +173,15 @@ pub struct PodSetController {
 impl PodSetController {
     /// A controller that has seen nothing yet.
     pub fn new(parts: Parts) -> Self {
-        let Parts { env, clients, locks, scopes, default_image, instance, metrics } = parts;
+        let Parts { env, clients, locks, scopes, default_image, instance, metrics, installation } = parts;
         let synced = Synced::new(scopes.len() * 2);
         let (observed, queue) = (Arc::new(Observed::new(locks)), Queue::new(env.clone(), metrics.queue(NAME)));
         let recorder = Recorder::new(env.clone(), clients.write.clone(), instance);
+        let others = Others::new(installation, metrics);
         let memories = Mutex::default();
         let default_spec = pod::default_spec(&default_image);
-        let context = Context { env, clients, locks, scopes, default_spec, recorder, observed, queue, memories };
+        let context =
+            Context { env, clients, locks, scopes, default_spec, recorder, others, observed, queue, memories };
         PodSetController { context, synced, take_over: TakeOver::default() }
     }
 

@@ -208,9 +208,10 @@ pub fn next_status(memory: &Memory) -> Option<Timestamp> {
 /// Applies a status.
 async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, memory: &mut Memory) -> Reported {
     let told = Told { at: context.env.now(), generation: new.observed_generation };
+    let new = PodSetStatus { written_by: Some(context.others.installation()), ..new.clone() };
     context.observed.lock().sets.writing.begin(&set.uid, new.clone());
-    let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, set.version, new).await;
-    let reported = written(context, set, new, memory, applied, told);
+    let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, set.version, &new).await;
+    let reported = written(context, set, &new, memory, applied, told);
     context.observed.lock().sets.writing.end(&set.uid);
     reported
 }

@@ -31,6 +31,8 @@ pub fn status(view: &View, plan: &Plan, memory: &Memory, wall: Timestamp) -> Pod
         observed_generation: observed_generation(view, plan),
         selector: Some(pod::selector(&set.key.name)),
         conditions: conditions(&state, &set.status.conditions, wanted, ready, wall),
+        // Added to each write; no status is written for its sake.
+        written_by: None,
     }
 }
 
@@ -179,11 +181,18 @@ fn conditions(
         .collect()
 }
 
-/// Whether the stored status says the same as the new one, but for what others have added.
+/// Whether the stored status says the same as the new one, but for what others have added and for the writer.
 pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
     const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
-    let PodSetStatus { pod_names, available_replicas, ready_replicas, observed_generation, selector, conditions } =
-        stored;
+    let PodSetStatus {
+        pod_names,
+        available_replicas,
+        ready_replicas,
+        observed_generation,
+        selector,
+        conditions,
+        written_by: _,
+    } = stored;
     let own = |conditions| own_conditions(conditions, &OWN);
     (pod_names, available_replicas, ready_replicas) == (&new.pod_names, &new.available_replicas, &new.ready_replicas)
         && (observed_generation, selector) == (&new.observed_generation, &new.selector)

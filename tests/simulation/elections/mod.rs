@@ -4,6 +4,7 @@
 
 mod attacks;
 mod handover;
+mod installations;
 
 use std::time::Duration;
 

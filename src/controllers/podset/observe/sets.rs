@@ -11,9 +11,10 @@ use crate::{
     controllers::{
         ObjectKey, in_scope,
         meta::Uid,
-        podset::locks::Locks,
+        podset::{locks::Locks, status},
         queue::{self, Trigger},
         statuses::Writing,
+        texts::Texts,
     },
     listwatch::{Change, Scope},
 };
@@ -32,6 +33,8 @@ pub struct Sets {
     refreshed: Reached,
     /// Statuses that are being written.
     pub writing: Writing<PodSetStatus>,
+    /// The names of installations in statuses.
+    installations: Texts,
 }
 
 /// What a change of the cache means for the controller.
@@ -41,6 +44,8 @@ pub struct Effects {
     pub wake: Vec<(ObjectKey, Trigger)>,
     /// UIDs of sets that are gone.
     pub gone: Vec<Uid>,
+    /// Installations that have just written a status.
+    pub writers: Vec<Arc<str>>,
 }
 
 impl Sets {
@@ -54,6 +59,7 @@ impl Sets {
             heard: Reached::default(),
             refreshed: Reached::default(),
             writing: Writing::default(),
+            installations: Texts::default(),
         }
     }
 
@@ -134,6 +140,10 @@ impl Sets {
         if former.is_some_and(|former| (self.locks.is_stale)(set.version, former.version)) {
             return;
         }
+        if let Some(writer) = &mut set.status.written_by {
+            self.installations.share(writer);
+        }
+        effects.writers.extend(former.and_then(|former| new_writer(&former.status, &set.status)));
         let is_strange = |former: &Arc<Set>| self.writing.is_strange(&set.uid, &former.status, &set.status);
         if former.is_none_or(|former| former.calls_for_action(&set)) {
             effects.wake.push((set.key.clone(), queue::SPEC));
@@ -188,5 +198,63 @@ impl Sets {
         let mut keys: Vec<_> = self.by_key.keys().cloned().collect();
         keys.sort();
         keys
+    }
+}
+
+/// The installation that wrote `new` after `former`, if one did. What an installation left long ago does not count, nor does a field that
+/// somebody else has added to it.
+fn new_writer(former: &PodSetStatus, new: &PodSetStatus) -> Option<Arc<str>> {
+    let is_new = former.written_by != new.written_by || !status::is_same(former, new);
+    new.written_by.clone().filter(|_| is_new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::podset::testing;
+
+    const HERE: &str = "here/podset-operator";
+    const THERE: &str = "there/podset-operator";
+
+    /// The writers that are noticed when a set with the status `former` gets the status `new`.
+    fn noticed(former: PodSetStatus, new: PodSetStatus) -> Vec<Arc<str>> {
+        let set = |version, status| Set { version, status, ..testing::set(2) };
+        let mut sets = Sets::new(Locks::default());
+        let first = sets.apply(&None, Change::Snapshot { items: vec![set(10, former)], version: 10 });
+        assert_eq!(first.writers, [], "nobody knows when a status was written that was there before");
+        sets.apply(&None, Change::Applied(set(11, new.clone()))).writers
+    }
+
+    #[test]
+    fn the_writer_of_a_new_status_is_noticed_and_that_of_an_old_one_is_not() {
+        let status = |ready_replicas, writer: Option<&str>| PodSetStatus {
+            ready_replicas,
+            written_by: writer.map(Into::into),
+            ..PodSetStatus::default()
+        };
+        for (former, new, expected) in [
+            (status(0, None), status(1, Some(THERE)), Some(THERE)),
+            (status(0, Some(HERE)), status(1, Some(THERE)), Some(THERE)),
+            // The same facts, written by another one.
+            (status(1, Some(HERE)), status(1, Some(THERE)), Some(THERE)),
+            (status(0, Some(THERE)), status(1, Some(THERE)), Some(THERE)),
+            // A label of the set was changed, say.
+            (status(1, Some(THERE)), status(1, Some(THERE)), None),
+            // A version of the operator that does not say who it is.
+            (status(0, Some(THERE)), status(1, None), None),
+        ] {
+            let writers = noticed(former.clone(), new.clone());
+            assert_eq!(writers, Vec::from_iter(expected.map(Arc::from)), "{former:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn what_others_add_to_a_status_was_not_written_by_the_installation_that_it_names() {
+        let former = PodSetStatus { written_by: Some(THERE.into()), ..PodSetStatus::default() };
+        let theirs = serde_json::json!({
+            "type": "Theirs", "status": "True", "reason": "A", "message": "", "lastTransitionTime": "2026-01-01T12:00:00Z",
+        });
+        let conditions = vec![serde_json::from_value(theirs).unwrap()];
+        assert_eq!(noticed(former.clone(), PodSetStatus { conditions, ..former }), []);
     }
 }

@@ -1,0 +1,317 @@
+//! Looks for an installation that leads by a Lease of the same name in another namespace: both would write. For a process outside a
+//! cluster, whose namespace is that of a kubeconfig and perhaps not the one of the installation.
+//!
+//! In: the Leases of that name in all namespaces, listed until the answer is clear. Out: the one that is live, if one is. It compares no
+//! clocks: a Lease is live if its holder renews it while this process looks.
+
+use std::{collections::HashMap, fmt};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::{
+    Resource,
+    api::ListParams,
+    core::{ObjectList, Request},
+};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::tasks::{Failure, Tasks};
+use crate::{
+    client::{ReadError, Reader, in_full},
+    controllers::failures::{Failures, Waits},
+    env::Env,
+    leader::Timing,
+};
+
+/// The flag that says where the Lease is: whoever gives it knows which installation this process belongs to.
+pub const FLAG: &str = "--leader-elect-resource-namespace";
+
+/// Time between two looks.
+const PERIOD: SignedDuration = SignedDuration::from_secs(1);
+
+/// The first and the longest wait after a look that got no answer.
+const RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(15));
+
+/// A Lease in another namespace that somebody holds.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Elsewhere {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its holder.
+    pub holder: String,
+}
+
+impl fmt::Display for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Elsewhere { namespace, name, holder } = self;
+        write!(f, "another installation holds the Lease {namespace}/{name} (holder {holder})")
+    }
+}
+
+/// What the Leases say.
+#[derive(Debug, Eq, PartialEq)]
+enum Verdict {
+    /// No other installation leads.
+    Alone,
+    /// This one does.
+    Live(Elsewhere),
+    /// This one may: its Lease has not been seen for long enough.
+    Unclear(Elsewhere),
+}
+
+/// A search for other installations.
+pub struct Search {
+    /// For the lists.
+    pub reader: Reader,
+    /// Time and chance.
+    pub env: Env,
+    /// The name of the Leases.
+    pub name: String,
+    /// The namespace of the own Lease, which is not elsewhere; `None`: there is no own Lease.
+    pub home: Option<String>,
+    /// The times of the election.
+    pub timing: Timing,
+}
+
+impl Search {
+    /// Looks beside the other tasks. Where another installation is found, the task fails, or only warns if there is no own Lease. A message
+    /// says that none was found.
+    pub fn start(self, tasks: &mut Tasks, stop: CancellationToken) -> oneshot::Receiver<()> {
+        let (alone, is_alone) = oneshot::channel();
+        tasks.start_search(async move {
+            let home = self.home.clone();
+            let found = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                found = self.run() => found,
+            };
+            match (found, home) {
+                (Some(other), Some(home)) => return Err(Failure::Beside { other, home }),
+                (Some(other), None) => warn!("{other}, and both write: this process runs without leader election"),
+                // Nobody waits for it without election.
+                (None, _) => drop(alone.send(())),
+            }
+            Ok(())
+        });
+        is_alone
+    }
+
+    /// Looks until it is clear whether another installation leads; `None`: no, or the lookup is not permitted.
+    async fn run(self) -> Option<Elsewhere> {
+        let (mut seen, mut failures, mut is_told) = (HashMap::new(), Failures::default(), false);
+        loop {
+            let leases = self.list().await;
+            let now = self.env.now();
+            let wait = match leases.map(|leases| self.judge(&mut seen, leases, now)) {
+                Ok(Verdict::Alone) => return None,
+                Ok(Verdict::Live(other)) => return Some(other),
+                Ok(Verdict::Unclear(other)) => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        info!("{other}, or has held it: waiting to see whether it is still renewed; {FLAG} skips this");
+                    }
+                    PERIOD
+                }
+                Err(error) if is_forbidden(&error) => {
+                    let error = in_full(&error);
+                    warn!(
+                        error,
+                        "cannot look for other installations: make sure that none writes the same PodSets; {FLAG} skips this"
+                    );
+                    return None;
+                }
+                Err(error) => {
+                    let (wait, is_news) = failures.note(&in_full(&error), RETRY);
+                    if is_news {
+                        warn!(error = in_full(&error), "cannot look for other installations yet, trying again");
+                    }
+                    wait
+                }
+            };
+            self.env.sleep_until(now + wait).await;
+        }
+    }
+
+    async fn list(&self) -> Result<Vec<Lease>, ReadError> {
+        let these = ListParams::default().fields(&format!("metadata.name={}", self.name));
+        let request = Request::new(Lease::url_path(&(), None)).list(&these).map_err(kube::Error::BuildRequest)?;
+        Ok(self.reader.read::<ObjectList<Lease>>(request).await?.items)
+    }
+
+    /// What these Leases say at `now`. `seen` keeps each as it was seen first, and when, by its namespace.
+    fn judge(&self, seen: &mut HashMap<String, (LeaseSpec, Timestamp)>, leases: Vec<Lease>, now: Timestamp) -> Verdict {
+        let mut verdict = Verdict::Alone;
+        for Lease { metadata, spec } in leases {
+            let (namespace, spec) = (metadata.namespace.unwrap_or_default(), spec.unwrap_or_default());
+            let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
+            let Some(holder) = holder.filter(|_| self.home.as_ref() != Some(&namespace)) else { continue };
+            let patience = self.patience(&spec);
+            let other = Elsewhere { namespace: namespace.clone(), name: self.name.clone(), holder };
+            let (first, since) = seen.entry(namespace).or_insert_with(|| (spec.clone(), now));
+            if *first != spec {
+                return Verdict::Live(other);
+            }
+            if now.duration_since(*since) < patience && verdict == Verdict::Alone {
+                verdict = Verdict::Unclear(other);
+            }
+        }
+        verdict
+    }
+
+    /// How long a Lease stays unchanged at most while its installation lives: until a standby has taken it that saw its holder die.
+    fn patience(&self, spec: &LeaseSpec) -> SignedDuration {
+        let written = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into());
+        written.max(self.timing.lease_duration) + self.timing.retry_period * 2
+    }
+}
+
+fn is_forbidden(error: &ReadError) -> bool {
+    matches!(error, ReadError::Api(kube::Error::Api(status)) if status.code == 403)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::{Response, StatusCode};
+    use kube::{Client, client::Body};
+    use serde_json::json;
+
+    use super::*;
+    use crate::env::testing::virtual_env;
+
+    /// A search of a process whose own Lease is in `home`, by an API server that never answers.
+    fn search(home: Option<&str>) -> Search {
+        search_at(home, |_| std::future::pending())
+    }
+
+    fn search_at<F>(home: Option<&str>, answer: impl Fn(usize) -> F + Send + 'static) -> Search
+    where
+        F: Future<Output = Result<Response<Body>, http::Error>> + Send + 'static,
+    {
+        let mut asked = 0;
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            asked += 1;
+            answer(asked)
+        });
+        let [duration, deadline, period] = [15, 10, 2].map(SignedDuration::from_secs);
+        Search {
+            reader: Reader::untraced(Client::new(service, "default")),
+            env: virtual_env(),
+            name: "podset-operator".to_owned(),
+            home: home.map(str::to_owned),
+            timing: Timing::new(duration, deadline, period).unwrap(),
+        }
+    }
+
+    /// The Lease of this namespace: its holder, its duration, and how many times it was renewed.
+    fn lease((namespace, holder, duration, renewals): (&str, &str, i32, i32)) -> Lease {
+        let renewed = format!("2001-01-01T00:00:{renewals:02}.000000Z");
+        serde_json::from_value(json!({
+            "metadata": { "namespace": namespace, "name": "podset-operator" },
+            "spec": { "holderIdentity": holder, "leaseDurationSeconds": duration, "renewTime": renewed },
+        }))
+        .unwrap()
+    }
+
+    type Look<'a> = (i64, &'a [(&'static str, &'static str, i32, i32)], &'a str);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_elsewhere_is_live_if_it_is_renewed_while_it_is_looked_at() {
+        // Each look: its second, the Leases, the verdict.
+        let stories: [(&str, Option<&str>, &[Look]); 9] = [
+            ("no Lease", Some("default"), &[(0, &[], "alone")]),
+            ("our own", Some("default"), &[(0, &[("default", "a", 15, 0)], "alone")]),
+            ("given back", Some("default"), &[(0, &[("ops", "", 1, 0)], "alone")]),
+            (
+                "renewed",
+                Some("default"),
+                &[(0, &[("ops", "a", 15, 0)], "unclear"), (2, &[("ops", "a", 15, 1)], "live")],
+            ),
+            (
+                "another holder",
+                Some("default"),
+                &[(0, &[("ops", "a", 15, 0)], "unclear"), (17, &[("ops", "b", 15, 0)], "live")],
+            ),
+            (
+                "left behind",
+                Some("default"),
+                &[
+                    (0, &[("ops", "a", 15, 0)], "unclear"),
+                    (18, &[("ops", "a", 15, 0)], "unclear"),
+                    (19, &[("ops", "a", 15, 0)], "alone"),
+                ],
+            ),
+            (
+                "left behind with a long duration",
+                Some("default"),
+                &[
+                    (0, &[("ops", "a", 60, 0)], "unclear"),
+                    (63, &[("ops", "a", 60, 0)], "unclear"),
+                    (64, &[("ops", "a", 60, 0)], "alone"),
+                ],
+            ),
+            (
+                "given back meanwhile",
+                Some("default"),
+                &[(0, &[("ops", "a", 15, 0)], "unclear"), (1, &[("ops", "", 1, 0)], "alone")],
+            ),
+            (
+                "no own Lease",
+                None,
+                &[(0, &[("default", "a", 15, 0)], "unclear"), (1, &[("default", "a", 15, 1)], "live")],
+            ),
+        ];
+        for (story, home, looks) in stories {
+            let (search, mut seen) = (search(home), HashMap::new());
+            for (second, leases, expected) in looks {
+                let leases = leases.iter().copied().map(lease).collect();
+                let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(*second);
+                let verdict = match search.judge(&mut seen, leases, now) {
+                    Verdict::Alone => "alone",
+                    Verdict::Live(_) => "live",
+                    Verdict::Unclear(_) => "unclear",
+                };
+                assert_eq!(verdict, *expected, "{story}, second {second}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_live_lease_is_found_among_others() {
+        let (search, mut seen) = (search(Some("default")), HashMap::new());
+        let leases = |renewals| [("dead", "a", 15, 0), ("ops", "b", 15, renewals)].map(lease).to_vec();
+        search.judge(&mut seen, leases(0), Timestamp::UNIX_EPOCH);
+        let Verdict::Live(other) = search.judge(&mut seen, leases(1), Timestamp::UNIX_EPOCH) else {
+            panic!("it is live")
+        };
+        assert_eq!(other.to_string(), "another installation holds the Lease ops/podset-operator (holder b)");
+        let failure = Failure::Beside { other, home: "default".to_owned() };
+        assert_eq!(failure.exit_code(), 2);
+        for flag in ["--leader-elect-resource-namespace=ops", "--leader-elect-resource-namespace=default"] {
+            assert!(failure.to_string().contains(flag), "{failure}");
+        }
+    }
+
+    fn answer(code: u16, body: serde_json::Value) -> Result<Response<Body>, http::Error> {
+        Response::builder().status(StatusCode::from_u16(code).unwrap()).body(Body::from(body.to_string().into_bytes()))
+    }
+
+    /// Nothing is decided while the API server is away, and nothing is waited for where it forbids the look.
+    #[tokio::test(start_paused = true)]
+    async fn the_search_waits_for_an_answer_and_takes_a_refusal_for_one() {
+        let refusal = |code| json!({ "kind": "Status", "status": "Failure", "code": code, "reason": "A" });
+        for (last, body) in [(200, json!({ "metadata": {}, "items": [] })), (403, refusal(403))] {
+            let search = search_at(Some("default"), move |asked| {
+                let answer = if asked < 10 { answer(503, refusal(503)) } else { answer(last, body.clone()) };
+                std::future::ready(answer)
+            });
+            let began = tokio::time::Instant::now();
+            assert_eq!(search.run().await, None);
+            assert!(began.elapsed() > Duration::from_secs(60), "nine looks without an answer");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Several installations in one cluster, each with a Lease of its own: a process outside the cluster looks for others before it stands
+//! for election, and installations that write the same PodSets notice each other.
+
+use podset_operator::manager::Failure;
+use serde_json::json;
+
+use super::*;
+use crate::apiserver::{LEASES, PODSETS, Requests, Verb};
+
+const COUNT: &str = "podset_writes_by_other_installations_total";
+
+/// A replica whose Lease is in the namespace `ops`.
+fn in_ops() -> Model {
+    Model { flags: &["--leader-elect-resource-namespace=ops"], ..Model::default() }
+}
+
+/// A replica outside the cluster, whose kubeconfig names the namespace `default`.
+fn outside() -> Model {
+    Model { is_outside: true, ..Model::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_outside_the_cluster_does_not_lead_beside_an_installation() {
+    let server = cluster();
+    server.create_namespace("ops");
+    let installed = Replica::start(&server, "a", in_ops());
+    leads(&installed, seconds(1)).await;
+    let began = tokio::time::Instant::now();
+    // Clocks say nothing.
+    for wall_offset in [-600, 0, 600] {
+        let failure = Replica::start(&server, "b", Model { wall_offset, ..outside() }).ended().await.unwrap_err();
+        let Failure::Beside { other, home } = &failure else { panic!("{failure}") };
+        assert_eq!(
+            (other.namespace.as_str(), other.name.as_str(), home.as_str()),
+            ("ops", "podset-operator", "default")
+        );
+        assert!(other.holder.starts_with("a_"), "{failure}");
+    }
+    assert!(began.elapsed() < seconds(12), "a holder renews its Lease every two seconds: {:?}", began.elapsed());
+    assert_eq!(server.count(&Requests::mutating().from("b")), 0);
+    assert!(server.get(&LEASES, NS, "podset-operator").is_null(), "it did not stand for election");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_outside_the_cluster_joins_an_installation_by_the_flag_or_by_its_kubeconfig() {
+    for (installed, joining) in [(in_ops(), Model { is_outside: true, ..in_ops() }), (Model::default(), outside())] {
+        let server = cluster();
+        server.create_namespace("ops");
+        let installed = Replica::start(&server, "a", installed);
+        leads(&installed, seconds(1)).await;
+        let joining = Replica::start(&server, "b", joining);
+        sleep(seconds(60)).await;
+        assert!(installed.leads() && !joining.leads() && !joining.has_ended());
+        installed.end().await.expect("an orderly end");
+        leads(&joining, seconds(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_left_behind_holds_nobody_up_for_long() {
+    let server = cluster();
+    let spec = json!({ "holderIdentity": "gone_1", "leaseDurationSeconds": 15 });
+    server.create(&LEASES, "ops", json!({ "metadata": { "name": "podset-operator" }, "spec": spec }));
+    server.create(&LEASES, "kube-system", json!({ "metadata": { "name": "another" }, "spec": spec }));
+    let outside = Replica::start(&server, "b", outside());
+    sleep(seconds(18)).await;
+    assert!(!outside.leads(), "its holder may live");
+    assert_eq!(server.count(&Requests::mutating().from("b")), 0);
+    leads(&outside, seconds(3)).await;
+    converged(&server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_outside_the_cluster_waits_for_the_api_server_and_may_be_asked_to_end() {
+    let server = cluster();
+    server.partition("b");
+    server.partition("c");
+    let (b, c) = (Replica::start(&server, "b", outside()), Replica::start(&server, "c", outside()));
+    sleep(seconds(120)).await;
+    c.end().await.expect("an orderly end");
+    assert!(!b.has_ended() && b.health().liveness().values().all(Result::is_ok));
+    server.heal();
+    leads(&b, seconds(35)).await;
+    converged(&server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn installations_that_write_the_same_sets_notice_each_other() {
+    let server = cluster();
+    server.create_namespace("ops");
+    let (a, b) = (Replica::start(&server, "a", Model::default()), Replica::start(&server, "b", in_ops()));
+    leads(&a, seconds(1)).await;
+    leads(&b, seconds(1)).await;
+    for replicas in [5, 10, 5, 10] {
+        server.scale(NS, "web", replicas);
+        sleep(seconds(20)).await;
+    }
+    let noticed = [&a, &b].map(|replica| replica.shows(COUNT).expect("a count"));
+    assert!(
+        noticed.iter().sum::<f64>() >= 4.0,
+        "a spec is answered by one of them, and seen by the other: {noticed:?}"
+    );
+    let writer = server.podset(NS, "web")["status"]["writtenBy"].clone();
+    assert!(["default/podset-operator", "ops/podset-operator"].map(Into::into).contains(&writer), "{writer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_of_one_installation_are_no_others() {
+    let server = cluster();
+    let (a, b) = (Replica::start(&server, "a", Model::default()), Replica::start(&server, "b", Model::default()));
+    converged(&server).await;
+    kill_pods(&server, seconds(5)).await;
+    let (first, second) = if a.leads() { (a, b) } else { (b, a) };
+    first.end().await.expect("an orderly end");
+    leads(&second, seconds(1)).await;
+    kill_pods(&server, seconds(5)).await;
+    converged(&server).await;
+    assert_eq!(second.shows(COUNT), Some(0.0));
+    assert_eq!(server.podset(NS, "web")["status"]["writtenBy"], "default/podset-operator");
+}
+
+/// As after the Lease was moved, or after an update from a version that names no writer.
+#[tokio::test(start_paused = true)]
+async fn a_status_is_not_written_for_the_sake_of_its_writer() {
+    let server = cluster();
+    let a = Replica::start(&server, "a", Model::default());
+    converged(&server).await;
+    sleep(seconds(10)).await;
+    a.end().await.expect("an orderly end");
+    for writer in [json!("before/podset-operator"), json!(null)] {
+        server.act(|state| {
+            let stored = state.get(&PODSETS, NS, "web").cloned().expect("the set");
+            let mut new = (*stored).clone();
+            new["status"]["writtenBy"] = writer;
+            state.replace(&PODSETS, "status", &stored, new, "user").expect("replaced");
+        });
+        let next = Replica::start(&server, "next", Model::default());
+        leads(&next, seconds(2)).await;
+        sleep(seconds(30)).await;
+        assert_eq!(server.count(&Requests::all().of("podsets").verb(Verb::Patch).from("next")), 0);
+        assert_eq!(next.shows(COUNT), Some(0.0), "nobody wrote it since");
+        next.end().await.expect("an orderly end");
+    }
+}
