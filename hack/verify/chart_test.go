@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	helm "helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
@@ -207,17 +208,24 @@ func rendered(t *testing.T, release string, values object) map[string]object {
 	return objects
 }
 
+// Without a cluster, as helm template does.
 func render(release string, values object) (map[string]string, error) {
-	loaded, err := loader.Load(filepath.Join(root, "charts/podset-operator"))
-	if err != nil {
-		return nil, err
-	}
-	options := chartutil.ReleaseOptions{Name: release, Namespace: namespace, IsInstall: true, Revision: 1}
-	all, err := chartutil.ToRenderValues(loaded, values, options, chartutil.DefaultCapabilities)
+	loaded, all, err := prepared(release, values, true)
 	if err != nil {
 		return nil, err
 	}
 	return engine.Render(loaded, all)
+}
+
+// The chart and all its values, for an installation or an upgrade.
+func prepared(release string, values object, isInstall bool) (*helm.Chart, chartutil.Values, error) {
+	loaded, err := loader.Load(filepath.Join(root, "charts/podset-operator"))
+	if err != nil {
+		return nil, nil, err
+	}
+	options := chartutil.ReleaseOptions{Name: release, Namespace: namespace, IsInstall: isInstall, IsUpgrade: !isInstall, Revision: 1}
+	all, err := chartutil.ToRenderValues(loaded, values, options, chartutil.DefaultCapabilities)
+	return loaded, all, err
 }
 
 // What a folder of config/ installs, without the namespace: with Helm that is a matter of --create-namespace.
