@@ -15,6 +15,7 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::env::Env;
 
@@ -23,6 +24,9 @@ const TURNS_WITHIN_LIMIT: i32 = 4;
 
 /// The check that says whether the process works, as opposed to starting or ending.
 const PROCESS: &str = "process";
+
+/// The check of the runtime that does the process's work.
+const RUNTIME: &str = "main-runtime";
 
 /// What a check answers: all is well, or the sentence that says why not and what is waited for.
 pub type Verdict = Result<(), String>;
@@ -74,6 +78,14 @@ impl Health {
     /// Adds a check of readiness, in place of any of the same name.
     pub fn ready_when(&self, name: impl Into<String>, check: impl Fn() -> Verdict + Send + Sync + 'static) {
         self.lock().readiness.insert(name.into(), Arc::new(check));
+    }
+
+    /// Judges the runtime in which this is called: the process is neither live nor ready while this runtime has not run a task for
+    /// longer than `limit`. The probes are answered by another runtime, so they need to see that. The check ends with what is returned.
+    pub fn judge_runtime(&self, limit: SignedDuration) -> AbortOnDropHandle<()> {
+        let (pulse, health) = (Pulse::new(self, RUNTIME, limit), self.clone());
+        self.ready_when(RUNTIME, move || health.liveness().remove(RUNTIME).unwrap_or(Ok(())));
+        AbortOnDropHandle::new(tokio::spawn(async move { pulse.during(std::future::pending()).await }))
     }
 
     /// The verdict of every check of readiness.

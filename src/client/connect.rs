@@ -25,6 +25,7 @@ use super::{
     counted::Counted,
     gate::GatedConnector,
     host_and_port, place,
+    plugin::{Plugin, PluginError},
     pool::{IDLE, Pool},
     shown,
 };
@@ -57,6 +58,9 @@ pub enum ConnectError {
     /// The credentials or certificates cannot be used.
     #[error("the credentials or certificates for the API server cannot be used: {0}")]
     Config(#[from] kube::Error),
+    /// The exec plugin of the kubeconfig gives no credentials.
+    #[error(transparent)]
+    Plugin(#[from] PluginError),
     /// A proxy of a kind that is not supported.
     #[error("the proxy {0}, of the kubeconfig or HTTPS_PROXY, cannot be used: only http:// proxies are supported")]
     Proxy(String),
@@ -68,6 +72,15 @@ pub enum ConnectError {
 ///
 /// When the configuration's credentials, certificates or proxy cannot be used.
 pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
+    let mut config = config.clone();
+    let plugin = Plugin::of(&mut config);
+    connect_to(&config, purpose, requests).map_err(|error| match (error, plugin) {
+        (ConnectError::Config(error), Some(plugin)) => plugin.of_config(error).map_or_else(Into::into, Into::into),
+        (error, _) => error,
+    })
+}
+
+fn connect_to(config: &Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
     let connector = tcp(config, purpose);
     let variable = |name: &str| std::env::var(name).ok();
     let goes_direct =
@@ -149,8 +162,13 @@ where
 {
     requests.expect_host(place(&config.cluster_url));
     let mut named = config.clone();
+    let plugin = Plugin::of(&mut named);
     named.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
     let service = ServiceBuilder::new()
+        .map_err(move |error| match &plugin {
+            Some(plugin) => plugin.of_request(error),
+            None => error,
+        })
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(named.extra_headers_layer()?)

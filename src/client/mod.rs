@@ -7,6 +7,7 @@
 mod connect;
 mod counted;
 mod gate;
+mod plugin;
 mod pool;
 pub mod protobuf;
 mod reader;
@@ -20,6 +21,7 @@ use kube::{Config, core::Status};
 
 pub use self::{
     connect::{AGENT, ConnectError, Purpose, connect},
+    plugin::PluginError,
     reader::{ReadError, Reader, is_absent, refused, status},
     writer::{Answer, WRITES_AT_ONCE, Writer, is_refusal},
 };
@@ -28,9 +30,17 @@ use crate::{leader::Leadership, telemetry::metrics::Requests};
 /// How many characters are told of a refusal that is no Status.
 const TOLD: usize = 200;
 
-/// The reason and the message of a refusal.
+/// The most bytes of an error that conditions, logs and traces carry: an API server or a webhook may send far more.
+pub const LONGEST: usize = 1024;
+
+/// The beginning of a text, in at most `bytes` bytes.
+pub fn cut(text: &str, bytes: usize) -> String {
+    text[..text.floor_char_boundary(bytes)].to_owned()
+}
+
+/// The reason and the message of a refusal, in at most [`LONGEST`] bytes.
 pub fn in_words(status: &Status) -> String {
-    format!("{}: {}", status.reason, status.message)
+    cut(&format!("{}: {}", status.reason, status.message), LONGEST)
 }
 
 /// A refusal that is no Status, for whatever stands before the API server need not speak in Statuses: its text may be of any
@@ -59,7 +69,8 @@ pub fn shown(url: &Uri) -> String {
     [url.scheme_str().unwrap_or("https"), "://", place(url), url.path().trim_end_matches('/')].concat()
 }
 
-/// An error with all its causes: hyper says "error sending request" and hides why. Of a refusal, the API server's words alone.
+/// An error with all its causes, in at most [`LONGEST`] bytes: hyper says "error sending request" and hides why. For a refusal,
+/// only the API server's words.
 pub fn in_full(error: &(dyn StdError + 'static)) -> String {
     if let Some(status) = refusal(error) {
         return in_words(status);
@@ -73,7 +84,7 @@ pub fn in_full(error: &(dyn StdError + 'static)) -> String {
         }
         cause = error.source();
     }
-    text
+    cut(&text, LONGEST)
 }
 
 /// What the API server said, if this is its refusal.
@@ -129,6 +140,22 @@ mod tests {
         for error in [Box::new(refusal()) as Box<dyn StdError>, Box::new(ReadError::Api(refusal()))] {
             assert_eq!(in_full(&*error), "TooManyRequests: storage is (re)initializing");
         }
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(cut("aé", 2), "a");
+        assert_eq!(cut("aé", 3), "aé");
+    }
+
+    #[test]
+    fn no_error_is_told_at_length() {
+        let long = "é".repeat(LONGEST);
+        let status = || Status::failure(&long, "Forbidden").with_code(403).boxed();
+        let expected = "é".repeat((LONGEST - "Forbidden: ".len()) / 2);
+        assert_eq!(in_words(&status()), format!("Forbidden: {expected}"));
+        assert_eq!(in_full(&kube::Error::Api(status())), in_words(&status()));
+        assert!(in_full(&std::io::Error::other(long.clone())).len() <= LONGEST);
     }
 
     #[test]

@@ -39,8 +39,8 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// What the API server has against the request.
-    fn complaint(&self) -> Option<String> {
+    /// What the API server has against the request, in short.
+    pub fn complaint(&self) -> Option<String> {
         match self {
             Answer::Done(..) | Answer::NotSent => None,
             Answer::Refused(status) | Answer::Unclear(status) => Some(in_words(status)),

@@ -113,7 +113,7 @@ where
     match answer {
         Answer::Done(_, body) => match serde_json::from_slice(&body) {
             Ok(object) => Applied::Written(object),
-            Err(error) => Applied::Failed(error.to_string()),
+            Err(error) => Applied::Failed(in_full(&error)),
         },
         Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_again::<K, W>(clients, key).await {
             // The object is as it was thought to be: a webhook refuses its status, or its kind has none.

@@ -5,6 +5,7 @@
 //! In: a path to watch. Out: [`Change`]s, in the order of their versions. It only reads, and it never ends by itself.
 
 mod events;
+mod explain;
 mod protobuf;
 pub mod synced;
 
@@ -21,13 +22,14 @@ use tracing::{debug, info, warn};
 
 use crate::{
     client::{
-        self, ReadError, Reader,
+        ReadError, Reader,
         protobuf::{Form, prefer},
     },
     env::Env,
     telemetry::said::Said,
 };
 use events::Events;
+use explain::{explain, is_missing, reason};
 pub use protobuf::{Decode, single};
 use synced::Listing;
 
@@ -398,9 +400,10 @@ impl<'a> Trouble<'a> {
     async fn closed(&mut self) {
         if self.wait > BACKOFF.0 {
             let what = self.what;
-            self.say(format!(
+            let sentence = format!(
                 "the watch of {what} ends as soon as it is quiet, trying again: perhaps a proxy before the API server cuts it"
-            ));
+            );
+            self.say(sentence.clone(), &sentence);
         }
         self.pause().await;
     }
@@ -412,10 +415,10 @@ impl<'a> Trouble<'a> {
         self.env.sleep_until(self.env.now() + wait).await;
     }
 
-    /// Says what is wrong, once for each new sentence.
-    fn say(&mut self, sentence: String) {
-        self.listing.waits(sentence.clone());
-        if self.said.note(&sentence) {
+    /// Logs what is wrong, once for each new sentence. Readiness shows `reason` only.
+    fn say(&mut self, reason: String, sentence: &str) {
+        self.listing.waits(reason);
+        if self.said.note(sentence) {
             warn!("{sentence}");
         } else {
             debug!("{sentence}");
@@ -424,35 +427,12 @@ impl<'a> Trouble<'a> {
 
     /// Says what is wrong, and waits.
     async fn wait(&mut self, error: &ReadError) {
-        self.say(explain(self.what, error));
+        self.say(reason(self.what, error), &explain(self.what, error));
         // Whoever installs CRDs does not want to wait for what follows.
         if is_missing(error) {
             self.wait = self.wait.min(MISSING_RETRY);
         }
         self.pause().await;
-    }
-}
-
-/// Whether the API server does not serve the resource.
-fn is_missing(error: &ReadError) -> bool {
-    matches!(error, ReadError::Api(kube::Error::Api(status)) if status.code == 404)
-}
-
-/// Whether it is a CRD that defines this resource, by its name: the groups of Kubernetes itself end so, or it has none.
-fn is_custom(what: &str) -> bool {
-    what.split_once('.').is_some_and(|(_, group)| !group.ends_with(".k8s.io"))
-}
-
-/// What went wrong and what to do about it.
-fn explain(what: &str, error: &ReadError) -> String {
-    match error {
-        error if is_missing(error) && is_custom(what) => format!(
-            "the API server does not know {what}: install the CRDs with `kubectl apply -k config/crd`; waiting for them"
-        ),
-        ReadError::Api(kube::Error::Api(status)) if status.code == 403 || status.code == 401 => {
-            format!("the API server forbids to watch {what}: {}; check the operator's role and token", status.message)
-        }
-        error => format!("cannot watch {what}, trying again: {}", client::in_full(error)),
     }
 }
 

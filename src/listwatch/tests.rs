@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 use http::{Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use kube::{Client, client::Body, core::Status};
+use kube::{Client, client::Body};
 use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
@@ -234,21 +234,6 @@ async fn a_page_that_cannot_be_read_does_not_cost_those_before_it() {
             "the first page costs nothing that was read, and none is asked for again and again"
         );
     }
-}
-
-#[test]
-fn what_is_wrong_is_said_with_its_remedy() {
-    let refused = |code: u16, message: &str| {
-        ReadError::Api(kube::Error::Api(Status::failure(message, "").with_code(code).boxed()))
-    };
-    let missing = explain("podsets.app.example.com", &refused(404, "not found"));
-    assert!(missing.contains("kubectl apply -k config/crd"), "{missing}");
-    for own in ["names of pods", "leases.coordination.k8s.io"] {
-        let missing = explain(own, &refused(404, "not found"));
-        assert!(!missing.contains("CRD") && missing.contains("not found"), "{missing}");
-    }
-    let forbidden = explain("pods", &refused(403, "pods is forbidden"));
-    assert!(forbidden.contains("pods is forbidden") && forbidden.contains("role"), "{forbidden}");
 }
 
 #[test]

@@ -12,7 +12,8 @@ mod tasks;
 
 use std::{process::ExitCode, time::Duration};
 
-use tokio_util::sync::CancellationToken;
+use jiff::SignedDuration;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{error, info};
 
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
     env::Env,
     health::Health,
     leader::{self, Leadership, Office, TimingError},
-    server::{ServeError, Servers},
+    server::{self, ServeError, Servers},
     telemetry::{self, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
 };
 use replica::{Candidacy, Parts, Replica};
@@ -34,6 +35,9 @@ pub use tasks::Failure;
 const FATAL: u8 = 1;
 /// Exit code for wrong flags, an unreadable kubeconfig, or another installation that a flag would have named.
 const USAGE: u8 = 2;
+
+/// How long the main runtime may take to run a task that is ready: it hangs after that.
+const MAIN_RUNTIME: SignedDuration = SignedDuration::from_secs(20);
 
 /// Why the operator cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -52,13 +56,15 @@ enum StartError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error("cannot start the thread of the servers: {0}")]
+    Thread(#[from] std::io::Error),
 }
 
 impl StartError {
     fn exit_code(&self) -> u8 {
         match self {
             // The flags are right, and the machine is not.
-            StartError::Serve(ServeError::Bind(_)) => FATAL,
+            StartError::Serve(ServeError::Bind(_)) | StartError::Thread(_) => FATAL,
             _ => USAGE,
         }
     }
@@ -68,7 +74,8 @@ impl StartError {
 pub fn main(cli: Cli) -> ExitCode {
     match cli.into_command() {
         Command::Crd => print_crds(),
-        // One thread does all the work: there is so little of it that a second one would cost more than it brings.
+        // One thread does all the work: there is so little of it that a second one would cost more than it brings. Only the servers
+        // have another, so that their clients cannot take this one's time.
         Command::Run(arguments) => match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => {
                 let code = runtime.block_on(run(&arguments));
@@ -144,7 +151,8 @@ async fn run(arguments: &RunArgs) -> u8 {
 /// Everything that runs.
 struct Manager {
     replica: Replica,
-    servers: Servers,
+    servers: server::Thread,
+    _runtime_check: AbortOnDropHandle<()>,
 }
 
 impl Manager {
@@ -162,15 +170,22 @@ impl Manager {
         let office = arguments.leader_elect.then(|| Office::vacant(env.clone()));
         let leadership = office.as_ref().map_or_else(|| Leadership::always(env.clone()), Office::leadership);
         let user_timeout = Duration::try_from(timing.user_timeout()).unwrap_or_default();
-        let without_leadership =
-            || client::connect(&config, Purpose::WithoutLeadership { user_timeout }, &metrics.requests());
+        let purpose = Purpose::WithoutLeadership { user_timeout };
         let clients = Clients::connect(&config, leadership.clone(), user_timeout, &metrics.requests())?;
-        let servers = Servers::start(arguments, &env, without_leadership()?, health, (&metrics, &level)).await?;
+        let runtime_check = health.judge_runtime(MAIN_RUNTIME);
+        let (parts, shown) = ((arguments.clone(), env.clone(), config.clone()), (health.clone(), metrics.clone()));
+        let servers = server::Thread::start(move |stop| async move {
+            let ((arguments, env, config), (health, metrics)) = (parts, shown);
+            let reviews = client::connect(&config, purpose, &metrics.requests())?;
+            let servers = Servers::start(&arguments, &env, reviews, &health, (&metrics, &level), stop).await?;
+            Ok::<_, StartError>(servers)
+        })
+        .await?;
         let candidacy = match office {
             None => None,
             Some(office) => Some(Candidacy {
                 office,
-                client: without_leadership()?,
+                client: client::connect(&config, purpose, &metrics.requests())?,
                 namespace: config.default_namespace.clone(),
                 identity,
                 locks: leader::locks::Locks::default(),
@@ -189,11 +204,16 @@ impl Manager {
             stop: stop.clone(),
             is_outside,
         })?;
-        Ok(Manager { replica, servers })
+        Ok(Manager { replica, servers, _runtime_check: runtime_check })
     }
 
     async fn ended(self, health: &Health, traces: Traces) -> u8 {
-        if let Err(failure) = self.replica.ended().await {
+        let ended = tokio::select! {
+            biased;
+            ended = self.replica.ended() => ended,
+            error = self.servers.failed() => Err(Failure::Panicked { task: "servers", error }),
+        };
+        if let Err(failure) = ended {
             health.ending();
             error!("{failure}; ending the process");
             // What led to it is told.

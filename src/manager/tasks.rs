@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt, future::Future};
 
-use tokio::task::{self, JoinError, JoinSet};
+use tokio::task::{self, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::elsewhere::{Elsewhere, FLAG};
@@ -31,7 +31,7 @@ pub enum Failure {
         /// Its name.
         task: &'static str,
         /// What it said.
-        error: JoinError,
+        error: String,
     },
 }
 
@@ -116,7 +116,7 @@ impl Tasks {
                 Ok((_, Err(failure))) => return Err(failure),
                 Err(error) => {
                     let task = self.names.get(&error.id()).copied().unwrap_or("a task");
-                    return Err(Failure::Panicked { task, error });
+                    return Err(Failure::Panicked { task, error: error.to_string() });
                 }
             };
             self.names.remove(&id);

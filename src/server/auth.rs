@@ -89,15 +89,16 @@ pub enum Refusal {
 /// What the API server says of a token.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Verdict {
-    Allowed,
+    /// The name of the user who has the right.
+    Allowed(String),
     Unknown,
     Forbidden(String),
 }
 
 impl Verdict {
-    fn admits(self, access: Access) -> Result<(), Refusal> {
+    fn admits(self, access: Access) -> Result<String, Refusal> {
         match self {
-            Verdict::Allowed => Ok(()),
+            Verdict::Allowed(user) => Ok(user),
             Verdict::Unknown => Err(Refusal::Unknown),
             Verdict::Forbidden(user) => Err(Refusal::Forbidden { user, access }),
         }
@@ -136,12 +137,12 @@ impl Gate {
         Gate { access, client, env, answers, known: Lane::default(), strangers: Lane::default(), trouble }
     }
 
-    /// Lets a request through, or says why not.
+    /// Lets a request through and returns the name of its user, or says why not.
     ///
     /// # Errors
     ///
     /// When the token is missing, or the API server does not know it, gives it no right, or does not answer.
-    pub async fn admit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub async fn admit(&self, headers: &HeaderMap) -> Result<String, Refusal> {
         let token = bearer(headers).ok_or(Refusal::NoToken)?;
         let hash = answers::hash(token);
         let (answer, is_known) = {
@@ -196,7 +197,7 @@ impl Gate {
             SubjectAccessReview { metadata: ObjectMeta::default(), spec: question(self.access, user), status: None };
         let reviewed = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
         let is_allowed = reviewed.status.is_some_and(|status| status.allowed && status.denied != Some(true));
-        Ok(if is_allowed { Verdict::Allowed } else { Verdict::Forbidden(name) })
+        Ok(if is_allowed { Verdict::Allowed(name) } else { Verdict::Forbidden(name) })
     }
 
     /// Says in the log what is wrong in full, and to whoever asked no more than what he can use.

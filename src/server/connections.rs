@@ -1,7 +1,8 @@
 //! How connections are served: a bounded number of them, each for one request and a bounded time.
 //!
-//! Whoever is slow or hostile holds one place for a while, and nothing more: what is accepted is never waited for before
-//! the next is, and where no place is left, who has held one for the longest goes.
+//! A slow or hostile client holds one place for a while, and nothing more: the server never waits for a client before it accepts
+//! the next one, and where no place is left, it closes the oldest connection. TLS handshakes have a few places of their own,
+//! and a [`Rate`] bounds what they cost.
 
 use std::{collections::VecDeque, io, time::Duration};
 
@@ -15,9 +16,9 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     task::{AbortHandle, JoinSet},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -25,7 +26,11 @@ use tracing::{debug, warn};
 /// probe is ever the oldest of so many.
 const CONNECTIONS: usize = 128;
 
-/// How long a connection may take from its first byte to its last.
+/// How many TLS handshakes are under way at once; for one more the oldest is given up. At the rate of the metrics each has a third
+/// of a second, however many clients begin one and do not go on.
+const HANDSHAKES: usize = 16;
+
+/// How long a connection may take from its first byte, or its handshake, to its last.
 const LIFETIME: Duration = Duration::from_secs(30);
 
 /// How long the TLS handshake may take.
@@ -43,26 +48,106 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The wait after no connection could be accepted, as when the process has too many files open.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
+/// How many connections are accepted: so many at once, and then one in each interval. The others wait in the listener's queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    /// How many at once.
+    pub burst: u32,
+    /// One in each of these.
+    pub interval: Duration,
+}
+
+impl Rate {
+    /// No bound.
+    pub const UNLIMITED: Rate = Rate { burst: 1, interval: Duration::ZERO };
+}
+
+/// Keeps to a rate.
+struct Pace {
+    rate: Rate,
+    /// Until when the connections so far have used the rate up.
+    used: Instant,
+}
+
+impl Pace {
+    fn new(rate: Rate) -> Self {
+        Pace { rate, used: Instant::now() }
+    }
+
+    /// Waits until one more may be accepted.
+    async fn turn(&self) {
+        let Rate { burst, interval } = self.rate;
+        let ahead = self.used.saturating_duration_since(Instant::now());
+        let wait = ahead.saturating_sub(interval * burst.saturating_sub(1));
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
+    }
+
+    /// One was accepted.
+    fn accepted(&mut self) {
+        self.used = self.used.max(Instant::now()) + self.rate.interval;
+    }
+}
+
+/// Tasks of which a bounded number run; for one more the oldest is ended.
+struct Places<T> {
+    most: usize,
+    tasks: JoinSet<T>,
+    by_age: VecDeque<AbortHandle>,
+}
+
+impl<T: Send + 'static> Places<T> {
+    fn new(most: usize) -> Self {
+        Places { most, tasks: JoinSet::new(), by_age: VecDeque::new() }
+    }
+
+    fn spawn(&mut self, task: impl Future<Output = T> + Send + 'static) {
+        if self.by_age.len() >= self.most
+            && let Some(oldest) = self.by_age.pop_front()
+        {
+            debug!("too many connections: the oldest is closed");
+            oldest.abort();
+        }
+        self.by_age.push_back(self.tasks.spawn(task));
+    }
+
+    /// Waits for the next task that ends, and returns its result if it came to one; `None` if no task runs.
+    async fn next(&mut self) -> Option<Option<T>> {
+        let end = self.tasks.join_next().await?;
+        self.by_age.retain(|task| !task.is_finished());
+        Some(end.ok())
+    }
+}
+
 /// Serves until `stop`, and what is under way then to its end.
-pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router, stop: CancellationToken) {
-    let mut open = JoinSet::new();
-    let mut by_age: VecDeque<AbortHandle> = VecDeque::new();
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    rate: Rate,
+    stop: CancellationToken,
+) {
+    let (mut pace, mut handshakes, mut open) = (Pace::new(rate), Places::new(HANDSHAKES), Places::new(CONNECTIONS));
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(_) = open.join_next() => by_age.retain(|connection| !connection.is_finished()),
-            stream = accept(&listener) => {
-                if by_age.len() >= CONNECTIONS && let Some(oldest) = by_age.pop_front() {
-                    debug!("too many connections: the oldest is closed");
-                    oldest.abort();
+            Some(shaken) = handshakes.next() => if let Some(Some(stream)) = shaken {
+                open.spawn(exchange(stream, router.clone(), stop.clone()));
+            },
+            Some(_) = open.next() => {}
+            stream = async { pace.turn().await; accept(&listener).await } => {
+                pace.accepted();
+                match &tls {
+                    None => open.spawn(exchange(stream, router.clone(), stop.clone())),
+                    Some(tls) => handshakes.spawn(handshake(stream, tls.clone())),
                 }
-                by_age.push_back(open.spawn(connection(stream, tls.clone(), router.clone(), stop.clone())));
             }
         }
     }
-    drop(listener);
-    let ended = async { while open.join_next().await.is_some() {} };
+    drop((listener, handshakes));
+    let ended = async { while open.next().await.is_some() {} };
     if timeout(GRACE, ended).await.is_err() {
         debug!("answers were under way for too long");
     }
@@ -87,27 +172,25 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-async fn connection<S>(stream: S, tls: Option<TlsAcceptor>, router: Router, stop: CancellationToken)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let exchange = async {
-        match tls {
-            None => exchange(stream, router, stop).await,
-            Some(tls) => match timeout(HANDSHAKE, tls.accept(stream)).await {
-                Ok(Ok(stream)) => exchange(stream, router, stop).await,
-                Ok(Err(error)) => debug!(%error, "a TLS handshake failed"),
-                Err(_) => debug!("a TLS handshake took too long"),
-            },
-        }
-    };
-    if timeout(LIFETIME, exchange).await.is_err() {
+/// The connection after its TLS handshake, if that succeeds in time.
+async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(stream: S, tls: TlsAcceptor) -> Option<TlsStream<S>> {
+    match timeout(HANDSHAKE, tls.accept(stream)).await {
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err(error)) => debug!(%error, "a TLS handshake failed"),
+        Err(_) => debug!("a TLS handshake took too long"),
+    }
+    None
+}
+
+/// Answers one request, in a bounded time.
+async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, stop: CancellationToken) {
+    if timeout(LIFETIME, answer(stream, router, stop)).await.is_err() {
         debug!("a connection took too long");
     }
 }
 
 /// Answers one request. Neither probes nor scrapes come often enough for a second one to be worth the place.
-async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, stop: CancellationToken) {
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, stop: CancellationToken) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).keep_alive(false);
     let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
@@ -145,7 +228,13 @@ mod tests {
     /// The client's end of a connection that is served.
     fn connected(tls: Option<TlsAcceptor>, stop: &CancellationToken) -> DuplexStream {
         let (client, server) = duplex(1024);
-        tokio::spawn(connection(server, tls, router(), stop.clone()));
+        let stop = stop.clone();
+        tokio::spawn(async move {
+            match tls {
+                None => exchange(server, router(), stop).await,
+                Some(tls) => assert!(handshake(server, tls).await.is_none()),
+            }
+        });
         client
     }
 
@@ -187,7 +276,7 @@ mod tests {
     async fn the_number_of_connections_is_bounded() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let server = tokio::spawn(serve(listener, None, router(), stop.clone()));
+        let server = tokio::spawn(serve(listener, None, router(), Rate::UNLIMITED, stop.clone()));
         let mut idle = Vec::new();
         for _ in 0..CONNECTIONS {
             idle.push(TcpStream::connect(address).await.unwrap());
@@ -223,7 +312,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         let router = Router::new().route("/never", get(never));
-        let serving = tokio::spawn(serve(listener, None, router, stop.clone()));
+        let serving = tokio::spawn(serve(listener, None, router, Rate::UNLIMITED, stop.clone()));
         came.notified().await;
         // From here on only time is waited for.
         tokio::time::pause();
@@ -231,5 +320,47 @@ mod tests {
         stop.cancel();
         serving.await.unwrap();
         assert_eq!(asked.elapsed().as_secs(), GRACE.as_secs());
+    }
+
+    async fn says_hello(mut client: TcpStream) {
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("hello"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn connections_are_accepted_at_a_bounded_rate() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let rate = Rate { burst: 5, interval: Duration::from_millis(20) };
+        let server = tokio::spawn(serve(listener, None, router(), rate, stop.clone()));
+        for (connections, least) in [(5, 0), (20, 400)] {
+            let start = Instant::now();
+            futures::future::join_all((0..connections).map(async |_| {
+                says_hello(TcpStream::connect(address).await.unwrap()).await;
+            }))
+            .await;
+            assert!(start.elapsed() >= Duration::from_millis(least), "{connections}: {:?}", start.elapsed());
+        }
+        stop.cancel();
+        server.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn handshakes_that_do_not_go_on_give_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let tls = Certificate::self_signed().unwrap().acceptor().unwrap();
+        let server = tokio::spawn(serve(listener, Some(tls), router(), Rate::UNLIMITED, stop.clone()));
+        let start = Instant::now();
+        let mut silent = Vec::new();
+        for _ in 0..=HANDSHAKES {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        assert_eq!(silent[0].read(&mut [0]).await.unwrap(), 0, "the oldest gives way");
+        assert!(start.elapsed() < HANDSHAKE, "{:?}", start.elapsed());
+        stop.cancel();
+        server.await.unwrap();
     }
 }

@@ -10,9 +10,6 @@ use tokio::net::{TcpListener, lookup_host};
 
 use crate::cli::BindAddress;
 
-/// How many connections may wait to be accepted.
-const BACKLOG: i32 = 1024;
-
 /// An address cannot be listened at.
 #[derive(Debug, thiserror::Error)]
 #[error("{flag}: cannot listen at {host}:{port}: {source}; give another address, or 0 to serve nothing there")]
@@ -33,12 +30,12 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at the address that `flag` gives; `None` if it says not to.
+    /// Listens at the address that `flag` gives, where so many connections may wait to be accepted; `None` if it says not to.
     ///
     /// # Errors
     ///
     /// When the host is unknown or none of its addresses can be listened at.
-    pub async fn bind(flag: &'static str, address: &BindAddress) -> Result<Option<Self>, BindError> {
+    pub async fn bind(flag: &'static str, address: &BindAddress, waiting: i32) -> Result<Option<Self>, BindError> {
         let BindAddress::At { host, port } = address else {
             return Ok(None);
         };
@@ -51,7 +48,7 @@ impl Listener {
         };
         let mut listened = Err(io::Error::other("the host has no address"));
         for candidate in candidates {
-            listened = listen(candidate);
+            listened = listen(candidate, waiting);
             let is_over = match &listened {
                 Ok(_) => true,
                 // Half of "all addresses" would be a surprise to whoever asks the other half.
@@ -67,7 +64,7 @@ impl Listener {
     }
 }
 
-fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+fn listen(address: SocketAddr, waiting: i32) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(!address.ip().is_unspecified())?;
@@ -76,7 +73,7 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    socket.listen(waiting)?;
     Ok(socket.into())
 }
 
@@ -86,7 +83,7 @@ mod tests {
 
     async fn bind(host: &str, port: u16) -> Result<Listener, String> {
         let address = BindAddress::At { host: host.to_owned(), port };
-        Listener::bind("--some-flag", &address).await.map(Option::unwrap).map_err(|error| error.to_string())
+        Listener::bind("--some-flag", &address, 16).await.map(Option::unwrap).map_err(|error| error.to_string())
     }
 
     #[tokio::test]
@@ -112,6 +109,6 @@ mod tests {
 
     #[tokio::test]
     async fn zero_alone_turns_it_off() {
-        assert!(Listener::bind("--some-flag", &BindAddress::Off).await.unwrap().is_none());
+        assert!(Listener::bind("--some-flag", &BindAddress::Off, 16).await.unwrap().is_none());
     }
 }

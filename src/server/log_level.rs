@@ -16,7 +16,10 @@ use super::{
     auth::{Access, Gate},
     metrics::refused,
 };
-use crate::{cli::Directives, telemetry::logs::Level};
+use crate::{
+    cli::Directives,
+    telemetry::logs::{AUDIT, Level},
+};
 
 /// What whoever changes it does.
 pub const ACCESS: Access = Access { verb: "put", path: "/log-level" };
@@ -37,9 +40,10 @@ pub fn router(level: Level, gate: Gate) -> Router {
 }
 
 async fn set(State(served): State<Served>, headers: HeaderMap, request: Request) -> Response {
-    if let Err(refusal) = served.gate.admit(&headers).await {
-        return refused(&refusal);
-    }
+    let user = match served.gate.admit(&headers).await {
+        Ok(user) => user,
+        Err(refusal) => return refused(&refusal),
+    };
     let body = match String::from_request(request, &()).await {
         Ok(body) => body,
         Err(rejection) => return (rejection.status(), format!("{rejection}\n")).into_response(),
@@ -48,9 +52,11 @@ async fn set(State(served): State<Served>, headers: HeaderMap, request: Request)
         Ok(directives) => directives,
         Err(remedy) => return (StatusCode::BAD_REQUEST, format!("{remedy}\n")).into_response(),
     };
-    info!(level = directives.0, "what is logged is changed");
     match served.level.set(&directives) {
-        Ok(()) => format!("{}\n", directives.0).into_response(),
+        Ok(old) => {
+            info!(target: AUDIT, old = old.0, new = directives.0, user, "log level changed");
+            format!("{}\n", directives.0).into_response()
+        }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }
@@ -106,6 +112,23 @@ mod tests {
             assert!(body.starts_with(expected.as_bytes()), "{body:?}");
         }
         assert!(level.to_string().contains("podset_operator=debug"), "{level}");
+    }
+
+    #[tokio::test]
+    async fn a_change_is_logged_with_its_user() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let writer = Arc::new(file.reopen().unwrap());
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+        let _logs = tracing::subscriber::set_default(subscriber);
+        let (level, _filter) = Level::new(&Directives("error".to_owned()));
+        let router = served(&level);
+        for (user, level) in [("bob", "trace"), ("admin", "debug"), ("admin", "info")] {
+            router.clone().oneshot(put_by(user).body(level.to_owned()).unwrap()).await.unwrap();
+        }
+        let log = std::fs::read_to_string(file.path()).unwrap();
+        let lines: Vec<&str> = log.lines().filter_map(|line| line.split_once(AUDIT)).map(|(_, line)| line).collect();
+        let changed = |old, new| format!(": log level changed old=\"{old}\" new=\"{new}\" user=\"admin\"");
+        assert_eq!(lines, [changed("error", "debug"), changed("debug", "info")]);
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! What the process serves: health probes and metrics, each at an address of its own.
+//! What the process serves: health probes and metrics, each at an address of its own, by one thread ([`Thread`]).
 //!
 //! In: where to serve, and the values that are shown. Both servers are there before anything else begins and end after all
 //! else has ended, so that whoever asks gets an answer for as long as there is a process.
@@ -9,9 +9,10 @@ mod listener;
 mod log_level;
 mod metrics;
 mod probes;
+mod thread;
 mod tls;
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use axum::Router;
 use kube::Client;
@@ -27,11 +28,23 @@ use crate::{
     telemetry::{logs::Level, metrics::Metrics},
 };
 use auth::Gate;
+use connections::Rate;
 use listener::Listener;
 use tls::Certificate;
 
 pub use listener::BindError;
+pub use thread::Thread;
 pub use tls::CertificateError;
+
+/// How many connections may wait to be accepted at the probes. They are served as fast as they come: an answer costs little, and a
+/// probe that waits is a restart.
+const PROBES_WAITING: i32 = 1024;
+
+/// The same at the metrics: few, so that a scrape does not wait for long behind a flood.
+const METRICS_WAITING: i32 = 32;
+
+/// How often connections to the metrics are accepted: scrapes are seconds apart, and handshakes and metrics cost time.
+const METRICS_RATE: Rate = Rate { burst: 10, interval: Duration::from_millis(20) };
 
 /// Why nothing can be served.
 #[derive(Debug, thiserror::Error)]
@@ -54,8 +67,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Begins to serve what the flags ask for. `reviews` asks the API server who may see the metrics or set the level of the
-    /// log: it needs no leadership.
+    /// Begins to serve what the flags ask for, until `stop`. `reviews` asks the API server who may see the metrics or set the level
+    /// of the log: it needs no leadership, and it must come from this runtime, which drives its connections.
     ///
     /// # Errors
     ///
@@ -66,14 +79,14 @@ impl Servers {
         reviews: Client,
         health: &Health,
         shown: (&Metrics, &Level),
+        stop: CancellationToken,
     ) -> Result<Self, ServeError> {
-        let stop = CancellationToken::new();
         let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
         let address = &arguments.health_probe_bind_address;
-        if let Some(listener) = Listener::bind("--health-probe-bind-address", address).await? {
+        if let Some(listener) = Listener::bind("--health-probe-bind-address", address, PROBES_WAITING).await? {
             info!(address = %listener.address, "serving health probes");
             servers.probes = Some(listener.address);
-            servers.serve(listener, None, probes::router(health.clone()));
+            servers.serve(listener, None, probes::router(health.clone()), Rate::UNLIMITED);
         }
         if arguments.metrics_bind_address != BindAddress::Off {
             servers.start_metrics(arguments, env, reviews, shown).await?;
@@ -97,7 +110,8 @@ impl Servers {
             (Some(folder), true) => Some(Certificate::from_folder(folder)?),
             (None, true) => Some(Certificate::self_signed()?),
         };
-        let Some(listener) = Listener::bind("--metrics-bind-address", &arguments.metrics_bind_address).await? else {
+        let address = &arguments.metrics_bind_address;
+        let Some(listener) = Listener::bind("--metrics-bind-address", address, METRICS_WAITING).await? else {
             return Ok(());
         };
         info!(address = %listener.address, secure = arguments.metrics_secure, "serving metrics");
@@ -109,7 +123,7 @@ impl Servers {
         if certificate.is_some() {
             router = router.merge(log_level::router(level.clone(), gate(log_level::ACCESS)));
         }
-        self.serve(listener, acceptor.transpose()?, router);
+        self.serve(listener, acceptor.transpose()?, router, METRICS_RATE);
         if let Some(certificate) = certificate {
             let stop = self.stop.clone();
             self.tasks.spawn(async move {
@@ -122,8 +136,8 @@ impl Servers {
         Ok(())
     }
 
-    fn serve(&mut self, listener: Listener, tls: Option<TlsAcceptor>, router: Router) {
-        self.tasks.spawn(connections::serve(listener.socket, tls, router, self.stop.clone()));
+    fn serve(&mut self, listener: Listener, tls: Option<TlsAcceptor>, router: Router, rate: Rate) {
+        self.tasks.spawn(connections::serve(listener.socket, tls, router, rate, self.stop.clone()));
     }
 
     /// Where the health probes are served.
@@ -136,10 +150,24 @@ impl Servers {
         self.metrics
     }
 
-    /// Ends both: nobody is let in any more, and who is in gets the answer, within a bounded time.
-    pub async fn end(mut self) {
+    /// Serves until `stop`: from then on no connection is accepted, and those that are open get their answer, in a bounded time.
+    ///
+    /// # Panics
+    ///
+    /// When a server panics.
+    pub async fn run(mut self) {
+        while let Some(end) = self.tasks.join_next().await {
+            if let Some(panic) = end.err().and_then(|error| error.try_into_panic().ok()) {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+
+    /// Ends both, as [`Servers::run`] does at `stop`.
+    #[cfg(test)]
+    pub async fn end(self) {
         self.stop.cancel();
-        while self.tasks.join_next().await.is_some() {}
+        self.run().await;
     }
 }
 

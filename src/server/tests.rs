@@ -49,7 +49,8 @@ fn level() -> Level {
 async fn started(more: &[&str]) -> Result<(Servers, Health), ServeError> {
     let env = crate::env::testing::virtual_env();
     let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
-    let servers = Servers::start(&flags(more), &env, nobody(), &health, (&metrics, &level())).await?;
+    let servers =
+        Servers::start(&flags(more), &env, nobody(), &health, (&metrics, &level()), CancellationToken::new()).await?;
     Ok((servers, health))
 }
 
@@ -196,7 +197,9 @@ async fn what_is_turned_off_is_not_served() {
     arguments.health_probe_bind_address = BindAddress::Off;
     let env = crate::env::testing::virtual_env();
     let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
-    let servers = Servers::start(&arguments, &env, nobody(), &health, (&metrics, &level())).await.unwrap();
+    let servers = Servers::start(&arguments, &env, nobody(), &health, (&metrics, &level()), CancellationToken::new())
+        .await
+        .unwrap();
     assert_eq!((servers.probes_address(), servers.metrics_address()), (None, None));
     servers.end().await;
 }
@@ -209,7 +212,9 @@ async fn an_address_that_is_taken_is_said_with_its_flag() {
     arguments.metrics_bind_address = BindAddress::At { host: taken.ip().to_string(), port: taken.port() };
     let env = crate::env::testing::virtual_env();
     let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
-    let error = Servers::start(&arguments, &env, nobody(), &health, (&metrics, &level())).await.unwrap_err();
+    let error = Servers::start(&arguments, &env, nobody(), &health, (&metrics, &level()), CancellationToken::new())
+        .await
+        .unwrap_err();
     assert!(error.to_string().starts_with("--metrics-bind-address: cannot listen at 127.0.0.1:"), "{error}");
     servers.end().await;
 }

@@ -4,6 +4,7 @@
 use std::{
     fmt::{self, Write as _},
     io::{IsTerminal, stderr},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use serde::Serialize;
@@ -14,9 +15,10 @@ use tracing::{
 };
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
+    field::RecordFields,
     fmt::{
         FmtContext, FormatEvent, FormatFields,
-        format::Writer,
+        format::{DefaultFields, Writer},
         time::{FormatTime, SystemTime},
     },
     registry::LookupSpan,
@@ -29,30 +31,38 @@ use crate::{
     env,
 };
 
+/// The target of events that are logged whatever the level: who changed it.
+pub const AUDIT: &str = "podset_operator::audit";
+
 /// What is logged, for whoever wants to change it. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
-pub struct Level(reload::Handle<EnvFilter, Registry>);
+pub struct Level {
+    filter: reload::Handle<EnvFilter, Registry>,
+    wanted: Arc<Mutex<Directives>>,
+}
 
 impl Level {
     /// What is logged at first, and the filter that it rules.
     pub(crate) fn new(directives: &Directives) -> (Self, reload::Layer<EnvFilter, Registry>) {
-        let (filter, handle) = reload::Layer::new(filter(directives));
-        (Level(handle), filter)
+        let (layer, handle) = reload::Layer::new(filter(directives));
+        (Level { filter: handle, wanted: Arc::new(Mutex::new(directives.clone())) }, layer)
     }
 
-    /// Logs this from now on.
+    /// Logs this from now on. Returns what was logged before.
     ///
     /// # Errors
     ///
     /// When the log is there no more.
-    pub fn set(&self, directives: &Directives) -> Result<(), reload::Error> {
-        self.0.reload(filter(directives))
+    pub fn set(&self, directives: &Directives) -> Result<Directives, reload::Error> {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        self.filter.reload(filter(directives))?;
+        Ok(std::mem::replace(&mut *wanted, directives.clone()))
     }
 }
 
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.with_current(|filter| filter.fmt(f)).unwrap_or(Err(fmt::Error))
+        self.filter.with_current(|filter| filter.fmt(f)).unwrap_or(Err(fmt::Error))
     }
 }
 
@@ -78,8 +88,30 @@ pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Reg
     } else {
         let is_terminal = stderr().is_terminal();
         let text = tracing_subscriber::fmt::format().with_target(false).with_ansi(is_terminal);
-        layer.with_ansi(is_terminal).event_format(Text(text, spans::current_ids)).boxed()
+        layer.with_ansi(is_terminal).event_format(Text(text, spans::current_ids)).fmt_fields(OneLine).boxed()
     }
+}
+
+/// Fields on one line: a message of the API server, which may be a tenant's, cannot look like a line of its own.
+struct OneLine;
+
+impl<'w> FormatFields<'w> for OneLine {
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'w>, fields: R) -> fmt::Result {
+        let mut text = String::new();
+        DefaultFields::new().format_fields(Writer::new(&mut text), fields)?;
+        for c in text.chars() {
+            match c {
+                c if is_unprintable(c) => write!(writer, "{}", c.escape_default())?,
+                c => writer.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a character ends a line, changes the direction of what follows, or commands a terminal.
+fn is_unprintable(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Lines for people: within a trace, each ends with its ids.

@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::SdkTracer;
 use tracing::{Level as Severity, Subscriber, info, warn};
 use tracing_subscriber::{
     Layer, Registry,
-    filter::Targets,
+    filter::{FilterExt, Targets},
     layer::{Filter, SubscriberExt},
     util::SubscriberInitExt,
 };
@@ -90,8 +90,9 @@ fn subscriber(
             // Nothing here asks OpenTelemetry what the current span is, and to tell it costs at every turn of a task.
             .with_context_activation(false)
     });
+    let audited = Targets::new().with_target(logs::AUDIT, Severity::INFO);
     tracing_subscriber::registry()
-        .with(log.with_filter(filter))
+        .with(log.with_filter(filter.or(audited)))
         .with(exporting.with_filter(Targets::new().with_targets(wanted)))
 }
 
@@ -107,6 +108,21 @@ mod tests {
         let set = crate::controllers::ObjectKey::new("default", "web");
         let make = || !spans::reconcile("podset", &set, "spec").is_disabled();
         tracing::subscriber::with_default(subscriber(log, filter, tracer), make)
+    }
+
+    #[test]
+    fn what_is_audited_is_logged_at_every_level() {
+        for directives in ["off", "podset_operator::audit=off", "podset_operator::audit[{user}]=off", "info"] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let writer = std::sync::Arc::new(file.reopen().unwrap());
+            let (_level, filter) = Level::new(&crate::cli::Directives(directives.to_owned()));
+            let log = tracing_subscriber::fmt::layer().with_writer(writer);
+            tracing::subscriber::with_default(subscriber(log, filter, None), || {
+                info!(target: logs::AUDIT, user = "me", "log level changed");
+            });
+            let text = std::fs::read_to_string(file.path()).unwrap();
+            assert_eq!(text.matches("log level changed").count(), 1, "{directives}");
+        }
     }
 
     #[test]

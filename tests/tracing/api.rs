@@ -20,6 +20,7 @@ use tokio::{
     net::TcpListener,
     sync::{Notify, mpsc},
     task::JoinHandle,
+    time::Instant,
 };
 
 /// How long a pod takes to become ready: longer than a reconcile.
@@ -42,6 +43,8 @@ pub struct Came {
     pub line: String,
     /// W3C Trace Context.
     pub traceparent: Option<String>,
+    /// When.
+    pub when: Instant,
 }
 
 #[derive(Default)]
@@ -179,7 +182,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
     }
     let mut state = lock(&state);
     let traceparent = head.headers.get("traceparent").map(|value| value.to_str().unwrap().to_owned());
-    state.came.push(Came { line: format!("{} {path}", head.method), traceparent });
+    state.came.push(Came { line: format!("{} {path}", head.method), traceparent, when: Instant::now() });
     let parts: Vec<&str> = path.trim_start_matches(SETS).trim_start_matches('/').split('/').collect();
     Ok(match (&head.method, &parts[..]) {
         (&Method::GET, [.., "pods" | "podsets" | "mycustomresources" | "leases"]) => {
@@ -201,6 +204,11 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
             reply(200, &state.put("leases", lease))
         }
         (&Method::POST, [.., "events"]) => reply(201, &body),
+        // Everybody is known and may do everything.
+        (&Method::POST, [.., "tokenreviews"]) => {
+            reviewed(body, json!({ "authenticated": true, "user": { "username": "me" } }))
+        }
+        (&Method::POST, [.., "subjectaccessreviews"]) => reviewed(body, json!({ "allowed": true })),
         (&Method::DELETE, [.., "pods", name]) => match state.remove("pods", name) {
             Some(pod) => reply(200, &pod),
             None => absent("pods", name),
@@ -214,6 +222,11 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
         }
         _ => refused(404, "NotFound", "the server could not find the requested resource"),
     })
+}
+
+fn reviewed(mut review: Value, status: Value) -> Response<Body> {
+    review["status"] = status;
+    reply(201, &review)
 }
 
 fn create_pod(shared: &Arc<Mutex<State>>, state: &mut State, mut pod: Value) -> Response<Body> {

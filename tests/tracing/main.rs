@@ -5,7 +5,9 @@ mod api;
 #[path = "../../e2e/src/collector.rs"]
 mod collector;
 mod ending;
+mod flood;
 mod logs;
+mod plugin;
 mod process;
 mod story;
 mod trouble;

@@ -1,6 +1,6 @@
 //! The operator as a process of this machine.
 
-use std::{path::PathBuf, process::Stdio, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -29,23 +29,28 @@ pub struct Operator {
 impl Operator {
     /// Starts one with these variables, and none of the caller's.
     pub fn start(api: &ApiServer, variables: &[(&str, &str)]) -> Self {
+        Operator::start_as(&format!("{{token: {SECRET}}}"), api, variables)
+    }
+
+    /// The same, as this user of a kubeconfig.
+    pub fn start_as(user: &str, api: &ApiServer, variables: &[(&str, &str)]) -> Self {
         let folder = TempDir::new().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         let text = format!(
             "{{apiVersion: v1, kind: Config, current-context: a, \
-             clusters: [{{name: a, cluster: {{server: 'http://{}'}}}}], users: [{{name: a, user: {{token: {SECRET}}}}}], \
+             clusters: [{{name: a, cluster: {{server: 'http://{}'}}}}], users: [{{name: a, user: {user}}}], \
              contexts: [{{name: a, context: {{cluster: a, user: a}}}}]}}",
             api.address
         );
         std::fs::write(&kubeconfig, text).unwrap();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_podset-operator"))
-            .arg("--metrics-secure=false")
             .args(["--metrics-bind-address=127.0.0.1:0", "--log-format=json", "--kubeconfig"])
             .arg(kubeconfig)
             .env_clear()
             .env("POD_NAME", "operator-1")
             .env("PODSET_OPERATOR_LEADER_ELECT", "false")
+            .env("PODSET_OPERATOR_METRICS_SECURE", "false")
             .env("PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", "0")
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
@@ -57,10 +62,15 @@ impl Operator {
         Operator { child, folder }
     }
 
+    /// All that it wrote to standard error.
+    pub fn text(&self) -> String {
+        let log: PathBuf = self.folder.path().join("log");
+        std::fs::read_to_string(log).unwrap()
+    }
+
     /// Its log: an object a line.
     pub fn log(&self) -> Vec<Value> {
-        let log: PathBuf = self.folder.path().join("log");
-        let text = std::fs::read_to_string(log).unwrap();
+        let text = self.text();
         // The last line may be half written.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
@@ -107,11 +117,16 @@ impl Operator {
         self.get("metrics", "/metrics").await
     }
 
+    /// The address at which it says to be "serving" this.
+    pub fn address(&self, what: &str) -> SocketAddr {
+        let line = &self.said(&format!("serving {what}"))[0];
+        line["Attributes"]["address"].as_str().unwrap().parse().unwrap()
+    }
+
     /// What it answers to a GET, at the address at which it says to be "serving" this.
     pub async fn get(&self, what: &str, path: &str) -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let line = &self.said(&format!("serving {what}"))[0];
-        let mut stream = tokio::net::TcpStream::connect(line["Attributes"]["address"].as_str().unwrap()).await.unwrap();
+        let mut stream = tokio::net::TcpStream::connect(self.address(what)).await.unwrap();
         let head = format!(
             "GET {path} HTTP/1.1\r\nHost: test\r\nAccept: application/openmetrics-text\r\nConnection: close\r\n\r\n"
         );

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     api::{self, PodSet},
-    client::{Answer, WRITES_AT_ONCE, in_full, in_words, protobuf::Form},
+    client::{Answer, LONGEST, WRITES_AT_ONCE, cut, in_full, in_words, protobuf::Form},
     controllers::{
         ObjectKey,
         meta::Uid,
@@ -212,7 +212,7 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
             Answer::Done(form, body) => decoded(form, body).ok().filter(|pod| pod.is_labelled),
             Answer::NotSent => return false,
             answer => {
-                debug!(pod = %seen.pod.key, ?answer, "cannot give the label back");
+                debug!(pod = %seen.pod.key, error = answer.complaint(), "cannot give the label back");
                 None
             }
         };
@@ -282,10 +282,10 @@ async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
         Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_pod(context, &deletion.key).await {
             Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
             Ok(Some(pod)) if pod.is_terminating => Deleted::Accepted(Some(Box::new(pod))),
-            Ok(_) => Deleted::Refused(status.message.clone()),
+            Ok(_) => Deleted::Refused(cut(&status.message, LONGEST)),
             Err(error) => Deleted::Unknown(error),
         },
-        Answer::Refused(status) => Deleted::Refused(status.message.clone()),
+        Answer::Refused(status) => Deleted::Refused(cut(&status.message, LONGEST)),
         Answer::Unclear(status) => Deleted::Unknown(in_words(&status)),
         Answer::Unknown(error) => Deleted::Unknown(error),
         Answer::NotSent => Deleted::NotSent,

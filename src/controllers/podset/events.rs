@@ -4,12 +4,10 @@ use jiff::Timestamp;
 use kube::Resource;
 use serde_json::{Value, json};
 
-use super::{
-    memory::{Burst, Refusal, RefusalKind},
-    refusal::cut,
-};
+use super::memory::{Burst, Refusal, RefusalKind};
 use crate::{
     api::{MANAGER, PodSet},
+    client::cut,
     controllers::{ObjectKey, meta::Uid},
 };
 

@@ -110,7 +110,7 @@ impl Recorder {
         }
         match self.writer.send(request).await {
             Answer::Done(..) | Answer::NotSent => {}
-            answer => debug!(set = %key, reason = event.reason, ?answer, "an event was not written"),
+            answer => debug!(set = %key, reason = event.reason, error = answer.complaint(), "an event was not written"),
         }
     }
 }

@@ -3,9 +3,7 @@
 use kube::core::Status;
 
 use super::memory::{Refusal, RefusalKind};
-
-/// The longest message that a condition carries: longer ones help nobody.
-pub const LONGEST: usize = 1024;
+use crate::client::{LONGEST, cut};
 
 /// Reads the API server's refusal of the pod of this name, for this generation of the spec.
 pub fn refusal(status: &Status, pod: &str, prefix: &str, generation: i64) -> Refusal {
@@ -28,11 +26,6 @@ fn kind(status: &Status) -> RefusalKind {
     // Unknown fields and wrong types.
     let is_unreadable = status.code == 400;
     if is_invalid || is_unreadable { RefusalKind::InvalidTemplate } else { RefusalKind::Forbidden }
-}
-
-/// The beginning of a text, in at most `bytes` bytes.
-pub fn cut(text: &str, bytes: usize) -> String {
-    text[..text.floor_char_boundary(bytes)].to_owned()
 }
 
 #[cfg(test)]
@@ -86,11 +79,5 @@ mod tests {
             "details": { "causes": [{ "reason": "NamespaceTerminating", "message": "x", "field": "metadata.namespace" }] },
         }));
         assert_eq!(terminating.kind, RefusalKind::NamespaceTerminating);
-    }
-
-    #[test]
-    fn texts_are_cut_between_characters() {
-        assert_eq!(cut("aé", 2), "a");
-        assert_eq!(cut("aé", 3), "aé");
     }
 }

@@ -37,7 +37,8 @@ pub fn hash(token: &str) -> TokenHash {
 /// What is known of tokens.
 #[derive(Debug)]
 pub struct Answers {
-    allowed: HashMap<TokenHash, Timestamp>,
+    /// When a token was good, and whose it is.
+    allowed: HashMap<TokenHash, (Timestamp, String)>,
     others: HashMap<TokenHash, (Timestamp, Verdict)>,
     /// Until when the questions that were asked are paid for.
     paid: Timestamp,
@@ -51,8 +52,8 @@ impl Answers {
 
     /// What was said of a token, if that still holds.
     pub fn get(&self, hash: &TokenHash, now: Timestamp) -> Option<Verdict> {
-        if self.allowed.get(hash).is_some_and(|when| now.duration_since(*when) < ALLOWED) {
-            return Some(Verdict::Allowed);
+        if let Some((_, user)) = self.allowed.get(hash).filter(|(when, _)| now.duration_since(*when) < ALLOWED) {
+            return Some(Verdict::Allowed(user.clone()));
         }
         let (when, verdict) = self.others.get(hash)?;
         (now.duration_since(*when) < REFUSED).then(|| verdict.clone())
@@ -67,11 +68,11 @@ impl Answers {
     pub fn insert(&mut self, hash: TokenHash, verdict: Verdict, now: Timestamp) {
         self.allowed.remove(&hash);
         self.others.remove(&hash);
-        self.allowed.retain(|_, when| now.duration_since(*when) < REMEMBERED);
+        self.allowed.retain(|_, (when, _)| now.duration_since(*when) < REMEMBERED);
         self.others.retain(|_, (when, _)| now.duration_since(*when) < REFUSED);
-        if verdict == Verdict::Allowed {
-            make_room(&mut self.allowed, |when| *when);
-            self.allowed.insert(hash, now);
+        if let Verdict::Allowed(user) = verdict {
+            make_room(&mut self.allowed, |(when, _)| *when);
+            self.allowed.insert(hash, (now, user));
         } else {
             make_room(&mut self.others, |(when, _)| *when);
             self.others.insert(hash, (now, verdict));
@@ -110,13 +111,17 @@ mod tests {
         Timestamp::from_second(seconds).unwrap()
     }
 
+    fn alice() -> Verdict {
+        Verdict::Allowed("alice".to_owned())
+    }
+
     #[test]
     fn an_answer_holds_for_a_while() {
         let mut answers = Answers::new(at(0));
         let (good, bad) = (hash("good"), hash("bad"));
-        answers.insert(good, Verdict::Allowed, at(0));
+        answers.insert(good, alice(), at(0));
         answers.insert(bad, Verdict::Unknown, at(0));
-        assert_eq!(answers.get(&good, at(59)), Some(Verdict::Allowed));
+        assert_eq!(answers.get(&good, at(59)), Some(alice()));
         assert_eq!(answers.get(&good, at(60)), None);
         assert_eq!(answers.get(&bad, at(9)), Some(Verdict::Unknown));
         assert_eq!(answers.get(&bad, at(10)), None);
@@ -129,19 +134,19 @@ mod tests {
     fn the_last_answer_counts() {
         let mut answers = Answers::new(at(0));
         answers.insert(hash("a"), Verdict::Forbidden("a".to_owned()), at(0));
-        answers.insert(hash("a"), Verdict::Allowed, at(1));
-        assert_eq!(answers.get(&hash("a"), at(2)), Some(Verdict::Allowed));
+        answers.insert(hash("a"), alice(), at(1));
+        assert_eq!(answers.get(&hash("a"), at(2)), Some(alice()));
     }
 
     #[test]
     fn junk_does_not_fill_the_memory_nor_push_out_the_good() {
         let mut answers = Answers::new(at(0));
-        answers.insert(hash("good"), Verdict::Allowed, at(0));
+        answers.insert(hash("good"), alice(), at(0));
         for junk in 0..5000 {
             answers.insert(hash(&junk.to_string()), Verdict::Unknown, at(1));
         }
         assert_eq!(answers.others.len(), TOKENS);
-        assert_eq!(answers.get(&hash("good"), at(2)), Some(Verdict::Allowed));
+        assert_eq!(answers.get(&hash("good"), at(2)), Some(alice()));
         answers.insert(hash("late"), Verdict::Unknown, at(20));
         assert_eq!(answers.others.len(), 1, "what no longer holds is dropped");
     }

@@ -76,24 +76,28 @@ fn bob_may_not() -> Refusal {
     Refusal::Forbidden { user: "bob".to_owned(), access: METRICS }
 }
 
+fn alice() -> Result<String, Refusal> {
+    Ok("alice".to_owned())
+}
+
 fn with(authorization: &str) -> HeaderMap {
     [(header::AUTHORIZATION, HeaderValue::from_str(authorization).unwrap())].into_iter().collect()
 }
 
-async fn admit(gate: &Gate, token: &str) -> Result<(), Refusal> {
+async fn admit(gate: &Gate, token: &str) -> Result<String, Refusal> {
     gate.admit(&with(&format!("Bearer {token}"))).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_may_get_metrics_is_let_through() {
     let (reviewer, gate) = gate();
-    assert_eq!(gate.admit(&with("Bearer alice")).await, Ok(()));
+    assert_eq!(gate.admit(&with("Bearer alice")).await, alice());
     let expected = json!({
         "user": "alice", "uid": "1", "groups": ["g"], "extra": { "pod": ["p"] },
         "nonResourceAttributes": { "path": "/metrics", "verb": "get" },
     });
     assert_eq!(*reviewer.last.lock().unwrap(), expected, "all that is known of the user is passed on");
-    assert_eq!(gate.admit(&with("bearer  alice")).await, Ok(()), "the scheme is any case");
+    assert_eq!(gate.admit(&with("bearer  alice")).await, alice(), "the scheme is any case");
     assert_eq!(gate.admit(&with("Bearer bob")).await, Err(bob_may_not()));
     assert_eq!(gate.admit(&with("Bearer junk")).await, Err(Refusal::Unknown));
 }
@@ -143,7 +147,7 @@ async fn junk_neither_presses_the_api_server_nor_shuts_out_the_good() {
         busy += usize::from(admit(&gate, &format!("junk-{junk}")).await == Err(Refusal::Busy));
     }
     assert_eq!((reviewer.asked() - 2, busy), (20, 980));
-    assert_eq!(admit(&gate, "alice").await, Ok(()), "she was let through lately");
+    assert_eq!(admit(&gate, "alice").await, alice(), "she was let through lately");
     assert_eq!(admit(&gate, "bob").await, Err(Refusal::Busy), "a stranger must wait");
     advance(Duration::from_secs(1)).await;
     assert_eq!(admit(&gate, "bob").await, Err(bob_may_not()));
@@ -156,7 +160,7 @@ async fn an_api_server_that_does_not_answer_is_said_and_not_remembered() {
     assert_eq!(admit(&gate, "alice").await, Err(Refusal::NotAnswered));
     reviewer.is_away.store(false, Ordering::SeqCst);
     assert_eq!(admit(&gate, "overloaded").await, Err(Refusal::NotAnswered));
-    assert_eq!(admit(&gate, "alice").await, Ok(()));
+    assert_eq!(admit(&gate, "alice").await, alice());
 }
 
 #[tokio::test(start_paused = true)]

@@ -41,7 +41,7 @@ fn logged(is_json: bool, level: &str, ids: spans::CurrentIds, say: impl FnOnce(&
         layer.event_format(Json::new(&resource, ids)).boxed()
     } else {
         let text = tracing_subscriber::fmt::format().with_target(false).with_ansi(false).without_time();
-        layer.event_format(Text(text, ids)).boxed()
+        layer.event_format(Text(text, ids)).fmt_fields(OneLine).boxed()
     };
     let (level, filter) = Level::new(&Directives(level.to_owned()));
     let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
@@ -87,6 +87,23 @@ fn a_line_for_people_ends_with_the_trace_if_there_is_one() {
     let scaled = |ids| logged(false, "info", ids, |_| info!(created = 2, "scaled"));
     assert_eq!(scaled(NOWHERE), [" INFO scaled created=2"]);
     assert_eq!(scaled(TRACED), [" INFO scaled created=2 trace_id=0a span_id=0b"]);
+}
+
+#[test]
+fn an_event_is_one_line_whatever_it_carries() {
+    const FORGED: &str = "denied\n INFO elected\r\u{1b}[2J\u{9b}\u{2028}\u{202e}é";
+    let say = |_: &Level| warn!(reason = %FORGED, set = FORGED, error = ?FORGED, "it was {FORGED}");
+    for ids in [NOWHERE, TRACED] {
+        let lines = logged(false, "info", ids, say);
+        let [line] = &lines[..] else { panic!("one line: {lines:?}") };
+        assert!(!line.contains(is_unprintable), "{line:?}");
+        assert_eq!(line.matches(r"denied\n INFO elected\r").count(), 4, "{line}");
+        assert!(line.contains('é'), "{line}");
+        let lines = logged(true, "info", ids, say);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        let record: Value = serde_json::from_str(&lines[0]).unwrap();
+        assert_eq!((&record["Attributes"]["reason"], &record["Attributes"]["set"]), (&json!(FORGED), &json!(FORGED)));
+    }
 }
 
 #[test]

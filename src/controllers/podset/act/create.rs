@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 
 use super::{Context, Done, Pass, PodResource, decoded, read_pod, send, slow_start};
 use crate::{
-    client::Answer,
+    client::{Answer, LONGEST, cut},
     controllers::{
         ObjectKey,
         podset::{
@@ -17,7 +17,7 @@ use crate::{
             observe::{Pod, Set},
             plan::Creation,
             pod,
-            refusal::{LONGEST, cut, refusal},
+            refusal::refusal,
         },
         requests,
     },
