@@ -29,7 +29,7 @@ pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), StartError> {
         Err(kubeconfig) => match Config::incluster() {
             Ok(config) => Ok((config, false)),
             Err(in_cluster) if env::is_in_pod() => Err(StartError::Pod(in_full(&in_cluster))),
-            Err(_) => Err(StartError::NoCluster(kubeconfig.to_string())),
+            Err(_) => Err(StartError::NoCluster(shown(&kubeconfig))),
         },
     }
 }
@@ -58,7 +58,7 @@ impl Named {
         };
         match kubeconfig {
             Ok(kubeconfig) => Ok(Some(Named { by, kubeconfig })),
-            Err(source) => Err(StartError::Kubeconfig { by, source }),
+            Err(error) => Err(StartError::Kubeconfig { by, why: shown(&error) }),
         }
     }
 
@@ -70,8 +70,13 @@ impl Named {
         }
         let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        config.map_err(|source| StartError::Kubeconfig { by, source })
+        config.map_err(|error| StartError::Kubeconfig { by, why: shown(&error) })
     }
+}
+
+/// What is wrong with a kubeconfig, without the lines of it that the parser shows: they may hold a token.
+fn shown(error: &(dyn std::error::Error + 'static)) -> String {
+    in_full(error).lines().next().unwrap_or_default().to_owned()
 }
 
 /// The name of this process among its replicas.
@@ -151,6 +156,10 @@ mod tests {
             assert!(error.to_string().starts_with(named), "{flags:?} {variable}: {error}");
             assert_eq!(error.exit_code(), 2);
         }
+        let broken = file("users: [{user: {token: top-secret}}]\nclusters: [\ncontexts: []");
+        let flag = format!("--kubeconfig={}", broken.path().display());
+        let error = in_full(&found(&[&*flag], "").await.unwrap_err());
+        assert!(error.contains("line ") && !error.contains("top-secret"), "{error}");
     }
 
     #[test]

@@ -44,8 +44,8 @@ const MAIN_RUNTIME: SignedDuration = SignedDuration::from_secs(20);
 enum StartError {
     #[error(transparent)]
     Timing(#[from] TimingError),
-    #[error("{by}: {source}")]
-    Kubeconfig { by: String, source: kube::config::KubeconfigError },
+    #[error("{by}: {why}")]
+    Kubeconfig { by: String, why: String },
     #[error("--context {0}: the kubeconfig has no context of that name")]
     Context(String),
     #[error("no cluster to work on: give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]

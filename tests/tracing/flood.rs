@@ -45,10 +45,9 @@ fn certificate() -> (CertificateDer<'static>, TempDir) {
     let folder = TempDir::new().unwrap();
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let certificate = made.cert.der().clone();
-    for (file, label, der) in [
-        ("tls.crt", "CERTIFICATE", certificate.to_vec()),
-        ("tls.key", "PRIVATE KEY", made.signing_key.serialize_der()),
-    ] {
+    for (file, label, der) in
+        [("tls.crt", "CERTIFICATE", certificate.to_vec()), ("tls.key", "PRIVATE KEY", made.signing_key.serialize_der())]
+    {
         let base64 = serde_json::to_value(k8s_openapi::ByteString(der)).unwrap();
         let pem = format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", base64.as_str().unwrap());
         std::fs::write(folder.path().join(file), pem).unwrap();
@@ -89,8 +88,9 @@ fn flood(to: SocketAddr, hello: Vec<u8>, is_half: bool, stop: Arc<AtomicBool>) -
             begun += 1;
             if is_half {
                 held.push_back(stream);
-                held.truncate(64);
-                held.rotate_right(1);
+                if held.len() > 64 {
+                    held.pop_front();
+                }
             }
         }
         begun
