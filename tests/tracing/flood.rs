@@ -1,7 +1,6 @@
 //! A flood of TLS handshakes at the metrics: it costs no renewal of the Lease and no probe, and a scrape still gets through.
 
 use std::{
-    collections::VecDeque,
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
     sync::{
@@ -31,8 +30,11 @@ use crate::{
 /// How long the flood lasts, in seconds; the variable FLOOD_SECONDS sets another time.
 const SECONDS: u64 = 10;
 
+/// How many handshakes each thread of the flood begins at once.
+const AT_ONCE: usize = 64;
+
 /// How much later than a retry period a renewal may come on a busy machine.
-const SLACK: Duration = Duration::from_secs(1);
+const SLACK: Duration = Duration::from_millis(700);
 
 /// The retry period of the election.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -67,30 +69,23 @@ fn server_name() -> ServerName<'static> {
     ServerName::try_from("127.0.0.1").unwrap()
 }
 
-/// Floods until `stop`; returns how many handshakes it began.
+/// Begins handshakes, many at once, until `stop`, and breaks each off when the server has answered; or sends half of a greeting and
+/// waits. Returns how many it began.
 fn flood(to: SocketAddr, hello: Vec<u8>, is_half: bool, stop: Arc<AtomicBool>) -> JoinHandle<usize> {
-    let once = move || -> io::Result<TcpStream> {
+    let begin = move || -> io::Result<TcpStream> {
         let mut stream = TcpStream::connect_timeout(&to, PROBE)?;
         stream.set_read_timeout(Some(PROBE))?;
-        if is_half {
-            stream.write_all(&hello[..hello.len() / 2])?;
-        } else {
-            stream.write_all(&hello)?;
-            // The server has signed for it.
-            stream.read_exact(&mut [0; 512])?;
-        }
+        stream.write_all(if is_half { &hello[..hello.len() / 2] } else { &hello })?;
         Ok(stream)
     };
     thread::spawn(move || {
-        let (mut begun, mut held) = (0, VecDeque::new());
+        let mut begun = 0;
         while !stop.load(Ordering::Relaxed) {
-            let Ok(stream) = once() else { continue };
-            begun += 1;
-            if is_half {
-                held.push_back(stream);
-                if held.len() > 64 {
-                    held.pop_front();
-                }
+            let streams: Vec<TcpStream> = (0..AT_ONCE).filter_map(|_| begin().ok()).collect();
+            begun += streams.len();
+            for mut stream in streams {
+                // An answer, a refusal or no word: whatever comes first.
+                let _ = stream.read(&mut [0; 512]);
             }
         }
         begun
