@@ -335,14 +335,12 @@ mod tests {
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
         let rate = Rate { burst: 5, interval: Duration::from_millis(20) };
         let server = tokio::spawn(serve(listener, None, router(), rate, stop.clone()));
-        for (connections, least) in [(5, 0), (20, 400)] {
-            let start = Instant::now();
-            futures::future::join_all((0..connections).map(async |_| {
-                says_hello(TcpStream::connect(address).await.unwrap()).await;
-            }))
-            .await;
-            assert!(start.elapsed() >= Duration::from_millis(least), "{connections}: {:?}", start.elapsed());
-        }
+        let start = Instant::now();
+        futures::future::join_all((0..20).map(async |_| {
+            says_hello(TcpStream::connect(address).await.unwrap()).await;
+        }))
+        .await;
+        assert!(start.elapsed() >= rate.interval * 15, "all but the burst wait: {:?}", start.elapsed());
         stop.cancel();
         server.await.unwrap();
     }
