@@ -10,6 +10,7 @@ pub mod cli;
 pub mod client;
 pub mod controllers;
 pub mod env;
+pub mod fair;
 pub mod health;
 pub mod leader;
 pub mod listwatch;

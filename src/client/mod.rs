@@ -23,7 +23,7 @@ pub use self::{
     connect::{AGENT, ConnectError, Purpose, connect},
     plugin::PluginError,
     reader::{ReadError, Reader, is_absent, refused, status},
-    writer::{Answer, WRITES_AT_ONCE, Writer, is_refusal},
+    writer::{Answer, WRITES_OF_A_NAMESPACE, Writer, is_refusal},
 };
 use crate::{leader::Leadership, telemetry::metrics::Requests};
 

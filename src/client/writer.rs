@@ -7,18 +7,20 @@ use bytes::Bytes;
 use http::{Request, StatusCode, Uri};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body, core::Status};
-use tokio::sync::Semaphore;
 
 use super::{
     in_full, in_words,
     protobuf::Form,
     traced::{Destination, Traced},
 };
-use crate::leader::Leadership;
+use crate::{fair::FairSemaphore, leader::Leadership};
 
-/// How many writes are under way at once, each over a connection of its own, which costs a handshake and, with its request, 45 KiB.
-/// With 64, deletes take longer where the API server is busy with others; with 128, nothing takes less.
-pub const WRITES_AT_ONCE: usize = 96;
+/// The most writes under way at once, each over a connection of its own, which costs a handshake and, with its request, 45 KiB.
+const WRITES_AT_ONCE: usize = 192;
+
+/// How many of them one namespace can have: see [`crate::fair`]. With 64, deletes take longer where the API server is busy with
+/// others; with 128, nothing takes less.
+pub const WRITES_OF_A_NAMESPACE: usize = WRITES_AT_ONCE / 2;
 
 /// How long what the API server says when its time is over may take to arrive.
 const WORDS: Duration = Duration::from_millis(500);
@@ -55,19 +57,18 @@ pub struct Writer {
     client: Client,
     to: Destination,
     leadership: Leadership,
-    slots: Arc<Semaphore>,
+    slots: FairSemaphore,
 }
 
 impl Writer {
     /// Writes through `client`, which talks to the API server at `url`, while `leadership` lasts.
     pub fn new(client: Client, url: &Uri, leadership: Leadership) -> Self {
-        let slots = Arc::new(Semaphore::new(WRITES_AT_ONCE));
-        Writer { client, to: Destination::new(url), leadership, slots }
+        Writer { client, to: Destination::new(url), leadership, slots: FairSemaphore::new(WRITES_AT_ONCE) }
     }
 
     /// Sends a write, once, and says what its answer proves. It ends, here and on the API server, before the term does.
     pub async fn send(&self, request: Request<Vec<u8>>) -> Answer {
-        let Ok(_slot) = self.slots.acquire().await else {
+        let Ok(_slot) = self.slots.acquire(&namespace_of(request.uri())).await else {
             return Answer::NotSent;
         };
         let Some(write) = self.leadership.begin_write() else {
@@ -110,6 +111,12 @@ impl Writer {
             }
         }
     }
+}
+
+/// The namespace of the object that a request is about; empty if it has none.
+fn namespace_of(uri: &Uri) -> Arc<str> {
+    let mut parts = uri.path().split('/').skip_while(|part| *part != "namespaces");
+    parts.nth(1).unwrap_or_default().into()
 }
 
 /// The request with the time that the API server may spend on it.
@@ -194,6 +201,19 @@ mod tests {
             let request = Request::post(uri).body(Vec::new()).unwrap();
             let bounded = bounded(request, Duration::from_millis(3500)).unwrap();
             assert_eq!(bounded.uri().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn the_path_names_the_namespace() {
+        for (path, namespace) in [
+            ("/api/v1/namespaces/a/pods?fieldManager=b", "a"),
+            ("/api/v1/namespaces/a/pods/web-1", "a"),
+            ("/apis/app.example.com/v1alpha1/namespaces/a/podsets/namespaces/status", "a"),
+            ("/api/v1/namespaces/namespaces/pods", "namespaces"),
+            ("/api/v1/pods", ""),
+        ] {
+            assert_eq!(&*namespace_of(&path.parse().unwrap()), namespace, "{path}");
         }
     }
 

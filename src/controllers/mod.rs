@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, info, warn};
 
 use crate::{
-    client::ReadError,
     env::Env,
     health::{Health, Pulse},
     leader::{Leadership, Term},
@@ -31,7 +30,6 @@ use crate::{
         spans::{self, Place},
     },
 };
-use failures::{Failures, Waits};
 use queue::{Queue, Trigger};
 
 /// How often an object is looked at although nothing happened, from the cache alone.
@@ -39,9 +37,6 @@ const RESYNC: SignedDuration = SignedDuration::from_mins(10);
 
 /// How long the reconciles under way, and what they have left to the background, may take to end when the process shall end.
 const DRAIN: Duration = Duration::from_secs(20);
-
-/// The first and the longest wait after a controller could not catch up.
-const CATCH_UP_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
 
 /// A worker whose loop has not turned for so long is stuck: a turn takes no time.
 const WORKER_LIMIT: SignedDuration = SignedDuration::from_secs(60);
@@ -95,10 +90,9 @@ pub trait Controller: Send + Sync + 'static {
     /// under way.
     fn begin_term(&self) {}
 
-    /// Learns, beside the first work of a term, what the watches may have missed. It is called again until it succeeds, and
-    /// dropped when the term ends.
-    fn catch_up(&self) -> impl Future<Output = Result<(), ReadError>> + Send {
-        std::future::ready(Ok(()))
+    /// Reads, beside the work of a term, what the watches may have missed. It is dropped when the term ends.
+    fn catch_up(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
     }
 
     /// Waits until all is done, or given up, that reconciles have left to the background. No reconcile is under way. Writes that have
@@ -228,7 +222,7 @@ impl<C: Controller> Worker<C> {
     async fn serve(&self, term: Term) {
         self.controller.begin_term();
         // First opened, then listed: what a watch brings in between is queued, or known by then.
-        self.controller.queue().open();
+        self.controller.queue().open(self.around.at_once);
         for key in self.controller.keys() {
             self.controller.queue().add(key, queue::TERM);
         }
@@ -236,7 +230,7 @@ impl<C: Controller> Worker<C> {
         tokio::select! {
             biased;
             // Only the work ends a term.
-            () = self.catch_up().then(|()| std::future::pending()) => {}
+            () = self.controller.catch_up().then(|()| std::future::pending()) => {}
             () = self.work(term, &mut running) => {}
         }
         // What is under way when a term ends without the process goes on to its end: every write of it is refused, for a process
@@ -261,37 +255,19 @@ impl<C: Controller> Worker<C> {
         );
     }
 
-    async fn catch_up(&self) {
-        let env = &self.around.env;
-        let mut failures = Failures::default();
-        while let Err(error) = self.controller.catch_up().await {
-            let error = crate::client::in_full(&error);
-            let (wait, is_news) = failures.note(&error, CATCH_UP_RETRY);
-            if is_news {
-                warn!(
-                    controller = self.controller.name(),
-                    error, "cannot read what may have been missed, trying again"
-                );
-            }
-            env.sleep_until(env.now() + env.jittered(wait, 0.1)).await;
-        }
-    }
-
     async fn work(&self, term: Term, running: &mut JoinSet<()>) {
-        let Surroundings { env, leadership, at_once, stop, .. } = &self.around;
+        let Surroundings { env, leadership, stop, .. } = &self.around;
         loop {
             self.pulse.beat();
-            let has_room = running.len() < *at_once;
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 () = leadership.ended(term.number) => return,
                 Some(end) = running.join_next() => pass_on_panic(end),
-                (key, trigger) = self.controller.queue().next(), if has_room => {
+                (key, trigger) = self.controller.queue().next() => {
                     let (controller, metrics) = (self.controller.clone(), self.metrics.clone());
                     running.spawn(reconcile(controller, env.clone(), metrics, key, trigger));
                 }
-                () = self.controller.queue().line_up(), if !has_room => {}
                 () = self.pulse.rest() => {}
             }
         }
@@ -328,7 +304,8 @@ async fn reconcile<C: Controller>(
         Next::Resync => queue.rest(&key, resync),
         Next::Never => queue.done(&key, None),
         Next::At(when) if outcome == Outcome::Requeue => queue.done(&key, Some(when)),
-        Next::At(when) | Next::Retry(when) => queue.retry(&key, when.min(resync)),
+        Next::At(when) => queue.later(&key, when.min(resync)),
+        Next::Retry(when) => queue.retry(&key, when.min(resync)),
     }
 }
 

@@ -4,11 +4,14 @@
 //! that can wait is gathered ([`PACE`], [`Queue::hush`]). kube's own scheduler does as much, but shows neither its length nor what woke a key,
 //! which the metrics and the traces need.
 //!
+//! The keys that are handed out hold the places of a [`FairQueue`]: as many as objects may be reconciled at once. Namespaces
+//! share them fairly, and keys that failed come last in their namespace.
+//!
 //! Until it is opened a queue takes nothing: a standby needs no list of what it would look at if it led, for whoever begins to lead
 //! looks at every object that there is.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -16,7 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, futures::Notified};
 
 use super::ObjectKey;
-use crate::{env::Env, telemetry::metrics::QueueMetrics};
+use crate::{env::Env, fair::FairQueue, telemetry::metrics::QueueMetrics};
 
 /// Why a key is in the queue.
 pub type Trigger = &'static str;
@@ -42,6 +45,9 @@ pub const RESYNC: Trigger = "resync";
 /// The trigger of a key that had something left to do.
 const ALARM: Trigger = "alarm";
 
+/// The trigger of a key whose last reconcile failed.
+const RETRY: Trigger = "retry";
+
 /// The least time from one reconcile of an object to the next for news that can wait: an object whose pods become ready one
 /// after the other is looked at a few times, not once for each of them.
 const PACE: SignedDuration = SignedDuration::from_secs(1);
@@ -59,8 +65,8 @@ pub struct Queue {
 struct State {
     /// Whether keys are taken. Until then nothing is in here: all begins with a key that was added.
     is_open: bool,
-    /// Keys that wait, in order; beside them what brought them here, and when.
-    ready: VecDeque<ObjectKey>,
+    /// Keys that wait; beside them what brought them here, and when.
+    ready: FairQueue<ObjectKey>,
     triggers: HashMap<ObjectKey, (Trigger, Timestamp)>,
     active: BTreeMap<ObjectKey, Active>,
     alarms: BTreeSet<(Timestamp, ObjectKey)>,
@@ -108,10 +114,12 @@ impl Queue {
         Queue { env, metrics, state: Mutex::default(), changed: Notify::new() }
     }
 
-    /// From now on keys are queued. Whoever lists the objects that there are after this, and adds them, misses none: what was not
-    /// taken before is among them.
-    pub fn open(&self) {
-        self.lock().is_open = true;
+    /// From now on keys are queued, and at most `places` of them are handed out at the same time. To miss no object, list the
+    /// objects after this and add them.
+    pub fn open(&self, places: usize) {
+        let mut state = self.lock();
+        state.ready.set_places(places);
+        state.is_open = true;
     }
 
     /// Queues a key, unless it waits already. A key that is being reconciled is reconciled once more afterwards. A status that
@@ -141,7 +149,7 @@ impl Queue {
         }
     }
 
-    /// The next key and what woke it, as soon as there is one.
+    /// The next key and what woke it, as soon as there is one and a place for it. Meanwhile keys are queued when they are due.
     pub async fn next(&self) -> (ObjectKey, Trigger) {
         loop {
             let changed = self.changed.notified();
@@ -154,15 +162,6 @@ impl Queue {
                 }
                 alarm
             };
-            self.until(alarm, changed).await;
-        }
-    }
-
-    /// Queues keys when they are due although none is taken, so that it shows that they wait. It never ends.
-    pub async fn line_up(&self) {
-        loop {
-            let changed = self.changed.notified();
-            let alarm = self.lock().ring(self.env.now(), &self.metrics);
             self.until(alarm, changed).await;
         }
     }
@@ -197,10 +196,16 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// As [`Queue::done`], for a key that must be reconciled again later because something failed or is not due yet.
-    pub fn retry(&self, key: &ObjectKey, wake: Timestamp) {
+    /// As [`Queue::done`], for a key that is not due yet.
+    pub fn later(&self, key: &ObjectKey, wake: Timestamp) {
         self.metrics.retried();
         self.done(key, Some(wake));
+    }
+
+    /// As [`Queue::done`], for a key whose reconcile failed: when it is due, it waits behind the others of its namespace.
+    pub fn retry(&self, key: &ObjectKey, wake: Timestamp) {
+        self.metrics.retried();
+        self.wake(key, Some((wake, RETRY)));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -217,8 +222,12 @@ impl State {
         metrics.added();
         self.triggers.insert(key.clone(), (trigger, since));
         if !self.active.contains_key(&key) {
-            self.ready.push_back(key);
+            self.line_up(key, trigger);
         }
+    }
+
+    fn line_up(&mut self, key: ObjectKey, trigger: Trigger) {
+        self.ready.push(&key.namespace.clone(), key, trigger == RETRY);
     }
 
     /// Returns whether there is something to take, or sooner than before.
@@ -264,7 +273,7 @@ impl State {
     }
 
     fn pop(&mut self, now: Timestamp, metrics: &QueueMetrics) -> Option<(ObjectKey, Trigger)> {
-        let key = self.ready.pop_front()?;
+        let (_, key) = self.ready.pop()?;
         let (trigger, added) = self.triggers.remove(&key).unwrap_or(("unknown", now));
         metrics.taken(now, now.duration_since(added));
         self.active.insert(key.clone(), Active { since: now, news: None, hush: None });
@@ -276,13 +285,14 @@ impl State {
         let mut news = None;
         if let Some(ended) = self.active.remove(key) {
             metrics.done(ended.since, now);
+            self.ready.give_back(&key.namespace);
             if let Some(said) = ended.hush {
                 hush = Hush { until: said.until.max(hush.until), ..said };
             }
             news = ended.news.map(|(trigger, came)| (hush.due(came), trigger));
         }
-        if self.triggers.contains_key(key) {
-            self.ready.push_back(key.clone());
+        if let Some((trigger, _)) = self.triggers.get(key) {
+            self.line_up(key.clone(), trigger);
         }
         match alarm.into_iter().chain(news).min_by_key(|(when, _)| *when) {
             // What was due before the reconcile had ended has not waited meanwhile.

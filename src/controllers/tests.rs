@@ -5,7 +5,7 @@ use tokio::time::advance;
 use tokio_test::{assert_pending, assert_ready, task};
 
 use super::*;
-use crate::{client::ReadError, leader::Office, listwatch::synced::Listing};
+use crate::{leader::Office, listwatch::synced::Listing};
 
 /// A controller of nothing, with one watch, which the test plays.
 struct Idle {
@@ -35,8 +35,10 @@ impl Controller for Idle {
         vec![ObjectKey::new("default", "known")]
     }
 
-    async fn catch_up(&self) -> Result<(), ReadError> {
-        if self.api_is_away { Err(ReadError::Timeout(Duration::ZERO)) } else { Ok(()) }
+    async fn catch_up(&self) {
+        if self.api_is_away {
+            std::future::pending().await
+        }
     }
 
     async fn reconcile(&self, key: &ObjectKey, trigger: Trigger) -> Next {
@@ -184,13 +186,32 @@ async fn what_is_due_while_all_are_busy_is_counted() {
     office.begin(None);
     let _running = tokio::spawn(run(controller.clone(), around));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    for name in ["rests", "hangs", "hangs-too"] {
-        controller.queue.add(ObjectKey::new("default", name), "test");
+    for (namespace, name) in [("default", "rests"), ("default", "hangs"), ("other", "hangs-too")] {
+        controller.queue.add(ObjectKey::new(namespace, name), "test");
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(value(&metrics, "workqueue_depth"), 0.0);
     tokio::time::sleep(Duration::from_secs(1200)).await;
     assert_eq!(value(&metrics, "workqueue_depth"), 1.0, "the third is to be looked at again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_namespace_leaves_room_for_another() {
+    let (controller, around, listing, mut office) = idle(false);
+    let metrics = around.metrics.clone();
+    listing.listed();
+    office.begin(None);
+    let _running = tokio::spawn(run(controller.clone(), around));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let done = || value(&metrics, "workqueue_work_duration_seconds_count");
+    let before = done();
+    for (namespace, name) in [("default", "hangs"), ("default", "hangs-too"), ("other", "rests")] {
+        controller.queue.add(ObjectKey::new(namespace, name), "test");
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(done() - before, 1.0);
+    assert_eq!(value(&metrics, "controller_runtime_active_workers"), 1.0, "one of two places stays free");
+    assert_eq!(value(&metrics, "workqueue_depth"), 1.0);
 }
 
 #[test]

@@ -5,19 +5,18 @@ use std::{
     sync::Arc,
 };
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::pace::Writes;
 use crate::{
     api::{MyCustomResourceSpec, MyCustomResourceStatus},
     controllers::{
-        ObjectKey,
-        failures::Failures,
-        in_scope,
+        ObjectKey, in_scope,
         meta::{Meta, Uid},
         queue::{self, Trigger},
-        statuses::{self, PAUSE, Writing},
+        statuses::{self, Writing},
         texts::Texts,
     },
     listwatch::{Change, Scope, Watched},
@@ -84,8 +83,8 @@ pub struct Index {
     namespaces: Texts,
     /// Statuses that are being written.
     pub writing: Writing<MyCustomResourceStatus>,
-    /// The tries to write the status of a resource that have failed.
-    failures: HashMap<ObjectKey, Failures>,
+    /// The last writes of statuses.
+    writes: Writes,
 }
 
 impl Index {
@@ -98,7 +97,7 @@ impl Index {
             pods: BTreeSet::new(),
             namespaces: Texts::default(),
             writing: Writing::default(),
-            failures: HashMap::new(),
+            writes: Writes::default(),
         }
     }
 
@@ -169,22 +168,29 @@ impl Index {
         }
     }
 
+    /// When the status of this resource may be written again; `None`: at once.
+    pub fn next_write(&self, resource: &Resource) -> Option<Timestamp> {
+        self.writes.next(resource)
+    }
+
     /// The status of this resource was written.
-    pub fn note_success(&mut self, key: &ObjectKey) {
-        self.failures.remove(key);
+    pub fn note_success(&mut self, resource: &Resource, at: Timestamp) {
+        if self.resources.contains_key(&resource.key) {
+            self.writes.succeeded(resource, at);
+        }
     }
 
     /// The status of this resource may not have been written, for this reason. Returns how long to wait, and whether the reason is
     /// news.
-    pub fn note_failure(&mut self, key: &ObjectKey, error: &str) -> (SignedDuration, bool) {
-        if !self.resources.contains_key(key) {
-            return Failures::default().note(error, PAUSE);
-        }
-        self.failures.entry(key.clone()).or_default().note(error, PAUSE)
+    pub fn note_failure(&mut self, resource: &Resource, error: &str, at: Timestamp) -> (SignedDuration, bool) {
+        let is_known = self.resources.contains_key(&resource.key);
+        let mut forgotten = Writes::default();
+        let writes = if is_known { &mut self.writes } else { &mut forgotten };
+        writes.failed(resource, error, at)
     }
 
     fn remove(&mut self, key: &ObjectKey) {
-        self.failures.remove(key);
+        self.writes.forget(key);
         let Some(friend) = self.resources.remove(key).and_then(|resource| resource.friend) else {
             return;
         };
@@ -340,18 +346,16 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_counted_in_a_row_and_forgotten_with_their_resource() {
-        let mut index = Index::new(&[]);
-        let one = ObjectKey::new("default", "one");
-        index.apply_resources(&None, Change::Applied(resource("one", "joe", 1)));
-        let errors = ["away", "away", "forbidden"];
-        let after = |seconds, is_news| (SignedDuration::from_secs(seconds), is_news);
-        let noted = errors.map(|error| index.note_failure(&one, error));
-        assert_eq!(noted, [after(5, true), after(10, false), after(20, true)]);
-        index.note_success(&one);
-        assert_eq!(index.note_failure(&one, "away"), after(5, true));
+    fn the_writes_of_a_resource_are_forgotten_with_it() {
+        let (mut index, now) = (Index::new(&[]), Timestamp::UNIX_EPOCH);
+        let one = resource("one", "joe", 1);
+        index.apply_resources(&None, Change::Applied(one.clone()));
+        index.note_failure(&one, "away", now);
+        assert!(index.next_write(&one).is_some());
         index.apply_resources(&None, Change::Deleted(resource("one", "joe", 2)));
-        assert!(index.failures.is_empty());
+        index.note_failure(&one, "away", now);
+        index.note_success(&one, now);
+        assert_eq!(index.next_write(&one), None);
     }
 
     #[test]

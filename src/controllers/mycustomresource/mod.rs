@@ -2,9 +2,10 @@
 //!
 //! It holds the names of all pods in the watched namespaces, not the pods, and an index from a friend's name to the
 //! resources that look for it ([`index`]); it never lists to answer. While nobody looks for a friend it does not watch pods at
-//! all. What a status says is decided in [`status`]: pure.
+//! all. What a status says is decided in [`status`], and when it is written in [`pace`]: pure.
 
 mod index;
+mod pace;
 mod status;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -141,7 +142,7 @@ impl MyCustomResourceController {
         let key = &resource.key;
         match applied {
             Applied::Written(stored) => {
-                self.index().note_success(key);
+                self.index().note_success(resource, self.env.now());
                 self.answered(resource, Some(*stored));
                 let friend = resource.friend.as_deref().unwrap_or_default();
                 info!(resource = %key, friend, "{}", if new.healthy { "friend found" } else { "friend missing" });
@@ -152,7 +153,7 @@ impl MyCustomResourceController {
                 Next::At(self.env.now() + statuses::OUTDATED_RETRY)
             }
             Applied::Failed(error) => {
-                let (wait, is_news) = self.index().note_failure(key, &error);
+                let (wait, is_news) = self.index().note_failure(resource, &error, self.env.now());
                 if is_news {
                     warn!(resource = %key, error, "the status may not have been written, trying again");
                 } else {
@@ -243,7 +244,14 @@ impl Controller for MyCustomResourceController {
         let new = status::status(&resource, is_found, self.env.clock.wall());
         plan.set_attribute("plan.healthy", new.healthy);
         drop(plan);
-        if status::is_same(&resource.status, &new) { Next::Resync } else { self.write(&resource, &new).await }
+        if status::is_same(&resource.status, &new) {
+            return Next::Resync;
+        }
+        let due = self.index().next_write(&resource).filter(|due| self.env.now() < *due);
+        match due {
+            Some(due) => Next::At(due),
+            None => self.write(&resource, &new).await,
+        }
     }
 }
 

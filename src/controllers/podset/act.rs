@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     api::{self, PodSet},
-    client::{Answer, LONGEST, WRITES_AT_ONCE, cut, in_full, in_words, protobuf::Form},
+    client::{Answer, LONGEST, WRITES_OF_A_NAMESPACE, cut, in_full, in_words, protobuf::Form},
     controllers::{
         ObjectKey,
         meta::Uid,
@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// How many requests of one set are under way at once: what cannot be sent yet would only keep that of other sets waiting.
-const AT_ONCE: usize = WRITES_AT_ONCE;
+const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;
 
 /// After so long no further request is begun: the status must not stay wrong while thousands of pods are made.
 const PASS: SignedDuration = SignedDuration::from_secs(4);

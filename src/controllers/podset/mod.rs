@@ -47,7 +47,7 @@ use super::{
 };
 use crate::{
     api::{self, PodSet},
-    client::{Clients, ReadError},
+    client::Clients,
     env::Env,
     listwatch::{self, Change, Scope, Source, synced::Synced},
     telemetry::{metrics::Metrics, spans},
@@ -59,7 +59,7 @@ use observe::{Caches, Effects, News, Observed, Pod, Pods, Set, Sets, View};
 use others::Others;
 use plan::{Hold, NamesIn, Plan, soonest};
 use recorder::Recorder;
-use takeover::{ReadFirst, TakeOver};
+use takeover::TakeOver;
 
 /// The controller's name.
 const NAME: &str = "podset";
@@ -182,7 +182,7 @@ impl PodSetController {
         let default_spec = pod::default_spec(&default_image);
         let context =
             Context { env, clients, locks, scopes, default_spec, recorder, others, observed, queue, memories };
-        PodSetController { context, synced, take_over: TakeOver::default() }
+        PodSetController { context, synced, take_over: TakeOver::new() }
     }
 
     /// Counts the sets that this controller knows.
@@ -243,14 +243,8 @@ impl PodSetController {
             return Next::Never;
         };
         if view.is_unread && self.needs_a_write(&view, &plan, memory) {
-            return match self.take_over.read(context, &view.set).await {
-                ReadFirst::Done => Next::At(context.env.now()),
-                ReadFirst::Wait(until) => Next::At(until),
-                ReadFirst::Failed(error, again) => {
-                    spans::failed(&error);
-                    Next::Retry(again)
-                }
-            };
+            // The read queues it again.
+            return if self.take_over.wait(key) { Next::Resync } else { Next::At(context.env.now()) };
         }
         let (view, plan) = if plan.creates_in_doubt(&view.set, memory) {
             // The watch of the pods may be ahead of the one of the sets.
@@ -332,8 +326,8 @@ impl Controller for PodSetController {
         self.take_over.begin();
     }
 
-    async fn catch_up(&self) -> Result<(), ReadError> {
-        self.take_over.catch_up(&self.context).await
+    async fn catch_up(&self) {
+        self.take_over.catch_up(&self.context).await;
     }
 
     async fn finish(&self) {
@@ -341,10 +335,7 @@ impl Controller for PodSetController {
     }
 
     async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {
-        let Some(set) = self.context.observed.lock().sets.get(key) else {
-            self.take_over.forget(key);
-            return Next::Never;
-        };
+        let Some(set) = self.context.observed.lock().sets.get(key) else { return Next::Never };
         let uid = set.uid.clone();
         let mut memory = self.context.memories().remove(&uid).unwrap_or_default();
         memory.trail.begin(set.generation);

@@ -1,16 +1,21 @@
-//! What a term of leadership begins with: whatever was learnt before it may be old.
+//! The reads that come before the first write to a set in a term.
 //!
-//! A standby's watch may have stood still while others led. So before the first write for a set in a term, the PodSets of
-//! its namespace and all pods in it are listed once, also those that lost their label. Beside that work all PodSets are
-//! listed, once in the term: a set that is not among them is younger than the term, known by its own first event, and
-//! needs neither. It only reads.
+//! The watches of a standby may have stalled while others led. So before the first write to a set in a term, the PodSets and
+//! all pods of its namespace are listed, pods without the label included: once per namespace and term. The lists run beside
+//! the reconciles, a few at a time, and no namespace waits for a slow or failing one. A set that is absent from a list of all
+//! sets, taken in this term, is younger than the term and needs no lists: the watch has brought its first event.
+//! This file only reads.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
-    sync::{Mutex, MutexGuard, PoisonError},
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use jiff::{SignedDuration, Timestamp};
+use futures::{StreamExt, stream::FuturesUnordered};
+use jiff::SignedDuration;
+use tokio::sync::{Notify, Semaphore};
 use tracing::warn;
 
 use super::{
@@ -25,130 +30,63 @@ use crate::{
         meta::Uid,
         queue,
     },
-    env::Env,
     listwatch::{self, Scope, Source},
 };
 
-/// When more sets than this wait for their reads, everything is read at once.
-const MANY: usize = 8;
+/// How many namespaces are read at a time.
+const AT_ONCE: usize = 4;
 
-/// A read that ends well wakes those who wait for it. Should nobody wake them, they look again after so long.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
+/// A read that takes longer than this lets another one begin.
+const SLOW: Duration = Duration::from_secs(1);
 
-/// How long a scope that could not be read is left alone, at first and at most.
-const PAUSE: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
-
-/// What came of the wish to read.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum ReadFirst {
-    /// The set was read.
-    Done,
-    /// Another read is under way, or this one failed a moment ago: until then there is nothing to do but to wait.
-    Wait(Timestamp),
-    /// It failed; why, and when to try again.
-    Failed(String, Timestamp),
-}
+/// The first and the longest wait after a failed read.
+const RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
 
 /// Which sets still need a read in this term.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct TakeOver {
     state: Mutex<State>,
-    /// One read at a time.
-    lane: tokio::sync::Mutex<()>,
+    /// Notified when another namespace is to be read.
+    asked: Notify,
+    /// A permit for each read that has begun and is not slow.
+    turns: Semaphore,
 }
 
 #[derive(Debug, Default)]
 struct State {
     known: Known,
-    /// The sets that wait for a read.
-    waiting: BTreeSet<ObjectKey>,
-    /// The scopes that could not be read, and until when they are left alone.
-    pauses: BTreeMap<Scope, (Failures, Timestamp)>,
-}
-
-impl State {
-    /// What to read for a set that waits: its namespace, or, where many sets wait, everything.
-    ///
-    /// # Errors
-    ///
-    /// When that is to be left alone for a while; until when.
-    fn wanted(&self, set: &ObjectKey, all: &[Scope], now: Timestamp) -> Result<Vec<Scope>, Timestamp> {
-        let own = [Some(set.namespace.clone())];
-        let scopes = if self.waiting.len() > MANY { all } else { &own[..] };
-        let unread = scopes.iter().filter(|scope| !self.known.read.contains(*scope));
-        let pause = |scope: &Scope| self.pauses.get(scope).map(|(_, until)| *until).filter(|until| now < *until);
-        let (paused, wanted): (Vec<&Scope>, Vec<&Scope>) = unread.partition(|scope| pause(scope).is_some());
-        match paused.into_iter().filter_map(pause).min() {
-            Some(until) if wanted.is_empty() => Err(until),
-            _ => Ok(wanted.into_iter().cloned().collect()),
-        }
-    }
-
-    /// This scope was read.
-    fn succeeded(&mut self, scope: &Scope) {
-        self.pauses.remove(scope);
-        self.known.read.insert(scope.clone());
-    }
-
-    /// This scope, which may be much, could not be read for this reason: it is left alone for longer each time. Returns until
-    /// when, and whether the reason is news.
-    fn failed(&mut self, scope: &Scope, error: &str, env: &Env) -> (Timestamp, bool) {
-        let (failures, until) = self.pauses.entry(scope.clone()).or_default();
-        let (wait, is_news) = failures.note(error, PAUSE);
-        *until = env.now() + env.jittered(wait, 0.1);
-        (*until, is_news)
-    }
-
-    /// The sets that wait no more, and those that wait for what can be read now: the first of them to look does it.
-    fn woken(&mut self, all: &[Scope], now: Timestamp) -> Vec<ObjectKey> {
-        let can_go_on = |set: &&ObjectKey| self.known.is_read(set) || self.wanted(set, all, now).is_ok();
-        let woken = self.waiting.iter().filter(can_go_on).cloned().collect();
-        let known = &self.known;
-        self.waiting.retain(|set| !known.is_read(set));
-        woken
-    }
+    /// The namespaces that are not read yet, and the sets that wait for that.
+    waiting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// Those of them whose read has not begun.
+    asked: Vec<Arc<str>>,
 }
 
 /// What was read in this term.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// The sets that are older than the term; `None` until all were listed: any may be.
+    /// The sets that are older than the term. While this is `None`, any set may be.
     elders: Option<HashSet<Uid>>,
-    /// The scopes whose sets and pods were listed.
-    read: BTreeSet<Scope>,
+    /// The namespaces whose sets and pods were listed.
+    read: BTreeSet<Arc<str>>,
 }
 
 impl Known {
     /// Whether the set must be read before anything is written for it.
     pub fn is_unread(&self, set: &Set) -> bool {
         let may_be_older = self.elders.as_ref().is_none_or(|elders| elders.contains(&set.uid));
-        may_be_older && !self.is_read(&set.key)
-    }
-
-    /// Whether the namespace of this set was read.
-    fn is_read(&self, set: &ObjectKey) -> bool {
-        self.read.contains(&None) || self.read.contains(&Some(set.namespace.clone()))
+        may_be_older && !self.read.contains(&set.key.namespace)
     }
 }
 
 impl TakeOver {
+    /// Nothing was read yet.
+    pub fn new() -> Self {
+        TakeOver { state: Mutex::default(), asked: Notify::new(), turns: Semaphore::new(AT_ONCE) }
+    }
+
     /// Begins a term: every set needs a read before its first write.
     pub fn begin(&self) {
         *self.lock() = State::default();
-    }
-
-    /// Learns which sets are older than the term; the others need no read.
-    ///
-    /// # Errors
-    ///
-    /// When the sets cannot be listed.
-    pub async fn catch_up(&self, context: &Context) -> Result<(), ReadError> {
-        let mut elders = HashSet::new();
-        for scope in &context.scopes {
-            elders.extend(list_sets(context, scope).await?);
-        }
-        self.lock().known.elders = Some(elders);
-        Ok(())
     }
 
     /// Whether the set must be read before anything is written for it.
@@ -156,58 +94,104 @@ impl TakeOver {
         (context.locks.is_unread)(&self.lock().known, set)
     }
 
-    /// Reads the PodSets and all pods of the set's namespace, or, where many sets wait, of all. Unless that is done, nothing must be
-    /// written for the set.
-    pub async fn read(&self, context: &Context, set: &Set) -> ReadFirst {
-        let env = &context.env;
-        let wanted = {
+    /// Asks for the read of a set, which is queued again afterwards. Returns `false` if it was read meanwhile.
+    pub fn wait(&self, set: &ObjectKey) -> bool {
+        let mut state = self.lock();
+        let namespace = &set.namespace;
+        if state.known.read.contains(namespace) {
+            return false;
+        }
+        if !state.waiting.contains_key(namespace) {
+            state.asked.push(namespace.clone());
+            self.asked.notify_one();
+        }
+        state.waiting.entry(namespace.clone()).or_default().insert(set.clone());
+        true
+    }
+
+    /// Reads what sets wait for. It never ends.
+    pub async fn catch_up(&self, context: &Context) {
+        tokio::join!(self.list_elders(context), self.read_namespaces(context));
+    }
+
+    /// Learns which sets are older than the term.
+    async fn list_elders(&self, context: &Context) {
+        let mut elders = HashSet::new();
+        for scope in &context.scopes {
+            elders.extend(until_read(context, scope, || list_sets(context, scope)).await);
+        }
+        let waiting: Vec<ObjectKey> = {
             let mut state = self.lock();
-            state.waiting.insert(set.key.clone());
-            state.wanted(&set.key, &context.scopes, env.now())
+            state.known.elders = Some(elders);
+            state.waiting.values().flatten().cloned().collect()
         };
-        let scopes = match wanted {
-            Ok(scopes) => scopes,
-            Err(until) => return ReadFirst::Wait(until),
-        };
-        let Ok(turn) = self.lane.try_lock() else {
-            return ReadFirst::Wait(env.now() + env.jittered(PATIENCE, 0.1));
-        };
-        let mut failed = None;
-        for scope in &scopes {
-            match read_scope(context, scope).await {
-                Ok(()) => self.lock().succeeded(scope),
-                Err(error) => {
-                    let error = in_full(&error);
-                    let (again, is_news) = self.lock().failed(scope, &error, env);
-                    if is_news {
-                        let namespace = scope.as_deref().unwrap_or("all");
-                        warn!(namespace, error, "cannot read what must be known before the first write, trying again");
-                    }
-                    failed = Some((error, again));
-                }
+        // Some of them may be younger than the term.
+        wake(context, waiting);
+    }
+
+    async fn read_namespaces(&self, context: &Context) {
+        let mut reads = FuturesUnordered::new();
+        loop {
+            let asked = std::mem::take(&mut self.lock().asked);
+            reads.extend(asked.into_iter().map(|namespace| self.read(context, namespace)));
+            tokio::select! {
+                biased;
+                () = self.asked.notified() => {}
+                Some(()) = reads.next() => {}
             }
-        }
-        drop(turn);
-        let (woken, is_read) = {
-            let mut state = self.lock();
-            (state.woken(&context.scopes, env.now()), state.known.is_read(&set.key))
-        };
-        for key in woken.into_iter().filter(|key| *key != set.key) {
-            context.queue.add(key, queue::READ);
-        }
-        match failed {
-            Some((error, again)) if !is_read => ReadFirst::Failed(error, again),
-            _ => ReadFirst::Done,
         }
     }
 
-    /// A set is gone: it waits for no read any more.
-    pub fn forget(&self, set: &ObjectKey) {
-        self.lock().waiting.remove(set);
+    async fn read(&self, context: &Context, namespace: Arc<str>) {
+        let scope = Some(namespace.clone());
+        until_read(context, &scope, || self.in_turn(read_scope(context, &scope))).await;
+        let waiting = {
+            let mut state = self.lock();
+            state.known.read.insert(namespace.clone());
+            state.waiting.remove(&namespace)
+        };
+        wake(context, waiting.into_iter().flatten());
+    }
+
+    /// Reads when it is its turn.
+    async fn in_turn<T>(&self, read: impl Future<Output = T>) -> T {
+        let turn = self.turns.acquire().await;
+        let mut read = pin!(read);
+        if let Ok(read) = tokio::time::timeout(SLOW, read.as_mut()).await {
+            return read;
+        }
+        drop(turn);
+        read.await
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn wake(context: &Context, sets: impl IntoIterator<Item = ObjectKey>) {
+    for set in sets {
+        context.queue.add(set, queue::READ);
+    }
+}
+
+/// Reads a scope, later after each failure, until that succeeds.
+async fn until_read<T, F>(context: &Context, scope: &Scope, read: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<T, ReadError>>,
+{
+    let (env, mut failures) = (&context.env, Failures::default());
+    loop {
+        let error = match read().await {
+            Ok(read) => return read,
+            Err(error) => in_full(&error),
+        };
+        let (wait, is_news) = failures.note(&error, RETRY);
+        if is_news {
+            let namespace = scope.as_deref().unwrap_or("all");
+            warn!(namespace, error, "cannot list PodSets and pods as a new leader; writes may be on hold");
+        }
+        env.sleep_until(env.now() + env.jittered(wait, 0.1)).await;
     }
 }
 
@@ -234,54 +218,56 @@ async fn list_sets(context: &Context, scope: &Scope) -> Result<Vec<Uid>, ReadErr
 mod tests {
     use super::*;
     use crate::controllers::podset::testing;
+    use futures::FutureExt;
 
     #[test]
-    fn any_set_may_be_older_than_the_term_until_all_were_listed() {
+    fn a_set_is_unread_until_its_namespace_is_read_or_it_is_known_to_be_younger_than_the_term() {
         let set = testing::set(3);
-        let mut known = Known::default();
-        assert!(known.is_unread(&set));
-        known.elders = Some(HashSet::from([set.uid.clone()]));
-        assert!(known.is_unread(&set));
-        known.elders = Some(HashSet::from(["another".into()]));
-        assert!(!known.is_unread(&set), "it is younger");
+        let (own, other) = (set.key.namespace.clone(), Arc::from("another"));
+        let uids = |uid: &Uid| Some(HashSet::from([uid.clone()]));
+        for (elders, read, expected) in [
+            (None, None, true),
+            (None, Some(other), true),
+            (None, Some(own.clone()), false),
+            (uids(&set.uid), None, true),
+            (uids(&set.uid), Some(own), false),
+            (uids(&"another".into()), None, false),
+        ] {
+            let known = Known { elders, read: read.into_iter().collect() };
+            assert_eq!(known.is_unread(&set), expected, "{known:?}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_asked_for_once_and_not_after_it_was_read() {
+        let take_over = TakeOver::new();
+        let sets = [ObjectKey::new("a", "web"), ObjectKey::new("a", "db"), ObjectKey::new("b", "web")];
+        for set in sets.iter().chain(&sets) {
+            assert!(take_over.wait(set));
+        }
+        assert_eq!(take_over.lock().asked, ["a".into(), "b".into()]);
+        assert_eq!(take_over.lock().waiting.values().map(BTreeSet::len).collect::<Vec<_>>(), [2, 1]);
+        take_over.lock().known.read.insert("a".into());
+        assert!(!take_over.wait(&sets[0]));
+        take_over.begin();
+        assert!(take_over.wait(&sets[0]), "another term");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_read_is_left_alone_for_longer_each_time_and_holds_up_nothing_else() {
-        let (mut state, env) = (State::default(), crate::env::testing::virtual_env());
-        let (key, now) = (testing::set(3).key, env.now());
-        let scope = Some(key.namespace.clone());
-        let waits: Vec<i64> =
-            (0..5).map(|_| state.failed(&scope, "no", &env).0.duration_since(now).as_secs()).collect();
-        assert_eq!(waits, [1, 2, 4, 8, 8]);
-        let elsewhere = ObjectKey::new("elsewhere", "web");
-        state.waiting.extend([key.clone(), elsewhere.clone()]);
-        assert_eq!(state.wanted(&key, &[None], now), Err(now + PAUSE.1));
-        assert_eq!(state.wanted(&elsewhere, &[None], now), Ok(vec![Some("elsewhere".into())]));
-        assert_eq!(state.woken(&[None], now), std::slice::from_ref(&elsewhere));
-        assert_eq!(state.wanted(&key, &[None], now + PAUSE.1), Ok(vec![scope.clone()]));
-        state.succeeded(&scope);
-        assert!(state.known.is_read(&key) && state.pauses.is_empty());
-        assert_eq!(state.woken(&[None], now), [key, elsewhere.clone()]);
-        assert_eq!(state.waiting, BTreeSet::from([elsewhere]));
-    }
-
-    #[test]
-    fn a_set_that_is_gone_waits_no_more() {
-        let take_over = TakeOver::default();
-        take_over.lock().waiting.extend([ObjectKey::new("a", "web"), ObjectKey::new("b", "web")]);
-        take_over.forget(&ObjectKey::new("a", "web"));
-        assert_eq!(take_over.lock().waiting, BTreeSet::from([ObjectKey::new("b", "web")]));
-    }
-
-    #[test]
-    fn a_set_was_read_when_its_namespace_was_or_all_were() {
-        let set = testing::set(3);
-        for (scope, is_unread) in
-            [(Some("another".into()), true), (Some(set.key.namespace.clone()), false), (None, false)]
-        {
-            let known = Known { elders: None, read: BTreeSet::from([scope]) };
-            assert_eq!(known.is_unread(&set), is_unread, "{known:?}");
-        }
+    async fn a_slow_read_makes_room_for_others() {
+        let take_over = TakeOver::new();
+        let began = tokio::time::Instant::now();
+        let mut reads: FuturesUnordered<_> = (0..10)
+            .map(|number| {
+                let read = take_over.in_turn(async move {
+                    let seconds = if number < 9 { 30 } else { 0 };
+                    tokio::time::sleep(Duration::from_secs(seconds)).await;
+                    (number, began.elapsed().as_secs())
+                });
+                read.boxed_local()
+            })
+            .collect();
+        assert_eq!(reads.next().await, Some((9, 2)), "four and four begin before it");
+        assert_eq!(reads.count().await, 9);
     }
 }

@@ -18,7 +18,7 @@ fn closed() -> (Queue, Metrics) {
 
 fn queue() -> (Queue, Metrics) {
     let (queue, metrics) = closed();
-    queue.open();
+    queue.open(64);
     (queue, metrics)
 }
 
@@ -192,7 +192,7 @@ async fn in_a_standby_nothing_waits() {
     tokio::time::advance(std::time::Duration::from_secs(1000)).await;
     assert_pending!(task::spawn(queue.next()).poll());
     measures(&metrics, &[("depth", "0"), ("adds_total", "0")]);
-    queue.open();
+    queue.open(64);
     assert_pending!(task::spawn(queue.next()).poll(), "nothing was kept");
     queue.add(key("new"), "spec");
     for name in ["new", "stays"] {
@@ -206,25 +206,90 @@ async fn in_a_standby_nothing_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_due_waits_although_nobody_takes_it() {
+async fn a_key_that_is_due_waits_for_a_place() {
     let env = virtual_env();
-    let (queue, metrics) = queue();
+    let (queue, metrics) = closed();
+    queue.open(1);
     let pass = |seconds| tokio::time::advance(std::time::Duration::from_secs(seconds));
     queue.add(key("a"), "spec");
     queue.next().await;
-    let mut line = task::spawn(queue.line_up());
-    assert_pending!(line.poll());
     queue.rest(&key("a"), env.now() + SignedDuration::from_secs(5));
-    assert_pending!(line.poll());
+    queue.add(key("busy"), "spec");
+    queue.next().await;
+    let mut next = task::spawn(queue.next());
+    assert_pending!(next.poll());
     measures(&metrics, &[("depth", "0")]);
     pass(6).await;
-    assert_pending!(line.poll());
+    assert_pending!(next.poll());
     measures(&metrics, &[("depth", "1")]);
     pass(2).await;
-    drop(line);
-    assert_eq!(queue.next().await, (key("a"), RESYNC));
-    let waits = [("depth", "0"), ("queue_duration_seconds_sum", "3.0"), ("queue_duration_seconds_count", "2")];
+    queue.done(&key("busy"), None);
+    assert!(next.is_woken());
+    assert_eq!(assert_ready!(next.poll()), (key("a"), RESYNC));
+    let waits = [("depth", "0"), ("queue_duration_seconds_sum", "3.0"), ("queue_duration_seconds_count", "3")];
     measures(&metrics, &waits);
+}
+
+/// The keys that are handed out, in this order, until no other one may be.
+fn handed_out(queue: &Queue) -> Vec<String> {
+    let next = || match task::spawn(queue.next()).poll() {
+        std::task::Poll::Ready((key, _)) => Some(key.to_string()),
+        std::task::Poll::Pending => None,
+    };
+    std::iter::from_fn(next).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_take_turns_and_share_the_places() {
+    let (queue, _) = closed();
+    queue.open(6);
+    for name in 0..1000 {
+        queue.add(ObjectKey::new("busy", name.to_string()), "spec");
+    }
+    assert_eq!(handed_out(&queue), ["busy/0", "busy/1", "busy/2"]);
+    queue.add(ObjectKey::new("other", "a"), "spec");
+    queue.add(ObjectKey::new("other", "b"), "spec");
+    assert_eq!(handed_out(&queue), ["other/a", "other/b"]);
+    for name in ["0", "1"] {
+        queue.done(&ObjectKey::new("busy", name), None);
+    }
+    assert_eq!(handed_out(&queue), ["busy/3"], "busy holds two of six, and two are free");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_place_goes_to_every_namespace_in_turn() {
+    let (queue, _) = closed();
+    queue.open(1);
+    for name in ["a", "b"] {
+        queue.add(ObjectKey::new("busy", name), "spec");
+    }
+    queue.add(ObjectKey::new("other", "a"), "spec");
+    for expected in ["busy/a", "other/a", "busy/b"] {
+        assert_eq!(handed_out(&queue), [expected]);
+        let (namespace, name) = expected.split_once('/').unwrap();
+        queue.done(&ObjectKey::new(namespace, name), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_failed_wait_behind_the_others_of_their_namespace() {
+    let env = virtual_env();
+    let (queue, _) = queue();
+    for name in ["fails", "too", "waits"] {
+        queue.add(key(name), "spec");
+        queue.next().await;
+    }
+    let soon = env.now() + SignedDuration::from_secs(1);
+    queue.retry(&key("fails"), soon);
+    queue.retry(&key("too"), soon);
+    queue.later(&key("waits"), soon + SignedDuration::from_millis(1));
+    tokio::time::advance(std::time::Duration::from_secs(2)).await;
+    queue.add(key("new"), "spec");
+    assert_eq!(handed_out(&queue), ["default/waits", "default/new", "default/fails", "default/too"]);
+    queue.retry(&key("fails"), soon);
+    queue.add(key("fails"), "spec");
+    queue.retry(&key("too"), soon);
+    assert_eq!(handed_out(&queue), ["default/fails", "default/too"], "a new spec counts as new");
 }
 
 #[tokio::test(start_paused = true)]

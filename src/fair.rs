@@ -1,0 +1,293 @@
+//! Fair shares of a limited number of places, by namespace: no namespace can use all places and delay the others.
+//!
+//! A place is a worker of a controller, or a write under way. The rules:
+//! 1. Namespaces with waiting items take turns.
+//! 2. A namespace never holds more places than it leaves free. A namespace that is alone gets half of the places, two get a
+//!    third each, and so on: the next namespace always finds a place, until as many namespaces as places are busy.
+//! 3. Within a namespace, repetitions wait until the other items are served, but every fourth turn is theirs.
+//!
+//! [`FairQueue`] decides and does no I/O; [`FairSemaphore`] lets tasks wait for a place.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::oneshot;
+
+/// How many items of a namespace may be served before a repetition that waits.
+const AHEAD_OF_REPETITION: usize = 3;
+
+/// Items that wait for a place.
+#[derive(Debug)]
+pub struct FairQueue<T> {
+    /// The number of places.
+    places: usize,
+    /// How many of them are held.
+    held: usize,
+    /// The namespaces that hold a place or wait for one.
+    shares: HashMap<Arc<str>, Share<T>>,
+    /// The namespaces with waiting items, in the order of their turns.
+    turns: VecDeque<Arc<str>>,
+}
+
+/// What one namespace holds and waits for.
+#[derive(Debug)]
+struct Share<T> {
+    held: usize,
+    waiting: VecDeque<T>,
+    repetitions: VecDeque<T>,
+    /// How many items were served since a repetition was, or since one began to wait.
+    ahead: usize,
+}
+
+impl<T> Default for Share<T> {
+    fn default() -> Self {
+        Share { held: 0, waiting: VecDeque::new(), repetitions: VecDeque::new(), ahead: 0 }
+    }
+}
+
+impl<T> Share<T> {
+    fn waits(&self) -> bool {
+        !self.waiting.is_empty() || !self.repetitions.is_empty()
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        let repetition_waits = !self.repetitions.is_empty();
+        if self.waiting.is_empty() || (repetition_waits && self.ahead >= AHEAD_OF_REPETITION) {
+            self.ahead = 0;
+            return self.repetitions.pop_front();
+        }
+        self.ahead += usize::from(repetition_waits);
+        self.waiting.pop_front()
+    }
+}
+
+impl<T> Default for FairQueue<T> {
+    fn default() -> Self {
+        FairQueue { places: 0, held: 0, shares: HashMap::new(), turns: VecDeque::new() }
+    }
+}
+
+impl<T> FairQueue<T> {
+    /// Sets the number of places. Nothing is served while it is 0.
+    pub fn set_places(&mut self, places: usize) {
+        self.places = places;
+    }
+
+    /// Adds an item of this namespace.
+    pub fn push(&mut self, namespace: &Arc<str>, item: T, is_repetition: bool) {
+        let share = self.shares.entry(namespace.clone()).or_default();
+        if !share.waits() {
+            self.turns.push_back(namespace.clone());
+        }
+        let line = if is_repetition { &mut share.repetitions } else { &mut share.waiting };
+        line.push_back(item);
+    }
+
+    /// Takes the next item that may have a place, and its namespace, which holds that place until [`FairQueue::give_back`].
+    pub fn pop(&mut self) -> Option<(Arc<str>, T)> {
+        let free = self.places.saturating_sub(self.held);
+        let has_room = |namespace: &Arc<str>| self.shares.get(namespace).is_some_and(|share| share.held < free);
+        let turn = self.turns.iter().position(has_room)?;
+        let namespace = self.turns.remove(turn)?;
+        let share = self.shares.get_mut(&namespace)?;
+        let item = share.pop()?;
+        share.held += 1;
+        self.held += 1;
+        if share.waits() {
+            self.turns.push_back(namespace.clone());
+        }
+        Some((namespace, item))
+    }
+
+    /// Gives one place of this namespace back.
+    pub fn give_back(&mut self, namespace: &Arc<str>) {
+        let Some(share) = self.shares.get_mut(namespace) else { return };
+        share.held = share.held.saturating_sub(1);
+        self.held = self.held.saturating_sub(1);
+        if share.held == 0 && !share.waits() {
+            self.shares.remove(namespace);
+        }
+    }
+}
+
+/// A semaphore whose permits are shared fairly between namespaces. Clones share the same permits.
+#[derive(Clone, Debug)]
+pub struct FairSemaphore(Arc<Mutex<FairQueue<oneshot::Sender<Permit>>>>);
+
+/// A place of a namespace, held until it is dropped.
+pub struct Permit {
+    semaphore: FairSemaphore,
+    namespace: Arc<str>,
+}
+
+impl FairSemaphore {
+    /// A semaphore with so many permits.
+    pub fn new(permits: usize) -> Self {
+        let mut queue = FairQueue::default();
+        queue.set_places(permits);
+        FairSemaphore(Arc::new(Mutex::new(queue)))
+    }
+
+    /// Waits for a permit for this namespace.
+    ///
+    /// # Errors
+    ///
+    /// None in practice: the semaphore never closes.
+    pub async fn acquire(&self, namespace: &Arc<str>) -> Result<Permit, oneshot::error::RecvError> {
+        let (sender, permit) = oneshot::channel();
+        self.lock().push(namespace, sender, false);
+        self.hand_out();
+        permit.await
+    }
+
+    /// Hands out permits while there are any for those that wait.
+    fn hand_out(&self) {
+        while let Some((namespace, waiter)) = self.pop() {
+            if waiter.is_closed() {
+                self.lock().give_back(&namespace);
+                continue;
+            }
+            // If the waiter is gone after all, the permit drops here and is handed out again.
+            drop(waiter.send(Permit { semaphore: self.clone(), namespace }));
+        }
+    }
+
+    fn pop(&self) -> Option<(Arc<str>, oneshot::Sender<Permit>)> {
+        self.lock().pop()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FairQueue<oneshot::Sender<Permit>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.semaphore.lock().give_back(&self.namespace);
+        self.semaphore.hand_out();
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Permit({})", self.namespace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio_test::{assert_pending, assert_ready_ok, task};
+
+    /// A queue with so many places; `waiting` are namespaces, each with so many items.
+    fn queue(places: usize, waiting: &[(&str, usize)]) -> FairQueue<usize> {
+        let mut queue = FairQueue::default();
+        queue.set_places(places);
+        for (namespace, items) in waiting {
+            (0..*items).for_each(|item| queue.push(&Arc::from(*namespace), item, false));
+        }
+        queue
+    }
+
+    /// The namespaces that get a place, in this order, until no other one gets any.
+    fn served(queue: &mut FairQueue<usize>) -> String {
+        std::iter::from_fn(|| queue.pop()).map(|(namespace, _)| namespace.to_string()).collect()
+    }
+
+    #[test]
+    fn a_namespace_never_holds_more_places_than_it_leaves_free() {
+        for (places, waiting, expected) in [
+            (0, &[("a", 9)][..], ""),
+            (1, &[("a", 9)], "a"),
+            (2, &[("a", 9)], "a"),
+            (2, &[("a", 9), ("b", 9)], "ab"),
+            (8, &[("a", 9)], "aaaa"),
+            (8, &[("a", 2)], "aa"),
+            (9, &[("a", 9), ("b", 9)], "ababab"),
+            (8, &[("a", 9), ("b", 9), ("c", 9)], "abcabc"),
+            (8, &[("a", 9), ("b", 1), ("c", 9)], "abcacac"),
+            (3, &[("a", 9), ("b", 9), ("c", 9), ("d", 9)], "abc"),
+        ] {
+            assert_eq!(served(&mut queue(places, waiting)), expected, "{places} places, {waiting:?}");
+        }
+    }
+
+    #[test]
+    fn a_newcomer_finds_room_although_another_namespace_took_all_it_could() {
+        let mut queue = queue(64, &[("busy", 2000)]);
+        assert_eq!(served(&mut queue).len(), 32 * "busy".len());
+        for newcomer in ["a", "b", "c", "d", "e", "f"] {
+            queue.push(&newcomer.into(), 0, false);
+            assert_eq!(served(&mut queue), newcomer);
+        }
+    }
+
+    #[test]
+    fn a_place_that_is_given_back_goes_to_the_namespace_whose_turn_it_is() {
+        let mut queue = queue(3, &[("a", 2), ("b", 2), ("c", 2)]);
+        assert_eq!(served(&mut queue), "abc");
+        for namespace in ["b", "b", "a", "c"] {
+            queue.give_back(&namespace.into());
+        }
+        assert_eq!(served(&mut queue), "abc");
+        for namespace in ["a", "b", "c"] {
+            queue.give_back(&namespace.into());
+        }
+        assert!(queue.shares.is_empty() && queue.turns.is_empty() && queue.held == 0, "nothing is left: {queue:?}");
+    }
+
+    #[test]
+    fn repetitions_come_last_but_do_not_starve() {
+        let mut queue = queue(100, &[]);
+        let namespace = "a".into();
+        for item in [100, 101, 102] {
+            queue.push(&namespace, item, true);
+        }
+        for item in 0..7 {
+            queue.push(&namespace, item, false);
+        }
+        let order: Vec<usize> = std::iter::from_fn(|| queue.pop()).map(|(_, item)| item).collect();
+        assert_eq!(order, [0, 1, 2, 100, 3, 4, 5, 101, 6, 102]);
+    }
+
+    #[test]
+    fn a_semaphore_serves_another_namespace_first() {
+        let semaphore = FairSemaphore::new(4);
+        let acquire = |namespace: &str| {
+            let (semaphore, namespace) = (semaphore.clone(), Arc::from(namespace));
+            task::spawn(async move { semaphore.acquire(&namespace).await })
+        };
+        let mut held: Vec<Permit> = (0..2).map(|_| assert_ready_ok!(acquire("busy").poll())).collect();
+        let mut waiting: Vec<_> = (0..3).map(|_| acquire("busy")).collect();
+        for waiter in &mut waiting {
+            assert_pending!(waiter.poll());
+        }
+        let other = assert_ready_ok!(acquire("other").poll());
+        drop(waiting.remove(0));
+        held.pop();
+        assert_pending!(waiting[0].poll(), "it would hold two and leave one");
+        drop(other);
+        assert_ready_ok!(waiting[0].poll());
+        assert_pending!(waiting[1].poll());
+    }
+
+    #[test]
+    fn a_permit_that_nobody_takes_any_more_is_handed_on() {
+        let semaphore = FairSemaphore::new(1);
+        let acquire = || task::spawn(async { semaphore.acquire(&"a".into()).await });
+        let held = assert_ready_ok!(acquire().poll());
+        let (mut gone, mut goes, mut stays) = (acquire(), acquire(), acquire());
+        for waiter in [&mut gone, &mut goes, &mut stays] {
+            assert_pending!(waiter.poll());
+        }
+        drop(gone);
+        drop(held);
+        // It was handed out to this one, which never looked.
+        drop(goes);
+        assert_ready_ok!(stays.poll());
+        assert!(semaphore.lock().shares.is_empty());
+    }
+}
