@@ -66,9 +66,10 @@ impl Writer {
         Writer { client, to: Destination::new(url), leadership, slots: FairSemaphore::new(WRITES_AT_ONCE) }
     }
 
-    /// Sends a write, once, and says what its answer proves. It ends, here and on the API server, before the term does.
-    pub async fn send(&self, request: Request<Vec<u8>>) -> Answer {
-        let Ok(_slot) = self.slots.acquire(&namespace_of(request.uri())).await else {
+    /// Sends a write to an object in `namespace`, once, and says what its answer proves. It ends, here and on the API server, before
+    /// the term does.
+    pub async fn send(&self, namespace: &Arc<str>, request: Request<Vec<u8>>) -> Answer {
+        let Ok(_slot) = self.slots.acquire(namespace).await else {
             return Answer::NotSent;
         };
         let Some(write) = self.leadership.begin_write() else {
@@ -111,12 +112,6 @@ impl Writer {
             }
         }
     }
-}
-
-/// The namespace of the object that a request is about; empty if it has none.
-fn namespace_of(uri: &Uri) -> Arc<str> {
-    let mut parts = uri.path().split('/').skip_while(|part| *part != "namespaces");
-    parts.nth(1).unwrap_or_default().into()
 }
 
 /// The request with the time that the API server may spend on it.
@@ -204,19 +199,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_path_names_the_namespace() {
-        for (path, namespace) in [
-            ("/api/v1/namespaces/a/pods?fieldManager=b", "a"),
-            ("/api/v1/namespaces/a/pods/web-1", "a"),
-            ("/apis/app.example.com/v1alpha1/namespaces/a/podsets/namespaces/status", "a"),
-            ("/api/v1/namespaces/namespaces/pods", "namespaces"),
-            ("/api/v1/pods", ""),
-        ] {
-            assert_eq!(&*namespace_of(&path.parse().unwrap()), namespace, "{path}");
-        }
-    }
-
     #[tokio::test]
     async fn nothing_is_sent_without_leadership() {
         let service = tower::service_fn(|_: Request<Body>| async {
@@ -227,6 +209,6 @@ mod tests {
         let leadership = crate::leader::Office::vacant(crate::env::testing::virtual_env()).leadership();
         let writer = Writer::new(Client::new(service, "default"), &Uri::default(), leadership);
         let request = Request::post("/api/v1/namespaces/a/pods").body(Vec::new()).unwrap();
-        assert!(matches!(writer.send(request).await, Answer::NotSent));
+        assert!(matches!(writer.send(&"a".into(), request).await, Answer::NotSent));
     }
 }

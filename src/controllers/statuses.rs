@@ -107,7 +107,7 @@ where
     W: Watched,
 {
     let answer = match requests::apply_status::<K>(key, uid, version, status) {
-        Ok(request) => clients.write.send(request).await,
+        Ok(request) => clients.write.send(&key.namespace, request).await,
         Err(error) => Answer::Unknown(error.to_string()),
     };
     match answer {

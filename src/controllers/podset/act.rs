@@ -5,7 +5,7 @@
 
 mod create;
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
@@ -205,7 +205,7 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
             "labels": { api::LABEL_MANAGED_BY: api::MANAGER },
         });
         let request = requests::merge::<PodResource>(&seen.pod.key, &json!({ "metadata": metadata }));
-        (send(context, request).await, seen)
+        (send(context, &set.key.namespace, request).await, seen)
     };
     let settle = |(answer, seen): (Answer, Seen)| {
         let patched = match answer {
@@ -276,7 +276,8 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
 
 async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
     let uid = (context.locks.precondition)(&deletion.uid);
-    match send(context, requests::delete::<PodResource>(&deletion.key, uid.as_deref())).await {
+    let request = requests::delete::<PodResource>(&deletion.key, uid.as_deref());
+    match send(context, &deletion.key.namespace, request).await {
         Answer::Done(form, body) => accepted(form, body, &deletion.uid),
         // Not found, or another incarnation: whether that is so, a read tells.
         Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_pod(context, &deletion.key).await {
@@ -303,9 +304,9 @@ fn accepted(form: Form, body: Bytes, uid: &Uid) -> Deleted {
 }
 
 /// Sends a write. One that cannot even be built counts as one of unknown fate, so that it is tried ever more rarely.
-async fn send(context: &Context, request: Built) -> Answer {
+async fn send(context: &Context, namespace: &Arc<str>, request: Built) -> Answer {
     match request {
-        Ok(request) => context.clients.write.send(request).await,
+        Ok(request) => context.clients.write.send(namespace, request).await,
         Err(error) => {
             warn!(%error, "a request cannot be built");
             Answer::Unknown(format!("the request cannot be built: {error}"))

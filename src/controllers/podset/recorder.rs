@@ -108,7 +108,7 @@ impl Recorder {
         if let Some(within) = within {
             request.extensions_mut().insert(within);
         }
-        match self.writer.send(request).await {
+        match self.writer.send(&key.namespace, request).await {
             Answer::Done(..) | Answer::NotSent => {}
             answer => debug!(set = %key, reason = event.reason, error = answer.complaint(), "an event was not written"),
         }

@@ -285,7 +285,7 @@ async fn keys_that_failed_wait_behind_the_others_of_their_namespace() {
     queue.later(&key("waits"), soon + SignedDuration::from_millis(1));
     tokio::time::advance(std::time::Duration::from_secs(2)).await;
     queue.add(key("new"), "spec");
-    assert_eq!(handed_out(&queue), ["default/waits", "default/new", "default/fails", "default/too"]);
+    assert_eq!(handed_out(&queue), ["default/new", "default/waits", "default/fails", "default/too"]);
     queue.retry(&key("fails"), soon);
     queue.add(key("fails"), "spec");
     queue.retry(&key("too"), soon);

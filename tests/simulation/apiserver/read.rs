@@ -55,7 +55,7 @@ impl State {
                 && selector.matches(object)
                 && fields.matches(object)
         });
-        let limit: usize = request.query("limit").parse().unwrap_or(0);
+        let limit: usize = request.query("limit").parse().unwrap_or(0).min(self.settings.page);
         // Real lists from the cache ignore the limit.
         let paged = limit > 0 && limit < objects.len() && request.query("resourceVersion") != "0";
         let taken = if paged { limit } else { objects.len() };

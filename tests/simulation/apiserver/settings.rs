@@ -23,6 +23,8 @@ pub struct Settings {
     pub max_replicas: i64,
     /// How old a read with `resourceVersion=0` may be, and then is.
     pub cache_age: Duration,
+    /// How many items a page of a list has at most, whatever its limit.
+    pub page: usize,
     /// Whether pods come in protobuf to those who ask for it.
     pub protobuf: bool,
     /// Resources (qualified) whose CRD is not installed.
@@ -41,6 +43,7 @@ impl Default for Settings {
             honour_timeout: true,
             max_replicas: 10,
             cache_age: Duration::ZERO,
+            page: usize::MAX,
             protobuf: true,
             unserved: BTreeSet::new(),
         }

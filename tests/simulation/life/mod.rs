@@ -1,7 +1,9 @@
 //! The ordinary life of sets and friends when nothing fails: what it costs, what is told, and the rest afterwards.
 
 mod events;
+mod fairness;
 mod losses;
+mod takeover;
 mod terms;
 mod told;
 

@@ -70,7 +70,8 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
     };
     let refused = |status: &Status| refusal(status, &creation.name, &names::prefix(&set.key.name), set.generation);
     let manifest = pod::manifest(set, wanted, &context.default_spec, &creation.name, creation.replacements);
-    match send(context, requests::create::<PodResource>(&set.key.namespace, &manifest)).await {
+    let namespace = &set.key.namespace;
+    match send(context, namespace, requests::create::<PodResource>(namespace, &manifest)).await {
         Answer::Done(form, body) => match decoded(form, body) {
             Ok(pod) => Created::Made(Box::new(pod)),
             Err(error) => Created::Unknown(unclear(format!("the answer cannot be read: {error}"))),

@@ -1,0 +1,115 @@
+//! Tenants: what happens in one namespace delays no other.
+
+use std::ops::Range;
+
+use podset_operator::controllers::podset::locks::Locks;
+use tokio::time::sleep;
+
+use super::{NS, seconds};
+use crate::{
+    apiserver::{ApiServer, Fault, MYCUSTOMRESOURCES, PODS, Requests},
+    operator::Operator,
+};
+
+const BUSY: &str = "busy";
+
+/// Scales a set in another namespace twenty times, each within two seconds.
+async fn another_namespace_scales(server: &ApiServer) {
+    for turn in 0..20 {
+        let replicas = if turn % 2 == 0 { 5 } else { 2 };
+        server.scale(NS, "web", replicas);
+        let is_scaled = |s: &ApiServer| s.live_pods(NS, "web").len() == usize::try_from(replicas).unwrap();
+        server.wait_until(is_scaled, seconds(2)).await;
+        sleep(std::time::Duration::from_millis(4_700)).await;
+    }
+}
+
+/// An API server with a set in a namespace of its own, and others in a busy one where each create of a pod takes 8 s.
+fn busy_server(sets: usize, replicas: i64) -> ApiServer {
+    let server = ApiServer::new(1);
+    server.fault(Requests::creates("pods").in_namespace(BUSY), Fault::Delay(seconds(8)));
+    for number in 0..sets {
+        server.create_podset(BUSY, &format!("web-{number}"), replicas);
+    }
+    server.create_podset(NS, "web", 1);
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn sets_whose_creates_are_slow_and_rejected_delay_no_other_namespace() {
+    let server = busy_server(2_000, 1);
+    server.set_quota(BUSY, "none", 0);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    sleep(seconds(10)).await;
+    another_namespace_scales(&server).await;
+    let tried = server.count(&Requests::creates("pods").in_namespace(BUSY));
+    assert!(tried > 300, "meanwhile half of the workers were busy: {tried}");
+    assert!(server.all(&PODS, BUSY).is_empty());
+    server.check();
+    operator.kill();
+}
+
+/// The workers of one namespace want more writes at once than there are.
+#[tokio::test(start_paused = true)]
+async fn large_sets_whose_creates_are_slow_delay_no_other_namespace() {
+    let server = busy_server(100, 10);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    sleep(seconds(30)).await;
+    another_namespace_scales(&server).await;
+    assert!(server.all(&PODS, BUSY).len() > 300);
+    server.check();
+    operator.kill();
+}
+
+/// In the busy namespace itself, a set that is new comes before those that failed.
+#[tokio::test(start_paused = true)]
+async fn a_new_set_comes_before_those_that_failed() {
+    let server = busy_server(1_000, 1);
+    server.set_quota(BUSY, "none", 0);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    // Each was tried once, and many wait to be tried again.
+    sleep(seconds(330)).await;
+    server.create_podset(BUSY, "new", 1);
+    let new = || {
+        Requests::creates("pods")
+            .in_namespace(BUSY)
+            .when(|request| request.body["metadata"]["generateName"] == "new-pod")
+    };
+    server.wait_until(|s| s.count(&new()) == 1, seconds(9)).await;
+    operator.kill();
+}
+
+fn friends(numbers: Range<usize>) -> impl Iterator<Item = String> {
+    numbers.map(|number| format!("friend-{number}"))
+}
+
+/// The pod comes and goes every half second.
+#[tokio::test(start_paused = true)]
+async fn resources_that_look_for_a_pod_that_flaps_are_told_at_once_and_then_seldom() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    for name in friends(0..100) {
+        server.create_mycustomresource(NS, &name, "joe");
+    }
+    sleep(seconds(10)).await;
+    let patches = || server.count(&Requests::status_patches("mycustomresources"));
+    let is_told = |s: &ApiServer, healthy: bool| {
+        let told = |name: String| s.get(&MYCUSTOMRESOURCES, NS, &name)["status"]["Healthy"] == healthy;
+        friends(0..100).all(told)
+    };
+    assert_eq!(patches(), 100);
+    server.create_pod("elsewhere", "joe", serde_json::json!({}));
+    server.wait_until(|s| is_told(s, true), seconds(1)).await;
+    assert_eq!(patches(), 200, "at once");
+    for _ in 0..60 {
+        server.kill_pod("elsewhere", "joe");
+        sleep(std::time::Duration::from_millis(500)).await;
+        server.create_pod("elsewhere", "joe", serde_json::json!({}));
+        sleep(std::time::Duration::from_millis(500)).await;
+    }
+    server.kill_pod("elsewhere", "joe");
+    server.wait_until(|s| is_told(s, false), seconds(6)).await;
+    let written = patches() - 200;
+    assert!(written <= 100 * 13, "once in five seconds each: {written}");
+    operator.end().await;
+}
