@@ -45,18 +45,18 @@ fn lists() -> Requests {
 
 #[tokio::test(start_paused = true)]
 async fn lists_that_fail_midway_hold_up_their_namespace_alone() {
-    let (server, mut operator) = standby(&["red", "green", "blue"]).await;
+    let (server, mut operator) = standby(&["amber", "blue", "green"]).await;
     // The second page of the pods of one namespace, and of everything.
     let second = |requests: Requests| requests.when(|request| !request.query("continue").is_empty());
-    let red = server.fault(second(lists().of("pods").in_namespace("red")), Fault::Refuse(Status::of_code(503)));
+    let amber = server.fault(second(lists().of("pods").in_namespace("amber")), Fault::Refuse(Status::of_code(503)));
     let all = server.fault(second(lists().in_namespace("")), Fault::Refuse(Status::of_code(503)));
     operator.lead();
     server.wait_until(|s| are_written(s, "green") && are_written(s, "blue"), seconds(1)).await;
     sleep(seconds(20)).await;
-    assert!(sets().all(|set| server.live_pods("red", &set).len() == 2), "it is not known what is there");
-    assert!(red.hits() >= 4 && all.hits() >= 4, "{} and {}", red.hits(), all.hits());
-    red.remove();
-    server.wait_until(|s| are_written(s, "red"), seconds(9)).await;
+    assert!(sets().all(|set| server.live_pods("amber", &set).len() == 2), "it is not known what is there");
+    assert!(amber.hits() >= 4 && all.hits() >= 4, "{} and {}", amber.hits(), all.hits());
+    amber.remove();
+    server.wait_until(|s| are_written(s, "amber"), seconds(9)).await;
     server.check();
     operator.end().await;
 }
@@ -81,13 +81,13 @@ async fn namespaces_whose_lists_hang_hold_up_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_is_read_once_and_a_set_of_the_term_needs_no_read() {
-    let (server, mut operator) = standby(&["red"]).await;
-    let fine = || lists().in_namespace("red");
+    let (server, mut operator) = standby(&["amber"]).await;
+    let fine = || lists().in_namespace("amber");
     operator.lead();
-    server.wait_until(|s| are_written(s, "red"), seconds(1)).await;
+    server.wait_until(|s| are_written(s, "amber"), seconds(1)).await;
     let pages = server.count(&fine());
     for set in sets() {
-        server.scale("red", &set, 4);
+        server.scale("amber", &set, 4);
     }
     server.create_podset("new", "web", 2);
     server.wait_until(|s| s.live_pods("new", "web").len() == 2, seconds(1)).await;
