@@ -13,14 +13,17 @@ use super::{
     protobuf::Form,
     traced::{Destination, Traced},
 };
-use crate::{fair::FairSemaphore, leader::Leadership};
+use crate::{
+    fair::{FairSemaphore, HELD_PER_FREE},
+    leader::Leadership,
+};
 
 /// The most writes under way at once, each over a connection of its own, which costs a handshake and, with its request, 45 KiB.
-const WRITES_AT_ONCE: usize = 192;
+const WRITES_AT_ONCE: usize = 128;
 
 /// How many of them one namespace can have: see [`crate::fair`]. With 64, deletes take longer where the API server is busy with
 /// others; with 128, nothing takes less.
-pub const WRITES_OF_A_NAMESPACE: usize = WRITES_AT_ONCE / 2;
+pub const WRITES_OF_A_NAMESPACE: usize = WRITES_AT_ONCE * HELD_PER_FREE / (HELD_PER_FREE + 1);
 
 /// How long what the API server says when its time is over may take to arrive.
 const WORDS: Duration = Duration::from_millis(500);

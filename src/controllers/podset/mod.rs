@@ -182,7 +182,7 @@ impl PodSetController {
         let default_spec = pod::default_spec(&default_image);
         let context =
             Context { env, clients, locks, scopes, default_spec, recorder, others, observed, queue, memories };
-        PodSetController { context, synced, take_over: TakeOver::new() }
+        PodSetController { context, synced, take_over: TakeOver::default() }
     }
 
     /// Counts the sets that this controller knows.

@@ -78,12 +78,13 @@ impl Known {
     }
 }
 
-impl TakeOver {
-    /// Nothing was read yet.
-    pub fn new() -> Self {
+impl Default for TakeOver {
+    fn default() -> Self {
         TakeOver { state: Mutex::default(), asked: Notify::new(), turns: Semaphore::new(AT_ONCE) }
     }
+}
 
+impl TakeOver {
     /// Begins a term: every set needs a read before its first write.
     pub fn begin(&self) {
         *self.lock() = State::default();
@@ -240,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_namespace_is_asked_for_once_and_not_after_it_was_read() {
-        let take_over = TakeOver::new();
+        let take_over = TakeOver::default();
         let sets = [ObjectKey::new("a", "web"), ObjectKey::new("a", "db"), ObjectKey::new("b", "web")];
         for set in sets.iter().chain(&sets) {
             assert!(take_over.wait(set));
@@ -255,7 +256,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_read_makes_room_for_others() {
-        let take_over = TakeOver::new();
+        let take_over = TakeOver::default();
         let began = tokio::time::Instant::now();
         let mut reads: FuturesUnordered<_> = (0..10)
             .map(|number| {
