@@ -39,7 +39,7 @@ pub mod condition {
     pub const RECONCILING: &str = "Reconciling";
     /// True when nothing but a change of the spec can help.
     pub const STALLED: &str = "Stalled";
-    /// True while the API server refuses pods of the set.
+    /// True while the API server rejects creates or deletes of pods of the set.
     pub const REPLICA_FAILURE: &str = "ReplicaFailure";
 }
 

@@ -18,8 +18,10 @@ use tracing::{debug, warn};
 use super::{
     Context,
     memory::{Memory, Refusal, Window},
+    names,
     observe::{Pod, Seen, Set, View},
     plan::{Deletion, Plan, Why},
+    refusal,
 };
 use crate::{
     api::{self, PodSet},
@@ -51,6 +53,8 @@ pub struct Done {
     pub is_creating: bool,
     /// Whether surplus pods were to be deleted.
     pub is_deleting: bool,
+    /// Why a delete was rejected, if one was.
+    pub rejection: Option<String>,
     /// Whether something failed, so that the next try must wait.
     pub has_failed: bool,
 }
@@ -61,7 +65,7 @@ enum Deleted {
     Accepted(Option<Box<Pod>>),
     /// It was gone already.
     Gone,
-    /// It was refused.
+    /// It was rejected.
     Refused(String),
     /// Nobody can say.
     Unknown(String),
@@ -235,7 +239,7 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
     let window = memory.deletes_at_once;
     let settle = |(result, deletion): (Deleted, Deletion)| {
         let now = context.env.now();
-        let Deletion { key, uid, why } = deletion;
+        let Deletion { key, uid, version, why } = deletion;
         match result {
             Deleted::Accepted(last) => {
                 context.pods(set, |pods| pods.delete_answered(&uid, last.map(|pod| *pod), now));
@@ -244,6 +248,7 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
                     Why::Finished => {}
                     // Until it is gone for certain, nothing else is made.
                     Why::Stray => {
+                        memory.rejected.forget(&uid);
                         done.has_failed = true;
                         return true;
                     }
@@ -253,22 +258,31 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
             Deleted::Unknown(error) => {
                 warn!(pod = %key, error, "the delete of a pod was not answered: its fate is unknown");
                 memory.deletes.insert(uid, now);
+                // Nothing waits for a finished pod to go.
+                done.has_failed |= why != Why::Finished;
+                return false;
+            }
+            Deleted::Refused(_) if !(context.locks.is_confined)(why) => {
                 done.has_failed = true;
                 return false;
             }
             Deleted::Refused(error) => {
-                warn!(pod = %key, error, "a pod cannot be deleted");
-                // Nothing waits for a finished pod to go.
-                match why {
-                    Why::Finished => drop(memory.deletes.insert(uid, now)),
-                    Why::Surplus | Why::Stray => done.has_failed = true,
+                let message = refusal::words(&error, &key.name, &names::prefix(&set.key.name));
+                let jittered = |wait| context.env.jittered(wait, 0.1);
+                if memory.rejected.note(uid.clone(), version, message.clone(), now, jittered) {
+                    warn!(pod = %key, error, "a pod cannot be deleted");
+                } else {
+                    debug!(pod = %key, error, "a pod cannot be deleted");
                 }
-                return false;
+                context.pods(set, |pods| pods.delete_rejected(&uid));
+                done.rejection = Some(message);
+                return true;
             }
             Deleted::NotSent => return false,
         }
         memory.deletes.remove(&uid);
         memory.strays.remove(&uid);
+        memory.rejected.forget(&uid);
         true
     };
     memory.deletes_at_once = slow_start(pass, window, deletions, send, settle).await;

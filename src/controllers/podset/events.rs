@@ -4,7 +4,10 @@ use jiff::Timestamp;
 use kube::Resource;
 use serde_json::{Value, json};
 
-use super::memory::{Burst, Refusal, RefusalKind};
+use super::{
+    memory::{Burst, Refusal, RefusalKind},
+    status,
+};
 use crate::{
     api::{MANAGER, PodSet},
     client::cut,
@@ -51,12 +54,16 @@ pub fn of_refusal(refusal: &Refusal, told: Option<&Refusal>, stored: Option<&str
         Some(told) => told.kind != refusal.kind || (!is_told_by_kind && told.message != refusal.message),
         None => stored.is_none_or(|stored| !is_told_by_kind && stored != refusal.message),
     };
-    is_news.then(|| Event {
-        reason: "FailedCreate",
-        note: cut(&format!("{what}: {}", refusal.message), 1024),
-        is_warning: true,
-        action: "Create",
-    })
+    is_news.then(|| failure(status::FAILED_CREATE, "Create", what, &refusal.message))
+}
+
+/// The API server rejects the delete of pods, with this message.
+pub fn of_rejection(message: &str) -> Event {
+    failure(status::FAILED_DELETE, "Delete", "Pods cannot be deleted", message)
+}
+
+fn failure(reason: &'static str, action: &'static str, what: &str, message: &str) -> Event {
+    Event { reason, note: cut(&format!("{what}: {message}"), 1024), is_warning: true, action }
 }
 
 /// The manifest of an event of the set of this name and UID. `unique` tells events of one set apart; `instance` is the process that reports.
@@ -125,6 +132,14 @@ mod tests {
         );
         let terminating = Refusal { kind: RefusalKind::NamespaceTerminating, ..refusal.clone() };
         assert_eq!(of(&terminating, None), None);
+    }
+
+    #[test]
+    fn a_rejected_delete_is_a_warning() {
+        let set = testing::set(1);
+        let manifest = manifest(&of_rejection("no"), (&set.key, &set.uid), testing::now(), 1, "operator-1");
+        assert_eq!((&manifest["type"], &manifest["reason"]), (&json!("Warning"), &json!("FailedDelete")));
+        assert_eq!((&manifest["action"], &manifest["note"]), (&json!("Delete"), &json!("Pods cannot be deleted: no")));
     }
 
     #[test]

@@ -75,15 +75,15 @@ struct Tally {
 
 impl Tally {
     fn of(set: &Set, caches: &Caches, now: Timestamp) -> Self {
-        let wanted = set.replicas();
+        let (wanted, owner) = (set.replicas(), caches.owner(set));
         let mut tally = Tally {
             desired: if set.is_deleting { 0 } else { i64::try_from(wanted).unwrap_or(i64::MAX) },
             live: 0,
             available: 0,
             ready: 0,
-            backoff: finished::backoff(caches.pods.owned(&set.uid), now),
+            backoff: finished::backoff(caches.pods.owned(&owner), now),
         };
-        for seen in caches.pods.owned(&set.uid) {
+        for seen in caches.pods.owned(&owner) {
             tally.live += i64::from(seen.is_live());
             tally.available += i64::from(seen.is_available());
             tally.ready += i64::from(seen.is_ready());

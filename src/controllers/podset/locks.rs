@@ -1,7 +1,7 @@
 //! Never more than N, not for a moment: the promise, and the locks behind it.
 //!
-//! **The promise.** At any time the pods of a set that are live (owned by its UID, not being deleted, neither Failed nor
-//! Succeeded) are at most as many as the largest `spec.replicas` among the generations from `status.observedGeneration`
+//! **The promise.** At any time the pods of a set that are live (in its namespace, owned by its UID, not being deleted, neither Failed
+//! nor Succeeded) are at most as many as the largest `spec.replicas` among the generations from `status.observedGeneration`
 //! to `metadata.generation`. It holds whatever the operator sees late, twice or not at all, and whatever becomes of its
 //! requests, as long as a request takes effect within [`QUARANTINE`] of its sending and before the sender's lease ends.
 //!
@@ -9,9 +9,9 @@
 //! is true.
 //!
 //! **The locks.** Each is a value, so that a test can put another in its place and see the promise break. The attacks
-//! A1 to A10 stand in `tests/simulation/attacks`, each told with the locks in place and with the one that stops it taken
+//! A1 to A12 stand in `tests/simulation/attacks`, each told with the locks in place and with the one that stops it taken
 //! out: A1, A8, A10 in `names.rs`, A2 to A4 in `leaders.rs`, A5 and A6 in `events.rs`, A7 in `labels.rs`, A9 in
-//! `answers.rs`.
+//! `answers.rs`, A11 in `claims.rs`, A12 in `deletes.rs`.
 //!
 //! The table names files from this folder on, or from the root of the repository: `src/…`.
 //!
@@ -29,12 +29,17 @@
 //! | whose name is it ([`Locks::is_ours`]) | a stranger's pod under one of our names | `act/create.rs` | A8 |
 //! | what came back is what was ordered ([`Locks::differs`]) | pods without end behind a webhook that changes them | `act/create.rs` | A9 |
 //! | a delete hits one incarnation ([`Locks::precondition`]) | a late delete that hits the pod's successor | `act.rs` | A10 |
+//! | a claim counts in its own namespace ([`Locks::home`]) | a pod elsewhere that costs one of the set's its life | `observe/` | A11 |
+//! | a rejected delete concerns one pod ([`Locks::is_confined`]) | a pod that cannot be deleted and keeps all others | `act.rs`, `rejected.rs` | A12 |
+
+use std::sync::Arc;
 
 use jiff::SignedDuration;
 
 use super::{
     names,
-    observe::{Pod, Set},
+    observe::{Owner, Pod, Set},
+    plan::Why,
     pod,
     takeover::Known,
 };
@@ -67,6 +72,17 @@ pub struct Locks {
     pub differs: fn(made: &Pod, name: &str, set: &Uid) -> Option<String>,
     /// The UID that a delete of the pod of this UID must meet.
     pub precondition: fn(pod: &Uid) -> Option<String>,
+    /// Within which namespace sets and pods of this namespace belong together.
+    pub home: fn(namespace: &Arc<str>) -> Arc<str>,
+    /// Whether a rejected delete concerns its pod alone. Otherwise the whole set backs off.
+    pub is_confined: fn(why: Why) -> bool,
+}
+
+impl Locks {
+    /// The owner that a pod in this namespace names by this UID, or the set itself of this namespace and UID.
+    pub fn owner(&self, namespace: &Arc<str>, uid: &Uid) -> Owner {
+        ((self.home)(namespace), uid.clone())
+    }
 }
 
 impl Default for Locks {
@@ -82,6 +98,8 @@ impl Default for Locks {
             is_ours: |pod, set| pod.owner.as_ref() == Some(set),
             differs: pod::difference,
             precondition: |pod| Some(pod.to_string()),
+            home: Arc::clone,
+            is_confined: |_| true,
         }
     }
 }

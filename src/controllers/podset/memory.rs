@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{finished::Finishes, trail::Trail};
+use super::{finished::Finishes, rejected::Rejected, trail::Trail};
 use crate::controllers::{
     failures::{Failures, Waits, doubled},
     meta::Uid,
@@ -17,17 +17,26 @@ use crate::controllers::{
 /// The first and the longest wait after a refused or unanswered write.
 pub const BACKOFF: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
 
-/// The wait after a namespace was said to be on its way out. It will never be granted; unless an API server that is behind spoke
-/// of a former namespace of this name.
+/// The first and the last of the short waits after the API server says that the namespace is being deleted. A lagging API server can
+/// say so of a namespace that was deleted and created again.
+const TERMINATING: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(16));
+
+/// The wait after the short ones: the namespace is being deleted.
 const REST: SignedDuration = SignedDuration::from_mins(10);
+
+/// With so many strays whose delete was rejected, no pod is created. A single one must not keep a set from its pods, but a webhook
+/// that changes every pod, and a policy that protects them, must not lead to pods without bound.
+const MOST_STRAYS: usize = 3;
 
 /// What is remembered of a set.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     /// Creates that did not succeed, by name.
     pub creates: BTreeMap<String, Create>,
-    /// Deletes without an answer, and of finished pods those that were refused: when the last one was given up.
+    /// Deletes without an answer: when the last one was given up.
     pub deletes: BTreeMap<Uid, Timestamp>,
+    /// Deletes that the API server rejected.
+    pub rejected: Rejected,
     /// Pods that were made otherwise than ordered and shall go: their names by UID.
     pub strays: BTreeMap<Uid, String>,
     /// With how many creates the next pass begins.
@@ -38,8 +47,8 @@ pub struct Memory {
     pub finishes: Finishes,
     /// The wait after a failure.
     pub backoff: Option<Backoff>,
-    /// The generation for which no pod is created because the namespace is being deleted, and until when.
-    pub rest: Option<(i64, Timestamp)>,
+    /// The wait because the namespace is being deleted: no pod is created.
+    pub rest: Option<Backoff>,
     /// Why the API server refuses pods, while it does.
     pub refusal: Option<Refusal>,
     /// The refusal of which users were told.
@@ -166,7 +175,7 @@ impl Memory {
         self.creates.iter().filter(|(_, create)| create.is_unknown).map(|(name, _)| name.as_str())
     }
 
-    /// Whether a delete of the pod of this UID was tried lately and may still take effect; or, of a finished pod, was refused.
+    /// Whether a delete of the pod of this UID was tried lately and may still take effect.
     pub fn is_going(&self, uid: &Uid) -> bool {
         self.deletes.contains_key(uid)
     }
@@ -218,21 +227,40 @@ impl Memory {
         self.backoff = Some(Backoff { wait, until: now + jittered(wait), generation });
     }
 
-    /// The namespace is being deleted: for a long time nothing is created for this generation of the spec.
-    pub fn give_up(&mut self, now: Timestamp, generation: i64) {
-        self.rest = Some((generation, now + REST));
+    /// Whether strays keep pods from being created: one of them is still going, or too many cannot be deleted.
+    pub fn strays_hold(&self) -> bool {
+        self.has_pending_strays() || self.strays.len() >= MOST_STRAYS
+    }
+
+    /// Whether a stray is there whose delete was not rejected.
+    pub fn has_pending_strays(&self) -> bool {
+        self.strays.keys().any(|uid| !self.rejected.contains(uid))
+    }
+
+    /// The API server says that the namespace is being deleted: for this generation of the spec, nothing is created for a while, and
+    /// after a few tries for a long time.
+    pub fn give_up(&mut self, now: Timestamp, generation: i64, jittered: impl Fn(SignedDuration) -> SignedDuration) {
+        let former = self.rest.filter(|rest| rest.generation == generation).map(|rest| rest.wait);
+        let (_, last) = TERMINATING;
+        let is_tried = former.is_some_and(|wait| wait >= last);
+        let wait = if is_tried { REST } else { doubled(former, TERMINATING) };
+        self.rest = Some(Backoff { wait, until: now + jittered(wait), generation });
     }
 
     /// Until when no pod is created for this generation of the spec because the namespace is being deleted.
     pub fn rests_until(&self, generation: i64, now: Timestamp) -> Option<Timestamp> {
-        self.rest.filter(|(of, until)| *of == generation && now < *until).map(|(_, until)| until)
+        running(self.rest, generation, now)
     }
 
     /// Until when nothing is tried that failed, for this generation of the spec.
     pub fn waits_until(&self, generation: i64, now: Timestamp) -> Option<Timestamp> {
-        let backoff = self.backoff.filter(|backoff| backoff.generation == generation)?;
-        (now < backoff.until).then_some(backoff.until)
+        running(self.backoff, generation, now)
     }
+}
+
+/// Until when a wait lasts that concerns this generation of the spec, if it still runs.
+fn running(wait: Option<Backoff>, generation: i64, now: Timestamp) -> Option<Timestamp> {
+    wait.filter(|wait| wait.generation == generation && now < wait.until).map(|wait| wait.until)
 }
 
 #[cfg(test)]
@@ -254,6 +282,29 @@ mod tests {
         assert_eq!(memory.waits_until(2, now), None, "a new spec is tried at once");
         memory.back_off(now, 2, |wait| wait);
         assert_eq!(memory.waits_until(2, now).unwrap().duration_since(now).as_secs(), 1);
+    }
+
+    #[test]
+    fn a_namespace_that_is_said_to_go_is_tried_a_few_times_and_then_left_for_long() {
+        let (mut memory, start) = (Memory::default(), testing::now());
+        let mut wait = |generation| {
+            memory.give_up(start, generation, |wait| wait);
+            memory.rests_until(generation, start).unwrap().duration_since(start).as_secs()
+        };
+        let waits: Vec<i64> = (0..7).map(|_| wait(1)).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 600, 600]);
+        assert_eq!(wait(2), 1, "a new spec begins anew");
+    }
+
+    #[test]
+    fn strays_that_cannot_be_deleted_keep_pods_from_being_created_only_if_they_are_many() {
+        let mut memory = Memory::default();
+        for (uid, holds) in [("a", false), ("b", false), ("c", true)] {
+            memory.strays.insert(uid.into(), uid.to_owned());
+            assert!(memory.strays_hold(), "{uid} may still go");
+            memory.rejected.note(uid.into(), 0, "no".to_owned(), testing::now(), |wait| wait);
+            assert_eq!(memory.strays_hold(), holds, "{uid}");
+        }
     }
 
     #[test]

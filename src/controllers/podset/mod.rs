@@ -3,7 +3,8 @@
 //! The folder is the pipeline, in the order in which data flows: [`observe`] (what is) → [`plan`] (what should happen,
 //! pure) → [`act`] (the only writes of pods) → [`report`] (status and events, from what was done; [`recorder`] tells the events). Beside it the rules:
 //! [`pod`], [`names`], [`ranking`], [`finished`], [`refusal`], [`status`], [`events`]; what is remembered between two
-//! passes, [`memory`]; whether another installation writes as well, [`others`]; what a term begins with, [`takeover`]; what traces tell, [`trail`]; what the metrics show of all sets,
+//! passes, [`memory`] and, of rejected deletes, [`rejected`]; whether another installation writes as well, [`others`]; what a term begins
+//! with, [`takeover`]; what traces tell, [`trail`]; what the metrics show of all sets,
 //! [`figures`]; and the promise with the locks behind it, [`locks`].
 
 pub mod act;
@@ -20,6 +21,7 @@ pub mod pod;
 pub mod ranking;
 pub mod recorder;
 pub mod refusal;
+pub mod rejected;
 pub mod report;
 pub mod status;
 pub mod takeover;
@@ -147,7 +149,7 @@ impl Context {
             change(&mut caches.sets, &mut effects);
             caches.settle(&effects, self.env.now());
         }
-        for uid in &effects.gone {
+        for (_, uid) in &effects.gone {
             self.memories().remove(uid);
         }
         for writer in effects.writers {
@@ -212,7 +214,7 @@ impl PodSetController {
         let caches = observed.lock();
         let set = caches.sets.get(key).filter(|set| set.uid == *uid)?;
         let is_unread = self.take_over.is_unread(&self.context, &set);
-        let view = View { pods: caches.pods.of(uid), set, is_unread };
+        let view = View { pods: caches.pods.of(&locks.owner(&key.namespace, uid)), set, is_unread };
         memory.finishes.note(&view, now);
         let names = NamesIn { pods: &caches.pods, set: key, now };
         let plan = plan::plan(&view, memory, &names, locks, now);
@@ -263,7 +265,7 @@ impl PodSetController {
         let (view, after, has_failed) = if plan.has_work() {
             let (from, began) = (plan.count.live, context.env.now());
             let done = act::act(context, &view, plan, memory).await;
-            let has_failed = done.has_failed;
+            let has_failed = done.has_failed || done.rejection.is_some();
             report::learn(context, &view, done, from, began, memory);
             match self.plan(key, uid, memory) {
                 Some((view, after)) => (view, after, has_failed),
@@ -323,6 +325,7 @@ impl Controller for PodSetController {
     }
 
     fn begin_term(&self) {
+        self.context.observed.lock().pods.begin_term();
         self.take_over.begin();
     }
 

@@ -60,6 +60,8 @@ pub struct Plan {
     pub create: Vec<Creation>,
     /// Pods to delete.
     pub delete: Vec<Deletion>,
+    /// Pods that are to go although their delete was rejected, whether it is tried again now or later.
+    pub rejected: BTreeSet<Uid>,
     /// Pods of which only a read can tell whether they exist.
     pub look: Vec<Seen>,
     /// Names whose create can take effect no more: a read tells whether it did.
@@ -92,6 +94,8 @@ pub struct Deletion {
     pub key: ObjectKey,
     /// UID: this incarnation and no other.
     pub uid: Uid,
+    /// The resourceVersion of the state that is known of it; 0 for a pod that no cache holds.
+    pub version: u64,
     /// Why.
     pub why: Why,
 }
@@ -171,7 +175,7 @@ pub fn plan(view: &View, memory: &Memory, names: &dyn Names, locks: &Locks, now:
     match memory.waits_until(view.set.generation, now) {
         Some(until) if plan.has_work() => {
             let wake = soonest(plan.wake, Some(until));
-            Plan { count: plan.count, hold: Hold::Failure, wake, ..Plan::default() }
+            Plan { count: plan.count, rejected: plan.rejected, hold: Hold::Failure, wake, ..Plan::default() }
         }
         _ => plan,
     }
@@ -184,19 +188,21 @@ fn wished(view: &View, memory: &Memory, names: &dyn Names, locks: &Locks, now: T
         count: count(view, memory),
         look: pods.iter().filter(|seen| seen.look_at().is_some_and(|at| at <= now)).cloned().collect(),
         probe: memory.overdue(now, locks.quarantine).map(str::to_owned).collect(),
-        delete: strays(view, memory),
         wake: wake(view, memory, locks, now),
         ..Plan::default()
     };
+    let plan = plan.with_deletes(strays(view, memory), memory, now);
     let wanted = match &set.wanted {
         Ok(wanted) if !set.is_deleting => wanted,
         _ => {
             return Plan { hold: Hold::Forever, ..plan };
         }
     };
-    let mut plan = Plan { relabel: unlabelled(view, memory), ..plan };
-    plan.delete.extend(surplus(view, memory, plan.count));
-    plan.delete.extend(superfluous(pods, memory));
+    let (count, relabel) = (plan.count, unlabelled(view, memory));
+    let rejected = plan.rejected.into_iter().chain(undeletable(view, memory, count)).collect();
+    let plan = Plan { relabel, rejected, ..plan }
+        .with_deletes(victims(view, memory, count, now), memory, now)
+        .with_deletes(superfluous(pods, memory), memory, now);
     plan_creates(plan, view, wanted, memory, names, locks, now)
 }
 
@@ -232,7 +238,7 @@ fn plan_creates(
         return Plan { hold: Hold::Forever, wake: soonest(plan.wake, Some(until)), ..plan };
     }
     // A pod that was changed on its way would be changed again: first it must be gone.
-    if plan.count.occupied > wanted.replicas || !memory.strays.is_empty() {
+    if plan.count.occupied > wanted.replicas || memory.strays_hold() {
         return plan;
     }
     let mut create = creations(view, &plan, memory, names, locks);
@@ -282,46 +288,75 @@ fn creations(view: &View, plan: &Plan, memory: &Memory, names: &dyn Names, locks
     creations
 }
 
+impl Plan {
+    /// Adds these deletes, but for those that were rejected and whose delay still runs.
+    fn with_deletes(mut self, deletions: Vec<Deletion>, memory: &Memory, now: Timestamp) -> Plan {
+        for deletion in deletions {
+            if memory.rejected.contains(&deletion.uid) {
+                self.rejected.insert(deletion.uid.clone());
+            }
+            match memory.rejected.waits_until(&deletion.uid, deletion.version, now) {
+                Some(until) => self.wake = soonest(self.wake, Some(until)),
+                None => self.delete.push(deletion),
+            }
+        }
+        self
+    }
+}
+
 fn strays(view: &View, memory: &Memory) -> Vec<Deletion> {
+    let version = |uid: &Uid| view.pods.iter().find(|seen| seen.pod.uid == *uid).map_or(0, |seen| seen.pod.version);
     let deletion = |(uid, name): (&Uid, &String)| Deletion {
         key: ObjectKey::new(view.set.key.namespace.clone(), name.as_str()),
         uid: uid.clone(),
+        version: version(uid),
         why: Why::Stray,
     };
     memory.strays.iter().map(deletion).collect()
 }
 
-fn surplus(view: &View, memory: &Memory, count: Count) -> Vec<Deletion> {
-    let is_candidate = |seen: &&Seen| seen.is_live() && !seen.is_missing && !memory.strays.contains_key(&seen.pod.uid);
-    let candidates: Vec<&Seen> = view.pods.iter().filter(is_candidate).collect();
-    let going_anyway = count.certain - candidates.len();
-    let surplus = count.surplus().saturating_sub(going_anyway);
-    if surplus == 0 {
+/// The pods that a scale-down takes. A pod whose delete was rejected is among them, but the next one goes in its place; unless an
+/// earlier delete of it was not answered, and may still take effect.
+fn victims(view: &View, memory: &Memory, count: Count, now: Timestamp) -> Vec<Deletion> {
+    let may_go = |uid: &Uid| !memory.rejected.contains(uid) || memory.is_going(uid);
+    let certain = view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing);
+    let (strays, candidates): (Vec<&Seen>, Vec<&Seen>) =
+        certain.partition(|seen| memory.strays.contains_key(&seen.pod.uid));
+    let going_anyway = strays.iter().filter(|seen| may_go(&seen.pod.uid)).count();
+    let mut left = count.surplus().saturating_sub(going_anyway);
+    if left == 0 {
         return Vec::new();
     }
-    ranking::victims_first(&candidates, memory)
-        .into_iter()
-        .take(surplus)
-        .map(|seen| deletion(seen, Why::Surplus))
-        .collect()
+    let mut victims = Vec::new();
+    for seen in ranking::victims_first(&candidates, memory) {
+        if left == 0 {
+            break;
+        }
+        let victim = deletion(seen, Why::Surplus);
+        let waits = memory.rejected.waits_until(&victim.uid, victim.version, now).is_some();
+        left -= usize::from(!waits || memory.is_going(&victim.uid));
+        victims.push(victim);
+    }
+    victims
 }
 
-/// Finished pods that are more than are kept; none for a while after the delete of one was refused or not answered.
-fn superfluous(pods: &[Seen], memory: &Memory) -> impl Iterator<Item = Deletion> {
-    let mut finished: Vec<&Seen> =
-        pods.iter().filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
+/// The pods that cannot be deleted while one of them is surplus.
+fn undeletable(view: &View, memory: &Memory, count: Count) -> impl Iterator<Item = Uid> {
+    let uids = view.pods.iter().filter(move |seen| count.surplus() > 0 && seen.is_live()).map(|seen| &seen.pod.uid);
+    uids.filter(|uid| memory.rejected.contains(uid)).cloned()
+}
+
+/// Finished pods that are more than are kept; none for a while after the delete of one was not answered.
+fn superfluous(pods: &[Seen], memory: &Memory) -> Vec<Deletion> {
+    let finished: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
     if finished.iter().any(|seen| memory.is_going(&seen.pod.uid)) {
-        finished.clear();
+        return Vec::new();
     }
-    finished::superfluous(&finished)
-        .into_iter()
-        .map(|seen| deletion(seen, Why::Finished))
-        .collect::<Vec<_>>()
-        .into_iter()
+    finished::superfluous(&finished).into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
 }
 
 fn deletion(seen: &Seen, why: Why) -> Deletion {
-    Deletion { key: seen.pod.key.clone(), uid: seen.pod.uid.clone(), why }
+    Deletion { key: seen.pod.key.clone(), uid: seen.pod.uid.clone(), version: seen.pod.version, why }
 }
 
 /// When time alone will change the picture.

@@ -1,4 +1,4 @@
-//! What a refused create means, and in which words users are told. Pure.
+//! What a rejected create or delete means, and in which words users are told. Pure.
 
 use kube::core::Status;
 
@@ -7,9 +7,13 @@ use crate::client::{LONGEST, cut};
 
 /// Reads the API server's refusal of the pod of this name, for this generation of the spec.
 pub fn refusal(status: &Status, pod: &str, prefix: &str, generation: i64) -> Refusal {
-    // Pod names change with each try, the reason does not.
-    let message = status.message.replace(pod, prefix);
-    Refusal { kind: kind(status), message: cut(&message, LONGEST), generation }
+    Refusal { kind: kind(status), message: words(&status.message, pod, prefix), generation }
+}
+
+/// The API server's message about the pod of this name. Pod names change with each try, the reason does not: the prefix of the names
+/// stands for the name.
+pub fn words(message: &str, pod: &str, prefix: &str) -> String {
+    cut(&message.replace(pod, prefix), LONGEST)
 }
 
 fn kind(status: &Status) -> RefusalKind {

@@ -65,11 +65,16 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, began: Tim
     } else if created > 0 {
         memory.backoff = None;
     }
+    if created > 0 {
+        memory.rest = None;
+    }
     if let Some(refusal) = done.refusal {
         let is_news = memory.refusal.as_ref().is_none_or(|former| former.message != refusal.message);
         if refusal.kind == RefusalKind::NamespaceTerminating {
-            info!(set = %set.key, "the namespace is being deleted: no pods are created");
-            memory.give_up(context.env.now(), set.generation);
+            if is_news {
+                info!(set = %set.key, "the namespace is being deleted: no pods are created");
+            }
+            memory.give_up(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
         } else if is_news {
             warn!(set = %set.key, reason = refusal.message, "pods are refused");
         }
@@ -86,9 +91,10 @@ pub fn settle(after: &Plan, memory: &mut Memory) {
     if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
         memory.fulfilled = Some(after.count.wanted);
     }
-    if after.count.live >= after.count.wanted && memory.strays.is_empty() {
+    if after.count.live >= after.count.wanted && !memory.has_pending_strays() {
         memory.refusal = None;
     }
+    memory.rejected.retain(&after.rejected);
     if after.hold == Hold::Nothing && !after.has_work() {
         memory.backoff = None;
         (memory.creates_at_once, memory.deletes_at_once) = (Window::default(), Window::default());
@@ -138,7 +144,7 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Me
     let is_settled = plan.create.is_empty() && plan.delete.is_empty();
     // A try that failed and changed nothing yet may still turn out to have changed something, and what was made otherwise
     // than ordered goes again.
-    let has_strays = !memory.strays.is_empty();
+    let has_strays = memory.has_pending_strays();
     let is_over =
         |burst: &mut Burst| is_settled && !has_strays && (plan.hold != Hold::Failure || burst.from != plan.count.live);
     let burst = memory.burst.take_if(is_over);
@@ -162,11 +168,13 @@ fn due_events(set: &Set, plan: &Plan, burst: Option<Burst>, memory: &mut Memory)
     let ended = memory.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
     let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::of_burst(&burst, live)).collect();
     let stored = status::find(&set.status, condition::REPLICA_FAILURE);
+    let stored = |reason| stored.filter(|stored| stored.reason == reason).map(|stored| stored.message.as_str());
     if let Some(refusal) = &memory.refusal {
-        let stored = stored.map(|stored| stored.message.as_str());
-        due.extend(events::of_refusal(refusal, memory.refusal_told.as_ref(), stored));
+        due.extend(events::of_refusal(refusal, memory.refusal_told.as_ref(), stored(status::FAILED_CREATE)));
     }
     memory.refusal_told = memory.refusal.clone();
+    let rejection = memory.rejected.take_untold(stored(status::FAILED_DELETE));
+    due.extend(rejection.map(|message| events::of_rejection(&message)));
     due
 }
 

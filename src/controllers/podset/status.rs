@@ -44,6 +44,12 @@ fn observed_generation(view: &View, plan: &Plan) -> Option<i64> {
     if is_answered { Some(view.set.generation) } else { view.set.status.observed_generation }
 }
 
+/// The reason of ReplicaFailure while creates are rejected.
+pub const FAILED_CREATE: &str = "FailedCreate";
+
+/// The reason of ReplicaFailure while deletes are rejected.
+pub const FAILED_DELETE: &str = "FailedDelete";
+
 /// In which of its states a set is.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum State {
@@ -53,6 +59,13 @@ pub enum State {
     Progressing(Option<String>),
     /// Pods are refused.
     Refused(String),
+    /// Pods that are to go cannot be deleted.
+    Undeletable {
+        /// The API server's message.
+        message: String,
+        /// Whether all else is done: as many pods as are wanted are ready.
+        is_ready: bool,
+    },
     /// Pods keep finishing.
     Failing,
     /// The spec can never work as it stands.
@@ -80,8 +93,16 @@ impl State {
             Some((RefusalKind::Forbidden | RefusalKind::Unclear, message)) => return State::Refused(message),
             Some((RefusalKind::NamespaceTerminating, _)) | None => {}
         }
+        // While other pods are deleted in their place, it may still turn out well.
+        let is_stuck = plan.delete.is_empty() && !plan.rejected.is_empty();
+        let rejection = memory.rejected.message().filter(|_| is_stuck);
         if plan.hold == Hold::Finishing {
             State::Failing
+        } else if let Some(message) = rejection {
+            let may_be_too_many =
+                view.pods.iter().filter(|seen| seen.is_live() && plan.rejected.contains(&seen.pod.uid));
+            let is_ready = ready >= wanted && plan.count.occupied <= wanted + may_be_too_many.count();
+            State::Undeletable { message: message.to_owned(), is_ready }
         } else if available == wanted && ready == wanted && plan.count.occupied == wanted {
             State::AllReady
         } else {
@@ -89,11 +110,16 @@ impl State {
         }
     }
 
+    /// Whether as many pods as are wanted are ready, and nothing is missing.
+    fn is_ready(&self) -> bool {
+        matches!(self, State::AllReady | State::Undeletable { is_ready: true, .. })
+    }
+
     /// The reason of the condition Ready.
     pub fn reason(&self) -> &'static str {
         match self {
-            State::AllReady => "AllPodsReady",
-            State::Progressing(_) | State::Refused(_) => "PodsNotReady",
+            State::AllReady | State::Undeletable { is_ready: true, .. } => "AllPodsReady",
+            State::Progressing(_) | State::Refused(_) | State::Undeletable { .. } => "PodsNotReady",
             State::Failing => "PodsFailing",
             State::Invalid(_) => "InvalidTemplate",
             State::Deleting => "Deleting",
@@ -129,6 +155,7 @@ fn summary(state: &State, wanted: Option<usize>, ready: usize) -> String {
         State::Progressing(Some(message)) | State::Refused(message) | State::Invalid(message) => {
             format!("{k_of_n}: {message}")
         }
+        State::Undeletable { message, .. } => format!("{k_of_n}; pods cannot be deleted: {message}"),
         State::Failing => format!("{k_of_n}: {KEEP_FINISHING}"),
         State::Deleting => format!("{k_of_n}: the set is being deleted"),
     }
@@ -141,22 +168,25 @@ fn conditions(
     ready: usize,
     wall: Timestamp,
 ) -> Vec<Condition> {
-    let is_ready = *state == State::AllReady;
-    let mut conditions = vec![(condition::READY, is_ready, state.reason(), summary(state, wanted, ready))];
+    let mut conditions = vec![(condition::READY, state.is_ready(), state.reason(), summary(state, wanted, ready))];
     let mut holds = |type_, reason, message: &str| conditions.push((type_, true, reason, message.to_owned()));
     match state {
         State::AllReady => {}
         State::Progressing(_) => holds(condition::RECONCILING, "Progressing", "creating, deleting or waiting for pods"),
         State::Refused(message) => {
             holds(condition::RECONCILING, "Retrying", "pods are refused; trying again, later each time");
-            holds(condition::REPLICA_FAILURE, "FailedCreate", message);
+            holds(condition::REPLICA_FAILURE, FAILED_CREATE, message);
+        }
+        State::Undeletable { message, .. } => {
+            holds(condition::RECONCILING, "Retrying", "pods cannot be deleted; trying again, later each time");
+            holds(condition::REPLICA_FAILURE, FAILED_DELETE, message);
         }
         State::Failing => {
             holds(condition::RECONCILING, "BackingOff", KEEP_FINISHING);
         }
         State::Invalid(message) => {
             holds(condition::STALLED, "InvalidTemplate", message);
-            holds(condition::REPLICA_FAILURE, "FailedCreate", message);
+            holds(condition::REPLICA_FAILURE, FAILED_CREATE, message);
         }
         State::Deleting => {
             let message = "waiting for the garbage collector, and for whoever has set a finalizer";
@@ -209,6 +239,8 @@ mod tests {
         plan::Count,
         testing::{self, PodBuilder},
     };
+
+    mod undeletable;
 
     fn view(pods: Vec<PodBuilder>) -> View {
         View { set: Arc::new(testing::set(2)), pods: sorted(pods), is_unread: false }

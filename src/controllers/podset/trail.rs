@@ -67,8 +67,10 @@ pub fn note_done(done: &Done) {
     let (created, deleted) = (spans::count(done.created.len()), spans::count(done.deleted.len()));
     let span = Span::current();
     record_all!(span, pods.created = created, pods.deleted = deleted);
-    if done.has_failed {
-        let reason = done.refusal.as_ref().map_or("a request for a pod failed", |refusal| refusal.message.as_str());
-        spans::failed(reason);
+    let refusal = done.refusal.as_ref().map(|refusal| refusal.message.as_str());
+    match refusal.or(done.rejection.as_deref()) {
+        Some(reason) if done.has_failed || done.rejection.is_some() => spans::failed(reason),
+        None if done.has_failed => spans::failed("a request for a pod failed"),
+        _ => {}
     }
 }

@@ -1,6 +1,6 @@
 //! The checker of the promise "never more than N", fed with every change of the store.
 //!
-//! For each PodSet: live pods ≤ the largest `spec.replicas` among the generations from
+//! For each PodSet: live pods of its namespace ≤ the largest `spec.replicas` among the generations from
 //! `status.observedGeneration` (absent: the first) to `metadata.generation`; for a set that is
 //! gone, what held last. Reads changes; changes nothing.
 
@@ -44,6 +44,7 @@ impl fmt::Display for Violation {
 #[derive(Debug, Default)]
 struct Watched {
     set: String,
+    namespace: String,
     replicas: BTreeMap<i64, usize>,
     generation: i64,
     observed: Option<i64>,
@@ -110,6 +111,7 @@ impl Promise {
         let set = &change.object;
         let watched = self.sets.entry(object::uid(set).to_owned()).or_default();
         watched.set = format!("{}/{}", object::namespace(set), object::name(set));
+        watched.namespace = object::namespace(set).to_owned();
         watched.generation = object::generation(set);
         watched.observed = set["status"]["observedGeneration"].as_i64();
         let replicas = set["spec"]["replicas"].as_u64().unwrap_or(1);
@@ -124,7 +126,9 @@ impl Promise {
         }
         if let Some(owner) = object::controller_uid(pod) {
             let watched = self.sets.entry(owner.to_owned()).or_default();
-            if change.change != ChangeKind::Deleted && object::is_live(pod) {
+            // A pod belongs to a set of its own namespace, or to none.
+            let is_elsewhere = !watched.namespace.is_empty() && watched.namespace != object::namespace(pod);
+            if change.change != ChangeKind::Deleted && object::is_live(pod) && !is_elsewhere {
                 watched.live.insert(uid.to_owned());
             }
         }

@@ -29,6 +29,7 @@ fn is_create(request: &ApiRequest) -> bool {
 /// What is known of one set.
 #[derive(Default)]
 struct Known {
+    namespace: String,
     replicas: BTreeMap<i64, u64>,
     /// How many pods were wanted, each since when.
     wanted: Vec<(Duration, u64)>,
@@ -67,6 +68,8 @@ pub struct Truth {
     strays: BTreeSet<String>,
     /// How many creates were refused, or came back as something else than was ordered.
     refused: usize,
+    /// How many deletes of pods were rejected.
+    undeleted: usize,
     /// Whether something was held up where no request is seen: on the side of a replica.
     has_held_up: bool,
     violations: Vec<String>,
@@ -105,6 +108,10 @@ impl Truth {
         }
         if let Some(owner) = object::controller_uid(pod) {
             let known = self.sets.entry(owner.to_owned()).or_default();
+            // A claim from another namespace makes it no pod of the set.
+            if !known.namespace.is_empty() && known.namespace != object::namespace(pod) {
+                return;
+            }
             if change.change == ChangeKind::Added {
                 known.made += 1;
             }
@@ -131,6 +138,7 @@ impl Truth {
         let before = change.before.as_deref();
         if change.change != ChangeKind::Deleted {
             let known = self.sets.entry(object::uid(set).to_owned()).or_default();
+            known.namespace = object::namespace(set).to_owned();
             let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1);
             known.replicas.insert(generation, wanted);
             if known.wanted.last().is_none_or(|(_, former)| *former != wanted) {
@@ -168,6 +176,12 @@ impl Truth {
         }
         let wanted = observed.and_then(|observed| known.replicas.range(..=observed).next_back()).map(|(_, n)| *n);
         let is_ready = object::condition(set, "Ready").is_some_and(|held| held["status"] == "True");
+        if object::condition(set, "ReplicaFailure").is_some_and(|held| held["reason"] == "FailedDelete") {
+            // Surplus pods that cannot be deleted are counted beside those that are wanted.
+            let wanted =
+                observed.and_then(|observed| known.replicas.range(observed..).map(|(_, n)| *n).min()).or(wanted);
+            return if is_ready && ready < wanted { Err("Ready, and too few pods are") } else { Ok(()) };
+        }
         if is_ready && (ready != wanted || status["availableReplicas"].as_u64() != wanted) {
             return Err("Ready, and not all pods are");
         }
@@ -190,6 +204,7 @@ impl Truth {
                 known.tried > known.learnt || self.has_held_up
             }
             ("FailedCreate", _) => self.refused > 0,
+            ("FailedDelete", _) => self.undeleted > 0,
             _ => false,
         };
         if !is_so {
@@ -221,6 +236,8 @@ impl Truth {
             self.refused += usize::from(is_refused);
             self.known(&entry.request).learnt += usize::from(!is_refused);
         }
+        let is_delete = *entry.request.kind == PODS && entry.request.verb == Verb::Delete;
+        self.undeleted += usize::from(is_delete && entry.answered.is_some_and(|code| code >= 400));
     }
 
     /// A request was executed.

@@ -41,6 +41,29 @@ async fn a7_unwatched(locks: Locks) -> ApiServer {
     server
 }
 
+/// A7: the label is taken away while nobody leads, a standby loses sight of the pods and forgets them, and then it leads.
+async fn a7_forgotten(locks: Locks) -> ApiServer {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, Locks::default());
+    ready(&server, "web", 3).await;
+    sleep(10).await;
+    let mut standby = Operator::standby(&server, "b", locks);
+    sleep(10).await;
+    operator.kill();
+    for pod in &server.live_pods(NS, "web")[..2] {
+        server.strip_label(NS, pod, LABEL);
+    }
+    // For longer than the quarantine, twice: the names have rested as well.
+    sleep(300).await;
+    standby.lead();
+    sleep(60).await;
+    server.scale(NS, "web", 2);
+    sleep(60).await;
+    standby.kill();
+    server
+}
+
 fn are_labelled(server: &ApiServer) -> bool {
     server
         .live_pods(NS, "web")
@@ -59,6 +82,12 @@ async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
     server.check();
     assert_eq!(server.ready_pods(NS, "web").len(), 3);
     assert!(are_labelled(&server));
+
+    let server = a7_forgotten(Locks::default()).await;
+    server.check();
+    assert_eq!(server.ready_pods(NS, "web").len(), 2);
+    assert_eq!(server.effects(&crate::apiserver::Requests::creates("pods")), 3);
+    assert!(are_labelled(&server));
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,6 +98,7 @@ async fn a7_succeeds_if_out_of_sight_is_gone() {
 #[tokio::test(start_paused = true)]
 async fn a7_succeeds_if_nothing_is_read_at_take_over() {
     assert!(is_broken(&a7_unwatched(Locks { is_unread: |_, _| false, ..Locks::default() }).await));
+    assert!(is_broken(&a7_forgotten(Locks { is_unread: |_, _| false, ..Locks::default() }).await));
 }
 
 #[tokio::test(start_paused = true)]

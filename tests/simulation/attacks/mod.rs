@@ -2,6 +2,8 @@
 //! with the lock that is meant to stop it taken out it succeeds.
 
 mod answers;
+mod claims;
+mod deletes;
 mod events;
 mod labels;
 mod leaders;

@@ -49,6 +49,8 @@ fn mutants() -> Vec<Mutant> {
         bound("whoever has the name is ours", podset::locks::Locks { is_ours: |_, _| true, ..podset }),
         bound("what comes back is not looked at", podset::locks::Locks { differs: |_, _, _| None, ..podset }),
         bound("a delete names no incarnation", podset::locks::Locks { precondition: |_| None, ..podset }),
+        bound("ownership by UID alone", podset::locks::Locks { home: |_| "anywhere".into(), ..podset }),
+        bound("one rejected delete holds up the set", podset::locks::Locks { is_confined: |_| false, ..podset }),
         election("the own duration alone counts", Locks { wait: |own, _| own, ..leader }),
         election("a read need not confirm", Locks { is_free: |before, _, _| before.is_some(), ..leader }),
         election("a write of the Lease carries no version", Locks { version: |_| Version::Any, ..leader }),

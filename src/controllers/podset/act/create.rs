@@ -117,8 +117,9 @@ fn settle_create(
                 debug!(set = %set.key, pod = name, reason = refusal.message, "a pod was refused");
             }
             memory.create_refused(&name, index, now);
+            // A namespace that is being deleted has waits of its own.
+            done.has_failed |= refusal.kind != RefusalKind::NamespaceTerminating;
             done.refusal = Some(refusal);
-            done.has_failed = true;
             return false;
         }
         Created::Unknown(complaint) => {

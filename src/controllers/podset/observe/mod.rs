@@ -2,6 +2,7 @@
 //!
 //! In: what the watches say and what our own writes were answered. Out: a [`View`] of one set at one moment.
 
+mod named;
 mod pod;
 mod pods;
 mod reached;
@@ -24,6 +25,9 @@ use crate::{
     listwatch::{Change, Scope},
 };
 
+/// A PodSet as its pods name it: by the namespace in which they do, and by the set's UID. No pod can name a set of another namespace.
+pub type Owner = (Arc<str>, Uid);
+
 /// Everything that is known.
 #[derive(Debug)]
 pub struct Observed {
@@ -33,6 +37,7 @@ pub struct Observed {
 /// The two caches; whoever holds them holds the lock.
 #[derive(Debug)]
 pub struct Caches {
+    locks: Locks,
     /// PodSets.
     pub sets: Sets,
     /// Pods.
@@ -53,7 +58,7 @@ pub struct View {
 impl Observed {
     /// Nothing is known yet.
     pub fn new(locks: Locks) -> Self {
-        Observed { caches: Mutex::new(Caches { sets: Sets::new(locks), pods: Pods::new(locks) }) }
+        Observed { caches: Mutex::new(Caches { locks, sets: Sets::new(locks), pods: Pods::new(locks) }) }
     }
 
     /// The caches. The lock is held for moments only, never across an await.
@@ -65,33 +70,38 @@ impl Observed {
 impl Caches {
     /// Takes in what the watch of pods says.
     pub fn apply_pods(&mut self, scope: &Scope, change: Change<Pod>, now: Timestamp) {
-        let Caches { sets, pods } = self;
-        pods.apply(scope, change, &|uid| sets.contains(uid), now);
+        let Caches { sets, pods, .. } = self;
+        pods.apply(scope, change, &|owner| sets.key_of(owner).is_some(), now);
         pods.expire(now);
+    }
+
+    /// The set as its pods name it.
+    pub fn owner(&self, set: &Set) -> Owner {
+        self.locks.owner(&set.key.namespace, &set.uid)
     }
 
     /// The sets whose pods changed in a way that matters, since this was last asked; but for the one that is being worked on.
     pub fn take_touched(&mut self, working_on: Option<&ObjectKey>) -> Vec<(ObjectKey, News)> {
         let touched = self.pods.take_touched();
-        let known = |(uid, news)| {
-            let key = self.sets.key_of(&uid).filter(|key| Some(*key) != working_on)?;
-            let can_wait = news == News::Appeared && !self.has_surplus(key, &uid);
+        let known = |(owner, news)| {
+            let key = self.sets.key_of(&owner).filter(|key| Some(*key) != working_on)?;
+            let can_wait = news == News::Appeared && !self.has_surplus(key, &owner);
             Some((key.clone(), if can_wait { News::CanWait } else { news }))
         };
         touched.into_iter().filter_map(known).collect()
     }
 
     /// Whether more pods of the set live than it wants.
-    fn has_surplus(&self, key: &ObjectKey, uid: &Uid) -> bool {
-        let live = || self.pods.owned(uid).filter(|seen| seen.is_live()).count();
-        let is_exceeded = |wanted: &Wanted| self.pods.number(uid) > wanted.replicas && live() > wanted.replicas;
+    fn has_surplus(&self, key: &ObjectKey, owner: &Owner) -> bool {
+        let live = || self.pods.owned(owner).filter(|seen| seen.is_live()).count();
+        let is_exceeded = |wanted: &Wanted| self.pods.number(owner) > wanted.replicas && live() > wanted.replicas;
         self.sets.get(key).is_some_and(|set| set.wanted.as_ref().is_ok_and(is_exceeded))
     }
 
     /// Forgets what belonged to sets that are gone.
     pub fn settle(&mut self, effects: &Effects, now: Timestamp) {
-        for uid in &effects.gone {
-            self.pods.forget_set(uid, now);
+        for owner in &effects.gone {
+            self.pods.forget_set(owner, now);
         }
     }
 }

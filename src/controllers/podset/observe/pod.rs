@@ -124,6 +124,8 @@ pub struct Seen {
     pub delete_answered: Option<Moment>,
     /// The watch lost sight of it without showing its deletion: it may be gone, or only its label.
     pub is_missing: bool,
+    /// Our delete of this state of it was rejected: a newer one may be without its protection.
+    pub delete_rejected: bool,
     /// When it finished, in steady time.
     pub finished_since: Option<Moment>,
 }
@@ -133,7 +135,8 @@ impl Seen {
     pub fn new(pod: Arc<Pod>, now: Timestamp) -> Self {
         let now = Moment::from(now);
         let finished_since = pod.is_finished().then(|| pod.finished.unwrap_or(now).min(now));
-        Seen { pod, unconfirmed_since: None, delete_answered: None, is_missing: false, finished_since }
+        let (unconfirmed_since, delete_answered) = (None, None);
+        Seen { pod, unconfirmed_since, delete_answered, is_missing: false, delete_rejected: false, finished_since }
     }
 
     /// Takes in a newer state of the same pod. That an answer knows it does not bring it back to sight.

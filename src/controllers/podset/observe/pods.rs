@@ -5,15 +5,15 @@
 //! are keyed by UID and guarded by resourceVersion, so that nothing old undoes anything newer.
 
 use std::{
-    borrow::Borrow,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
-    hash::{Hash, Hasher},
     sync::Arc,
 };
 
 use jiff::Timestamp;
 
 use super::{
+    Owner,
+    named::Named,
     pod::{Pod, Seen},
     reached::Reached,
 };
@@ -39,7 +39,7 @@ pub enum News {
 pub struct Pods {
     locks: Locks,
     by_uid: HashMap<Uid, Seen>,
-    by_owner: HashMap<Uid, BTreeSet<Uid>>,
+    by_owner: HashMap<Owner, BTreeSet<Uid>>,
     by_name: HashSet<Named>,
     /// Namespaces, owners and nodes of all of them.
     texts: Texts,
@@ -56,32 +56,12 @@ pub struct Pods {
     /// How far each watch has come.
     high_water: Reached,
     /// Owners for which something changed that matters, since they were last taken.
-    touched: BTreeMap<Uid, News>,
+    touched: BTreeMap<Owner, News>,
+    /// Whether a term of this process has begun: until then nobody looks up the pods that the watch lost sight of.
+    has_led: bool,
+    /// Those pods, each with the time, in its order.
+    lost: VecDeque<(Timestamp, Uid)>,
 }
-
-/// A pod that is found by its namespace and name: in a set of these, an index by name takes no more than a pointer for each.
-#[derive(Debug)]
-struct Named(Arc<Pod>);
-
-impl Borrow<ObjectKey> for Named {
-    fn borrow(&self) -> &ObjectKey {
-        &self.0.key
-    }
-}
-
-impl Hash for Named {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.key.hash(state);
-    }
-}
-
-impl PartialEq for Named {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.key == other.0.key
-    }
-}
-
-impl Eq for Named {}
 
 impl Pods {
     /// An empty cache.
@@ -99,11 +79,19 @@ impl Pods {
             strangers: HashMap::new(),
             high_water: Reached::default(),
             touched: BTreeMap::new(),
+            has_led: false,
+            lost: VecDeque::new(),
         }
     }
 
-    /// Takes in what the watch of `scope` says. `is_set` says whether a UID is that of a known PodSet.
-    pub fn apply(&mut self, scope: &Scope, change: Change<Pod>, is_set: &dyn Fn(&Uid) -> bool, now: Timestamp) {
+    /// A term of this process begins. From now on only a read tells that a pod is gone of which the watch lost sight.
+    pub fn begin_term(&mut self) {
+        self.has_led = true;
+        self.lost.clear();
+    }
+
+    /// Takes in what the watch of `scope` says. `is_set` says whether an owner is a known PodSet.
+    pub fn apply(&mut self, scope: &Scope, change: Change<Pod>, is_set: &dyn Fn(&Owner) -> bool, now: Timestamp) {
         let version = match change {
             Change::Snapshot { items, version } => {
                 self.snapshot(scope, items, version, is_set, now);
@@ -125,15 +113,20 @@ impl Pods {
     }
 
     /// The owners for which something changed that matters, since this was last asked.
-    pub fn take_touched(&mut self) -> BTreeMap<Uid, News> {
+    pub fn take_touched(&mut self) -> BTreeMap<Owner, News> {
         std::mem::take(&mut self.touched)
     }
 
     fn touch(&mut self, pod: &Pod, news: News) {
-        if let Some(owner) = &pod.owner {
-            let known = self.touched.entry(owner.clone()).or_insert(news);
+        if let Some(owner) = self.owner(pod) {
+            let known = self.touched.entry(owner).or_insert(news);
             *known = news.max(*known);
         }
+    }
+
+    /// The PodSet that the pod names as its owner.
+    fn owner(&self, pod: &Pod) -> Option<Owner> {
+        pod.owner.as_ref().map(|uid| self.locks.owner(&pod.key.namespace, uid))
     }
 
     fn snapshot(
@@ -141,7 +134,7 @@ impl Pods {
         scope: &Scope,
         items: Vec<Pod>,
         version: u64,
-        is_set: &dyn Fn(&Uid) -> bool,
+        is_set: &dyn Fn(&Owner) -> bool,
         now: Timestamp,
     ) {
         for pod in self.absent(scope, &items, version) {
@@ -174,7 +167,9 @@ impl Pods {
             }
             let former = seen.pod.clone();
             let (was_live, was_ready) = (seen.is_live(), seen.is_ready());
-            let is_same = former.is_same(&pod) && !seen.is_missing;
+            let may_go_now = seen.delete_rejected && pod.version > former.version;
+            seen.delete_rejected &= !may_go_now;
+            let is_same = former.is_same(&pod) && !seen.is_missing && !may_go_now;
             seen.update(pod.clone(), now);
             self.by_name.replace(Named(pod.clone()));
             let (is_lost, has_become_ready) = (was_live && !seen.is_live(), !was_ready && seen.is_ready());
@@ -189,7 +184,7 @@ impl Pods {
                 self.touch(&pod, News::Appeared);
             }
             if !is_same {
-                let is_urgent = is_lost || (has_become_ready && self.are_all_ready(&pod));
+                let is_urgent = is_lost || may_go_now || (has_become_ready && self.are_all_ready(&pod));
                 self.touch(&pod, if is_urgent { News::Urgent } else { News::CanWait });
             }
             return;
@@ -239,35 +234,37 @@ impl Pods {
 
     /// Whether all live pods of this pod's set are ready.
     fn are_all_ready(&self, pod: &Pod) -> bool {
-        pod.owner.iter().flat_map(|owner| self.owned(owner)).filter(|seen| seen.is_live()).all(Seen::is_ready)
+        self.owner(pod).is_none_or(|owner| self.owned(&owner).filter(|seen| seen.is_live()).all(Seen::is_ready))
     }
 
     fn own(&mut self, pod: &Pod) {
-        if let Some(owner) = &pod.owner {
-            self.by_owner.entry(owner.clone()).or_default().insert(pod.uid.clone());
+        if let Some(owner) = self.owner(pod) {
+            self.by_owner.entry(owner).or_default().insert(pod.uid.clone());
         }
     }
 
     fn disown(&mut self, pod: &Pod) {
-        let Some(owner) = &pod.owner else { return };
-        if let Some(pods) = self.by_owner.get_mut(owner) {
+        let Some(owner) = self.owner(pod) else { return };
+        if let Some(pods) = self.by_owner.get_mut(&owner) {
             pods.remove(&pod.uid);
             if pods.is_empty() {
-                self.by_owner.remove(owner);
+                self.by_owner.remove(&owner);
             }
         }
     }
 
     /// The watch no longer shows a pod: it is gone, or it may only have lost the label by which it is watched.
-    fn lose(&mut self, pod: &Pod, is_set: &dyn Fn(&Uid) -> bool, now: Timestamp) {
-        let Some(seen) = self.by_uid.get_mut(&pod.uid) else {
-            return;
-        };
+    fn lose(&mut self, pod: &Pod, is_set: &dyn Fn(&Owner) -> bool, now: Timestamp) {
+        let Some(seen) = self.by_uid.get(&pod.uid) else { return };
         let may_live = (self.locks.may_live)(&seen.pod) && (self.locks.may_live)(pod) && seen.delete_answered.is_none();
-        if may_live && seen.pod.owner.as_ref().is_some_and(is_set) {
+        let is_owned = self.owner(&seen.pod).is_some_and(|owner| is_set(&owner));
+        if let Some(seen) = self.by_uid.get_mut(&pod.uid).filter(|_| may_live && is_owned) {
             seen.lost(pod.version);
             let lost = seen.pod.clone();
             self.touch(&lost, News::Urgent);
+            if !self.has_led {
+                self.lost.push_back((now, lost.uid.clone()));
+            }
         } else {
             self.remove(&pod.uid, now);
         }
@@ -352,6 +349,13 @@ impl Pods {
         }
     }
 
+    /// A delete of ours was rejected.
+    pub fn delete_rejected(&mut self, uid: &Uid) {
+        if let Some(seen) = self.by_uid.get_mut(uid) {
+            seen.delete_rejected = true;
+        }
+    }
+
     /// A patch of ours was answered with this pod.
     pub fn patched(&mut self, pod: Pod, now: Timestamp) {
         self.upsert(pod, false, now);
@@ -387,20 +391,20 @@ impl Pods {
         self.verified.note(scope, version);
     }
 
-    /// The pods of the set of this UID, by name.
-    pub fn of(&self, owner: &Uid) -> Vec<Seen> {
+    /// The pods of this set, by name.
+    pub fn of(&self, owner: &Owner) -> Vec<Seen> {
         let mut pods: Vec<Seen> = self.owned(owner).cloned().collect();
         pods.sort_by(|a, b| a.pod.key.name.cmp(&b.pod.key.name));
         pods
     }
 
-    /// The pods of the set of this UID, in no order that means anything.
-    pub fn owned(&self, owner: &Uid) -> impl Iterator<Item = &Seen> {
+    /// The pods of this set, in no order that means anything.
+    pub fn owned(&self, owner: &Owner) -> impl Iterator<Item = &Seen> {
         self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.by_uid.get(uid))
     }
 
-    /// How many pods of the set of this UID are known, live or not.
-    pub fn number(&self, owner: &Uid) -> usize {
+    /// How many pods of this set are known, live or not.
+    pub fn number(&self, owner: &Owner) -> usize {
         self.by_owner.get(owner).map_or(0, BTreeSet::len)
     }
 
@@ -415,8 +419,8 @@ impl Pods {
         self.ended.get(key).is_some_and(|ended| now.duration_since(*ended) < self.locks.quarantine)
     }
 
-    /// The set of this UID is gone: what only it could look up is forgotten.
-    pub fn forget_set(&mut self, owner: &Uid, now: Timestamp) {
+    /// This set is gone: what only it could look up is forgotten.
+    pub fn forget_set(&mut self, owner: &Owner, now: Timestamp) {
         let uids: Vec<Uid> = self.by_owner.get(owner).into_iter().flatten().cloned().collect();
         for uid in uids {
             let is_unwatched = self.by_uid.get(&uid).is_some_and(|seen| seen.is_missing || !seen.pod.is_labelled);
@@ -426,9 +430,15 @@ impl Pods {
         }
     }
 
-    /// Forgets the names whose rest is over.
+    /// Forgets the names whose rest is over. Until a term begins, also the pods of which the watch lost sight long ago: should one be
+    /// alive, the reads with which a term begins find it before anything is written for its set.
     pub fn expire(&mut self, now: Timestamp) {
         let quarantine = self.locks.quarantine;
+        while let Some((_, uid)) = self.lost.pop_front_if(|(at, _)| now.duration_since(*at) >= quarantine) {
+            if self.by_uid.get(&uid).is_some_and(|seen| seen.is_missing) {
+                self.remove(&uid, now);
+            }
+        }
         while let Some((ended, _)) = self.ends.front()
             && now.duration_since(*ended) >= quarantine
         {

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{reached::Reached, set::Set};
+use super::{Owner, reached::Reached, set::Set};
 use crate::{
     api::PodSetStatus,
     controllers::{
@@ -42,8 +42,8 @@ pub struct Sets {
 pub struct Effects {
     /// Sets to reconcile, and why.
     pub wake: Vec<(ObjectKey, Trigger)>,
-    /// UIDs of sets that are gone.
-    pub gone: Vec<Uid>,
+    /// Sets that are gone, as their pods name them.
+    pub gone: Vec<Owner>,
     /// Installations that have just written a status.
     pub writers: Vec<Arc<str>>,
 }
@@ -156,7 +156,7 @@ impl Sets {
             set.status.pod_names.clone_from(&known.pod_names);
         }
         if let Some(former) = former.filter(|former| former.uid != set.uid) {
-            effects.gone.push(former.uid.clone());
+            effects.gone.push(self.locks.owner(&former.key.namespace, &former.uid));
             self.by_uid.remove(&former.uid);
         }
         self.by_uid.insert(set.uid.clone(), set.key.clone());
@@ -168,8 +168,8 @@ impl Sets {
             self.by_key.remove(key);
             effects.wake.push((key.clone(), queue::SPEC));
         }
-        if self.by_uid.remove(uid).is_some() {
-            effects.gone.push(uid.clone());
+        if let Some(key) = self.by_uid.remove(uid) {
+            effects.gone.push(self.locks.owner(&key.namespace, uid));
         }
     }
 
@@ -178,9 +178,10 @@ impl Sets {
         self.by_key.get(key).cloned()
     }
 
-    /// The name of the set with this UID.
-    pub fn key_of(&self, uid: &Uid) -> Option<&ObjectKey> {
-        self.by_uid.get(uid)
+    /// The name of the set that pods name so.
+    pub fn key_of(&self, owner: &Owner) -> Option<&ObjectKey> {
+        let (_, uid) = owner;
+        self.by_uid.get(uid).filter(|key| self.locks.owner(&key.namespace, uid) == *owner)
     }
 
     /// Whether this UID is that of a known set.

@@ -13,6 +13,8 @@ use crate::controllers::podset::{
     testing::{self, PodBuilder},
 };
 
+mod rejected;
+
 /// Names as a test gives them.
 #[derive(Debug, Default)]
 struct Known {
@@ -218,15 +220,15 @@ fn nothing_is_created_for_what_is_being_deleted_or_cannot_be_read() {
 }
 
 #[test]
-fn nothing_is_created_for_ten_minutes_in_a_namespace_that_goes_but_for_a_new_spec() {
+fn nothing_is_created_for_a_while_in_a_namespace_that_goes_but_for_a_new_spec() {
     let mut memory = Memory::default();
-    memory.give_up(testing::now(), 1);
+    memory.give_up(testing::now(), 1, |wait| wait);
     let plan = planned(&view(3, vec![]), &memory);
-    let in_ten_minutes = testing::now() + SignedDuration::from_mins(10);
-    assert_eq!((plan.create.len(), plan.hold, plan.wake), (0, Hold::Forever, Some(in_ten_minutes)));
-    memory.give_up(testing::now() - SignedDuration::from_mins(10), 1);
+    let in_a_second = testing::now() + SignedDuration::from_secs(1);
+    assert_eq!((plan.create.len(), plan.hold, plan.wake), (0, Hold::Forever, Some(in_a_second)));
+    memory.give_up(testing::now() - SignedDuration::from_secs(2), 1, |wait| wait);
     assert_eq!(planned(&view(3, vec![]), &memory).create.len(), 3, "it may have been a former one of this name");
-    memory.give_up(testing::now(), 0);
+    memory.give_up(testing::now(), 0, |wait| wait);
     assert_eq!(planned(&view(3, vec![]), &memory).create.len(), 3);
 }
 
@@ -276,28 +278,33 @@ fn any_case() -> impl Strategy<Value = Case> {
     let indices = proptest::sample::subsequence((0..24_u32).collect::<Vec<_>>(), 0..16);
     let pods = indices.prop_flat_map(|indices| indices.into_iter().map(any_pod).collect::<Vec<_>>());
     let creates = vec((0..24_u32, any::<bool>(), 0..70_i64), 0..4);
-    let going = vec(0..24_u32, 0..3);
+    let going = (vec(0..24_u32, 0..3), vec(0..24_u32, 0..6));
     let taken = (vec(0..24_u32, 0..4), vec(0..24_u32, 0..4));
-    (0..20_usize, pods, creates, going, taken).prop_map(|(wanted, pods, creates, going, (known, resting))| {
-        let mut view = view(wanted, pods.iter().map(|(pod, _)| pod.clone()).collect());
-        for (seen, (_, is_missing)) in view.pods.iter_mut().zip(&pods) {
-            seen.is_missing = *is_missing;
-        }
-        let mut memory = Memory::default();
-        let now = testing::now();
-        for (index, is_unknown, ago) in creates {
-            let at = now - SignedDuration::from_secs(ago);
-            memory.creates.insert(nth(index), Create { index, at, is_unknown });
-        }
-        memory.expire(now, Locks::default().quarantine);
-        for index in going {
-            memory.deletes.insert(format!("uid-{index}").into(), now);
-        }
-        let own = view.pods.iter().map(|seen| seen.pod.key.name.to_string());
-        let known = own.chain(known.into_iter().map(nth)).collect();
-        memory.finishes.note(&view, now);
-        Case { view, memory, names: (known, resting.into_iter().map(nth).collect()) }
-    })
+    (0..20_usize, pods, creates, going, taken).prop_map(
+        |(wanted, pods, creates, (going, rejected), (known, resting))| {
+            let mut view = view(wanted, pods.iter().map(|(pod, _)| pod.clone()).collect());
+            for (seen, (_, is_missing)) in view.pods.iter_mut().zip(&pods) {
+                seen.is_missing = *is_missing;
+            }
+            let mut memory = Memory::default();
+            let now = testing::now();
+            for (index, is_unknown, ago) in creates {
+                let at = now - SignedDuration::from_secs(ago);
+                memory.creates.insert(nth(index), Create { index, at, is_unknown });
+            }
+            memory.expire(now, Locks::default().quarantine);
+            for index in going {
+                memory.deletes.insert(format!("uid-{index}").into(), now);
+            }
+            for index in rejected {
+                memory.rejected.note(format!("uid-{index}").into(), 20, "no".to_owned(), now, |wait| wait);
+            }
+            let own = view.pods.iter().map(|seen| seen.pod.key.name.to_string());
+            let known = own.chain(known.into_iter().map(nth)).collect();
+            memory.finishes.note(&view, now);
+            Case { view, memory, names: (known, resting.into_iter().map(nth).collect()) }
+        },
+    )
 }
 
 impl Case {
@@ -351,7 +358,18 @@ proptest! {
     fn it_never_deletes_below_n_and_only_live_or_superfluous_pods(case in any_case()) {
         let plan = case.plan();
         let surplus = plan.delete.iter().filter(|deletion| deletion.why == Why::Surplus).count();
-        prop_assert_eq!(surplus, plan.count.certain.saturating_sub(plan.count.wanted));
+        let wanted = plan.count.certain.saturating_sub(plan.count.wanted);
+        prop_assert!(surplus <= wanted);
+        // Fewer go only if no other can.
+        let can_go = |seen: &&Seen| {
+            let uid = &seen.pod.uid;
+            let rests = case.memory.rejected.contains(uid) || case.memory.is_going(uid);
+            seen.is_live() && !seen.is_missing && !rests
+        };
+        let others = case.view.pods.iter().filter(can_go).count();
+        prop_assert!(surplus == wanted || !plan.rejected.is_empty());
+        let going = case.view.pods.iter().filter(|seen| seen.is_live() && case.memory.is_going(&seen.pod.uid)).count();
+        prop_assert!(surplus + going >= wanted.min(others), "{surplus} of {wanted}, {others} others");
         prop_assert!(surplus == 0 || plan.create.is_empty(), "creates and deletes in one plan");
         for deletion in &plan.delete {
             let seen = case.view.pods.iter().find(|seen| seen.pod.uid == deletion.uid).unwrap();

@@ -8,6 +8,8 @@ use crate::controllers::podset::{
     testing::{self, PodBuilder},
 };
 
+mod sight;
+
 /// A cache whose watch has come to this resourceVersion.
 fn cache(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
     let mut cache = Pods::new(Locks::default());
@@ -17,7 +19,7 @@ fn cache(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
 }
 
 fn hear(cache: &mut Pods, change: Change<Pod>) -> usize {
-    cache.apply(&None, change, &|uid| **uid == *"set-uid", testing::now());
+    cache.apply(&None, change, &|owner| *owner == set(), testing::now());
     cache.take_touched().len()
 }
 
@@ -27,8 +29,8 @@ fn look(cache: &mut Pods, name: &str, found: Option<Pod>) {
     cache.looked_up(&key(name), sought.as_ref(), found, testing::now());
 }
 
-fn set() -> Uid {
-    "set-uid".into()
+fn set() -> Owner {
+    ("default".into(), "set-uid".into())
 }
 
 fn key(name: &str) -> ObjectKey {
@@ -369,7 +371,7 @@ fn a_finish_before_our_eyes_is_timed_by_our_own_clock() {
 fn a_loss_and_the_last_ready_pod_are_urgent_news() {
     let mut cache = cache([], 10);
     let mut news_of = |change| {
-        cache.apply(&None, change, &|uid| *uid == set(), testing::now());
+        cache.apply(&None, change, &|owner| *owner == set(), testing::now());
         cache.take_touched().remove(&set())
     };
     let [a, b] = ["a", "b"].map(|name| move |version| testing::pod(name).version(version));

@@ -1,0 +1,91 @@
+//! Pods of other namespaces, pods that only a standby lost sight of, and pods whose delete was rejected.
+
+use super::*;
+
+/// Attack A11: ownership is within a namespace.
+#[test]
+fn a_pod_of_another_namespace_belongs_to_no_set_of_this_one() {
+    let claim = |version| {
+        let mut claim = testing::pod("claim").version(version).ready(1).0;
+        claim.key.namespace = "elsewhere".into();
+        claim
+    };
+    let elsewhere = ObjectKey::new("elsewhere", "claim");
+    let mut cache = cache([testing::pod("a").version(5)], 10);
+    let unowned = Pod { owner: None, ..claim(11) };
+    assert_eq!(hear(&mut cache, Change::Applied(unowned)), 0);
+    hear(&mut cache, Change::Applied(claim(12)));
+    cache.looked_up(&elsewhere, None, Some(claim(13)), testing::now());
+    cache.verify(&None, vec![testing::pod("a").version(5).0, claim(14)], 15, testing::now());
+    assert_eq!((live(&cache), cache.number(&set())), (vec!["a".to_owned()], 1));
+    assert!(!cache.take_touched().contains_key(&set()));
+    assert!(cache.is_known(&elsewhere, testing::now()), "its name is taken there");
+    hear(&mut cache, Change::Deleted(claim(16)));
+    assert!(!cache.is_known(&elsewhere, testing::now()), "nobody looks it up: it is no pod of a set");
+
+    let mut by_uid_alone = Pods::new(Locks { home: |_| "anywhere".into(), ..Locks::default() });
+    by_uid_alone.apply(&None, Change::Applied(claim(12)), &|_| true, testing::now());
+    assert_eq!(by_uid_alone.number(&("anywhere".into(), "set-uid".into())), 1);
+}
+
+/// A standby never looks up what its watch lost sight of.
+#[test]
+fn a_ghost_on_a_standby_goes_after_the_quarantine_and_one_of_a_leader_stays() {
+    let after = |seconds| testing::now() + SignedDuration::from_secs(seconds);
+    let lost = || {
+        let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6)], 10);
+        hear(&mut cache, Change::Snapshot { items: vec![testing::pod("b").version(6).0], version: 20 });
+        cache
+    };
+    let mut standby = lost();
+    standby.expire(after(59));
+    assert_eq!(live(&standby), ["a", "b"]);
+    standby.expire(after(60));
+    assert_eq!(live(&standby), ["b"]);
+    assert!(standby.is_resting(&key("a"), after(119)), "its name rests");
+
+    let mut leader = lost();
+    leader.begin_term();
+    hear(&mut leader, Change::Deleted(testing::pod("b").version(21).0));
+    leader.expire(after(600));
+    assert_eq!(live(&leader), ["a", "b"]);
+
+    let mut back = lost();
+    hear(&mut back, Change::Applied(testing::pod("a").version(21).0));
+    back.expire(after(60));
+    assert_eq!((live(&back).len(), back.lost.len()), (2, 0), "it is in sight again");
+}
+
+/// A pod that a standby forgot lives: the list with which a term begins shows it, with the label or without.
+#[test]
+fn a_ghost_that_lives_is_found_by_the_list_at_take_over() {
+    for label_is_back in [false, true] {
+        let mut cache = cache([testing::pod("a").version(5)], 10);
+        hear(&mut cache, Change::Deleted(testing::pod("a").version(11).0));
+        cache.expire(testing::now() + SignedDuration::from_secs(60));
+        assert_eq!(live(&cache).len(), 0);
+        cache.begin_term();
+        let found = if label_is_back {
+            hear(&mut cache, Change::Progress(19));
+            testing::pod("a").version(20)
+        } else {
+            testing::pod("a").version(11).unlabelled()
+        };
+        cache.verify(&None, vec![found.0], 30, testing::now());
+        assert_eq!(live(&cache), ["a"], "{label_is_back}");
+    }
+}
+
+#[test]
+fn any_change_of_a_pod_whose_delete_was_rejected_is_urgent() {
+    let mut cache = cache([testing::pod("a").version(5)], 10);
+    let mut news_of = |cache: &mut Pods, version| {
+        cache.apply(&None, Change::Applied(testing::pod("a").version(version).0), &|_| true, testing::now());
+        cache.take_touched().remove(&set())
+    };
+    cache.take_touched();
+    cache.delete_rejected(&"uid-of-a".into());
+    assert_eq!(news_of(&mut cache, 5), None, "the state that was rejected");
+    assert_eq!(news_of(&mut cache, 11), Some(News::Urgent));
+    assert_eq!(news_of(&mut cache, 12), None);
+}

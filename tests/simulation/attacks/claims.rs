@@ -1,0 +1,105 @@
+//! A11: a pod in another namespace claims the set as its owner.
+
+use podset_operator::controllers::podset::locks::Locks;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::apiserver::{Fault, PODS, Requests, Status, object};
+
+/// The namespace of the claims.
+const ELSEWHERE: &str = "elsewhere";
+
+/// A claim to be owned by the set of this UID.
+fn claim(uid: &str) -> Value {
+    let (api_version, kind) = ("app.example.com/v1alpha1", "PodSet");
+    json!([{ "apiVersion": api_version, "kind": kind, "name": "web", "uid": uid, "controller": true }])
+}
+
+/// Makes a pod elsewhere that the operator watches, with the owners that it claims, and that any other pod is deleted before.
+fn create_elsewhere(server: &ApiServer, name: &str, owners: &Value) {
+    let labels = json!({ "app": "web", "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator" });
+    let annotations = json!({ "controller.kubernetes.io/pod-deletion-cost": "100" });
+    let metadata = json!({ "name": name, "labels": labels, "annotations": annotations, "ownerReferences": owners });
+    let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
+    server.create(&PODS, ELSEWHERE, json!({ "metadata": metadata, "spec": spec }));
+}
+
+/// A11: claims appear, first of pods that are ready already, and disappear again. Returns whether the set's own pods are as they were.
+async fn a11(locks: Locks) -> (ApiServer, bool) {
+    let server = ApiServer::new(1);
+    let uid = server.create_podset(NS, "web", 3);
+    let operator = leader(&server, locks);
+    ready(&server, "web", 3).await;
+    sleep(10).await;
+    let uids =
+        |server: &ApiServer| server.pods(NS, "web").iter().map(object::uid).map(str::to_owned).collect::<Vec<_>>();
+    let (before, patches) = (uids(&server), server.count(&Requests::status_patches("podsets")));
+    for round in 0..3 {
+        let name = format!("claim-{round}");
+        create_elsewhere(&server, &name, &json!([]));
+        server.wait_until(|s| object::is_ready(&s.pod(ELSEWHERE, &name)), seconds(60)).await;
+        server.patch(&PODS, ELSEWHERE, &name, json!({ "metadata": { "ownerReferences": claim(&uid) } }));
+        sleep(5).await;
+        create_elsewhere(&server, &format!("born-{round}"), &claim(&uid));
+        sleep(5).await;
+        match round {
+            0 => server.strip_owner(ELSEWHERE, &name),
+            1 => server.kill_pod(ELSEWHERE, &name),
+            _ => server.strip_label(ELSEWHERE, &name, "app.kubernetes.io/managed-by"),
+        }
+        sleep(5).await;
+    }
+    let is_untouched = uids(&server) == before && server.count(&Requests::status_patches("podsets")) == patches;
+    // What the set lacks is not made up for by claims.
+    server.scale(NS, "web", 4);
+    let grows = becomes_ready(&server, "web", 4, 20).await;
+    server.scale(NS, "web", 2);
+    let shrinks = becomes_ready(&server, "web", 2, 20).await;
+    server.delete_podset(NS, "web");
+    sleep(60).await;
+    operator.kill();
+    (server, is_untouched && grows && shrinks)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a11_a_claim_from_another_namespace_is_none() {
+    let (server, is_untouched) = a11(Locks::default()).await;
+    assert!(is_untouched);
+    server.check();
+    let theirs = server.all(&PODS, ELSEWHERE);
+    assert!(theirs.len() == 5 && theirs.iter().all(object::is_live), "{theirs:?}");
+    let asked = server.count(&Requests::all().in_namespace(ELSEWHERE));
+    assert_eq!(asked, 0, "nobody asks for them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a11_succeeds_if_the_uid_alone_counts() {
+    let (server, is_untouched) = a11(Locks { home: |_| "anywhere".into(), ..Locks::default() }).await;
+    assert!(!is_untouched || is_broken(&server));
+}
+
+/// Another leads, and reads everything in both namespaces before it writes.
+#[tokio::test(start_paused = true)]
+async fn a11_a_claim_is_none_for_the_next_leader_either() {
+    let server = ApiServer::new(1);
+    let uid = server.create_podset(NS, "web", 3);
+    server.create_podset(ELSEWHERE, "web", 2);
+    let operator = leader(&server, Locks::default());
+    ready(&server, "web", 3).await;
+    server.wait_until(|s| s.ready_pods(ELSEWHERE, "web").len() == 2, seconds(60)).await;
+    operator.kill();
+    create_elsewhere(&server, "claim", &claim(&uid));
+    let cut = server.fault(Requests::deletes("pods").in_namespace(ELSEWHERE), Fault::Refuse(Status::of_code(500)));
+    let operator = Operator::leader(&server, "b", Locks::default());
+    for namespace in [NS, ELSEWHERE] {
+        server.kill_pod(namespace, &server.live_pods(namespace, "web")[0]);
+    }
+    ready(&server, "web", 3).await;
+    server.wait_until(|s| s.ready_pods(ELSEWHERE, "web").len() == 2, seconds(60)).await;
+    server.strip_label(ELSEWHERE, "claim", "app.kubernetes.io/managed-by");
+    at_rest(&server, "web", 3).await;
+    assert_eq!(cut.hits(), 0, "the claim is not deleted");
+    assert!(object::is_live(&server.pod(ELSEWHERE, "claim")));
+    server.check();
+    operator.end().await;
+}

@@ -1,0 +1,241 @@
+//! A12: the API server rejects the delete of one pod, and goes on doing so.
+
+use podset_operator::controllers::podset::locks::Locks;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::apiserver::{Fault, FaultRule, PODS, PODSETS, Requests, Status, object};
+
+/// The protection of some pods: no delete of them is accepted.
+struct Protection {
+    pods: Vec<String>,
+    rules: Vec<FaultRule>,
+}
+
+impl Protection {
+    fn of(server: &ApiServer, pods: &[String]) -> Self {
+        let rule = |pod: &String| {
+            let rejection = Status::forbidden(&PODS, pod, "it is protected");
+            server.fault(Requests::deletes("pods").named(pod), Fault::Refuse(rejection))
+        };
+        Protection { pods: pods.to_vec(), rules: pods.iter().map(rule).collect() }
+    }
+
+    /// How many deletes were rejected.
+    fn hits(&self) -> usize {
+        self.rules.iter().map(FaultRule::hits).sum()
+    }
+
+    /// Lifts it, as the change of a label does.
+    fn lift(self, server: &ApiServer) {
+        self.rules.into_iter().for_each(FaultRule::remove);
+        for pod in &self.pods {
+            server.patch(&PODS, NS, pod, json!({ "metadata": { "labels": { "protected": "no" } } }));
+        }
+    }
+}
+
+/// The condition of this type as `status/reason: message`; empty if there is none.
+fn condition(server: &ApiServer, kind: &str) -> String {
+    let set = server.podset(NS, "web");
+    let text = |held: &Value, field: &str| held[field].as_str().unwrap_or_default().to_owned();
+    let line = |held| format!("{}/{}: {}", text(held, "status"), text(held, "reason"), text(held, "message"));
+    object::condition(&set, kind).map(line).unwrap_or_default()
+}
+
+const REJECTION: &str = r#"True/FailedDelete: pods "web-pod" is forbidden: it is protected"#;
+
+/// A set whose pods are all ready.
+async fn running(server: &ApiServer, replicas: i64, locks: Locks) -> Operator {
+    server.create_podset(NS, "web", replicas);
+    let operator = leader(server, locks);
+    ready(server, "web", usize::try_from(replicas).unwrap()).await;
+    sleep(10).await;
+    operator
+}
+
+/// A12: six pods are scaled to two, and the first that would go is protected. Returns those that are left.
+async fn a12(locks: Locks) -> (ApiServer, String, Vec<String>) {
+    let server = ApiServer::new(1);
+    let operator = running(&server, 6, locks).await;
+    let protected = server.live_pods(NS, "web")[0].clone();
+    let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
+    server.patch(&PODS, NS, &protected, cost);
+    sleep(1).await;
+    let _protection = Protection::of(&server, std::slice::from_ref(&protected));
+    server.scale(NS, "web", 2);
+    sleep(60).await;
+    operator.kill();
+    let left = server.live_pods(NS, "web");
+    (server, protected, left)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a12_one_protected_pod_keeps_no_other() {
+    let (server, protected, left) = a12(Locks::default()).await;
+    assert!(left.len() == 2 && left.contains(&protected), "{left:?}");
+    assert_eq!(condition(&server, "Ready"), "True/AllPodsReady: 2 of 2 pods are ready");
+    assert_eq!(condition(&server, "ReplicaFailure"), "", "it may stay");
+    assert_eq!((server.events(NS, "ScaledDown").len(), server.events(NS, "FailedDelete").len()), (1, 1));
+    assert_eq!(server.count(&Requests::deletes("pods")), 5, "it is not tried again");
+    server.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a12_succeeds_if_a_rejection_concerns_the_whole_set() {
+    let (_, _, left) = a12(Locks { is_confined: |_| false, ..Locks::default() }).await;
+    assert_eq!(left.len(), 6);
+}
+
+/// The story of two protected pods: what is told, when it is tried again, and how the set recovers.
+#[tokio::test(start_paused = true)]
+async fn pods_that_cannot_be_deleted_are_told_and_tried_again_and_hold_up_nothing() {
+    let server = ApiServer::new(1);
+    let operator = running(&server, 6, Locks::default()).await;
+    let protection = Protection::of(&server, &server.live_pods(NS, "web")[..2]);
+    server.scale(NS, "web", 1);
+    sleep(60).await;
+    assert_eq!(server.live_pods(NS, "web"), protection.pods);
+    let ready = r#"True/AllPodsReady: 2 of 1 pods are ready; pods cannot be deleted: pods "web-pod" is forbidden: it is protected"#;
+    assert_eq!(condition(&server, "Ready"), ready);
+    assert!(condition(&server, "Reconciling").starts_with("True/Retrying"));
+    assert_eq!(condition(&server, "ReplicaFailure"), REJECTION);
+    let set = server.podset(NS, "web");
+    assert_ne!(set["status"]["observedGeneration"], set["metadata"]["generation"], "more pods may live than it wants");
+    let events = ["FailedDelete", "ScaledDown"].map(|reason| server.events(NS, reason).len());
+    assert_eq!(events, [1, 1]);
+
+    // 0, 1, 3, 7, 15, 31 and 61 s, and then every 30 s.
+    let (hits, mark) = (protection.hits(), server.mark());
+    assert!((10..=14).contains(&hits), "{hits}");
+    sleep(300).await;
+    assert_eq!(protection.hits() - hits, 20);
+    assert_eq!(server.requests_since(mark).len(), 20, "no status is written, nothing is read");
+
+    server.scale(NS, "web", 4);
+    assert!(becomes_ready(&server, "web", 4, 3).await, "it still gets pods");
+    sleep(10).await;
+    assert_eq!(condition(&server, "ReplicaFailure"), "");
+    assert_eq!(condition(&server, "Ready"), "True/AllPodsReady: 4 of 4 pods are ready");
+
+    server.scale(NS, "web", 1);
+    sleep(100).await;
+    assert_eq!(condition(&server, "ReplicaFailure"), REJECTION);
+    protection.lift(&server);
+    assert!(becomes_ready(&server, "web", 1, 3).await, "at once");
+    at_rest(&server, "web", 1).await;
+    assert_eq!(condition(&server, "ReplicaFailure"), "");
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_does_not_tell_it_again() {
+    let server = ApiServer::new(1);
+    let operator = running(&server, 3, Locks::default()).await;
+    let protection = Protection::of(&server, &server.live_pods(NS, "web"));
+    server.scale(NS, "web", 1);
+    sleep(20).await;
+    assert_eq!((condition(&server, "ReplicaFailure"), protection.hits() % 3), (REJECTION.to_owned(), 0));
+    operator.kill();
+    let (patches, hits) = (server.count(&Requests::status_patches("podsets")), protection.hits());
+    let operator = Operator::leader(&server, "b", Locks::default());
+    sleep(60).await;
+    assert!(protection.hits() > hits, "it has learnt it again");
+    assert_eq!(server.events(NS, "FailedDelete").len(), 1);
+    assert_eq!(server.count(&Requests::status_patches("podsets")), patches);
+    protection.lift(&server);
+    ready(&server, "web", 1).await;
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn finished_pods_that_cannot_be_deleted_keep_no_pod_from_being_replaced() {
+    let server = ApiServer::new(1);
+    let operator = running(&server, 2, Locks::default()).await;
+    let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
+    let rule = server.fault(Requests::deletes("pods"), rejection);
+    for _ in 0..6 {
+        server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
+        ready(&server, "web", 2).await;
+        // It ran well: the next one is replaced at once.
+        sleep(700).await;
+    }
+    assert_eq!(server.pods(NS, "web").len(), 8);
+    assert!(condition(&server, "ReplicaFailure").starts_with("True/FailedDelete"));
+    assert!(condition(&server, "Ready").starts_with("True/AllPodsReady"));
+    assert_eq!(server.events(NS, "FailedDelete").len(), 1);
+    rule.remove();
+    at_rest(&server, "web", 2).await;
+    assert_eq!(server.pods(NS, "web").len(), 5);
+    server.check();
+    operator.end().await;
+}
+
+/// A webhook takes the owner off a pod, and nobody may delete what comes of it.
+async fn strays_that_stay(changed: usize) -> (ApiServer, FaultRule, Operator) {
+    let server = ApiServer::new(1);
+    let seen = std::sync::atomic::AtomicUsize::new(0);
+    server.set_webhook(move |pod| {
+        if seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < changed {
+            pod["metadata"]["ownerReferences"] = json!([]);
+        }
+        Ok(())
+    });
+    let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
+    let rule = server.fault(Requests::deletes("pods"), rejection);
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, Locks::default());
+    (server, rule, operator)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stray_that_cannot_be_deleted_keeps_no_set_from_its_pods() {
+    for changed in [1, 2] {
+        let (server, rule, operator) = strays_that_stay(changed).await;
+        ready(&server, "web", 3).await;
+        sleep(20).await;
+        assert_eq!(server.all(&PODS, NS).len(), 3 + changed);
+        assert!(condition(&server, "Ready").starts_with("True/AllPodsReady"), "{}", condition(&server, "Ready"));
+        assert!(condition(&server, "ReplicaFailure").starts_with("True/FailedDelete"));
+        assert_eq!(["FailedCreate", "FailedDelete"].map(|reason| server.events(NS, reason).len()), [1, 1]);
+        rule.remove();
+        at_rest(&server, "web", 3).await;
+        assert_eq!(server.all(&PODS, NS).len(), 3);
+        server.check();
+        operator.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn strays_that_cannot_be_deleted_are_few() {
+    let (server, rule, operator) = strays_that_stay(usize::MAX).await;
+    sleep(3600).await;
+    assert_eq!(server.all(&PODS, NS).len(), 3);
+    assert!(condition(&server, "ReplicaFailure").starts_with("True/FailedCreate"));
+    server.lift_webhook();
+    rule.remove();
+    at_rest(&server, "web", 3).await;
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_whose_pods_cannot_be_deleted_replaces_those_that_others_delete() {
+    let server = ApiServer::new(1);
+    let operator = running(&server, 4, Locks::default()).await;
+    let protection = Protection::of(&server, &server.live_pods(NS, "web"));
+    server.scale(NS, "web", 2);
+    sleep(100).await;
+    for pod in &protection.pods[..3] {
+        server.kill_pod(NS, pod);
+    }
+    assert!(becomes_ready(&server, "web", 2, 3).await);
+    server.patch(&PODSETS, NS, "web", json!({ "spec": { "replicas": 5 } }));
+    assert!(becomes_ready(&server, "web", 5, 3).await);
+    sleep(10).await;
+    assert_eq!(condition(&server, "ReplicaFailure"), "");
+    server.check();
+    operator.end().await;
+}
