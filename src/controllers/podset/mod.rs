@@ -265,10 +265,15 @@ impl PodSetController {
         let (view, after, has_failed) = if plan.has_work() {
             let (from, began) = (plan.count.live, context.env.now());
             let done = act::act(context, &view, plan, memory).await;
-            let has_failed = done.has_failed || done.rejection.is_some();
+            let (has_failed, is_rejected) = (done.has_failed, done.rejection.is_some());
             report::learn(context, &view, done, from, began, memory);
             match self.plan(key, uid, memory) {
-                Some((view, after)) => (view, after, has_failed),
+                // Other pods go in the place of one that cannot be deleted, before anything is told.
+                Some((_, after)) if is_rejected && !after.delete.is_empty() => {
+                    report::settle(&after, memory);
+                    return Next::At(context.env.now());
+                }
+                Some((view, after)) => (view, after, has_failed || is_rejected),
                 None => return Next::Never,
             }
         } else {

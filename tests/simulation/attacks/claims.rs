@@ -55,8 +55,6 @@ async fn a11(locks: Locks) -> (ApiServer, bool) {
     let grows = becomes_ready(&server, "web", 4, 20).await;
     server.scale(NS, "web", 2);
     let shrinks = becomes_ready(&server, "web", 2, 20).await;
-    server.delete_podset(NS, "web");
-    sleep(60).await;
     operator.kill();
     (server, is_untouched && grows && shrinks)
 }
