@@ -14,6 +14,10 @@ local function health(verdict, name)
   return { status = verdict, message = condition.reason .. ": " .. (condition.message or "") }
 end
 
+-- A spec is not acknowledged while surplus pods cannot be deleted.
+if holds("ReplicaFailure") and conditions.ReplicaFailure.reason == "FailedDelete" then
+  return health("Degraded", "ReplicaFailure")
+end
 -- What is known of an older spec says nothing about this one.
 if (status.observedGeneration or 0) < (obj.metadata.generation or 0) then
   return { status = "Progressing", message = "the operator has not acted on the last change yet" }

@@ -14,6 +14,7 @@ import (
 const (
 	progressing = "Reconciling=True/Progressing"
 	refused     = "ReplicaFailure=True/FailedCreate"
+	undeletable = "ReplicaFailure=True/FailedDelete"
 )
 
 // The states of a PodSet, as the README lists them, each with the conditions that the operator gives it, and what lies between.
@@ -26,7 +27,9 @@ func TestHealthOfAPodSet(t *testing.T) {
 		"all pods are there and ready": {2, 2, list("Ready=True/AllPodsReady"), "Healthy", "AllPodsReady: "},
 		"creating or waiting":          {2, 2, list("Ready=False/PodsNotReady", progressing), "Progressing", "PodsNotReady: "},
 		"pods are refused":             {2, 2, list("Ready=False/PodsNotReady", "Reconciling=True/Retrying", refused), "Degraded", "FailedCreate: "},
-		"pods keep finishing":          {2, 2, list("Ready=False/PodsFailing", "Reconciling=True/BackingOff"), "Degraded", "PodsFailing: "},
+		"surplus pods cannot be deleted": {3, 2, list("Ready=True/AllPodsReady", "Reconciling=True/Retrying", undeletable),
+			"Degraded", "FailedDelete: "},
+		"pods keep finishing": {2, 2, list("Ready=False/PodsFailing", "Reconciling=True/BackingOff"), "Degraded", "PodsFailing: "},
 		"the template can never work": {2, 2, list("Ready=False/InvalidTemplate", "Stalled=True/InvalidTemplate", refused),
 			"Degraded", "InvalidTemplate: "},
 		"it is being deleted":          {2, 2, list("Ready=False/Deleting", "Reconciling=True/Deleting"), "Progressing", "Deleting: "},

@@ -91,15 +91,25 @@ fn mutation(expression: &str) -> Value {
     })
 }
 
-/// Lets a policy for the pods of the scenario's namespace come into force.
+/// Lets a policy for the creation of pods in the scenario's namespace come into force.
 async fn begin(t: &Scene, kind: &str, rule: Value) -> Result<()> {
+    apply(t, kind, rule, "CREATE").await?;
+    let what = "the policy to come into force";
+    wait::until(what, Duration::from_secs(60), || async {
+        Ok(if is_in_force(t).await? { Ok(()) } else { Err("it is not".to_owned()) })
+    })
+    .await
+}
+
+/// Applies a policy for an operation on the pods of the scenario's namespace. It comes into force some time later.
+pub async fn apply(t: &Scene, kind: &str, rule: Value, operation: &str) -> Result<()> {
     let name = t.namespace();
     let metadata = json!({"name": name, "labels": {LABEL: t.cluster().name()}});
     let mut spec = rule;
     spec["failurePolicy"] = "Fail".into();
     spec["matchConstraints"] = json!({
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
-        "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
+        "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": ["pods"]}]
     });
     let group = "admissionregistration.k8s.io/v1";
     let policy =
@@ -112,14 +122,11 @@ async fn begin(t: &Scene, kind: &str, rule: Value) -> Result<()> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]});
     t.kubectl().run_with(&["apply", "-f", "-"], &list.to_string()).await?;
     t.tell("a policy for pods");
-    let what = "the policy to come into force";
-    wait::until(what, Duration::from_secs(60), || async {
-        Ok(if is_in_force(t).await? { Ok(()) } else { Err("it is not".to_owned()) })
-    })
-    .await
+    Ok(())
 }
 
-async fn end(t: &Scene, kind: &str) -> Result<()> {
+/// Removes the policy of this kind.
+pub async fn end(t: &Scene, kind: &str) -> Result<()> {
     let kind = kind.to_lowercase();
     for object in [format!("{kind}admissionpolicybinding"), format!("{kind}admissionpolicy")] {
         t.kubectl().run(&["delete", &object, t.namespace()]).await?;

@@ -1,13 +1,17 @@
 //! Pods of others that look like those of a set: never counted, never changed, never deleted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::audit::Requests;
+use e2e::kubectl::Kubectl;
 use e2e::scene::Scene;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use serde_json::json;
+use tokio::time::sleep;
 
 pub async fn pods_are_left_alone(t: Arc<Scene>) -> Result<()> {
     let labels = json!({"app": "web", "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator"});
@@ -40,6 +44,45 @@ pub async fn pods_are_left_alone(t: Arc<Scene>) -> Result<()> {
     .await?;
     let after = [looks(&t, "nobodys").await?, looks(&t, "anothers").await?];
     ensure!(before == after, "the pods of others were touched: they were\n{before:#?}\nand are\n{after:#?}");
+    Ok(())
+}
+
+/// A pod of another namespace is Ready and then says that it belongs to the set. The garbage collector deletes it some time later.
+pub async fn pods_claim_a_set_of_another_namespace(t: Arc<Scene>) -> Result<()> {
+    let elsewhere = t.other_namespace("claims").await?;
+    let _operator = t.operator_for(&[t.namespace(), &elsewhere]).await?;
+    t.create_set("web", 3).await?;
+    let own = t.until("3 pods", |seen| seen.at_rest("web", 3)).await?;
+    let uid = t.look(|seen| seen.set("web").map(|set| set.uid())).map_err(anyhow::Error::msg)?;
+    let owner = json!([{
+        "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "name": "web", "uid": uid, "controller": true
+    }]);
+    let labels = json!({"app": "web", "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator"});
+    let kubectl = Kubectl::new(t.cluster(), &elsewhere);
+    for claim in ["first", "second", "third"] {
+        t.create_pod(&elsewhere, claim, labels.clone()).await?;
+        kubectl.run(&["wait", "pod", claim, "--for=condition=Ready", "--timeout=60s"]).await?;
+        // Any other pod is deleted before it.
+        let annotations = json!({"controller.kubernetes.io/pod-deletion-cost": "100"});
+        let metadata = json!({"annotations": annotations, "ownerReferences": owner});
+        kubectl
+            .run(&["patch", "pod", claim, "--type=merge", "--patch", &json!({"metadata": metadata}).to_string()])
+            .await?;
+        t.tell(&format!("{claim} claims the set"));
+        sleep(Duration::from_secs(2)).await;
+        let now = t.look(|seen| seen.at_rest("web", 3)).map_err(anyhow::Error::msg)?;
+        ensure!(now == own, "the set had {own:?} before another pod claimed it, and has {now:?}");
+    }
+    t.scale("web", 4).await?;
+    let four = t.until("4 pods beside the claims", |seen| seen.at_rest("web", 4)).await?;
+    ensure!(own.iter().all(|pod| four.contains(pod)), "the set had {own:?} and has {four:?}");
+    kubectl.run(&["delete", "pods", "--all", "--timeout=60s"]).await?;
+    sleep(Duration::from_secs(2)).await;
+    let now = t.look(|seen| seen.at_rest("web", 4)).map_err(anyhow::Error::msg)?;
+    ensure!(now == four, "the set had {four:?} while pods claimed it, and has {now:?}");
+    let asked = Requests::read(t.cluster().audit_log()?, &elsewhere)?.but_watches();
+    let writes: Vec<_> = asked.iter().filter(|request| !request.contains("list ")).collect();
+    ensure!(writes.is_empty(), "the operator touched the claims: {writes:#?}");
     Ok(())
 }
 

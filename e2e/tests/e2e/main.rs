@@ -30,6 +30,7 @@ mod scale;
 mod stir;
 mod template;
 mod traces;
+mod undeletable;
 mod wait;
 
 use std::path::Path;
@@ -75,6 +76,10 @@ fn main() -> ExitCode {
         Scenario::new("autoscaler_keeps_a_set_within_its_bounds", autoscaler::keeps_a_set_within_its_bounds),
         Scenario::new("healing_of_killed_and_evicted_pods", healing::of_killed_and_evicted_pods),
         Scenario::new("foreign_pods_are_left_alone", foreign::pods_are_left_alone),
+        Scenario::new("foreign_pods_claim_a_set_of_another_namespace", foreign::pods_claim_a_set_of_another_namespace)
+            .needs(&[AuditLog]),
+        Scenario::new("undeletable_pods_do_not_block_their_set", undeletable::pods_do_not_block_their_set)
+            .needs(&[AuditLog]),
         Scenario::new("admission_takes_the_label_away", admission::takes_the_label_away),
         Scenario::new("admission_takes_the_owner_away", admission::takes_the_owner_away),
         Scenario::new("admission_adds_to_pods", admission::adds_to_pods),

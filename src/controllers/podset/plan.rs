@@ -337,6 +337,8 @@ fn victims(view: &View, memory: &Memory, count: Count, now: Timestamp) -> Vec<De
         left -= usize::from(!waits || memory.is_going(&victim.uid));
         victims.push(victim);
     }
+    // What failed before does not keep the others from being tried.
+    victims.sort_by_key(|victim| memory.is_going(&victim.uid));
     victims
 }
 

@@ -76,7 +76,11 @@ impl Collector for Sets {
             ConstGauge::new(*count).encode(sets.encode_family(&[("reason", *reason)])?)?;
         }
         let counts = [
-            ("podset_sets_refused", "Number of PodSets with pods that the API server refuses", figures.refused),
+            (
+                "podset_sets_refused",
+                "Number of PodSets with pods that the API server refuses to create or to delete",
+                figures.refused,
+            ),
             ("podset_pods_desired", "Number of pods that all PodSets want", figures.desired),
             ("podset_pods_available", "Number of pods of PodSets that are Pending or Running", figures.available),
             ("podset_pods_ready", "Number of pods of PodSets that are ready", figures.ready),

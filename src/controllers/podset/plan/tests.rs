@@ -137,6 +137,8 @@ fn an_unanswered_delete_is_repeated_before_another_pod_is_chosen() {
     let pods: Vec<_> = (0..3).map(|index| testing::pod(&nth(index)).ready(9)).collect();
     memory.deletes.insert(pods[1].0.uid.clone(), testing::now());
     assert_eq!(deleted(&planned(&view(2, pods.clone()), &memory)), [nth(1)]);
+    let two = deleted(&planned(&view(1, pods.clone()), &memory)).last().map(|name| name.to_string());
+    assert_eq!(two, Some(nth(1)), "after the others, which may go well");
     assert_eq!(planned(&view(3, pods), &memory).create.len(), 0, "it counts as live for creating");
 }
 
