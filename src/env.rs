@@ -60,10 +60,15 @@ impl Env {
         format!("{:013x}", (self.random.unit() * VALUES) as u64)
     }
 
-    /// Waits until the steady time is `when`.
+    /// Waits until the steady time is `when`. The clock decides, not the timer: a test may stop the clock.
     pub async fn sleep_until(&self, when: Timestamp) {
-        let left = when.duration_since(self.now());
-        tokio::time::sleep(Duration::try_from(left).unwrap_or_default()).await;
+        loop {
+            let left = when.duration_since(self.now());
+            tokio::time::sleep(Duration::try_from(left).unwrap_or_default()).await;
+            if self.now() >= when {
+                return;
+            }
+        }
     }
 }
 

@@ -29,7 +29,7 @@ use super::{
     pool::{IDLE, Pool},
     shown,
 };
-use crate::telemetry::metrics::Requests;
+use crate::{leader::locks::Locks, telemetry::metrics::Requests};
 
 /// What every request says of its sender.
 pub const AGENT: &str = concat!("podset-operator/", env!("CARGO_PKG_VERSION"));
@@ -40,9 +40,9 @@ pub enum Purpose {
     /// To read. It refuses to send anything that could change something.
     Read,
     /// To write as the leader: each request shows at the gate of its connection that it may leave. Written bytes that the
-    /// API server does not acknowledge for so long break the connection.
+    /// API server does not acknowledge break the connection.
     Write {
-        /// The time.
+        /// TCP_USER_TIMEOUT: how long after their first retransmission.
         user_timeout: Duration,
     },
     /// To write what needs no leadership: the Lease itself, reviews of those who ask for metrics.
@@ -127,7 +127,8 @@ where
     C::Error: Into<BoxError>,
 {
     if matches!(purpose, Purpose::Write { .. }) {
-        let tls = config.rustls_https_connector_with_connector(GatedConnector(connector))?;
+        let gated = GatedConnector::new(connector, Locks::default().may_leave);
+        let tls = config.rustls_https_connector_with_connector(gated)?;
         return client(config, requests, Pool::new(tls));
     }
     let tls = config.rustls_https_connector_with_connector(connector)?;

@@ -3,6 +3,9 @@
 //! A process can be frozen between any check and the moment at which its bytes leave. So the connections for writes ask
 //! here, in the write call to the socket itself, below TLS: what does not lead breaks the connection, and the request with
 //! it. Nothing above can forget to ask, and nothing lies between the question and the system call.
+//!
+//! The first byte that may leave is also the evidence that a request has left: see [`Pass::leaves`]. Bytes of a handshake with
+//! a proxy or of TLS are no part of a request.
 
 use std::{
     io,
@@ -19,9 +22,15 @@ use tower::Service;
 
 use crate::leader::Pass;
 
+/// Whether bytes of a request with this right may leave now.
+type MayLeave = fn(&Pass) -> bool;
+
 /// The gate of one connection.
 #[derive(Clone, Debug)]
-pub struct Gate(Arc<Mutex<State>>);
+pub struct Gate {
+    state: Arc<Mutex<State>>,
+    may_leave: MayLeave,
+}
 
 #[derive(Debug)]
 enum State {
@@ -34,8 +43,8 @@ enum State {
 }
 
 impl Gate {
-    fn connecting() -> Self {
-        Gate(Arc::new(Mutex::new(State::Connecting)))
+    fn connecting(may_leave: MayLeave) -> Self {
+        Gate { state: Arc::new(Mutex::new(State::Connecting)), may_leave }
     }
 
     /// A request with this right is about to leave.
@@ -51,7 +60,8 @@ impl Gate {
     fn check(&self) -> io::Result<()> {
         match &*self.lock() {
             State::Connecting => Ok(()),
-            State::Open(pass) if pass.is_valid() => Ok(()),
+            // In this order: a request that may not leave has not left.
+            State::Open(pass) if (self.may_leave)(pass) && pass.leaves() => Ok(()),
             State::Open(_) => {
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, "this process does not lead (any more)"))
             }
@@ -60,13 +70,23 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Makes connections with a gate, which [`Connected::get_extras`] hands out.
 #[derive(Clone)]
-pub struct GatedConnector<C>(pub C);
+pub struct GatedConnector<C> {
+    connector: C,
+    may_leave: MayLeave,
+}
+
+impl<C> GatedConnector<C> {
+    /// Puts a gate into each connection of this connector. `may_leave` is [`Locks::may_leave`](crate::leader::locks::Locks::may_leave).
+    pub fn new(connector: C, may_leave: MayLeave) -> Self {
+        GatedConnector { connector, may_leave }
+    }
+}
 
 impl<C> Service<Uri> for GatedConnector<C>
 where
@@ -79,12 +99,13 @@ where
     type Future = BoxFuture<'static, Result<Self::Response, C::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), C::Error>> {
-        self.0.poll_ready(cx)
+        self.connector.poll_ready(cx)
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let connecting = self.0.call(to);
-        Box::pin(async move { Ok(Gated { stream: connecting.await?, gate: Gate::connecting() }) })
+        let connecting = self.connector.call(to);
+        let may_leave = self.may_leave;
+        Box::pin(async move { Ok(Gated { stream: connecting.await?, gate: Gate::connecting(may_leave) }) })
     }
 }
 
@@ -149,7 +170,7 @@ mod tests {
 
     fn connection() -> (TokioIo<Gated<TokioIo<DuplexStream>>>, Gate, DuplexStream) {
         let (ours, theirs) = duplex(1024);
-        let gate = Gate::connecting();
+        let gate = Gate::connecting(Pass::is_valid);
         (TokioIo::new(Gated { stream: TokioIo::new(ours), gate: gate.clone() }), gate, theirs)
     }
 
@@ -176,5 +197,51 @@ mod tests {
         let mut arrived = String::new();
         server.read_to_string(&mut arrived).await.unwrap();
         assert_eq!(arrived, "helloPOST /");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_has_left_when_the_gate_lets_its_first_byte_pass() {
+        let env = virtual_env();
+        let mut office = Office::vacant(env.clone());
+        let second = |n| env.now() + SignedDuration::from_secs(n);
+        let (early, late) = (second(5), second(20));
+        office.begin(Some(Ends { gate: early, writes: late }));
+        let leadership = office.leadership();
+        let begin = || leadership.begin_write().unwrap();
+
+        let (mut stream, gate, _server) = connection();
+        let write = begin();
+        stream.write_all(b"hello").await.expect("a handshake needs no leadership");
+        gate.shut();
+        stream.write_all(b"POST").await.expect_err("no request is on its way");
+        gate.open(write.pass());
+        assert!(!write.has_left(), "a handshake is no part of a request");
+        stream.write_all(b"POST").await.expect_err("it was given up");
+
+        let write = begin();
+        gate.open(write.pass());
+        stream.write_all(b"P").await.expect("this process leads");
+        assert!(write.has_left());
+
+        let write = begin();
+        gate.open(write.pass());
+        assert_eq!(stream.write_vectored(&[io::IoSlice::new(b"P")]).await.expect("this process leads"), 1);
+        assert!(write.has_left());
+
+        // The socket takes nothing: what it would do with the byte later is not known.
+        let (full, _theirs) = duplex(1);
+        let gate = Gate::connecting(Pass::is_valid);
+        let mut stream = TokioIo::new(Gated { stream: TokioIo::new(full), gate: gate.clone() });
+        stream.write_all(b"h").await.unwrap();
+        let write = begin();
+        gate.open(write.pass());
+        tokio_test::assert_pending!(tokio_test::task::spawn(stream.write_all(b"P")).poll());
+        assert!(write.has_left());
+
+        let write = begin();
+        gate.open(write.pass());
+        tokio::time::advance(Duration::from_secs(5)).await;
+        stream.write_all(b"P").await.expect_err("the term is over");
+        assert!(!write.has_left());
     }
 }

@@ -21,7 +21,9 @@ use kube::{Config, core::Status};
 
 pub use self::{
     connect::{AGENT, ConnectError, Purpose, connect},
+    gate::GatedConnector,
     plugin::PluginError,
+    pool::Pool,
     reader::{ReadError, Reader, is_absent, refused, status},
     writer::{Answer, WRITES_OF_A_NAMESPACE, Writer, is_refusal},
 };
@@ -109,7 +111,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Clients for a real API server. Written bytes that it does not acknowledge for `user_timeout` break their connection.
+    /// Clients for a real API server. Written bytes that it does not acknowledge break their connection `user_timeout` after
+    /// their first retransmission.
     ///
     /// # Errors
     ///

@@ -182,7 +182,11 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{client::gate::GatedConnector, env::testing::virtual_env, leader::Office};
+    use crate::{
+        client::gate::GatedConnector,
+        env::testing::virtual_env,
+        leader::{Office, Write},
+    };
     use hyper_util::client::legacy::connect::HttpConnector;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
@@ -195,14 +199,14 @@ mod tests {
     async fn server() -> (TcpListener, String, Clients) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        (listener, address, Pool::new(GatedConnector(HttpConnector::new())))
+        (listener, address, Pool::new(GatedConnector::new(HttpConnector::new(), Pass::is_valid)))
     }
 
-    fn request(address: &str, office: &Office) -> Request<Body> {
+    fn request(address: &str, office: &Office) -> (Write, Request<Body>) {
         let request = Request::post(format!("{address}/pods?timeout=1s")).body(Body::from(b"a pod".to_vec()));
-        let mut request = request.unwrap();
-        request.extensions_mut().insert(office.leadership().begin_write().unwrap().pass());
-        request
+        let (write, mut request) = (office.leadership().begin_write().unwrap(), request.unwrap());
+        request.extensions_mut().insert(write.pass());
+        (write, request)
     }
 
     async fn serve(connection: &mut TcpStream) -> String {
@@ -225,12 +229,15 @@ mod tests {
             (said, rest)
         });
         for _ in 0..2 {
-            let response = pool.clone().exchange(request(&address, &office)).await.unwrap();
+            let (write, request) = request(&address, &office);
+            let response = pool.clone().exchange(request).await.unwrap();
+            assert!(write.has_left());
             assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{}");
         }
-        let late = request(&address, &office);
+        let (write, late) = request(&address, &office);
         office.resign();
         pool.clone().exchange(late).await.expect_err("the leader has resigned");
+        assert!(!write.has_left(), "the gate was closed before its first byte");
         let (said, rest) = server.await.unwrap();
         for request in said {
             assert!(request.starts_with("POST /pods?timeout=1s HTTP/1.1\r\n"), "{request}");
@@ -248,10 +255,10 @@ mod tests {
         let mut office = Office::vacant(virtual_env());
         office.begin(None);
         let (listener, address, pool) = server().await;
-        let waiting =
-            tokio::time::timeout(Duration::from_millis(50), pool.clone().exchange(request(&address, &office)));
+        let (write, request) = request(&address, &office);
+        let waiting = tokio::time::timeout(Duration::from_millis(50), pool.clone().exchange(request));
         let (given_up, accepted) = tokio::join!(waiting, listener.accept());
-        assert!(given_up.is_err());
+        assert!(given_up.is_err() && write.has_left());
         let mut all = Vec::new();
         accepted.unwrap().0.read_to_end(&mut all).await.unwrap();
         assert!(all.ends_with(b"a pod"), "it was sent, once, and the connection closed");
@@ -263,7 +270,14 @@ mod tests {
         let mut office = Office::vacant(virtual_env());
         office.begin(None);
         let (listener, address, pool) = server().await;
-        let exchange = || pool.clone().exchange(request(&address, &office));
+        let exchange = || {
+            let (pool, (write, request)) = (pool.clone(), request(&address, &office));
+            async move {
+                let answer = pool.exchange(request).await;
+                write.answered();
+                answer
+            }
+        };
         let serve_one = async || {
             let (mut connection, _) = listener.accept().await.unwrap();
             serve(&mut connection).await;

@@ -1,7 +1,7 @@
 //! The writing client: asks for leadership before each request, bounds its time on both sides, and sorts every answer into
 //! what it proves ([`Answer`]). It sends each request once.
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZero, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Request, StatusCode, Uri};
@@ -39,7 +39,9 @@ pub enum Answer {
     Unclear(Box<Status>),
     /// Nobody can say whether it was, or will be, done; why.
     Unknown(String),
-    /// It never left: this process does not lead.
+    /// No byte of it left this process, so it did not happen and never will; why.
+    NeverLeft(String),
+    /// It was not tried: this process does not lead.
     NotSent,
 }
 
@@ -49,7 +51,7 @@ impl Answer {
         match self {
             Answer::Done(..) | Answer::NotSent => None,
             Answer::Refused(status) | Answer::Unclear(status) => Some(in_words(status)),
-            Answer::Unknown(error) => Some(error.clone()),
+            Answer::Unknown(error) | Answer::NeverLeft(error) => Some(error.clone()),
         }
     }
 }
@@ -78,13 +80,12 @@ impl Writer {
         let Some(write) = self.leadership.begin_write() else {
             return Answer::NotSent;
         };
-        let budget = write.timeout();
-        // A little less than here, so that the API server's own words arrive: they name the webhook that did not answer, if its own
-        // time was over first.
-        let served = budget - WORDS.min(budget / 8);
+        let Some(served) = served(write.timeout()) else {
+            return Answer::NotSent;
+        };
         let mut request = match bounded(request, served) {
             Ok(request) => request.map(Body::from),
-            Err(error) => return Answer::Unknown(error.to_string()),
+            Err(error) => return Answer::NeverLeft(error.to_string()),
         };
         request.extensions_mut().insert(write.pass());
         let traced = Traced::write(&mut request, &self.to);
@@ -93,8 +94,13 @@ impl Writer {
             let (head, body) = response.into_parts();
             Ok::<_, kube::Error>((head, body.collect().await?.to_bytes()))
         };
-        match tokio::time::timeout(budget, exchange).await {
-            Ok(Ok((head, body))) => {
+        let result = tokio::select! {
+            biased;
+            result = exchange => result.map_err(|error| ("transport", in_full(&error))),
+            () = write.times_out() => Err(("timeout", "the API server did not answer in time".to_owned())),
+        };
+        match result {
+            Ok((head, body)) => {
                 let code = head.status;
                 let answer = sort(code, Form::of(&head.headers), body);
                 if !matches!(answer, Answer::Unclear(_) | Answer::Unknown(_)) {
@@ -103,22 +109,22 @@ impl Writer {
                 traced.answered(code.as_u16(), answer.complaint().as_deref());
                 answer
             }
-            Ok(Err(error)) => {
-                let error = in_full(&error);
-                traced.failed("transport", &error);
-                Answer::Unknown(error)
-            }
-            Err(_) => {
-                let error = "the API server did not answer in time";
-                traced.failed("timeout", error);
-                Answer::Unknown(error.to_owned())
+            Err((kind, error)) => {
+                traced.failed(kind, &error);
+                if write.has_left() { Answer::Unknown(error) } else { Answer::NeverLeft(error) }
             }
         }
     }
 }
 
-/// The request with the time that the API server may spend on it.
-fn bounded(request: Request<Vec<u8>>, budget: Duration) -> Result<Request<Vec<u8>>, http::Error> {
+/// How many milliseconds of this time the API server may spend: a little less than all, so that its own words arrive. They name
+/// the webhook that did not answer, if its time was over first. `None`: less than one, and 0 would be no limit to the API server.
+fn served(budget: Duration) -> Option<NonZero<u128>> {
+    NonZero::new((budget - WORDS.min(budget / 8)).as_millis())
+}
+
+/// The request with the time that the API server may spend on it, in milliseconds.
+fn bounded(request: Request<Vec<u8>>, served: NonZero<u128>) -> Result<Request<Vec<u8>>, http::Error> {
     let (mut head, body) = request.into_parts();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let separator = match path.find('?') {
@@ -126,7 +132,7 @@ fn bounded(request: Request<Vec<u8>>, budget: Duration) -> Result<Request<Vec<u8
         Some(at) if at + 1 == path.len() => "",
         Some(_) => "&",
     };
-    head.uri = format!("{path}{separator}timeout={}ms", budget.as_millis()).parse::<Uri>()?;
+    head.uri = format!("{path}{separator}timeout={served}ms").parse::<Uri>()?;
     Ok(Request::from_parts(head, body))
 }
 
@@ -151,67 +157,4 @@ fn sort(code: StatusCode, form: Form, body: Bytes) -> Answer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use http::Response;
-    use tower::BoxError;
-
-    fn status(code: u16, reason: &str) -> Vec<u8> {
-        let status = Status::failure("no", reason).with_code(code);
-        serde_json::to_vec(&status).unwrap()
-    }
-
-    fn sorted(code: u16, body: &[u8]) -> &'static str {
-        match sort(StatusCode::from_u16(code).unwrap(), Form::Text, Bytes::copy_from_slice(body)) {
-            Answer::Done(..) => "done",
-            Answer::Refused(_) => "refused",
-            Answer::Unclear(_) => "unclear",
-            Answer::Unknown(_) => "unknown",
-            Answer::NotSent => "not sent",
-        }
-    }
-
-    #[test]
-    fn an_answer_proves_only_what_the_api_server_said() {
-        let cases: [(u16, Vec<u8>, &str); 9] = [
-            (201, b"{}".to_vec(), "done"),
-            (409, status(409, "AlreadyExists"), "refused"),
-            (403, status(403, "Forbidden"), "refused"),
-            (429, status(429, "TooManyRequests"), "unclear"),
-            (429, b"Too many requests, please try again later.\n".to_vec(), "unknown"),
-            (403, status(500, "InternalError"), "unknown"),
-            (408, status(408, "Timeout"), "unclear"),
-            (504, status(504, "Timeout"), "unclear"),
-            (502, b"<html>".to_vec(), "unknown"),
-        ];
-        for (code, body, expected) in cases {
-            assert_eq!(sorted(code, &body), expected, "{code} {}", String::from_utf8_lossy(&body));
-        }
-    }
-
-    #[test]
-    fn every_write_tells_the_api_server_when_to_stop() {
-        for (uri, expected) in [
-            ("/api/v1/namespaces/a/pods?", "/api/v1/namespaces/a/pods?timeout=3500ms"),
-            ("/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods?timeout=3500ms"),
-            ("/a?force=true", "/a?force=true&timeout=3500ms"),
-        ] {
-            let request = Request::post(uri).body(Vec::new()).unwrap();
-            let bounded = bounded(request, Duration::from_millis(3500)).unwrap();
-            assert_eq!(bounded.uri().to_string(), expected);
-        }
-    }
-
-    #[tokio::test]
-    async fn nothing_is_sent_without_leadership() {
-        let service = tower::service_fn(|_: Request<Body>| async {
-            panic!("a request left without leadership");
-            #[allow(unreachable_code)]
-            Ok::<_, BoxError>(Response::new(Body::empty()))
-        });
-        let leadership = crate::leader::Office::vacant(crate::env::testing::virtual_env()).leadership();
-        let writer = Writer::new(Client::new(service, "default"), &Uri::default(), leadership);
-        let request = Request::post("/api/v1/namespaces/a/pods").body(Vec::new()).unwrap();
-        assert!(matches!(writer.send(&"a".into(), request).await, Answer::NotSent));
-    }
-}
+mod tests;

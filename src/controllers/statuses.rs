@@ -108,7 +108,7 @@ where
 {
     let answer = match requests::apply_status::<K>(key, uid, version, status) {
         Ok(request) => clients.write.send(&key.namespace, request).await,
-        Err(error) => Answer::Unknown(error.to_string()),
+        Err(error) => Answer::NeverLeft(error.to_string()),
     };
     match answer {
         Answer::Done(_, body) => match serde_json::from_slice(&body) {
@@ -122,7 +122,7 @@ where
             Err(error) => Applied::Failed(error),
         },
         Answer::Refused(status) | Answer::Unclear(status) => Applied::Failed(in_words(&status)),
-        Answer::Unknown(error) => Applied::Failed(error),
+        Answer::Unknown(error) | Answer::NeverLeft(error) => Applied::Failed(error),
         Answer::NotSent => Applied::NotSent,
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! **The promise.** Every write that takes effect was sent by the holder of the Lease at that time. It stands on clocks
 //! that run at a sane rate (they may be minutes apart), and on requests that take effect before the lease of their sender
-//! ends, for which each carries a time-out ([`Ends`](super::term::Ends)).
+//! ends, for which each carries a time-out ([`Ends`](super::term::Ends)). The API server counts that time-out from the moment
+//! its first filter receives the request, so the promise does not cover bytes that something before it holds back.
 //!
 //! | rule | where | attack |
 //! |---|---|---|
@@ -11,14 +12,14 @@
 //! | 2. A write of the Lease carries the version of the read in the same operation, and there is one operation at a time | [`Locks::version`] | E3 two take what both saw expired |
 //! | 3. A term runs from before the sending of the last good renewal, and one that is over stays over | [`Locks::term_from`], [`Office::prolong`](super::Office::prolong) | E4 an answer that comes late |
 //! | 4. The leader's own watch or read that shows another holder, or none, ends its term at once; a Lease that was deleted or emptied is not taken before its former holder's duration is over, unless that holder gave it back | [`Locks::has_lost`], [`Observation::frees_at`] | E5 a Lease deleted, emptied, overwritten |
-//! | 5. The lease is given back only when no write can take effect any more | [`Locks::may_release`] | E7 a create without an answer |
-//! | 6. Leadership is asked where bytes leave | [`Pass::is_valid`](super::Pass::is_valid), `src/client/gate.rs` | E1 frozen between the check and the socket |
+//! | 5. The lease is given back only when no write can take effect any more. A write of which no byte left cannot | [`Locks::may_release`], [`Pass::leaves`] | E7 a create without an answer |
+//! | 6. Leadership is asked where bytes leave | [`Locks::may_leave`], `src/client/gate.rs` | E1 frozen between the check and the socket |
 //! | 7. Elapsed time includes the time for which the machine slept | `src/env.rs` | |
 //! | 8. A Lease whose version goes back ends the process: the cluster is older than what it knows | [`Observation::read`] | |
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Office, observation::Observation};
+use super::{Office, Pass, observation::Observation};
 
 /// The rules that a test can exchange.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +37,8 @@ pub struct Locks {
     pub has_lost: fn(&Observation) -> bool,
     /// Whether the lease may be given back.
     pub may_release: fn(&Office) -> bool,
+    /// Whether bytes of a write may leave now: the gate of each connection for writes asks this.
+    pub may_leave: fn(&Pass) -> bool,
 }
 
 /// Which version a write of the Lease carries.
@@ -58,6 +61,7 @@ impl Default for Locks {
             term_from: |sent, _| sent,
             has_lost: |observation| !observation.is_ours(),
             may_release: Office::is_settled,
+            may_leave: Pass::is_valid,
         }
     }
 }

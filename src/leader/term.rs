@@ -5,7 +5,7 @@
 //! ([`Pass::is_valid`]). Whoever holds the [`Office`] decides; without election that is [`Leadership::always`].
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -18,7 +18,9 @@ use crate::env::Env;
 /// The longest that any write may take, also without election.
 pub const WRITE_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
 
-/// How long a request can still take effect after it was sent: the API server's own limit.
+/// How long a request can still take effect after it was sent: the API server's own limit. The API server counts from the
+/// moment its first filter receives the request. The promise does not cover the time that the request spends before that, in a
+/// proxy, in a load balancer or in front of a stopped API server.
 pub const MAY_LAND: SignedDuration = SignedDuration::from_secs(60);
 
 /// A term of office.
@@ -35,7 +37,8 @@ pub struct Term {
 pub struct Ends {
     /// From then on no byte of a write leaves this process.
     pub gate: Timestamp,
-    /// By then every write has ended on the API server, if it came there without delay.
+    /// Every write ends on the API server before this time, if the API server receives it without delay: `?timeout=` counts
+    /// from the moment its first filter receives the request.
     pub writes: Timestamp,
 }
 
@@ -44,11 +47,11 @@ impl Ends {
     ///
     /// The lease lasts until `renewed` + lease duration at least: whoever waits for it begins to count when it sees that
     /// renewal. The gate closes at the renew deadline. What left before may lie unacknowledged in the kernel for
-    /// [`Timing::user_timeout`], so a write has to end on the API server by that much earlier than the lease.
+    /// [`Timing::unacknowledged`], so a write has to end on the API server by that much earlier than the lease.
     pub fn after(renewed: Timestamp, timing: &Timing) -> Self {
         let later = |by| renewed.saturating_add(by).unwrap_or(Timestamp::MAX);
         let lease = timing.lease_duration;
-        Ends { gate: later(timing.renew_deadline), writes: later(lease.saturating_sub(timing.user_timeout())) }
+        Ends { gate: later(timing.renew_deadline), writes: later(lease.saturating_sub(timing.unacknowledged())) }
     }
 
     /// Room between the making of a request and the leaving of its bytes.
@@ -103,10 +106,11 @@ impl Leadership {
         let (term, now) = (self.term()?, self.env.now());
         let left = |ends: Ends| ends.writes.duration_since(now).saturating_sub(ends.slack());
         let timeout = term.ends.map_or(WRITE_TIMEOUT, left).min(WRITE_TIMEOUT);
-        // A time-out of 0 would be none at all for the API server, and it is told whole milliseconds.
-        let timeout = SignedDuration::from_millis(i64::try_from(timeout.as_millis()).ok().filter(|left| *left > 0)?);
+        if !timeout.is_positive() {
+            return None;
+        }
         self.tally().under_way += 1;
-        let pass = Pass { leadership: self.clone(), number: term.number, timeout };
+        let pass = Pass { leadership: self.clone(), number: term.number, timeout, has_left: Arc::default() };
         Some(Write { pass, sent: now, is_answered: false })
     }
 
@@ -152,11 +156,11 @@ impl Leadership {
 struct Tally {
     /// How many are under way.
     under_way: usize,
-    /// When the last of those was sent that ended without an answer.
+    /// When the last of those was sent that left and ended without an answer.
     unanswered: Option<Timestamp>,
 }
 
-/// A write that is under way. Dropped without [`Write::answered`], it counts as one that may still take effect.
+/// A write that is under way. If it has left and is dropped without [`Write::answered`], it may still take effect.
 #[derive(Debug)]
 pub struct Write {
     pass: Pass,
@@ -175,6 +179,18 @@ impl Write {
         Duration::try_from(self.pass.timeout).unwrap_or_default()
     }
 
+    /// Waits until it has taken as long as it may.
+    pub async fn times_out(&self) {
+        let end = self.sent.saturating_add(self.pass.timeout).unwrap_or(Timestamp::MAX);
+        self.pass.leadership.env.sleep_until(end).await;
+    }
+
+    /// Whether bytes of the request have left this process. If none has, this call gives the request up: the gate lets none
+    /// pass from now on. Whichever comes first decides, the first byte or this call.
+    pub fn has_left(&self) -> bool {
+        *self.pass.has_left.get_or_init(|| false)
+    }
+
     /// The API server has said what became of it.
     pub fn answered(mut self) {
         self.is_answered = true;
@@ -185,7 +201,7 @@ impl Drop for Write {
     fn drop(&mut self) {
         let mut tally = self.pass.leadership.tally();
         tally.under_way = tally.under_way.saturating_sub(1);
-        if !self.is_answered {
+        if !self.is_answered && self.has_left() {
             tally.unanswered = tally.unanswered.max(Some(self.sent));
         }
     }
@@ -197,9 +213,17 @@ pub struct Pass {
     leadership: Leadership,
     number: u64,
     timeout: SignedDuration,
+    /// Whether bytes of the request have left; not set while that is open.
+    has_left: Arc<OnceLock<bool>>,
 }
 
 impl Pass {
+    /// The gate calls this before each byte that it lets pass, and lets it pass only if the answer is `true`. The answer is
+    /// `false` if the request was given up before its first byte.
+    pub fn leaves(&self) -> bool {
+        *self.has_left.get_or_init(|| true)
+    }
+
     /// Whether bytes of the request may leave now: the term for which it was made goes on, and the request will have
     /// ended before the lease can.
     pub fn is_valid(&self) -> bool {
@@ -311,7 +335,7 @@ mod tests {
             assert_eq!(ends.gate, at(deadline as f64));
             assert!(ends.slack().is_positive() && ends.writes - ends.slack() > ends.gate, "{timing:?}");
             // Sent at the last moment, unacknowledged for as long as the kernel tries, served for as long as it may be.
-            let landed = ends.writes + timing.user_timeout();
+            let landed = ends.writes + timing.unacknowledged();
             assert!(landed <= at(lease as f64), "{timing:?}");
         }
     }
@@ -367,12 +391,33 @@ mod tests {
         assert!(!office.is_settled(), "one is under way");
         write.answered();
         assert!(office.is_settled());
-        drop(leadership.begin_write());
+        let write = leadership.begin_write().unwrap();
+        assert!(write.pass().leaves());
+        drop(write);
         assert!(!office.is_settled(), "one has no answer");
         pass(59).await;
         assert!(!office.is_settled());
         pass(1).await;
         assert!(office.is_settled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_never_left_cannot_take_effect() {
+        let mut office = Office::vacant(virtual_env());
+        office.begin(None);
+        let leadership = office.leadership();
+        let write = leadership.begin_write().unwrap();
+        let pass = write.pass();
+        assert!(!office.is_settled(), "it may still leave");
+        assert!(!write.has_left());
+        assert!(!pass.leaves(), "it was given up, so no byte of it leaves any more");
+        drop(write);
+        assert!(office.is_settled());
+        let pass = leadership.begin_write().unwrap().pass();
+        assert!(!pass.leaves(), "a write that is dropped is given up as well");
+        let write = leadership.begin_write().unwrap();
+        assert!(write.pass().leaves());
+        assert!(write.has_left() && write.pass().leaves(), "once it has left, more of it may");
     }
 
     #[tokio::test(start_paused = true)]

@@ -60,10 +60,18 @@ impl Timing {
         Ok(Timing { lease_duration, renew_deadline, retry_period })
     }
 
-    /// How long written bytes may stay unacknowledged before their connection is given up: a part of the time between the
-    /// end of a term and the end of its lease.
-    pub fn user_timeout(&self) -> SignedDuration {
+    /// How long written bytes may stay unacknowledged before the kernel breaks their connection: a part of the time between
+    /// the end of a term and the end of its lease.
+    pub fn unacknowledged(&self) -> SignedDuration {
         (self.lease_duration.saturating_sub(self.renew_deadline) / 2).min(SignedDuration::from_secs(2))
+    }
+
+    /// TCP_USER_TIMEOUT. Linux counts it from the first retransmission, not from the sending. So half of
+    /// [`Timing::unacknowledged`] is left for the time before that, the retransmission timeout: 1 s with the usual durations,
+    /// which Linux waits where it has measured no round trip yet; 250 ms with the shortest, for Linux never waits less than
+    /// 200 ms.
+    pub fn user_timeout(&self) -> SignedDuration {
+        self.unacknowledged() / 2
     }
 }
 
@@ -91,6 +99,20 @@ mod tests {
         ] {
             let sentence = timing(lease, deadline, period).unwrap_err();
             assert!(named.iter().all(|flag| sentence.contains(flag)), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_has_time_for_one_retransmission_before_its_own_limit_begins() {
+        const SHORTEST_RETRANSMISSION: i128 = 200;
+        for (lease, deadline, unacknowledged, user_timeout) in
+            [(15, 10, 2000, 1000), (3, 2, 500, 250), (137, 107, 2000, 1000), (4, 2, 1000, 500)]
+        {
+            let [lease, deadline, period] = [lease, deadline, 1].map(SignedDuration::from_secs);
+            let timing = Timing::new(lease, deadline, period).unwrap();
+            assert_eq!(timing.unacknowledged().as_millis(), unacknowledged);
+            assert_eq!(timing.user_timeout().as_millis(), user_timeout);
+            assert!(user_timeout + SHORTEST_RETRANSMISSION < unacknowledged);
         }
     }
 }

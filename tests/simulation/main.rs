@@ -1,13 +1,15 @@
 //! The operator against an API server in the same process, on virtual time.
 //!
 //! `apiserver` is that server and `behaviour` holds it to what kube-apiserver does. `operator` and `replica` are instances
-//! of the operator, led by a test and by themselves; the other modules are what happens to them.
+//! of the operator, led by a test and by themselves, and `line` is what carries their writes; the other modules are what
+//! happens to them.
 
 mod apiserver;
 mod attacks;
 mod behaviour;
 mod elections;
 mod life;
+mod line;
 mod operator;
 mod replica;
 mod shown;

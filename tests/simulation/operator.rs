@@ -14,13 +14,16 @@ use podset_operator::{
     },
     env::{Clock, Env, Random},
     health::Health,
-    leader::{Ends, Leadership, Office},
+    leader::{Ends, Leadership, Office, Pass},
     telemetry::metrics::Metrics,
 };
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::apiserver::ApiServer;
+use crate::{
+    apiserver::ApiServer,
+    line::{self, Ice},
+};
 
 /// How many objects of a kind are reconciled at once.
 const AT_ONCE: usize = 64;
@@ -65,8 +68,10 @@ impl Operator {
         office: Office,
     ) -> Self {
         let metrics = Metrics::new(env.clone());
-        let (url, client) = (Uri::default(), || server.client(name));
-        let clients = Clients { read: Reader::new(client(), &url), write: Writer::new(client(), &url, writes) };
+        let url = Uri::default();
+        let writer = line::gated(&server.connection(name), &Ice::default(), Pass::is_valid);
+        let clients =
+            Clients { read: Reader::new(server.client(name), &url), write: Writer::new(writer, &url, writes) };
         let parts = Parts {
             env: env.clone(),
             clients: clients.clone(),
@@ -133,7 +138,7 @@ impl Operator {
 
 /// Time and chance of one instance.
 pub fn env(server: &ApiServer) -> Env {
-    Env { clock: Arc::new(VirtualClock::new(server, 0)), random: Arc::new(NoJitter) }
+    Env { clock: Arc::new(VirtualClock::new(server, 0, Ice::default())), random: Arc::new(NoJitter) }
 }
 
 /// The server's clock, as a process has it whose wall clock is off.
@@ -141,14 +146,15 @@ pub struct VirtualClock {
     epoch: Timestamp,
     origin: Instant,
     wall_offset: SignedDuration,
+    ice: Ice,
 }
 
 impl VirtualClock {
-    /// The clock of a process that is off by so many seconds.
-    pub fn new(server: &ApiServer, wall_offset: i64) -> Self {
+    /// The clock of a process that is off by so many seconds. It stands still while the process is frozen.
+    pub fn new(server: &ApiServer, wall_offset: i64, ice: Ice) -> Self {
         let wall_offset = SignedDuration::from_secs(wall_offset);
         let epoch = server.with(|state| state.clock.now()) + wall_offset;
-        VirtualClock { epoch, origin: Instant::now(), wall_offset }
+        VirtualClock { epoch, origin: Instant::now(), wall_offset, ice }
     }
 }
 
@@ -160,7 +166,8 @@ impl fmt::Debug for VirtualClock {
 
 impl Clock for VirtualClock {
     fn now(&self) -> Timestamp {
-        self.epoch + SignedDuration::try_from(self.origin.elapsed()).expect("a test is not that long")
+        let now = self.ice.frozen().map_or_else(Instant::now, |frozen| frozen.since);
+        self.epoch + SignedDuration::try_from(now - self.origin).expect("a test is not that long")
     }
 
     fn wall(&self) -> Timestamp {

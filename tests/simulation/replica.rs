@@ -2,10 +2,7 @@
 //! flags, but for the machine's clock, chance, sockets and signals.
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
     task::{Context, Poll},
     time::Duration,
 };
@@ -19,21 +16,19 @@ use podset_operator::{
     controllers::podset,
     env::{Env, Random},
     health::Health,
-    leader::{self, Leadership, Office, Pass},
+    leader::{self, Leadership, Office},
     manager::{
         Failure,
         replica::{Candidacy, Parts},
     },
     telemetry::metrics::{Format, Metrics},
 };
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep_until},
-};
+use tokio::{task::JoinHandle, time::sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     apiserver::{AnswerBody, ApiServer, Chance, Connection, Cut},
+    line::{self, Ice},
     operator::VirtualClock,
 };
 
@@ -49,8 +44,6 @@ pub struct Model {
     pub locks: leader::locks::Locks,
     /// The rules that keep the bound.
     pub podset: podset::locks::Locks,
-    /// Whether leadership is asked where the bytes leave.
-    pub is_gated: bool,
     /// Whether writes end before the term that they were begun in.
     pub is_bounded: bool,
     /// By how many seconds its wall clock is off.
@@ -69,7 +62,6 @@ impl Default for Model {
             timing: (15, 10, 2),
             locks: leader::locks::Locks::default(),
             podset: podset::locks::Locks::default(),
-            is_gated: true,
             is_bounded: true,
             wall_offset: 0,
             seed: 0,
@@ -113,17 +105,19 @@ impl Replica {
     /// Starts a replica.
     pub fn start(server: &ApiServer, name: &str, model: Model) -> Self {
         server.stands_for_election(name);
+        let ice = Ice::default();
         let env = Env {
-            clock: Arc::new(VirtualClock::new(server, model.wall_offset)),
+            clock: Arc::new(VirtualClock::new(server, model.wall_offset, ice.clone())),
             random: Arc::new(Seeded(Mutex::new(Chance::from_seed(model.seed)))),
         };
         let office = Office::vacant(env.clone());
-        let (leadership, stop, ice) = (office.leadership(), CancellationToken::new(), Ice::default());
-        let wire = Wire { connection: server.connection(name), ice: ice.clone(), asks: model.is_gated };
-        let client = || kube::Client::new(Wire { asks: false, ..wire.clone() }, LEASE.0);
+        let (leadership, stop) = (office.leadership(), CancellationToken::new());
+        let wire = Wire { connection: server.connection(name), ice: ice.clone() };
+        let client = || kube::Client::new(wire.clone(), LEASE.0);
         let asked = if model.is_bounded { leadership.clone() } else { Leadership::always(env.clone()) };
         let url = Uri::default();
-        let writer = Writer::new(kube::Client::new(wire.clone(), LEASE.0), &url, asked);
+        let writer = line::gated(&wire.connection, &ice, model.locks.may_leave);
+        let writer = Writer::new(writer, &url, asked);
         let (arguments, metrics, health) = (model.flags(), Metrics::new(env.clone()), Health::new(env.clone()));
         let parts = Parts {
             arguments: &arguments,
@@ -197,17 +191,14 @@ impl Replica {
         self.life.abort();
     }
 
-    /// Freezes it between the check and the socket: what it writes from now on leaves when the time is over.
+    /// Freezes it before the gate: what it writes from now on leaves when the time is over.
     pub fn freeze_writes(&self, time: Duration) {
-        self.ice.is_whole.store(false, Ordering::Relaxed);
-        *self.ice.until.lock().expect("no test panics here") = Some(Instant::now() + time);
+        self.ice.freeze(time, false);
     }
 
-    /// Freezes it whole: nothing leaves it, and it takes nothing in, until the time is over. Its timers go on: what they
-    /// would do in a process that stands still, they do when it goes on, and see the same clock.
+    /// Freezes it whole: nothing leaves it, and it takes nothing in, until the time is over.
     pub fn freeze(&self, server: &ApiServer, time: Duration) {
-        self.freeze_writes(time);
-        self.ice.is_whole.store(true, Ordering::Relaxed);
+        self.ice.freeze(time, true);
         let watches = server.watches().of(&self.name);
         watches.hold();
         tokio::spawn(async move {
@@ -217,52 +208,26 @@ impl Replica {
     }
 }
 
-/// What keeps a replica from sending, and perhaps from hearing.
-#[derive(Clone, Default)]
-struct Ice {
-    until: Arc<Mutex<Option<Instant>>>,
-    is_whole: Arc<AtomicBool>,
-}
-
-impl Ice {
-    async fn melt(&self, connection: &Connection) {
-        let until = *self.until.lock().expect("no test panics here");
-        if let Some(until) = until.filter(|until| *until > Instant::now()) {
-            connection.is_held_up();
-            sleep_until(until).await;
-        }
-    }
-
-    async fn melt_if_whole(&self, connection: &Connection) {
-        if self.is_whole.load(Ordering::Relaxed) {
-            self.melt(connection).await;
-        }
-    }
-}
-
-/// The wire of a client: where bytes leave. What is on it goes on whatever becomes of the replica.
+/// The wire of a client that is not for the writes of a leader. What is on it goes on whatever becomes of the replica.
 #[derive(Clone)]
 struct Wire {
     connection: Connection,
     ice: Ice,
-    /// Whether what leaves has to show that it may.
-    asks: bool,
 }
 
 impl Wire {
-    async fn carry(mut self, mut request: Request<Body>) -> Result<Response<AnswerBody>, Cut> {
-        let pass = request.extensions_mut().remove::<Pass>();
-        // Only writes as the leader have one.
-        match &pass {
-            Some(_) => self.ice.melt(&self.connection).await,
-            None => self.ice.melt_if_whole(&self.connection).await,
-        }
-        if self.asks && !pass.expect("every write as the leader has asked").is_valid() {
-            return Err(Cut);
-        }
+    async fn carry(mut self, request: Request<Body>) -> Result<Response<AnswerBody>, Cut> {
+        self.melt().await;
         let answer = tower::Service::call(&mut self.connection, request).await;
-        self.ice.melt_if_whole(&self.connection).await;
+        self.melt().await;
         answer
+    }
+
+    async fn melt(&self) {
+        if let Some(frozen) = self.ice.frozen().filter(|frozen| frozen.is_whole) {
+            self.connection.is_held_up();
+            sleep_until(frozen.until).await;
+        }
     }
 }
 

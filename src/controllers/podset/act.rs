@@ -69,6 +69,8 @@ enum Deleted {
     Refused(String),
     /// Nobody can say.
     Unknown(String),
+    /// It never left.
+    NeverLeft(String),
     /// This process does not lead.
     NotSent,
 }
@@ -278,6 +280,11 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
                 done.rejection = Some(message);
                 return true;
             }
+            Deleted::NeverLeft(error) => {
+                warn!(pod = %key, error, "the delete of a pod was not sent");
+                done.has_failed = true;
+                return false;
+            }
             Deleted::NotSent => return false,
         }
         memory.deletes.remove(&uid);
@@ -303,6 +310,7 @@ async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
         Answer::Refused(status) => Deleted::Refused(cut(&status.message, LONGEST)),
         Answer::Unclear(status) => Deleted::Unknown(in_words(&status)),
         Answer::Unknown(error) => Deleted::Unknown(error),
+        Answer::NeverLeft(error) => Deleted::NeverLeft(error),
         Answer::NotSent => Deleted::NotSent,
     }
 }
@@ -317,13 +325,13 @@ fn accepted(form: Form, body: Bytes, uid: &Uid) -> Deleted {
     }
 }
 
-/// Sends a write. One that cannot even be built counts as one of unknown fate, so that it is tried ever more rarely.
+/// Sends a write. One that cannot even be built fails, so that it is tried ever more rarely.
 async fn send(context: &Context, namespace: &Arc<str>, request: Built) -> Answer {
     match request {
         Ok(request) => context.clients.write.send(namespace, request).await,
         Err(error) => {
             warn!(%error, "a request cannot be built");
-            Answer::Unknown(format!("the request cannot be built: {error}"))
+            Answer::NeverLeft(format!("the request cannot be built: {error}"))
         }
     }
 }

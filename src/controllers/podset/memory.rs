@@ -104,8 +104,8 @@ pub struct Create {
     pub index: u32,
     /// When it was given up.
     pub at: Timestamp,
-    /// Whether it may still take effect. A create that was refused cannot, but its name is asked for first again:
-    /// should the refusal have been wrong, the same name makes no second pod.
+    /// Whether it may still take effect. A create that was refused, or never left, cannot, but its name is asked for first
+    /// again: should the refusal have been wrong, the same name makes no second pod.
     pub is_unknown: bool,
 }
 
@@ -204,7 +204,7 @@ impl Memory {
         self.creates.insert(name.to_owned(), Create { index, at, is_unknown: true });
     }
 
-    /// A create was refused. An earlier one of the same name may still take effect.
+    /// A create was refused, or never left. An earlier one of the same name may still take effect.
     pub fn create_refused(&mut self, name: &str, index: u32, at: Timestamp) {
         let refused = Create { index, at, is_unknown: false };
         self.creates

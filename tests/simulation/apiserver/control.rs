@@ -176,9 +176,21 @@ impl ApiServer {
         self.fault(Requests::all().from(instance), Fault::CutBefore)
     }
 
+    /// The API server goes away: all connections break, and none can be made.
+    pub fn go_away(&self) {
+        self.with(|state| state.listener.go_away());
+        self.watches().cut();
+    }
+
+    /// The API server can be reached again.
+    pub fn come_back(&self) {
+        self.with(|state| state.listener.come_back());
+    }
+
     /// Ends every fault of requests and watches; held requests and events go on.
     pub fn heal(&self) {
         self.with(|state| {
+            state.listener.come_back();
             state.faults.clear();
             state.watches.modes.clear();
             state.apply_watch_modes(&WatchScope::default());

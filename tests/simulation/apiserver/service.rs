@@ -13,8 +13,15 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body::Frame;
+use http_body_util::BodyExt;
+use hyper::{body::Incoming, server::conn::http1};
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use kube::client::Body;
-use tokio::sync::mpsc;
+use tokio::{
+    io::{DuplexStream, duplex},
+    sync::mpsc,
+};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     ApiServer,
@@ -54,6 +61,34 @@ impl http_body::Body for AnswerBody {
     }
 }
 
+/// Whether the server can be reached, and the connections that it has accepted.
+#[derive(Default)]
+pub struct Listener {
+    is_away: bool,
+    accepted: CancellationToken,
+}
+
+impl Listener {
+    /// Breaks all connections, and accepts no more.
+    pub fn go_away(&mut self) {
+        self.is_away = true;
+        std::mem::take(&mut self.accepted).cancel();
+    }
+
+    /// Accepts connections again.
+    pub fn come_back(&mut self) {
+        self.is_away = false;
+    }
+
+    /// Ends when the connection that is accepted now breaks.
+    fn accept(&self) -> Result<CancellationToken, Cut> {
+        if self.is_away { Err(Cut) } else { Ok(self.accepted.clone()) }
+    }
+}
+
+/// How many bytes of a connection may be on their way.
+const ON_THEIR_WAY: usize = 64 * 1024;
+
 /// One client's way to the API server; a tower service for [`kube::Client::new`], or for the layers
 /// that an operator puts around its connection.
 #[derive(Clone)]
@@ -66,6 +101,35 @@ impl Connection {
     /// The connection of the client called `instance`.
     pub fn new(server: ApiServer, instance: &str) -> Self {
         Self { server, instance: instance.into() }
+    }
+
+    /// A stream on which the server speaks HTTP/1.1.
+    ///
+    /// # Errors
+    ///
+    /// When the server is away.
+    pub fn dial(&self) -> Result<DuplexStream, Cut> {
+        let broken = self.server.with(|state| {
+            let accepted = state.listener.accept();
+            if accepted.is_err() {
+                state.truth.held_up();
+            }
+            accepted
+        })?;
+        let (ours, theirs) = duplex(ON_THEIR_WAY);
+        let service = TowerToHyperService::new(tower::service_fn({
+            let connection = self.clone();
+            move |request| connection.clone().receive(request)
+        }));
+        let serving = http1::Builder::new().auto_date_header(false).serve_connection(TokioIo::new(theirs), service);
+        tokio::spawn(broken.run_until_cancelled_owned(serving));
+        Ok(ours)
+    }
+
+    async fn receive(mut self, request: Request<Incoming>) -> Result<Response<AnswerBody>, Cut> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
+        tower::Service::call(&mut self, Request::from_parts(head, Body::from(body))).await
     }
 
     /// What the client sends, or is answered, is held up on its own side: no log tells of that.
@@ -86,6 +150,7 @@ impl tower::Service<Request<Body>> for Connection {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let Self { server, instance } = self.clone();
         Box::pin(async move {
+            server.with(|state| state.listener.accept())?;
             match ApiRequest::read(&instance, request).await {
                 Ok(mut request) => {
                     if !server.shared.with(|state| state.settings.protobuf) {

@@ -20,6 +20,7 @@ use super::{
     log::RequestLog,
     object,
     promise::Promise,
+    service::Listener,
     settings::Settings,
     truth::Truth,
     watch::Watches,
@@ -84,6 +85,7 @@ pub struct State {
     pub clock: Clock,
     pub chance: Chance,
     pub settings: Settings,
+    pub listener: Listener,
     pub objects: BTreeMap<Key, Arc<Value>>,
     pub keys_by_uid: BTreeMap<String, Key>,
     pub resource_version: u64,
@@ -110,6 +112,7 @@ impl State {
             clock: Clock::start(),
             chance: Chance::from_seed(seed),
             settings: Settings::default(),
+            listener: Listener::default(),
             objects: BTreeMap::new(),
             keys_by_uid: BTreeMap::new(),
             // Not 0: to a client, resourceVersion 0 means "any".

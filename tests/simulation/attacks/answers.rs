@@ -204,7 +204,7 @@ async fn a_webhook_that_is_away_is_told_and_waited_for() {
 async fn creates_of_which_nothing_is_known_are_told_as_well() {
     for (fault, words) in [
         (Fault::HoldExecution, "request did not complete within requested timeout"),
-        (Fault::CutBefore, "connection reset by peer"),
+        (Fault::CutBefore, "connection closed before message completed"),
     ] {
         let server = ApiServer::new(1);
         let away = server.fault(Requests::creates("pods"), fault);

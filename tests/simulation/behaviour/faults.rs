@@ -220,3 +220,20 @@ async fn a_predicate_that_calls_the_server_is_told_so() {
     let inner = server.clone();
     server.with(|_| inner.count(&Requests::all()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_gets_nothing_and_breaks_what_was_connected() {
+    use tokio::io::AsyncReadExt as _;
+
+    let server = ApiServer::new(1);
+    let mut stream = server.connection("tester").dial().expect("it is there");
+    server.go_away();
+    assert_eq!(stream.read(&mut [0; 1]).await.expect("an end"), 0);
+    server.connection("tester").dial().expect_err("it is away");
+    let pods = api(&server, "tester");
+    pods.get("a").await.expect_err("it is away");
+    assert_eq!(server.count(&Requests::all()), 0);
+    server.come_back();
+    assert!(pods.get_opt("a").await.expect("it is back").is_none());
+    assert_eq!(server.count(&Requests::all()), 1);
+}

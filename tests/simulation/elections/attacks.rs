@@ -16,14 +16,15 @@ fn cut_lease(server: &ApiServer, name: &str) {
 }
 
 /// E1: ten creates have passed every check, then their process is frozen for longer than its lease, and the bytes leave.
-async fn e1(is_gated: bool) -> ApiServer {
-    let server = ApiServer::new(1);
-    let a = Replica::start(&server, "a", Model { is_gated, ..Model::default() });
+async fn e1(locks: Locks) -> ApiServer {
+    let server = cluster();
+    let a = Replica::start(&server, "a", with(locks));
     leads(&a, seconds(1)).await;
     let b = Replica::start(&server, "b", Model::default());
+    server.wait_until(|server| server.live_pods(NS, "web").len() >= 3, seconds(1)).await;
     a.freeze_writes(seconds(40));
-    server.create_podset(NS, "web", 10);
     sleep(Duration::from_millis(100)).await;
+    assert!(server.live_pods(NS, "web").len() < 10, "the rest is frozen");
     cut_lease(&server, "a");
     leads(&b, seconds(20)).await;
     // The names that those creates ask for are free when they land.
@@ -33,12 +34,12 @@ async fn e1(is_gated: bool) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn e1_bytes_that_leave_too_late_do_not_leave() {
-    converged(&e1(true).await).await;
+    converged(&e1(Locks::default()).await).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn e1_succeeds_if_nobody_asks_where_bytes_leave() {
-    assert!(is_broken(&e1(false).await));
+    assert!(is_broken(&e1(Locks { may_leave: |_| true, ..Locks::default() }).await));
 }
 
 /// E2: the watch of a standby stands still, and its reads are lost, until what it saw last looks expired; then a read

@@ -89,6 +89,7 @@ pub const DEEDS: &[Deed] = &[
     deed(Kind::Apart, "a replica is cut off", faults::partition),
     deed(Kind::Apart, "a replica hears no answers", faults::one_way),
     deed(Kind::Apart, "a replica is cut off from the Lease", faults::cut_lease),
+    deed(Kind::Apart, "the API server is away", faults::go_away),
     deed(Kind::Fault, "the cluster is sound again", faults::heal),
     deed(Kind::Edit, "the Lease is deleted", faults::delete_lease),
     deed(Kind::Edit, "the Lease is emptied", faults::empty_lease),

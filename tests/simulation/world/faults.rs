@@ -260,6 +260,18 @@ pub fn cut_lease(world: &mut World) -> bool {
     for_a_while(world, Requests::all().of("leases").from(&name), Fault::CutBefore)
 }
 
+/// Sometimes for longer than every lease; and a replica may be asked to end meanwhile.
+pub fn go_away(world: &mut World) -> bool {
+    world.server.go_away();
+    let pause = world.dice.millis(100..25_000);
+    if world.dice.one_in(2) {
+        let asked = world.dice.millis(0..10_000);
+        world.later(asked, |world| _ = ask_to_end(world));
+    }
+    world.later(pause, |world| world.server.come_back());
+    true
+}
+
 pub fn heal(world: &mut World) -> bool {
     world.server.heal();
     true

@@ -53,18 +53,12 @@ const TIMINGS: [(u64, u64, u64); 4] = [(15, 10, 2), (6, 5, 1), (3, 2, 1), (4, 2,
 struct Variant {
     podset: podset::locks::Locks,
     leader: leader::locks::Locks,
-    is_gated: bool,
     is_bounded: bool,
 }
 
 impl Default for Variant {
     fn default() -> Self {
-        Variant {
-            podset: podset::locks::Locks::default(),
-            leader: leader::locks::Locks::default(),
-            is_gated: true,
-            is_bounded: true,
-        }
+        Variant { podset: podset::locks::Locks::default(), leader: leader::locks::Locks::default(), is_bounded: true }
     }
 }
 
@@ -225,12 +219,11 @@ impl World {
     fn start_replica(&mut self) {
         let name = format!("replica-{}", self.started);
         self.started += 1;
-        let Variant { podset, leader: locks, is_gated, is_bounded } = self.variant;
+        let Variant { podset, leader: locks, is_bounded } = self.variant;
         let model = Model {
             timing: self.dice.one(&self.timings),
             locks,
             podset,
-            is_gated,
             is_bounded,
             wall_offset: self.dice.below(1_200).cast_signed() - 600,
             seed: self.dice.below(u64::MAX),

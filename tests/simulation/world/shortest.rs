@@ -50,7 +50,7 @@ fn shortened(number: u64, mut broken: Outcome, variant: Variant) -> (BTreeSet<u6
 #[test]
 fn a_history_is_cut_to_what_matters() {
     let variant = Variant::default();
-    let careless = Variant { is_gated: false, is_bounded: false, ..variant };
+    let careless = Variant { is_bounded: false, ..variant };
     let broken = (0..300).map(|seed| (seed, play(&Seed::from(seed), careless, false)));
     let (number, outcome) = broken.into_iter().find(|(_, outcome)| outcome.broken.is_some()).expect("one that breaks");
     let before = outcome.deeds;

@@ -33,6 +33,8 @@ enum Created {
     Refused(Refusal),
     /// Nobody can say; what is wrong.
     Unknown(Refusal),
+    /// It never left; why.
+    NeverLeft(Refusal),
     /// Whether it is needed cannot be read: it was not sent.
     Unread(String),
     /// This process does not lead.
@@ -85,6 +87,7 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
         Answer::Refused(status) => Created::Refused(refused(&status)),
         Answer::Unclear(status) => Created::Unknown(unclear(refused(&status).message)),
         Answer::Unknown(error) => Created::Unknown(unclear(error)),
+        Answer::NeverLeft(error) => Created::NeverLeft(unclear(error)),
         Answer::NotSent => Created::NotSent,
     }
 }
@@ -123,16 +126,15 @@ fn settle_create(
             return false;
         }
         Created::Unknown(complaint) => {
-            // Once may have been a moment of the API server's. Again, it is what users must know: a webhook that is away, say.
-            if memory.unknown().any(|unknown| unknown == name) {
-                debug!(set = %set.key, pod = name, reason = complaint.message, "the fate of a pod is unknown again");
-                done.refusal = Some(complaint);
-            } else {
-                let reason = complaint.message;
-                warn!(set = %set.key, pod = name, reason, "nobody can say whether a pod was created");
-            }
+            let is_again = memory.unknown().any(|unknown| unknown == name);
+            complain(set, &name, complaint, ("nobody can say whether a pod was created", is_again), done);
             memory.create_unanswered(&name, index, now);
-            done.has_failed = true;
+            return false;
+        }
+        Created::NeverLeft(complaint) => {
+            let is_again = memory.creates.contains_key(&name);
+            complain(set, &name, complaint, ("the create of a pod was not sent", is_again), done);
+            memory.create_refused(&name, index, now);
             return false;
         }
         Created::Unread(error) => {
@@ -143,6 +145,18 @@ fn settle_create(
         Created::NotSent => return false,
     }
     !done.has_failed
+}
+
+/// A create failed, and the API server did not say so. Once may have been a moment. Again, users must know it: a webhook that
+/// does not answer, say.
+fn complain(set: &Set, name: &str, complaint: Refusal, (what, is_again): (&str, bool), done: &mut Done) {
+    done.has_failed = true;
+    if is_again {
+        debug!(set = %set.key, pod = name, reason = complaint.message, "{what}, again");
+        done.refusal = Some(complaint);
+    } else {
+        warn!(set = %set.key, pod = name, reason = complaint.message, "{what}");
+    }
 }
 
 /// A pod was made: as ordered, or it must go again.

@@ -1,0 +1,84 @@
+//! The API server goes away and comes back: requests that it never got do not keep the lease.
+
+use podset_operator::{leader::Lost, manager::Failure};
+
+use super::*;
+use crate::apiserver::{Fault, Requests, Status};
+
+/// A leader and a standby, and all pods are there.
+async fn two(server: &ApiServer) -> (Replica, Replica) {
+    let a = Replica::start(server, "a", Model::default());
+    leads(&a, seconds(1)).await;
+    let b = Replica::start(server, "b", Model::default());
+    converged(server).await;
+    (a, b)
+}
+
+/// The API server is away for so long, and pods are lost meanwhile.
+async fn outage(server: &ApiServer, time: Duration) {
+    server.go_away();
+    kill_pods(server, time).await;
+    server.come_back();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_never_left_does_not_keep_the_lease() {
+    let server = cluster();
+    // A create is refused, and tried again in the middle of the outage.
+    server.set_webhook(|_| Err(Status::of_code(403)));
+    let a = Replica::start(&server, "a", Model::default());
+    leads(&a, seconds(1)).await;
+    let b = Replica::start(&server, "b", Model::default());
+    let creates = Requests::creates("pods");
+    server.wait_until(|server| server.count(&creates) == 1, seconds(1)).await;
+    // Nothing is under way when it begins.
+    sleep(Duration::from_millis(500)).await;
+    outage(&server, seconds(4)).await;
+    assert_eq!(server.count(&creates), 1, "no other create has come");
+    server.lift_webhook();
+    converged(&server).await;
+    let errors = r#"controller_runtime_reconcile_total{controller="podset",result="error"}"#;
+    assert!(a.shows(errors).is_some_and(|errors| (3.0..10.0).contains(&errors)), "{:?}", a.shows(errors));
+    a.end().await.expect("an orderly end");
+    leads(&b, seconds(1)).await;
+    converged(&server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_left_before_the_connection_broke_keeps_the_lease() {
+    let server = cluster();
+    let (a, b) = two(&server).await;
+    let held = server.fault(Requests::creates("pods").from("a"), Fault::HoldAnswer);
+    kill_pods(&server, Duration::from_millis(200)).await;
+    held.met(1).await;
+    outage(&server, seconds(3)).await;
+    held.remove();
+    converged(&server).await;
+    a.end().await.expect("an orderly end");
+    sleep(seconds(10)).await;
+    assert!(!b.leads(), "the lease runs out");
+    leads(&b, seconds(8)).await;
+    converged(&server).await;
+}
+
+/// The process is asked to end in the middle of an outage that is longer than the lease.
+#[tokio::test(start_paused = true)]
+async fn an_outage_longer_than_the_lease_with_a_sigterm_in_it() {
+    for (asked_after, is_orderly) in [(2, true), (7, true), (12, false)] {
+        let server = cluster();
+        let (a, b) = two(&server).await;
+        let ending = async {
+            sleep(seconds(asked_after)).await;
+            a.end().await
+        };
+        let (end, ()) = tokio::join!(ending, outage(&server, seconds(40)));
+        match end {
+            Ok(()) => assert!(is_orderly, "asked after {asked_after} s"),
+            Err(Failure::Lost(Lost::Deadline(10))) => assert!(!is_orderly, "asked after {asked_after} s"),
+            other => panic!("asked after {asked_after} s: {other:?}"),
+        }
+        leads(&b, seconds(5)).await;
+        converged(&server).await;
+        b.end().await.expect("an orderly end");
+    }
+}

@@ -1,0 +1,129 @@
+//! The connections for the writes of an instance: the operator's own pool and gate, over streams in memory.
+//!
+//! A freeze acts between the two, where TLS is in a real process: after every check but the gate's.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::{
+    client::legacy::connect::{Connected, Connection as _},
+    rt::TokioIo,
+};
+use podset_operator::{
+    client::{GatedConnector, Pool},
+    leader::Pass,
+};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tower::ServiceExt;
+
+use crate::apiserver::Connection;
+
+/// A client whose writes pass the gate. `may_leave` is the lock of the gate.
+pub fn gated(connection: &Connection, ice: &Ice, may_leave: fn(&Pass) -> bool) -> kube::Client {
+    let (server, ice, log) = (connection.clone(), ice.clone(), connection.clone());
+    let dial = tower::service_fn(move |_: Uri| {
+        let stream = server.dial();
+        async move { stream.map(|stream| Line::new(TokioIo::new(stream), |_| Connected::new(), None)) }
+    });
+    let connector = GatedConnector::new(dial, may_leave)
+        .map_response(move |gated| Line::new(gated, |gated| gated.connected(), Some((ice.clone(), log.clone()))));
+    kube::Client::new(Pool::new(connector), "default")
+}
+
+/// A stream, perhaps with ice on it.
+struct Line<S> {
+    stream: S,
+    connected: fn(&S) -> Connected,
+    ice: Option<(Ice, Connection)>,
+    thaw: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Line<S> {
+    fn new(stream: S, connected: fn(&S) -> Connected, ice: Option<(Ice, Connection)>) -> Self {
+        Line { stream, connected, ice, thaw: None }
+    }
+
+    /// Waits until no ice keeps bytes from being written, or from being read.
+    fn poll_melted(&mut self, cx: &mut Context<'_>, is_read: bool) -> Poll<()> {
+        while let Some((ice, connection)) = &self.ice {
+            let Some(frozen) = ice.frozen().filter(|frozen| frozen.is_whole || !is_read) else { break };
+            connection.is_held_up();
+            let thaw = self.thaw.get_or_insert_with(|| Box::pin(sleep_until(frozen.until)));
+            if thaw.deadline() != frozen.until {
+                thaw.as_mut().reset(frozen.until);
+            }
+            ready!(thaw.as_mut().poll(cx));
+            self.thaw = None;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<S> hyper_util::client::legacy::connect::Connection for Line<S> {
+    fn connected(&self) -> Connected {
+        (self.connected)(&self.stream)
+    }
+}
+
+impl<S: Read + Unpin> Read for Line<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_melted(cx, true));
+        Pin::new(&mut self.stream).poll_read(cx, into)
+    }
+}
+
+impl<S: Write + Unpin> Write for Line<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_melted(cx, false));
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// What keeps an instance from sending, and perhaps from hearing. Its clock stands still meanwhile: a frozen process sees no
+/// time pass, and its timers end after it has gone on.
+#[derive(Clone, Debug, Default)]
+pub struct Ice(Arc<Mutex<Option<Frozen>>>);
+
+/// A freeze.
+#[derive(Clone, Copy, Debug)]
+pub struct Frozen {
+    /// When it began.
+    pub since: Instant,
+    /// When it ends.
+    pub until: Instant,
+    /// Whether nothing is heard, either.
+    pub is_whole: bool,
+}
+
+impl Ice {
+    /// Freezes for so long from now on.
+    pub fn freeze(&self, time: Duration, is_whole: bool) {
+        let now = Instant::now();
+        let since = self.frozen().map_or(now, |frozen| frozen.since);
+        *self.lock() = Some(Frozen { since, until: now + time, is_whole });
+    }
+
+    /// The freeze that goes on now.
+    pub fn frozen(&self) -> Option<Frozen> {
+        self.lock().filter(|frozen| Instant::now() < frozen.until)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Frozen>> {
+        self.0.lock().expect("no test panics here")
+    }
+}
