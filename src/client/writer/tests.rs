@@ -94,7 +94,7 @@ async fn no_write_tells_the_api_server_that_it_may_take_for_ever() {
     for left in [1, 999, 1_000, 1_001, 1_142, 1_143, 2_000, 5_000] {
         let end = env.now() + SignedDuration::from_micros(left);
         office.begin(Some(Ends { gate: end, writes: end }));
-        writer.send(Request::post("/a").body(Vec::new()).unwrap()).await;
+        writer.send(&"a".into(), Request::post("/a").body(Vec::new()).unwrap()).await;
     }
     assert_eq!(*told.lock().unwrap(), ["/a?timeout=1ms", "/a?timeout=1ms", "/a?timeout=4ms"]);
     assert_eq!(served(Duration::from_millis(1)), None);
@@ -109,7 +109,7 @@ async fn write(config: Config, budget: Option<i64>) -> (Answer, bool) {
     let clients = Clients::connect(&config, office.leadership(), Duration::from_secs(1), &requests).unwrap();
     let end = budget.map(|budget| env.now() + SignedDuration::from_millis(budget));
     office.begin(end.map(|end| Ends { gate: end, writes: end }));
-    let answer = clients.write.send(Request::post("/api/v1/namespaces/a/pods").body(b"{}".to_vec()).unwrap()).await;
+    let answer = clients.write.send(&"a".into(), Request::post("/api/v1/namespaces/a/pods").body(b"{}".to_vec()).unwrap()).await;
     (answer, office.is_settled())
 }
 

@@ -79,7 +79,7 @@ fn a_ghost_that_lives_is_found_by_the_list_at_take_over() {
 #[test]
 fn any_change_of_a_pod_whose_delete_was_rejected_is_urgent() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
-    let mut news_of = |cache: &mut Pods, version| {
+    let news_of = |cache: &mut Pods, version| {
         cache.apply(&None, Change::Applied(testing::pod("a").version(version).0), &|_| true, testing::now());
         cache.take_touched().remove(&set())
     };
