@@ -25,7 +25,8 @@ const TERMINATING: Waits = (SignedDuration::from_secs(1), SignedDuration::from_s
 const REST: SignedDuration = SignedDuration::from_mins(10);
 
 /// With so many strays whose delete was rejected, no pod is created. A single one must not keep a set from its pods, but a webhook
-/// that changes every pod, and a policy that protects them, must not lead to pods without bound.
+/// that changes every pod, and a policy that protects them, must not lead to pods without bound. (A new leader does not know them, and
+/// may add as many.)
 const MOST_STRAYS: usize = 3;
 
 /// What is remembered of a set.

@@ -11,7 +11,7 @@ use super::{
     finished,
     locks::Locks,
     memory::Memory,
-    observe::{Pods, Seen, Set, View, Wanted},
+    observe::{Pod, Pods, Seen, Set, View, Wanted},
     ranking,
 };
 use crate::controllers::{ObjectKey, meta::Uid};
@@ -318,11 +318,14 @@ fn strays(view: &View, memory: &Memory) -> Vec<Deletion> {
 /// The pods that a scale-down takes. A pod whose delete was rejected is among them, but the next one goes in its place; unless an
 /// earlier delete of it was not answered, and may still take effect.
 fn victims(view: &View, memory: &Memory, count: Count, now: Timestamp) -> Vec<Deletion> {
-    let may_go = |uid: &Uid| !memory.rejected.contains(uid) || memory.is_going(uid);
+    let may_go = |seen: &Seen| {
+        let Pod { uid, version, .. } = &*seen.pod;
+        memory.rejected.waits_until(uid, *version, now).is_none() || memory.is_going(uid)
+    };
     let certain = view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing);
     let (strays, candidates): (Vec<&Seen>, Vec<&Seen>) =
         certain.partition(|seen| memory.strays.contains_key(&seen.pod.uid));
-    let going_anyway = strays.iter().filter(|seen| may_go(&seen.pod.uid)).count();
+    let going_anyway = strays.iter().filter(|seen| may_go(seen)).count();
     let mut left = count.surplus().saturating_sub(going_anyway);
     if left == 0 {
         return Vec::new();
@@ -332,10 +335,8 @@ fn victims(view: &View, memory: &Memory, count: Count, now: Timestamp) -> Vec<De
         if left == 0 {
             break;
         }
-        let victim = deletion(seen, Why::Surplus);
-        let waits = memory.rejected.waits_until(&victim.uid, victim.version, now).is_some();
-        left -= usize::from(!waits || memory.is_going(&victim.uid));
-        victims.push(victim);
+        left -= usize::from(may_go(seen));
+        victims.push(deletion(seen, Why::Surplus));
     }
     // What failed before does not keep the others from being tried.
     victims.sort_by_key(|victim| memory.is_going(&victim.uid));

@@ -86,4 +86,7 @@ fn a_stray_that_cannot_be_deleted_keeps_no_set_from_its_pods() {
     assert_eq!(deleted(&planned(&view(2, running(3)), &memory)), [nth(0)]);
     rejected(&mut memory, 0, 0);
     assert_eq!(deleted(&planned(&view(2, running(3)), &memory)), [nth(1)]);
+    let mut later = Memory { strays: memory.strays.clone(), ..Memory::default() };
+    rejected(&mut later, 0, 1);
+    assert_eq!(deleted(&planned(&view(2, running(3)), &later)), [nth(0)], "it is tried again, and may go");
 }
