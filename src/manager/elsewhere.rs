@@ -25,7 +25,7 @@ use crate::{
     leader::Timing,
 };
 
-/// The flag that says where the Lease is: whoever gives it knows which installation this process belongs to.
+/// The flag that names the namespace of the Lease, and with it the installation that this process belongs to.
 pub const FLAG: &str = "--leader-elect-resource-namespace";
 
 /// Time between two looks.
@@ -78,8 +78,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// Looks beside the other tasks. Where another installation is found, the task fails, or only warns if there is no own Lease. A message
-    /// says that none was found.
+    /// Starts the search as a task. If it finds another installation, the task fails, or only warns if there is no own Lease. Otherwise it
+    /// sends a message.
     pub fn start(self, tasks: &mut Tasks, stop: CancellationToken) -> oneshot::Receiver<()> {
         let (alone, is_alone) = oneshot::channel();
         tasks.start_search(async move {
@@ -92,7 +92,7 @@ impl Search {
             match (found, home) {
                 (Some(other), Some(home)) => return Err(Failure::Beside { other, home }),
                 (Some(other), None) => warn!("{other}, and both write: this process runs without leader election"),
-                // Nobody waits for it without election.
+                // Without election nothing waits for it.
                 (None, _) => drop(alone.send(())),
             }
             Ok(())
@@ -124,6 +124,8 @@ impl Search {
                     return None;
                 }
                 Err(error) => {
+                    // A holder that the API server did not answer either could not renew its Lease.
+                    seen.clear();
                     let (wait, is_news) = failures.note(&in_full(&error), RETRY);
                     if is_news {
                         warn!(error = in_full(&error), "cannot look for other installations yet, trying again");
@@ -300,18 +302,39 @@ mod tests {
         Response::builder().status(StatusCode::from_u16(code).unwrap()).body(Body::from(body.to_string().into_bytes()))
     }
 
+    fn refusal(code: u16) -> Result<Response<Body>, http::Error> {
+        answer(code, json!({ "kind": "Status", "status": "Failure", "code": code, "reason": "A" }))
+    }
+
+    fn list(items: &[Lease]) -> Result<Response<Body>, http::Error> {
+        answer(200, json!({ "metadata": {}, "items": items }))
+    }
+
     /// Nothing is decided while the API server is away, and nothing is waited for where it forbids the look.
     #[tokio::test(start_paused = true)]
     async fn the_search_waits_for_an_answer_and_takes_a_refusal_for_one() {
-        let refusal = |code| json!({ "kind": "Status", "status": "Failure", "code": code, "reason": "A" });
-        for (last, body) in [(200, json!({ "metadata": {}, "items": [] })), (403, refusal(403))] {
+        for last in [200, 403] {
             let search = search_at(Some("default"), move |asked| {
-                let answer = if asked < 10 { answer(503, refusal(503)) } else { answer(last, body.clone()) };
-                std::future::ready(answer)
+                let last = if last == 200 { list(&[]) } else { refusal(last) };
+                std::future::ready(if asked < 10 { refusal(503) } else { last })
             });
             let began = tokio::time::Instant::now();
-            assert_eq!(search.run().await, None);
+            let found = tokio::time::timeout(Duration::from_secs(300), search.run()).await;
+            assert_eq!(found, Ok(None), "{last}");
             assert!(began.elapsed() > Duration::from_secs(60), "nine looks without an answer");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_nobody_could_renew_was_not_left_behind() {
+        let search = search_at(Some("default"), |asked| {
+            std::future::ready(match asked {
+                2..=6 => refusal(503),
+                8 => list(&[lease(("ops", "a", 15, 1))]),
+                _ => list(&[lease(("ops", "a", 15, 0))]),
+            })
+        });
+        let found = search.run().await.map(|other| other.namespace);
+        assert_eq!(found.as_deref(), Some("ops"), "half a minute without an answer says nothing of it");
     }
 }

@@ -4,8 +4,8 @@
 //! pure) → [`act`] (the only writes of pods) → [`report`] (status and events, from what was done; [`recorder`] tells the events). Beside it the rules:
 //! [`pod`], [`names`], [`ranking`], [`finished`], [`refusal`], [`status`], [`events`]; what is remembered between two
 //! passes, [`memory`] and, of rejected deletes, [`rejected`]; whether another installation writes as well, [`others`]; what a term begins
-//! with, [`takeover`]; what traces tell, [`trail`]; what the metrics show of all sets,
-//! [`figures`]; and the promise with the locks behind it, [`locks`].
+//! with, [`takeover`]; what traces tell, [`trail`]; what the metrics show of all sets, [`figures`]; and the promise with the locks behind
+//! it, [`locks`].
 
 pub mod act;
 pub mod events;

@@ -77,7 +77,7 @@ async fn a_process_outside_the_cluster_waits_for_the_api_server_and_may_be_asked
     server.partition("c");
     let (b, c) = (Replica::start(&server, "b", outside()), Replica::start(&server, "c", outside()));
     sleep(seconds(120)).await;
-    c.end().await.expect("an orderly end");
+    tokio::time::timeout(seconds(30), c.end()).await.expect("it ends at once").expect("an orderly end");
     assert!(!b.has_ended() && b.health().liveness().values().all(Result::is_ok));
     server.heal();
     leads(&b, seconds(35)).await;
