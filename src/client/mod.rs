@@ -4,6 +4,7 @@
 //! anything else; a writing one; nothing reaches the two but through [`Reader`] and [`Writer`]. One for what is written
 //! without leadership ([`Purpose`]).
 
+mod budget;
 mod connect;
 mod counted;
 mod gate;
@@ -20,6 +21,7 @@ use http::{StatusCode, Uri};
 use kube::{Config, core::Status};
 
 pub use self::{
+    budget::{Budget, LARGE, Room},
     connect::{AGENT, ConnectError, Purpose, connect},
     gate::GatedConnector,
     plugin::PluginError,

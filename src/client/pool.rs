@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Extensions, HeaderValue, Request, Response, Uri, header::HOST};
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::{
     client::conn::http1::{self, SendRequest},
     rt::{Read, Write},
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tower::{BoxError, Service, ServiceExt};
 
-use super::{gate::Gate, place};
+use super::{Budget, gate::Gate, place};
 use crate::leader::Pass;
 
 /// How long a connection may lie idle: well below the API server's own 90 s, so that no request meets a connection that is
@@ -36,6 +36,8 @@ pub const IDLE: Duration = Duration::from_secs(30);
 pub struct Pool<C> {
     connector: C,
     idle: Arc<Mutex<Idle>>,
+    /// For the answers that are large: a status is answered with the whole object.
+    budget: Budget,
 }
 
 /// The connections that nobody uses.
@@ -58,7 +60,7 @@ struct Connection {
 impl<C> Pool<C> {
     /// No connection yet. The connector has a [`GatedConnector`](super::gate::GatedConnector) at its bottom.
     pub fn new(connector: C) -> Self {
-        Pool { connector, idle: Arc::default() }
+        Pool { connector, idle: Arc::default(), budget: Budget::default() }
     }
 
     fn keep(&self, mut connection: Connection) {
@@ -143,7 +145,7 @@ where
         };
         connection.gate.open(pass);
         let (head, body) = connection.sender.send_request(by_path(request)?).await?.into_parts();
-        let body = body.collect().await?.to_bytes();
+        let (body, _room) = self.budget.collect(body, usize::MAX).await?;
         connection.gate.shut();
         self.keep(connection);
         Ok(Response::from_parts(head, Full::new(body)))
@@ -187,6 +189,7 @@ mod tests {
         env::testing::virtual_env,
         leader::{Office, Write},
     };
+    use http_body_util::BodyExt;
     use hyper_util::client::legacy::connect::HttpConnector;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},

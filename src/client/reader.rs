@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri};
-use http_body_util::BodyExt;
 use kube::{
     Client,
     client::Body,
@@ -13,7 +12,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    foreign_refusal, in_full, in_words,
+    Budget, foreign_refusal, in_full, in_words,
     protobuf::{self, Form},
     traced::{Destination, Traced},
 };
@@ -27,6 +26,9 @@ pub enum ReadError {
     /// The API server did not answer in time.
     #[error("the API server did not answer within {} s", .0.as_secs())]
     Timeout(Duration),
+    /// The answer was larger than wanted. The rest of it was not read.
+    #[error("the answer has more than {0} bytes")]
+    TooLarge(usize),
     /// It could not be reached, or it refused.
     #[error(transparent)]
     Api(#[from] kube::Error),
@@ -38,6 +40,8 @@ pub struct Reader {
     client: Client,
     /// Where reads within a reconcile go; `None`: they have no spans.
     to: Option<Destination>,
+    /// For the answers that are large.
+    budget: Budget,
 }
 
 /// What the API server has against a request, or whatever stands before it.
@@ -68,12 +72,12 @@ pub fn is_absent(status: &Status, name: &str) -> bool {
 impl Reader {
     /// Reads through `client`, which talks to the API server at `url`.
     pub fn new(client: Client, url: &Uri) -> Self {
-        Reader { client, to: Some(Destination::new(url)) }
+        Reader { client, to: Some(Destination::new(url)), budget: Budget::default() }
     }
 
     /// Reads through `client`, of which no trace tells.
     pub fn untraced(client: Client) -> Self {
-        Reader { client, to: None }
+        Reader { client, to: None, budget: Budget::default() }
     }
 
     /// Reads one answer, within a bounded time.
@@ -82,24 +86,30 @@ impl Reader {
     ///
     /// When the API server is not reached, does not answer in time, or refuses.
     pub async fn read<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Result<T, ReadError> {
-        self.read_as(request, |_, body| serde_json::from_slice(&body).map_err(kube::Error::SerdeError)).await
+        let decode = |_, body: Bytes| serde_json::from_slice(&body).map_err(kube::Error::SerdeError);
+        self.read_as(request, usize::MAX, decode).await
     }
 
-    /// Reads one answer, within a bounded time, whose form and bytes `decode` understands.
+    /// Reads one answer of at most so many bytes, within a bounded time. `decode` understands its form and its bytes.
     ///
     /// # Errors
     ///
-    /// As [`Reader::read`].
+    /// As [`Reader::read`], and when the answer is larger.
     pub async fn read_as<T>(
         &self,
         mut request: Request<Vec<u8>>,
+        most: usize,
         decode: impl Fn(Form, Bytes) -> kube::Result<T>,
     ) -> Result<T, ReadError> {
         let traced = Traced::read(&mut request, self.to.as_ref());
         let exchange = async {
             let (head, body) = self.ask(request).await?.into_parts();
-            let (form, body) = (Form::of(&head.headers), body.collect().await?.to_bytes());
-            if head.status.is_success() { decode(form, body) } else { Err(refused(head.status, form, body)) }
+            let (form, (body, _room)) = (Form::of(&head.headers), self.budget.collect(body, most).await?);
+            match head.status {
+                _ if body.len() > most => Err(ReadError::TooLarge(most)),
+                status if status.is_success() => Ok(decode(form, body)?),
+                status => Err(refused(status, form, body).into()),
+            }
         };
         match tokio::time::timeout(READ_TIMEOUT, exchange).await {
             Ok(Ok(answer)) => {
@@ -108,10 +118,11 @@ impl Reader {
             }
             Ok(Err(error)) => {
                 match &error {
-                    kube::Error::Api(status) => traced.answered(status.code, Some(&in_words(status))),
+                    ReadError::Api(kube::Error::Api(status)) => traced.answered(status.code, Some(&in_words(status))),
+                    ReadError::TooLarge(_) => traced.failed("too_large", &error.to_string()),
                     error => traced.failed("transport", &in_full(error)),
                 }
-                Err(error.into())
+                Err(error)
             }
             Err(_) => {
                 let error = ReadError::Timeout(READ_TIMEOUT);

@@ -6,7 +6,12 @@ use std::{num::NonZero, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{Request, StatusCode, Uri};
 use http_body_util::BodyExt;
-use kube::{Client, client::Body, core::Status};
+use kube::{
+    Client,
+    client::Body,
+    core::{Status, request},
+};
+use tracing::warn;
 
 use super::{
     in_full, in_words,
@@ -72,10 +77,21 @@ impl Writer {
     }
 
     /// Sends a write to an object in `namespace`, once, and says what its answer proves. It ends, here and on the API server, before
-    /// the term does.
-    pub async fn send(&self, namespace: &Arc<str>, request: Request<Vec<u8>>) -> Answer {
+    /// the term does. The request is built when its turn has come: while it waits, it takes no memory.
+    pub async fn send(
+        &self,
+        namespace: &Arc<str>,
+        build: impl FnOnce() -> Result<Request<Vec<u8>>, request::Error>,
+    ) -> Answer {
         let Ok(_slot) = self.slots.acquire(namespace).await else {
             return Answer::NotSent;
+        };
+        let request = match build() {
+            Ok(request) => request,
+            Err(error) => {
+                warn!(%error, "a request cannot be built");
+                return Answer::NeverLeft(format!("the request cannot be built: {error}"));
+            }
         };
         let Some(write) = self.leadership.begin_write() else {
             return Answer::NotSent;

@@ -106,11 +106,8 @@ where
     K: Resource<DynamicType = ()>,
     W: Watched,
 {
-    let answer = match requests::apply_status::<K>(key, uid, version, status) {
-        Ok(request) => clients.write.send(&key.namespace, request).await,
-        Err(error) => Answer::NeverLeft(error.to_string()),
-    };
-    match answer {
+    let build = || requests::apply_status::<K>(key, uid, version, status);
+    match clients.write.send(&key.namespace, build).await {
         Answer::Done(_, body) => match serde_json::from_slice(&body) {
             Ok(object) => Applied::Written(object),
             Err(error) => Applied::Failed(in_full(&error)),

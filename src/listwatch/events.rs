@@ -78,6 +78,7 @@ impl<T: Watched> Events<T> {
         let event = decoded(&self.bytes[..end]);
         self.bytes.advance(end + 1);
         self.searched = 0;
+        self.shrink();
         Some(event)
     }
 
@@ -86,7 +87,16 @@ impl<T: Watched> Events<T> {
         let (length, rest) = self.bytes.split_first_chunk()?;
         let length = usize::try_from(u32::from_be_bytes(*length)).ok().filter(|length| *length <= rest.len())?;
         self.bytes.advance(size_of::<u32>());
-        Some(protobuf::event(self.bytes.split_to(length).freeze()))
+        let event = protobuf::event(self.bytes.split_to(length).freeze());
+        self.shrink();
+        Some(event)
+    }
+
+    /// Gives the buffer back once it is empty: that of a large event would stay for as long as the watch.
+    fn shrink(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes = BytesMut::new();
+        }
     }
 
     /// What a line without an end says, if it is whole: a refusal need not end its line.

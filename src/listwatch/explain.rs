@@ -31,6 +31,7 @@ pub fn reason(what: &str, error: &ReadError) -> String {
     let why = match error {
         error if is_missing(error) && is_custom(what) => return explain(what, error),
         ReadError::Timeout(_) => "the API server did not answer in time",
+        ReadError::TooLarge(_) => "the answer is too large",
         ReadError::Api(kube::Error::Api(status)) => match status.code {
             401 => "the API server does not accept the operator's credentials",
             403 => "forbidden: the operator's role lacks the verb list or watch",

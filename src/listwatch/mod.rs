@@ -6,42 +6,31 @@
 
 mod events;
 mod explain;
+mod list;
 mod protobuf;
 pub mod synced;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use jiff::SignedDuration;
-use kube::core::{
-    Request, WatchEvent,
-    params::{ListParams, WatchParams},
-};
-use serde::{Deserialize, de::DeserializeOwned};
+use kube::core::{Request, WatchEvent, params::WatchParams};
+use serde::de::DeserializeOwned;
 use tracing::{debug, info, warn};
 
 use crate::{
-    client::{
-        ReadError, Reader,
-        protobuf::{Form, prefer},
-    },
+    client::{ReadError, Reader, protobuf::prefer},
     env::Env,
     telemetry::said::Said,
 };
 use events::Events;
 use explain::{explain, is_missing, reason};
+pub use list::list;
 pub use protobuf::{Decode, single};
 use synced::Listing;
-
-/// How many objects a page of a list holds.
-const PAGE: u32 = 500;
 
 /// How long the API server may take to begin to answer a watch: it does so at once, but where it is so busy that requests wait for
 /// their turn, a quarter of a minute at most.
 const BEGINS: Duration = Duration::from_secs(30);
-
-/// The wait before a page of a list is asked for once more.
-const BREATH: Duration = Duration::from_millis(500);
 
 /// A watch that says nothing for so long, not even a bookmark (about one a minute), is taken for dead.
 const SILENCE: Duration = Duration::from_secs(150);
@@ -115,22 +104,6 @@ pub fn is_stale(version: u64, heard: u64) -> bool {
     version < heard
 }
 
-/// A page of a list.
-#[derive(Deserialize)]
-struct List<T> {
-    metadata: ListMeta,
-    /// An empty list of metadata has `null` here.
-    items: Option<Vec<T>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    resource_version: String,
-    #[serde(rename = "continue", default)]
-    next: String,
-}
-
 /// Why a watch ended.
 enum End {
     /// In the ordinary way: go on where it stopped.
@@ -141,56 +114,12 @@ enum End {
     Failed(ReadError),
 }
 
-/// Reads a whole collection, page by page: a consistent list, of which only what `keep` wants is kept. A page that cannot be read is
-/// asked for once more, but for the first.
-///
-/// # Errors
-///
-/// When a page cannot be read.
-pub async fn list<T: Watched>(
-    reader: &Reader,
-    source: &Source,
-    keep: impl Fn(&T) -> bool,
-) -> Result<(Vec<T>, u64), ReadError> {
-    let request = Request::new(source.path.as_str());
-    let mut params = ListParams { limit: Some(PAGE), ..ListParams::default() };
-    params.label_selector = source.labels.map(str::to_owned);
-    params.field_selector.clone_from(&source.fields);
-    let mut all = Vec::new();
-    loop {
-        let page = if source.metadata_only { request.list_metadata(&params) } else { request.list(&params) };
-        let page = preferred::<T>(page.map_err(kube::Error::BuildRequest)?);
-        let again = params.continue_token.is_some().then(|| page.clone());
-        let page: List<T> = match (reader.read_as(page, decoded).await, again) {
-            // It may be one of hundreds, all of which would have to be read again.
-            (Err(error), Some(again)) if may_pass(&error) => {
-                tokio::time::sleep(BREATH).await;
-                reader.read_as(again, decoded).await?
-            }
-            (page, _) => page?,
-        };
-        all.extend(page.items.into_iter().flatten().filter(&keep));
-        if page.metadata.next.is_empty() {
-            return Ok((all, version(&page.metadata.resource_version)));
-        }
-        params.continue_token = Some(page.metadata.next);
-    }
-}
-
 /// Asks for an answer in the form that costs least.
 fn preferred<T: Watched>(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
     if T::PROTOBUF.is_some() {
         prefer(&mut request);
     }
     request
-}
-
-/// Reads a page of a list.
-fn decoded<T: Watched>(form: Form, page: Bytes) -> kube::Result<List<T>> {
-    match form {
-        Form::Text => serde_json::from_slice(&page).map_err(kube::Error::SerdeError),
-        Form::Protobuf => protobuf::list(page),
-    }
 }
 
 /// Lists and watches for ever, hands every change to `sink`, and says in `listing` how it fares.
@@ -327,15 +256,6 @@ fn is_gone(error: &ReadError) -> bool {
 /// Whether the connection broke, or was never made.
 fn is_cut(error: &ReadError) -> bool {
     matches!(error, ReadError::Api(kube::Error::Service(_) | kube::Error::HyperError(_)))
-}
-
-/// Whether the same request may well be granted a moment later.
-fn may_pass(error: &ReadError) -> bool {
-    match error {
-        ReadError::Api(kube::Error::Api(status)) => status.code == 429 || status.code >= 500,
-        ReadError::Api(kube::Error::SerdeError(_)) => false,
-        _ => true,
-    }
 }
 
 /// An object that is listed and watched.

@@ -7,7 +7,10 @@ use kube::core::{
 };
 use prost::Message;
 
-use super::{List, ListMeta, Watched};
+use super::{
+    Watched,
+    list::{List, ListMeta},
+};
 use crate::client::protobuf::{opened, read, status, unreadable};
 
 /// How the bytes of an object are read, without what stands around it.

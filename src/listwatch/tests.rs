@@ -8,11 +8,12 @@ use http::{Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use kube::{Client, client::Body};
+use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
 use super::{synced::Synced, *};
-use crate::{controllers::podset::observe::Pod, env::testing::virtual_env};
+use crate::{client, controllers::podset::observe::Pod, env::testing::virtual_env};
 
 /// The code and the body with which a watch is answered, and after how many seconds its connection is cut; after 0 it ends.
 type Answer = (u16, &'static str, u64);
@@ -240,4 +241,68 @@ async fn a_page_that_cannot_be_read_does_not_cost_those_before_it() {
 fn versions_are_numbers() {
     assert_eq!(version("1234"), 1234);
     assert_eq!(version(""), 0);
+}
+
+/// What was asked of a collection of things of these sizes: how many, and from which on. And the versions of what came of it.
+async fn listed(sizes: &[usize]) -> (Vec<(usize, usize)>, Vec<u64>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let (noted, sizes) = (Arc::clone(&asked), sizes.to_vec());
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let number = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)).map(|n| n.parse().unwrap());
+        let (limit, from): (usize, usize) = (number("limit=").unwrap(), number("continue=").unwrap_or(0));
+        noted.lock().unwrap().push((limit, from));
+        let to = sizes.len().min(from + limit);
+        let thing = |index: usize| format!(r#"{{"version":{index},"text":"{}"}}"#, "x".repeat(sizes[index]));
+        let items = (from..to).map(thing).collect::<Vec<_>>().join(",");
+        let next = if to < sizes.len() { to.to_string() } else { String::new() };
+        let text = format!(r#"{{"metadata":{{"resourceVersion":"7","continue":"{next}"}},"items":[{items}]}}"#);
+        // As it comes from a connection: in pieces.
+        let pieces: Vec<_> =
+            text.as_bytes().chunks(100_000).map(|piece| Ok(Frame::data(piece.to_vec().into()))).collect();
+        async move { Ok::<_, BoxError>(Response::new(StreamBody::new(stream::iter::<Vec<Result<_, BoxError>>>(pieces)))) }
+    });
+    let path = "/things".to_owned();
+    let source = Source { what: "things", path, labels: None, fields: None, metadata_only: false, is_stale };
+    let reader = Reader::untraced(Client::new(service, "default"));
+    let (things, version) = list(&reader, &source, |_: &Thing| true).await.unwrap();
+    assert_eq!(version, 7);
+    let asked = std::mem::take(&mut *asked.lock().unwrap());
+    (asked, things.into_iter().map(|thing| thing.version).collect())
+}
+
+#[tokio::test]
+async fn pages_of_small_objects_grow() {
+    let (asked, things) = listed(&[100; 1100]).await;
+    assert_eq!(asked, [(100, 0), (400, 100), (500, 500), (500, 1000)]);
+    assert_eq!(things, (0..1100).collect::<Vec<u64>>());
+    assert_eq!(listed(&[100; 100]).await.0, [(100, 0)]);
+    assert_eq!(listed(&[]).await.0, [(100, 0)]);
+}
+
+#[tokio::test]
+async fn a_page_that_has_too_many_bytes_is_asked_for_again_with_fewer_objects() {
+    let (asked, things) = listed(&[1_000_000; 8]).await;
+    assert_eq!(asked, [(100, 0), (25, 0), (6, 0), (1, 0), (2, 1), (2, 3), (2, 5), (2, 7)]);
+    assert_eq!(things, (0..8).collect::<Vec<u64>>());
+}
+
+#[tokio::test]
+async fn an_object_that_is_larger_than_a_page_may_be_comes_by_itself_and_pages_grow_again() {
+    let sizes = [&[100; 110][..], &[2 * client::LARGE, client::LARGE], &[100; 100]].concat();
+    let (asked, things) = listed(&sizes).await;
+    let around = [(100, 0), (400, 100), (100, 100), (25, 100), (6, 100), (24, 106), (6, 106), (1, 106)];
+    assert_eq!(asked[..8], around, "what was read is not read again");
+    assert_eq!(asked[8..14], [(4, 107), (1, 107), (4, 108), (1, 108), (4, 109), (1, 109)]);
+    assert_eq!(asked[14..], [(4, 110), (1, 110), (1, 111), (1, 112), (4, 113), (16, 117), (64, 133), (256, 197)]);
+    assert_eq!(things, (0..212).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_page_holds_what_takes_half_of_what_it_may_have() {
+    let half = client::LARGE / 2;
+    for (limit, bytes, next) in [(100, 0, 400), (400, 1, 500), (100, half, 100), (100, half / 2, 200), (1, half + 1, 1)]
+    {
+        assert_eq!(list::next_limit(limit, bytes), next, "{limit} {bytes}");
+    }
 }

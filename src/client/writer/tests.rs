@@ -1,4 +1,7 @@
-use std::sync::Mutex;
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use http::Response;
 use jiff::SignedDuration;
@@ -6,6 +9,7 @@ use kube::Config;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::Semaphore,
 };
 use tower::BoxError;
 
@@ -64,6 +68,48 @@ fn every_write_tells_the_api_server_when_to_stop() {
     }
 }
 
+/// A write, when its turn has come.
+fn request() -> Result<Request<Vec<u8>>, request::Error> {
+    Request::post("/api/v1/namespaces/a/pods").body(b"{}".to_vec()).map_err(request::Error::BuildRequest)
+}
+
+#[tokio::test]
+async fn a_request_is_built_when_its_turn_has_come() {
+    let answers = Arc::new(Semaphore::new(0));
+    let answered = answers.clone();
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let answered = answered.clone();
+        async move {
+            answered.acquire().await?.forget();
+            Ok::<_, BoxError>(Response::new(Body::empty()))
+        }
+    });
+    let leadership = Leadership::always(virtual_env());
+    let writer = Writer::new(Client::new(service, "default"), &Uri::default(), leadership);
+    let built = Arc::new(AtomicUsize::new(0));
+    let writes = (0..2 * WRITES_OF_A_NAMESPACE).map(|_| {
+        let (writer, built) = (writer.clone(), built.clone());
+        tokio::spawn(async move {
+            let build = || {
+                built.fetch_add(1, Ordering::Relaxed);
+                request()
+            };
+            writer.send(&"a".into(), build).await
+        })
+    });
+    let writes: Vec<_> = writes.collect();
+    for expected in [WRITES_OF_A_NAMESPACE, WRITES_OF_A_NAMESPACE + 10, 2 * WRITES_OF_A_NAMESPACE] {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(built.load(Ordering::Relaxed), expected);
+        answers.add_permits(if expected == WRITES_OF_A_NAMESPACE { 10 } else { 2 * WRITES_OF_A_NAMESPACE });
+    }
+    for write in writes {
+        assert!(matches!(write.await.unwrap(), Answer::Done(..)));
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_sent_without_leadership() {
     let service = tower::service_fn(|_: Request<Body>| async {
@@ -73,7 +119,6 @@ async fn nothing_is_sent_without_leadership() {
     });
     let leadership = crate::leader::Office::vacant(crate::env::testing::virtual_env()).leadership();
     let writer = Writer::new(Client::new(service, "default"), &Uri::default(), leadership);
-    let request = Request::post("/api/v1/namespaces/a/pods").body(Vec::new()).unwrap();
     assert!(matches!(writer.send(&"a".into(), request).await, Answer::NotSent));
 }
 
@@ -94,7 +139,8 @@ async fn no_write_tells_the_api_server_that_it_may_take_for_ever() {
     for left in [1, 999, 1_000, 1_001, 1_142, 1_143, 2_000, 5_000] {
         let end = env.now() + SignedDuration::from_micros(left);
         office.begin(Some(Ends { gate: end, writes: end }));
-        writer.send(&"a".into(), Request::post("/a").body(Vec::new()).unwrap()).await;
+        let build = || Request::post("/a").body(Vec::new()).map_err(request::Error::BuildRequest);
+        writer.send(&"a".into(), build).await;
     }
     assert_eq!(*told.lock().unwrap(), ["/a?timeout=1ms", "/a?timeout=1ms", "/a?timeout=4ms"]);
     assert_eq!(served(Duration::from_millis(1)), None);
@@ -109,7 +155,7 @@ async fn write(config: Config, budget: Option<i64>) -> (Answer, bool) {
     let clients = Clients::connect(&config, office.leadership(), Duration::from_secs(1), &requests).unwrap();
     let end = budget.map(|budget| env.now() + SignedDuration::from_millis(budget));
     office.begin(end.map(|end| Ends { gate: end, writes: end }));
-    let answer = clients.write.send(&"a".into(), Request::post("/api/v1/namespaces/a/pods").body(b"{}".to_vec()).unwrap()).await;
+    let answer = clients.write.send(&"a".into(), request).await;
     (answer, office.is_settled())
 }
 

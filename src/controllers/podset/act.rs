@@ -5,7 +5,9 @@
 
 mod create;
 
-use std::{future::Future, sync::Arc};
+pub use create::bytes_to_read;
+
+use std::future::Future;
 
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
@@ -19,18 +21,14 @@ use super::{
     Context,
     memory::{Memory, Refusal, Window},
     names,
-    observe::{Pod, Seen, Set, View},
+    observe::{Pod, Seen, Set, View, Whole},
     plan::{Deletion, Plan, Why},
     refusal,
 };
 use crate::{
     api::{self, PodSet},
     client::{Answer, LONGEST, WRITES_OF_A_NAMESPACE, cut, in_full, in_words, protobuf::Form},
-    controllers::{
-        ObjectKey,
-        meta::Uid,
-        requests::{self, Built},
-    },
+    controllers::{ObjectKey, meta::Uid, requests},
     listwatch,
 };
 
@@ -83,6 +81,8 @@ struct Pass<'a> {
     /// From then on no further request is begun but the first of a part: one that takes long must not keep the others from
     /// all they do.
     until: Timestamp,
+    /// How many requests of a part are under way at once.
+    at_once: usize,
 }
 
 /// Carries out a plan.
@@ -90,7 +90,7 @@ pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory
     let is_creating = !plan.create.is_empty();
     let is_deleting = plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
     let until = context.env.now() + PASS;
-    let pass = Pass { context, set: &view.set, until };
+    let pass = Pass { context, set: &view.set, until, at_once: AT_ONCE };
     let mut done = Done { is_creating, is_deleting, ..Done::default() };
     look(pass, &plan.look, &mut done).await;
     probe(pass, plan.probe, memory, &mut done).await;
@@ -103,7 +103,7 @@ pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory
 /// Sends one request, then two, then four, up to a bound, each round only if all went well so far: refused pods cost one
 /// request, and where a pass was cut off while all went well, no more than `window`. Begins with so many requests, and returns with how many the next pass begins.
 async fn slow_start<T, R, F: Future<Output = R>>(
-    Pass { context, until, .. }: Pass<'_>,
+    Pass { context, until, at_once, .. }: Pass<'_>,
     window: Window,
     items: impl IntoIterator<Item = T>,
     send: impl Fn(T) -> F,
@@ -111,7 +111,7 @@ async fn slow_start<T, R, F: Future<Output = R>>(
 ) -> Window {
     let mut items = items.into_iter().peekable();
     let mut under_way = FuturesUnordered::new();
-    let Window(mut window) = window;
+    let mut window = window.0.min(at_once);
     let mut goes_on = true;
     let mut is_first = true;
     loop {
@@ -124,7 +124,7 @@ async fn slow_start<T, R, F: Future<Output = R>>(
         }
         let Some(result) = under_way.next().await else { break };
         goes_on &= settle(result);
-        window = (window + 1).min(AT_ONCE);
+        window = (window + 1).min(at_once);
     }
     // Where requests take long, a pass that began with one again would make one pod after the other.
     let is_cut_off = goes_on && items.peek().is_some();
@@ -178,16 +178,17 @@ fn read_pod<'a>(context: &'a Context, key: &'a ObjectKey) -> BoxFuture<'a, Resul
     })
 }
 
-/// Reads a PodSet, consistently, and takes in what is found.
+/// Reads a PodSet, consistently, and takes in what is found. Returns it with its template; `None`: it is gone.
 ///
 /// # Errors
 ///
 /// When it cannot be read; with the reason.
-pub async fn read_set(context: &Context, set: &Set) -> Result<(), String> {
+pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, String> {
     let request = requests::get::<PodSet>(&set.key).map_err(|error| error.to_string())?;
-    let found = context.clients.read.read_one(request).await.map_err(|error| in_full(&error))?;
-    context.set_answered(set, found);
-    Ok(())
+    let found: Option<Whole> = context.clients.read.read_one(request).await.map_err(|error| in_full(&error))?;
+    let found = found.map(|Whole(found)| found);
+    context.set_answered(set, found.clone().map(Set::trimmed));
+    Ok(found)
 }
 
 /// The pod in an answer: one that has a name, a UID and a version, for whatever stands before the API server may answer, too.
@@ -210,8 +211,8 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
             "resourceVersion": seen.pod.version.to_string(),
             "labels": { api::LABEL_MANAGED_BY: api::MANAGER },
         });
-        let request = requests::merge::<PodResource>(&seen.pod.key, &json!({ "metadata": metadata }));
-        (send(context, &set.key.namespace, request).await, seen)
+        let build = || requests::merge::<PodResource>(&seen.pod.key, &json!({ "metadata": metadata }));
+        (context.clients.write.send(&set.key.namespace, build).await, seen)
     };
     let settle = |(answer, seen): (Answer, Seen)| {
         let patched = match answer {
@@ -297,8 +298,8 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
 
 async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
     let uid = (context.locks.precondition)(&deletion.uid);
-    let request = requests::delete::<PodResource>(&deletion.key, uid.as_deref());
-    match send(context, &deletion.key.namespace, request).await {
+    let build = || requests::delete::<PodResource>(&deletion.key, uid.as_deref());
+    match context.clients.write.send(&deletion.key.namespace, build).await {
         Answer::Done(form, body) => accepted(form, body, &deletion.uid),
         // Not found, or another incarnation: whether that is so, a read tells.
         Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_pod(context, &deletion.key).await {
@@ -322,17 +323,6 @@ fn accepted(form: Form, body: Bytes, uid: &Uid) -> Deleted {
         (Ok(pod), _) if pod.uid == *uid => Deleted::Accepted(Some(Box::new(pod))),
         (Err(_), Ok(status)) if status.is_success() => Deleted::Accepted(None),
         _ => Deleted::Unknown("the answer is not one to the delete of this pod".to_owned()),
-    }
-}
-
-/// Sends a write. One that cannot even be built fails, so that it is tried ever more rarely.
-async fn send(context: &Context, namespace: &Arc<str>, request: Built) -> Answer {
-    match request {
-        Ok(request) => context.clients.write.send(namespace, request).await,
-        Err(error) => {
-            warn!(%error, "a request cannot be built");
-            Answer::NeverLeft(format!("the request cannot be built: {error}"))
-        }
     }
 }
 

@@ -4,8 +4,8 @@
 //! pure) → [`act`] (the only writes of pods) → [`report`] (status and events, from what was done; [`recorder`] tells the events). Beside it the rules:
 //! [`pod`], [`names`], [`ranking`], [`finished`], [`refusal`], [`status`], [`events`]; what is remembered between two
 //! passes, [`memory`] and, of rejected deletes, [`rejected`]; whether another installation writes as well, [`others`]; what a term begins
-//! with, [`takeover`]; what traces tell, [`trail`]; what the metrics show of all sets, [`figures`]; and the promise with the locks behind
-//! it, [`locks`].
+//! with, [`takeover`]; what is read before pods are created, [`read_first`]; what traces tell, [`trail`]; what the metrics show of all
+//! sets, [`figures`]; and the promise with the locks behind it, [`locks`].
 
 pub mod act;
 pub mod events;
@@ -19,6 +19,7 @@ pub mod others;
 pub mod plan;
 pub mod pod;
 pub mod ranking;
+mod read_first;
 pub mod recorder;
 pub mod refusal;
 pub mod rejected;
@@ -38,21 +39,20 @@ use futures::{FutureExt, future::BoxFuture};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod as PodResource;
 use serde_json::Value;
-use tracing::warn;
 
 use super::{
     Controller, Next, ObjectKey,
-    failures::{Failures, Waits},
+    failures::Failures,
     meta::Uid,
     queue::{self, Queue, Trigger},
     requests,
 };
 use crate::{
     api::{self, PodSet},
-    client::Clients,
+    client::{Budget, Clients},
     env::Env,
     listwatch::{self, Change, Scope, Source, synced::Synced},
-    telemetry::{metrics::Metrics, spans},
+    telemetry::metrics::Metrics,
 };
 use figures::Figures;
 use locks::Locks;
@@ -60,14 +60,12 @@ use memory::Memory;
 use observe::{Caches, Effects, News, Observed, Pod, Pods, Set, Sets, View};
 use others::Others;
 use plan::{Hold, NamesIn, Plan, soonest};
+use read_first::Ready;
 use recorder::Recorder;
 use takeover::TakeOver;
 
 /// The controller's name.
 const NAME: &str = "podset";
-
-/// The first and the longest wait after a read of one set failed that must come before a write.
-const READ_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
 
 /// What an operator is made of; a test makes its own.
 #[derive(Clone)]
@@ -103,6 +101,8 @@ pub struct Context {
     queue: Queue,
     /// What is remembered of each set, while nobody works on it.
     memories: Mutex<HashMap<Uid, Box<Memory>>>,
+    /// For large templates, and the pods that are created from them.
+    templates: Budget,
 }
 
 impl Context {
@@ -182,8 +182,20 @@ impl PodSetController {
         let others = Others::new(installation, metrics);
         let memories = Mutex::default();
         let default_spec = pod::default_spec(&default_image);
-        let context =
-            Context { env, clients, locks, scopes, default_spec, recorder, others, observed, queue, memories };
+        let templates = Budget::default();
+        let context = Context {
+            env,
+            clients,
+            locks,
+            scopes,
+            default_spec,
+            recorder,
+            others,
+            observed,
+            queue,
+            memories,
+            templates,
+        };
         PodSetController { context, synced, take_over: TakeOver::default() }
     }
 
@@ -227,17 +239,6 @@ impl PodSetController {
         plan.has_writes() || !status::is_same(&view.set.status, &new)
     }
 
-    /// When to try again after the set could not be read.
-    fn read_again(&self, key: &ObjectKey, error: &str, memory: &mut Memory) -> Next {
-        let (wait, is_news) = memory.read_failures.note(error, READ_RETRY);
-        if is_news {
-            warn!(set = %key, error, "cannot read whether a set is still there that needs pods, trying again");
-        }
-        let env = &self.context.env;
-        spans::failed(error);
-        Next::Retry(env.now() + env.jittered(wait, 0.1))
-    }
-
     /// One pass of the pipeline: observe, plan, act, and report from what was done.
     async fn pass(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Next {
         let context = &self.context;
@@ -248,18 +249,9 @@ impl PodSetController {
             // The read queues it again.
             return if self.take_over.wait(key) { Next::Resync } else { Next::At(context.env.now()) };
         }
-        let (view, plan) = if plan.creates_in_doubt(&view.set, memory) {
-            // The watch of the pods may be ahead of the one of the sets.
-            if let Err(error) = act::read_set(context, &view.set).await {
-                return self.read_again(key, &error, memory);
-            }
-            memory.met_stranger = false;
-            match self.decide(key, uid, memory) {
-                Some(planned) => planned,
-                None => return Next::Never,
-            }
-        } else {
-            (view, plan)
+        let Ready { view, plan, room } = match self.read_before_creates(view, plan, memory).await {
+            Ok(ready) => ready,
+            Err(next) => return next,
         };
         memory.read_failures = Failures::default();
         let (view, after, has_failed) = if plan.has_work() {
@@ -267,6 +259,8 @@ impl PodSetController {
             let done = act::act(context, &view, plan, memory).await;
             let (has_failed, is_rejected) = (done.has_failed, done.rejection.is_some());
             report::learn(context, &view, done, from, began, memory);
+            // The template is needed no more.
+            drop((view, room));
             match self.plan(key, uid, memory) {
                 // Other pods go in the place of one that cannot be deleted, before anything is told.
                 Some((_, after)) if is_rejected && !after.delete.is_empty() => {

@@ -8,7 +8,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{
     names,
-    observe::{Pod, Set, Wanted},
+    observe::{Pod, Set, Template},
 };
 use crate::{
     api::{self, PodSet, PodTemplateMetadata},
@@ -55,16 +55,15 @@ struct Owner<'a> {
     block_owner_deletion: bool,
 }
 
-/// The manifest of a pod under this name, with this spec if the template has none. `replacements` counts the replacements in a row that
+/// The manifest of a pod under this name, after this template, with this spec if the template has none. `replacements` counts the replacements in a row that
 /// led to it; 0 for a pod that replaces none.
 pub fn manifest<'a>(
     set: &'a Set,
-    wanted: &'a Wanted,
+    template: Option<&'a Template>,
     default_spec: &'a Value,
     name: &'a str,
     replacements: u32,
 ) -> Manifest<'a> {
-    let template = wanted.template.as_deref();
     let spec = template.and_then(|template| template.spec.as_deref());
     let metadata = template.and_then(|template| template.metadata.as_ref());
     let of_template = |texts: fn(&PodTemplateMetadata) -> &Option<BTreeMap<String, String>>| {
@@ -148,12 +147,16 @@ pub fn difference(pod: &Pod, name: &str, set: &Uid) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::podset::{observe::Pod, testing};
+    use crate::controllers::podset::{
+        observe::{Pod, PodsLike, Wanted},
+        testing,
+    };
 
     /// The manifest that the API server gets.
     fn sent(set: &Set, image: &str, replacements: u32) -> Value {
         let spec = default_spec(image);
-        let manifest = manifest(set, set.wanted.as_ref().unwrap(), &spec, "web-podabcde", replacements);
+        let Ok(Wanted { template: PodsLike::Template(template), .. }) = &set.wanted else { panic!("{set:?}") };
+        let manifest = manifest(set, template.as_deref(), &spec, "web-podabcde", replacements);
         serde_json::to_value(manifest).unwrap()
     }
 
@@ -187,7 +190,8 @@ mod tests {
     fn with(template: Value) -> Set {
         let mut set = testing::set(3);
         let wanted = set.wanted.as_mut().unwrap();
-        wanted.template = Some(std::sync::Arc::new(serde_json::from_str(&template.to_string()).unwrap()));
+        let template = serde_json::from_str(&template.to_string()).unwrap();
+        wanted.template = PodsLike::Template(Some(std::sync::Arc::new(template)));
         set
     }
 

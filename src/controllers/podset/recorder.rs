@@ -104,11 +104,14 @@ impl Recorder {
     async fn tell(&self, due: Due) {
         let Due { event, key, uid, wall, unique, within, _room } = due;
         let manifest = events::manifest(&event, (&key, &uid), wall, unique, &self.instance);
-        let Ok(mut request) = requests::create::<EventResource>(&key.namespace, &manifest) else { return };
-        if let Some(within) = within {
-            request.extensions_mut().insert(within);
-        }
-        match self.writer.send(&key.namespace, request).await {
+        let build = || {
+            let mut request = requests::create::<EventResource>(&key.namespace, &manifest)?;
+            if let Some(within) = within {
+                request.extensions_mut().insert(within);
+            }
+            Ok(request)
+        };
+        match self.writer.send(&key.namespace, build).await {
             Answer::Done(..) | Answer::NotSent => {}
             answer => debug!(set = %key, reason = event.reason, error = answer.complaint(), "an event was not written"),
         }

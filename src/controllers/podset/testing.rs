@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::observe::{Phase, Pod, Seen, Set, Wanted};
+use super::observe::{Phase, Pod, PodsLike, Seen, Set, Wanted};
 use crate::{
     api::PodSetStatus,
     controllers::{ObjectKey, moment::Moment},
@@ -23,7 +23,7 @@ pub fn set(replicas: usize) -> Set {
         version: 10,
         generation: 1,
         is_deleting: false,
-        wanted: Ok(Wanted { replicas, template: None }),
+        wanted: Ok(Wanted { replicas, template: PodsLike::Template(None) }),
         status: PodSetStatus { observed_generation: Some(1), ..PodSetStatus::default() },
     }
 }

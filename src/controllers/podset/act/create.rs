@@ -6,7 +6,7 @@
 use kube::core::Status;
 use tracing::{debug, warn};
 
-use super::{Context, Done, Pass, PodResource, decoded, read_pod, send, slow_start};
+use super::{AT_ONCE, Context, Done, Pass, PodResource, decoded, read_pod, slow_start};
 use crate::{
     client::{Answer, LONGEST, cut},
     controllers::{
@@ -14,7 +14,7 @@ use crate::{
         podset::{
             memory::{Memory, Refusal, RefusalKind, Window},
             names,
-            observe::{Pod, Set},
+            observe::{Pod, PodsLike, Set, Wanted},
             plan::Creation,
             pod,
             refusal::refusal,
@@ -22,6 +22,9 @@ use crate::{
         requests,
     },
 };
+
+/// How many bytes the templates may have together in the creates of one set that are under way at once.
+const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// What the answer to a create proves.
 enum Created {
@@ -41,9 +44,23 @@ enum Created {
     NotSent,
 }
 
+/// How many creates of one set may be under way at once whose template has so many bytes.
+fn at_once(bytes: usize) -> usize {
+    (BYTES_AT_ONCE / bytes.max(1)).clamp(1, AT_ONCE)
+}
+
+/// How many bytes are needed for these creates of a set whose template is to be read first: for the template, and for each create
+/// under way. `None`: nothing is to be read.
+pub fn bytes_to_read(set: &Set, creations: &[Creation]) -> Option<usize> {
+    let bytes = set.template_bytes();
+    let needs_read = set.is_trimmed() && !creations.is_empty();
+    needs_read.then(|| bytes * (1 + at_once(bytes).min(creations.len())))
+}
+
 /// Creates pods.
 pub(super) async fn create(pass: Pass<'_>, creations: Vec<Creation>, memory: &mut Memory, done: &mut Done) {
     let Pass { context, set, .. } = pass;
+    let pass = Pass { at_once: at_once(set.template_bytes()), ..pass };
     let send = |creation: Creation| async move { (create_one(context, set, &creation).await, creation) };
     // Whether another spec is accepted is not known yet.
     let is_new = memory.tried_generation != Some(set.generation);
@@ -54,7 +71,7 @@ pub(super) async fn create(pass: Pass<'_>, creations: Vec<Creation>, memory: &mu
 }
 
 async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Created {
-    let Ok(wanted) = &set.wanted else {
+    let Ok(Wanted { template: PodsLike::Template(template), .. }) = &set.wanted else {
         return Created::NotSent;
     };
     let key = ObjectKey::new(set.key.namespace.clone(), creation.name.as_str());
@@ -71,9 +88,13 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
         Refusal { kind: RefusalKind::Unclear, message, generation: set.generation }
     };
     let refused = |status: &Status| refusal(status, &creation.name, &names::prefix(&set.key.name), set.generation);
-    let manifest = pod::manifest(set, wanted, &context.default_spec, &creation.name, creation.replacements);
+    let Creation { name, replacements, .. } = creation;
     let namespace = &set.key.namespace;
-    match send(context, namespace, requests::create::<PodResource>(namespace, &manifest)).await {
+    let build = || {
+        let manifest = pod::manifest(set, template.as_deref(), &context.default_spec, name, *replacements);
+        requests::create::<PodResource>(namespace, &manifest)
+    };
+    match context.clients.write.send(namespace, build).await {
         Answer::Done(form, body) => match decoded(form, body) {
             Ok(pod) => Created::Made(Box::new(pod)),
             Err(error) => Created::Unknown(unclear(format!("the answer cannot be read: {error}"))),
@@ -199,5 +220,35 @@ fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<Box<Pod>
             done.has_failed = true;
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::podset::testing;
+
+    /// What is to be read for so many creates of a set whose template has so many bytes and is not in memory.
+    fn to_read(bytes: usize, creates: u32) -> Option<usize> {
+        let mut set = testing::set(10);
+        set.wanted.as_mut().unwrap().template = PodsLike::Large(bytes);
+        let create = |index| Creation { index, name: String::new(), replacements: 0, is_repeated: false };
+        bytes_to_read(&set, &(0..creates).map(create).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_larger_a_template_the_fewer_creates_are_under_way() {
+        let cases = [(0, AT_ONCE), (8 << 10, AT_ONCE), (20 << 10, 51), (1 << 19, 2), (1 << 20, 1), (3 << 20, 1)];
+        assert_eq!(cases.map(|(bytes, _)| (bytes, at_once(bytes))), cases);
+    }
+
+    #[test]
+    fn room_is_needed_for_the_template_and_for_what_is_under_way() {
+        assert_eq!(to_read(20_000, 0), None);
+        assert_eq!(to_read(20_000, 3), Some(80_000));
+        assert_eq!(to_read(20_000, 1000), Some(20_000 * 53));
+        assert_eq!(to_read(2_000_000, 10), Some(4_000_000));
+        let create = Creation { index: 0, name: String::new(), replacements: 0, is_repeated: false };
+        assert_eq!(bytes_to_read(&testing::set(1), &[create]), None, "it is in memory");
     }
 }

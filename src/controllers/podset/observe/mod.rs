@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 pub use pod::{Phase, Pod, Seen};
 pub use pods::{News, Pods};
-pub use set::{Set, Wanted};
+pub use set::{PodsLike, Set, Template, Wanted, Whole};
 pub use sets::{Effects, Sets};
 
 use super::locks::Locks;

@@ -15,6 +15,9 @@ use crate::{
     listwatch::Watched,
 };
 
+/// The largest template that is kept, in bytes. A larger one is read again when pods are created.
+const KEPT: usize = 8 << 10;
+
 /// A PodSet as the API server sends it. Spec and status are decoded later and from their text, so that one that does not
 /// decode stops no other. (API servers write the type of an event before its object, which is therefore decoded as it comes, and has a
 /// text.)
@@ -42,7 +45,7 @@ fn decoded<T: DeserializeOwned>(part: Option<&RawValue>) -> serde_json::Result<T
     serde_json::from_str(part.map_or("null", RawValue::get))
 }
 
-/// A PodSet.
+/// A PodSet, without its template if that is large.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "SetWire")]
 pub struct Set {
@@ -68,7 +71,16 @@ pub struct Wanted {
     /// How many pods.
     pub replicas: usize,
     /// What new pods look like.
-    pub template: Option<Arc<Template>>,
+    pub template: PodsLike,
+}
+
+/// What new pods look like.
+#[derive(Clone, Debug)]
+pub enum PodsLike {
+    /// As the template says; `None`: as the operator's default pod.
+    Template(Option<Arc<Template>>),
+    /// As a template says that has so many bytes, and is not in memory.
+    Large(usize),
 }
 
 /// The template of a set's pods.
@@ -83,6 +95,20 @@ pub struct Template {
     pub spec: Option<Box<RawValue>>,
 }
 
+impl Template {
+    /// How many bytes it adds to the body of a pod, about.
+    fn bytes(&self) -> usize {
+        let metadata = self.metadata.iter().flat_map(|metadata| [&metadata.labels, &metadata.annotations]);
+        let entries = metadata.flatten().flatten().map(|(key, value)| key.len() + value.len());
+        self.spec.as_ref().map_or(0, |spec| spec.get().len()) + entries.sum::<usize>()
+    }
+}
+
+/// A PodSet with its template, however large.
+#[derive(Debug, Deserialize)]
+#[serde(from = "SetWire")]
+pub struct Whole(pub Set);
+
 impl Watched for Set {
     fn version(&self) -> u64 {
         self.version
@@ -90,6 +116,12 @@ impl Watched for Set {
 }
 
 impl From<SetWire> for Set {
+    fn from(wire: SetWire) -> Self {
+        Whole::from(wire).0.trimmed()
+    }
+}
+
+impl From<SetWire> for Whole {
     fn from(wire: SetWire) -> Self {
         let status = wire.status.as_deref();
         let mut status: PodSetStatus =
@@ -100,10 +132,10 @@ impl From<SetWire> for Set {
         let wanted = decoded::<SpecWire>(wire.spec.as_deref())
             .map(|spec| Wanted {
                 replicas: usize::try_from(spec.replicas).unwrap_or(0),
-                template: spec.template.map(Arc::new),
+                template: PodsLike::Template(spec.template.map(Arc::new)),
             })
             .map_err(|error| format!("the spec cannot be read: {error}"));
-        Set {
+        Whole(Set {
             key: wire.metadata.key(),
             version: wire.metadata.version(),
             generation: wire.metadata.generation,
@@ -111,11 +143,36 @@ impl From<SetWire> for Set {
             wanted,
             status,
             uid: wire.metadata.uid.into(),
-        }
+        })
     }
 }
 
 impl Set {
+    /// The set without its template if that is large.
+    pub fn trimmed(mut self) -> Self {
+        if let Ok(wanted) = &mut self.wanted
+            && let PodsLike::Template(Some(template)) = &wanted.template
+            && template.bytes() > KEPT
+        {
+            wanted.template = PodsLike::Large(template.bytes());
+        }
+        self
+    }
+
+    /// How many bytes its template has, about.
+    pub fn template_bytes(&self) -> usize {
+        match self.wanted.as_ref().map(|wanted| &wanted.template) {
+            Ok(PodsLike::Template(Some(template))) => template.bytes(),
+            Ok(PodsLike::Large(bytes)) => *bytes,
+            Ok(PodsLike::Template(None)) | Err(_) => 0,
+        }
+    }
+
+    /// Whether its template is not in memory.
+    pub fn is_trimmed(&self) -> bool {
+        matches!(self.wanted, Ok(Wanted { template: PodsLike::Large(_), .. }))
+    }
+
     /// How many pods are wanted: none if that cannot be read.
     pub fn replicas(&self) -> usize {
         self.wanted.as_ref().map_or(0, |wanted| wanted.replicas)
@@ -160,10 +217,41 @@ mod tests {
         let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
         let text = format!(r#"{{"metadata":{metadata},"spec":{{"replicas":2,"template":{template}}}}}"#);
         let wanted = serde_json::from_str::<Set>(&text).unwrap().wanted.unwrap();
-        let template = wanted.template.unwrap();
+        let PodsLike::Template(Some(template)) = wanted.template else { panic!("{wanted:?}") };
         let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref()).unwrap();
         assert_eq!((wanted.replicas, &*labels["tier"]), (2, "front"));
         assert_eq!(template.spec.as_ref().unwrap().get(), spec);
+    }
+
+    /// A set whose template has a spec and an annotation of so many bytes, as it is watched and as it is read.
+    fn templated(spec: usize, annotation: usize) -> (Set, Set) {
+        let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3","generation":2}"#;
+        let (spec, annotation) = ("x".repeat(spec - 2), "y".repeat(annotation - 1));
+        let template = format!(r#"{{"metadata":{{"annotations":{{"a":"{annotation}"}}}},"spec":"{spec}"}}"#);
+        let text = format!(r#"{{"metadata":{metadata},"spec":{{"replicas":2,"template":{template}}}}}"#);
+        let Whole(whole) = serde_json::from_str(&text).unwrap();
+        (serde_json::from_str(&text).unwrap(), whole)
+    }
+
+    #[test]
+    fn a_template_is_kept_unless_it_is_large() {
+        for (spec, annotation, is_kept) in [(100, 100, true), (KEPT - 2, 2, true), (KEPT, 2, false), (2, KEPT, false)] {
+            let (watched, whole) = templated(spec, annotation);
+            assert_eq!((watched.is_trimmed(), whole.is_trimmed()), (!is_kept, false), "{spec} {annotation}");
+            assert_eq!((watched.template_bytes(), whole.template_bytes()), (spec + annotation, spec + annotation));
+            assert_eq!((watched.replicas(), whole.replicas()), (2, 2));
+        }
+        assert_eq!((testing::set(3).trimmed().is_trimmed(), testing::set(3).template_bytes()), (false, 0));
+    }
+
+    #[test]
+    fn a_large_spec_that_cannot_be_read_is_told_as_ever() {
+        let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
+        let spec = format!(r#"{{"replicas":"two","template":{{"spec":"{}"}}}}"#, "x".repeat(2 * KEPT));
+        let set: Set = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#)).unwrap();
+        let error = set.wanted.as_ref().unwrap_err();
+        assert!(error.starts_with("the spec cannot be read: invalid type: string \"two\""), "{error}");
+        assert!(!set.is_trimmed());
     }
 
     #[test]

@@ -19,6 +19,9 @@ use crate::{
 /// What it costs to delete a pod, as its users see it.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
+/// The most bytes of the UID of an owner: Kubernetes' own have 36. Any text can stand there.
+const LONGEST_UID: usize = 64;
+
 /// A pod; what is not named here is not decoded.
 #[derive(Deserialize, Message)]
 pub struct PodWire {
@@ -161,7 +164,7 @@ fn number<T: FromStr + Default>(metadata: &Meta, annotation: &str) -> T {
 fn owner(metadata: &Meta) -> Option<Uid> {
     let controller = metadata.owner_references.iter().find(|owner| owner.controller)?;
     let is_podset = controller.kind == "PodSet" && controller.api_version.starts_with(b"app.example.com/");
-    meta::said(&controller.uid).filter(|_| is_podset)
+    meta::said(&controller.uid).filter(|uid| is_podset && uid.len() <= LONGEST_UID)
 }
 
 #[cfg(test)]
@@ -274,5 +277,17 @@ mod tests {
         told_less["status"]["containerStatuses"] = json!([]);
         let told_less: Pod = serde_json::from_value(told_less).unwrap();
         assert_eq!((told_less.finished, told_less.restarts), (Some(at(4)), 0), "when it ceased to be ready");
+    }
+
+    #[test]
+    fn a_uid_that_no_set_can_have_takes_no_memory() {
+        let owned = |uid: String| {
+            let (owner, group) = (json!({ "kind": "PodSet", "uid": uid, "controller": true }), "app.example.com/v1");
+            let mut metadata = json!({ "name": "a", "ownerReferences": [owner] });
+            metadata["ownerReferences"][0]["apiVersion"] = group.into();
+            serde_json::from_value::<Pod>(json!({ "metadata": metadata })).unwrap().owner
+        };
+        assert!(owned("u".repeat(LONGEST_UID)).is_some());
+        assert!(owned("u".repeat(LONGEST_UID + 1)).is_none());
     }
 }

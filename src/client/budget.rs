@@ -1,0 +1,117 @@
+//! A budget for the bytes of large bodies: however many requests carry one, only a few of the bodies are in memory at a time.
+//!
+//! Small bodies need no room in it, so they never wait for large ones.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How many bytes one budget has.
+const TOTAL: u32 = 8 << 20;
+
+/// A body of up to so many bytes needs no room.
+const SMALL: usize = 64 << 10;
+
+/// The room that a large body takes while its size is not known yet, in bytes. A page of a list may weigh no more.
+pub const LARGE: usize = 4 << 20;
+
+/// Room in a budget, until it is dropped.
+pub type Room = OwnedSemaphorePermit;
+
+/// A budget.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Semaphore>);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget(Arc::new(Semaphore::new(usize::try_from(TOTAL).unwrap_or(Semaphore::MAX_PERMITS))))
+    }
+}
+
+impl Budget {
+    /// Takes room for so many bytes, if it is free. A body that is larger than the whole budget takes all of it.
+    pub fn try_take(&self, bytes: usize) -> Option<Room> {
+        self.0.clone().try_acquire_many_owned(permits(bytes)).ok()
+    }
+
+    /// Reads a body to its end, or until more than `most` bytes have come. A large body waits for room before it is read on.
+    /// The room is to be kept until the bytes are dropped.
+    ///
+    /// # Errors
+    ///
+    /// When the body breaks off.
+    pub async fn collect<B>(&self, mut body: B, most: usize) -> Result<(Bytes, Option<Room>), B::Error>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+    {
+        let (mut bytes, mut room) = (BytesMut::new(), None);
+        while bytes.len() <= most
+            && let Some(frame) = body.frame().await
+        {
+            let Ok(data) = frame?.into_data() else { continue };
+            if room.is_none() && bytes.len() + data.len() > SMALL {
+                // Nobody closes it.
+                room = self.0.clone().acquire_many_owned(permits(LARGE)).await.ok();
+                // A buffer that grows would be copied, with both copies in memory.
+                bytes.reserve(LARGE);
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok((bytes.freeze(), room))
+    }
+}
+
+fn permits(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(TOTAL).min(TOTAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures::{FutureExt, stream};
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    /// A body of so many pieces of 1 KiB.
+    fn body(pieces: usize) -> impl http_body::Body<Data = Bytes, Error = Infallible> + Unpin {
+        let piece = || Ok(Frame::data(Bytes::from_static(&[0; 1024])));
+        StreamBody::new(stream::iter(std::iter::repeat_with(piece).take(pieces)))
+    }
+
+    #[tokio::test]
+    async fn large_bodies_wait_for_each_other_and_small_ones_for_none() {
+        let budget = Budget::default();
+        let (first, room) = budget.collect(body(100), usize::MAX).await.unwrap();
+        let second = budget.collect(body(100), usize::MAX).await.unwrap();
+        assert_eq!((first.len(), room.is_some()), (100 << 10, true));
+        let mut third = Box::pin(budget.collect(body(100), usize::MAX));
+        assert!(third.as_mut().now_or_never().is_none(), "two are in memory");
+        assert_eq!(budget.collect(body(64), usize::MAX).await.unwrap().0.len(), SMALL);
+        drop(second);
+        assert_eq!(third.await.unwrap().0, first);
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_until_it_is_too_large() {
+        let budget = Budget::default();
+        for (pieces, read) in [(9, 9), (10, 10), (11, 11), (100, 11)] {
+            assert_eq!(budget.collect(body(pieces), 10 << 10).await.unwrap().0.len(), read << 10, "{pieces}");
+        }
+    }
+
+    #[test]
+    fn what_is_larger_than_the_budget_takes_all_of_it() {
+        let budget = Budget::default();
+        let all = budget.try_take(usize::MAX).unwrap();
+        assert!(budget.try_take(1).is_none());
+        drop(all);
+        let half = LARGE;
+        let _halves = (budget.try_take(half).unwrap(), budget.try_take(half).unwrap());
+        assert!(budget.try_take(1).is_none());
+    }
+}
