@@ -18,6 +18,7 @@ mod kubectl;
 mod labels;
 mod large;
 mod leader;
+mod memory;
 mod namespace;
 mod policy;
 mod quota;
@@ -55,6 +56,10 @@ fn main() -> ExitCode {
     let mut scenarios = vec![large_set.needs(&counted), hundred_sets.needs(&counted).needs(&[Processes])];
     scenarios.extend(faults::scenarios().into_iter().map(|scenario| scenario.needs(&tormented)));
     scenarios.extend([
+        Scenario::new("memory_with_large_objects", memory::with_large_objects)
+            .in_own_cluster(Wanted::default())
+            .heavy()
+            .needs(&tormented),
         Scenario::new("control_plane_api_server_restarts", control_plane::api_server_restarts)
             .in_own_cluster(Wanted::default())
             .needs(&[ControlPlane, Processes]),

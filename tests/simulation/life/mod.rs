@@ -2,6 +2,7 @@
 
 mod events;
 mod fairness;
+mod large;
 mod losses;
 mod takeover;
 mod terms;

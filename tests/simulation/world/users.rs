@@ -104,7 +104,9 @@ pub fn label_set(world: &mut World) -> bool {
 pub fn change_template(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let image = format!("example.com/app:{}", world.dice.below(9));
-    let template = json!({ "spec": { "containers": [{ "name": "app", "image": image }] } });
+    // Every second one is too large to be kept in memory.
+    let text = "x".repeat(if world.dice.below(2) == 0 { 0 } else { 20_000 });
+    let template = json!({ "spec": { "containers": [{ "name": "app", "image": image, "workingDir": text }] } });
     world.server.patch(&PODSETS, namespace, set, json!({ "spec": { "template": template } }));
     true
 }

@@ -1,0 +1,79 @@
+//! Large objects: the operator's memory stays within the limit of its Deployment, however large the objects are that users store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::bench::usage::Usage;
+use e2e::operator::Operator;
+use e2e::scene::Scene;
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+
+/// Sets whose templates are large, each of one pod.
+const SETS: usize = 40;
+
+/// Large pods of others in the same namespace; every second one has the label by which the operator finds its own.
+const PODS: usize = 60;
+
+/// In MiB. The limit of the Deployment is 128.
+const MOST: f64 = 100.0;
+
+pub async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
+    let mut operator = t.operator().await?;
+    let sets: Vec<String> = (0..SETS).map(|n| format!("large-{n}")).collect();
+    let manifests = sets.iter().map(|name| {
+        let spec = json!({"replicas": 1, "template": {"spec": large_spec()}});
+        json!({"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": name}, "spec": spec})
+    });
+    create(&t, "/apis/app.example.com/v1alpha1", "podsets", manifests).await?;
+    t.create_set("small", 3).await?;
+    t.until("3 pods of a small set beside the large ones", |seen| seen.at_rest("small", 3)).await?;
+    let limit = Duration::from_secs(120);
+    t.within(limit, "a pod of each large set", |seen| sets.iter().try_for_each(|set| seen.at_rest(set, 1).map(drop)))
+        .await?;
+    needs_little(&t, &mut operator, "to create the pods")?;
+    operator.terminate(Duration::from_secs(20)).await?;
+
+    let pods = (0..PODS).map(|n| {
+        let labels = if n % 2 == 0 { json!({}) } else { json!({"app.kubernetes.io/managed-by": "podset-operator"}) };
+        let annotations = json!({"note": "y".repeat(200_000)});
+        let metadata = json!({"name": format!("foreign-{n}"), "labels": labels, "annotations": annotations});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": large_spec()})
+    });
+    create(&t, "/api/v1", "pods", pods).await?;
+    let mut operator = t.operator().await?;
+    t.scale("small", 4).await?;
+    t.scale(&sets[0], 2).await?;
+    t.until("4 pods of the small set", |seen| seen.at_rest("small", 4)).await?;
+    t.until("2 pods of a large set", |seen| seen.at_rest(&sets[0], 2)).await?;
+    needs_little(&t, &mut operator, "to take over")
+}
+
+/// The spec of a pod that has 800 KB.
+fn large_spec() -> Value {
+    let variable = |n| json!({"name": format!("TEXT_{n}"), "value": "x".repeat(200_000)});
+    let env: Vec<Value> = (0..4).map(variable).collect();
+    json!({"containers": [{"name": "main", "image": "example.com/app", "env": env}]})
+}
+
+/// Creates objects, a few at a time.
+async fn create(t: &Scene, api: &str, resource: &str, manifests: impl Iterator<Item = Value>) -> Result<()> {
+    let uri = format!("{api}/namespaces/{}/{resource}", t.namespace());
+    let created = stream::iter(manifests).map(|manifest| {
+        let (client, uri) = (t.client(), &uri);
+        async move {
+            let request = http::Request::post(uri).header("content-type", "application/json");
+            let created: Value = client.request(request.body(serde_json::to_vec(&manifest)?)?).await?;
+            anyhow::Ok(drop(created))
+        }
+    });
+    created.buffer_unordered(4).try_collect::<()>().await.with_context(|| format!("creating {resource}"))
+}
+
+fn needs_little(t: &Scene, operator: &mut Operator, what: &str) -> Result<()> {
+    let peak = Usage::of(operator.id()?)?.peak;
+    t.tell(&format!("the operator needed {peak:.1} MiB {what}"));
+    ensure!(peak < MOST, "the operator needed {peak:.1} MiB {what}");
+    Ok(())
+}

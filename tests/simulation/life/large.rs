@@ -1,0 +1,64 @@
+//! Sets whose templates are too large to be kept in memory.
+
+use podset_operator::controllers::podset::locks::Locks;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{NS, seconds, settled};
+use crate::{
+    apiserver::{ApiServer, Fault, PODSETS, Requests, Verb},
+    operator::Operator,
+};
+
+/// A template whose text has so many bytes.
+fn template(bytes: usize) -> Value {
+    json!({ "spec": { "containers": [{ "name": "c", "image": "i", "workingDir": "x".repeat(bytes) }] } })
+}
+
+fn create(server: &ApiServer, name: &str, replicas: usize, bytes: usize) {
+    let spec = json!({ "replicas": replicas, "template": template(bytes) });
+    server.create(&PODSETS, NS, json!({ "metadata": { "name": name }, "spec": spec }));
+}
+
+/// How many bytes the text of each pod of a set has.
+fn bytes(server: &ApiServer, set: &str) -> Vec<usize> {
+    let pods = server.live_pods(NS, set).into_iter().map(|name| server.pod(NS, &name));
+    pods.map(|pod| pod["spec"]["containers"][0]["workingDir"].as_str().map_or(0, str::len)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_have_the_template_of_their_set_however_large() {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", Locks::default());
+    let reads = || server.count(&Requests::all().verb(Verb::Get).of("podsets"));
+    create(&server, "web", 3, 20_000);
+    settled(&server, "web", 3).await;
+    assert_eq!((bytes(&server, "web"), reads()), (vec![20_000; 3], 1));
+    server.patch(&PODSETS, NS, "web", json!({ "spec": { "replicas": 4, "template": template(30_000) } }));
+    settled(&server, "web", 4).await;
+    let mut all = bytes(&server, "web");
+    all.sort_unstable();
+    assert_eq!((all, reads()), (vec![20_000, 20_000, 20_000, 30_000], 2));
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sets_with_large_templates_take_turns_and_others_do_not_wait() {
+    const SETS: usize = 100;
+    let server = ApiServer::new(1);
+    server.fault(Requests::creates("pods"), Fault::Delay(seconds(1)));
+    let operator = Operator::leader(&server, "a", Locks::default());
+    let names: Vec<String> = (0..SETS).map(|number| format!("large-{number}")).collect();
+    for name in &names {
+        create(&server, name, 1, 300_000);
+    }
+    sleep(seconds(1) / 2).await;
+    // Each takes room for its template and a pod, of 8 MiB in all.
+    assert_eq!(server.count(&Requests::creates("pods")), 13);
+    server.create_podset(NS, "small", 2);
+    server.wait_until(|s| s.live_pods(NS, "small").len() == 2, seconds(3)).await;
+    let are_all_made = |s: &ApiServer| names.iter().all(|name| s.live_pods(NS, name).len() == 1);
+    server.wait_until(are_all_made, seconds(20)).await;
+    assert_eq!(bytes(&server, &names[99]), [300_000]);
+    operator.end().await;
+}
