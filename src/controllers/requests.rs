@@ -87,12 +87,12 @@ pub fn merge<K: Resource<DynamicType = ()>>(key: &ObjectKey, patch: &Value) -> B
 pub fn apply_status<K: Resource<DynamicType = ()>>(
     key: &ObjectKey,
     uid: &str,
-    version: u64,
+    version: Option<u64>,
     status: &impl Serialize,
 ) -> Built {
     let request = Request::patch(format!("{}/status?fieldManager={MANAGER}&force=true", object::<K>(key)));
-    let metadata =
-        json!({ "name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": version.to_string() });
+    let version = version.map(|version| version.to_string());
+    let metadata = json!({ "name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": version });
     let body = Applied { api_version: K::api_version(&()), kind: K::kind(&()), metadata, status };
     with_body(request, "application/apply-patch+yaml", &body)
 }
@@ -137,7 +137,7 @@ mod tests {
             r#"DELETE /api/v1/namespaces/ns/pods/web {"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"u"}}"#
         );
         assert_eq!(
-            line(&apply_status::<PodSet>(&key, "u", 7, &json!({})).unwrap()),
+            line(&apply_status::<PodSet>(&key, "u", Some(7), &json!({})).unwrap()),
             "PATCH /apis/app.example.com/v1alpha1/namespaces/ns/podsets/web/status?fieldManager=podset-operator&force=true \
              {\"apiVersion\":\"app.example.com/v1alpha1\",\"kind\":\"PodSet\",\"metadata\":{\"name\":\"web\",\
              \"namespace\":\"ns\",\"resourceVersion\":\"7\",\"uid\":\"u\"},\"status\":{}}"

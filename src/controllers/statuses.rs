@@ -94,12 +94,13 @@ impl<S: PartialEq> Writing<S> {
     }
 }
 
-/// Applies the status of the object of this name and UID, if its resourceVersion is still `version`.
+/// Applies the status of the object of this name and UID, if its resourceVersion is still `version`; `None`: whatever
+/// its resourceVersion.
 pub async fn apply<K, W>(
     clients: &Clients,
     key: &ObjectKey,
     uid: &Uid,
-    version: u64,
+    version: Option<u64>,
     status: &impl Serialize,
 ) -> Applied<W>
 where
@@ -114,7 +115,7 @@ where
         },
         Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_again::<K, W>(clients, key).await {
             // The object is as it was thought to be: a webhook refuses its status, or its kind has none.
-            Ok(Some(found)) if found.version() == version => Applied::Failed(in_words(&status)),
+            Ok(Some(found)) if Some(found.version()) == version => Applied::Failed(in_words(&status)),
             Ok(found) => Applied::Outdated(found),
             Err(error) => Applied::Failed(error),
         },

@@ -131,7 +131,7 @@ impl MyCustomResourceController {
     async fn write(&self, resource: &Resource, new: &MyCustomResourceStatus) -> Next {
         let Resource { key, uid, version, .. } = resource;
         self.index().writing.begin(uid, new.clone());
-        let applied = statuses::apply::<MyCustomResource, Resource>(&self.clients, key, uid, *version, new).await;
+        let applied = statuses::apply::<MyCustomResource, Resource>(&self.clients, key, uid, Some(*version), new).await;
         let next = self.written(resource, new, applied);
         self.index().writing.end(uid);
         next

@@ -19,9 +19,13 @@
 //! |---|---|---|---|
 //! | same intent, same name ([`Locks::name`]) | two pods out of one create that was sent twice | `plan.rs` | A1 |
 //! | unknown counts as live, for [`Locks::quarantine`] | a create that lands after its answer was lost | `memory.rs`, `plan.rs` | A1 |
+//! | a read settles an unknown fate, not time ([`Locks::may_forget`]) | a create that took effect while the watch lags | `memory.rs` | A1 |
 //! | a name rests after its pod's end, for [`Locks::quarantine`] | the same pod made under two indices by two leaders | `observe/pods.rs` | A2 |
 //! | a write ends before its sender's term ([`crate::client::Writer`]) | a request of a former leader | `src/client/writer.rs`, `src/leader/term.rs` | A3 |
 //! | reads before the first write of a term ([`Locks::is_unread`]) | a standby whose watch stood still | `takeover.rs` | A4 |
+//! | the take-over reads all pods, labelled or not ([`Locks::taken_over`]) | a pod that lost the watched label while nobody watched | `takeover.rs` | A7 |
+//! | a status answers a generation when the surplus is gone ([`Locks::status`]) | more pods than the acknowledged generation allows | `report.rs` | `attacks/statuses.rs` |
+//! | a status names the version that it was made for ([`Locks::status_version`]) | an old status in place of a newer one, or on another set of the name | `report.rs` | `attacks/statuses.rs` |
 //! | nothing old undoes anything newer ([`Locks::is_stale`]) | a late event that brings back an old N or a dead pod | `src/listwatch/mod.rs`, `observe/` | A5 |
 //! | a read is ahead of the watch ([`Locks::is_over`]) | a dead pod that comes back, and for which another one is deleted | `observe/pods.rs` | A5 |
 //! | an end seen before its beginning was answered ([`Locks::has_ended`]) | a ghost that counts for ever | `observe/pods.rs` | A6 |
@@ -34,16 +38,17 @@
 
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    memory::{Create, Memory},
     names,
-    observe::{Owner, Pod, Set},
-    plan::Why,
-    pod,
+    observe::{Owner, Pod, Set, View},
+    plan::{Plan, Why},
+    pod, status,
     takeover::Known,
 };
-use crate::{controllers::meta::Uid, leader::MAY_LAND, listwatch};
+use crate::{api::PodSetStatus, controllers::meta::Uid, leader::MAY_LAND, listwatch};
 
 /// How long after its sending a request may still take effect.
 pub const QUARANTINE: SignedDuration = MAY_LAND;
@@ -55,8 +60,16 @@ pub struct Locks {
     pub name: fn(set: &str, uid: &str, index: u32) -> String,
     /// How long a create of unknown fate counts as live, and how long a name rests after its pod's end.
     pub quarantine: SignedDuration,
+    /// Whether a create may be forgotten once it is too old to take effect.
+    pub may_forget: fn(create: &Create) -> bool,
     /// Whether the set may have changed hands unseen: it may be older than the term, and was not read in it.
     pub is_unread: fn(known: &Known, set: &Set) -> bool,
+    /// The label selector of the list of pods at take-over; `None`: all pods.
+    pub taken_over: Option<&'static str>,
+    /// The status of a set, with the generation that it answers.
+    pub status: fn(view: &View, plan: &Plan, memory: &Memory, wall: Timestamp) -> PodSetStatus,
+    /// The resourceVersion that the set must have for a status made for this version.
+    pub status_version: fn(version: u64) -> Option<u64>,
     /// Whether a state of this resourceVersion is older than the one that is known: it changes nothing.
     pub is_stale: fn(version: u64, known: u64) -> bool,
     /// Whether a pod that the watch brings with this resourceVersion, and that a list of all pods as of `verified` did not show,
@@ -90,7 +103,11 @@ impl Default for Locks {
         Locks {
             name: names::pod_name,
             quarantine: QUARANTINE,
+            may_forget: |create| !create.is_unknown,
             is_unread: Known::is_unread,
+            taken_over: None,
+            status: status::status,
+            status_version: Some,
             is_stale: listwatch::is_stale,
             is_over: |version, verified| version <= verified,
             has_ended: |version, high_water| version <= high_water,

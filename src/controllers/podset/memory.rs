@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{finished::Finishes, rejected::Rejected, trail::Trail};
+use super::{finished::Finishes, locks::Locks, rejected::Rejected, trail::Trail};
 use crate::controllers::{
     failures::{Failures, Waits, doubled},
     meta::Uid,
@@ -182,9 +182,9 @@ impl Memory {
     }
 
     /// Forgets what is too old to matter. A create of unknown fate is not forgotten: after the quarantine it is looked up.
-    pub fn expire(&mut self, now: Timestamp, quarantine: SignedDuration) {
-        let is_open = |at: Timestamp| now.duration_since(at) < quarantine;
-        self.creates.retain(|_, create| create.is_unknown || is_open(create.at));
+    pub fn expire(&mut self, now: Timestamp, locks: &Locks) {
+        let is_open = |at: Timestamp| now.duration_since(at) < locks.quarantine;
+        self.creates.retain(|_, create| is_open(create.at) || !(locks.may_forget)(create));
         self.deletes.retain(|_, at| is_open(*at));
     }
 
@@ -315,11 +315,11 @@ mod tests {
         memory.create_unanswered("a", 0, start);
         memory.create_settled("a");
         memory.create_refused("a", 0, start + SignedDuration::from_secs(9));
-        memory.expire(start + SignedDuration::from_secs(59), QUARANTINE);
+        memory.expire(start + SignedDuration::from_secs(59), &Locks::default());
         assert_eq!(memory.unknown().collect::<Vec<_>>(), ["a"]);
         assert_eq!(memory.next_settled(start, QUARANTINE), Some(start + QUARANTINE));
         let end = start + QUARANTINE;
-        memory.expire(end, QUARANTINE);
+        memory.expire(end, &Locks::default());
         assert_eq!(memory.unknown().collect::<Vec<_>>(), ["a"], "until it was looked up");
         assert_eq!(memory.overdue(end - SignedDuration::from_secs(1), QUARANTINE).count(), 0);
         assert_eq!(memory.overdue(end, QUARANTINE).collect::<Vec<_>>(), ["a"]);

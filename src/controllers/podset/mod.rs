@@ -222,7 +222,7 @@ impl PodSetController {
     fn plan(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Option<(View, Plan)> {
         let Context { env, locks, observed, .. } = &self.context;
         let now = env.now();
-        memory.expire(now, locks.quarantine);
+        memory.expire(now, locks);
         let caches = observed.lock();
         let set = caches.sets.get(key).filter(|set| set.uid == *uid)?;
         let is_unread = self.take_over.is_unread(&self.context, &set);
@@ -235,7 +235,7 @@ impl PodSetController {
 
     /// Whether anything would be written for the set.
     fn needs_a_write(&self, view: &View, plan: &Plan, memory: &Memory) -> bool {
-        let new = status::status(view, plan, memory, self.context.env.clock.wall());
+        let new = (self.context.locks.status)(view, plan, memory, self.context.env.clock.wall());
         plan.has_writes() || !status::is_same(&view.set.status, &new)
     }
 

@@ -151,7 +151,7 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Me
     let events = if is_settled { due_events(set, plan, burst, memory) } else { Vec::new() };
     let has_scaled = burst.is_some_and(|burst| burst.is_scaling);
     context.recorder.record(set, events);
-    let new = status::status(view, plan, memory, context.env.clock.wall());
+    let new = (context.locks.status)(view, plan, memory, context.env.clock.wall());
     if status::is_same(&set.status, &new) {
         memory.status_failures = Failures::default();
         memory.made_up = None;
@@ -218,7 +218,8 @@ async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, memory: 
     let told = Told { at: context.env.now(), generation: new.observed_generation };
     let new = PodSetStatus { written_by: Some(context.others.installation()), ..new.clone() };
     context.observed.lock().sets.writing.begin(&set.uid, new.clone());
-    let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, set.version, &new).await;
+    let version = (context.locks.status_version)(set.version);
+    let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, version, &new).await;
     let reported = written(context, set, &new, memory, applied, told);
     context.observed.lock().sets.writing.end(&set.uid);
     reported

@@ -199,7 +199,7 @@ where
 /// Takes in consistent lists of the sets and of all pods of a scope.
 async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
     list_sets(context, scope).await?;
-    let source = Source { labels: None, ..super::pod_source(scope, &context.locks) };
+    let source = Source { labels: context.locks.taken_over, ..super::pod_source(scope, &context.locks) };
     let ours = |pod: &Pod| pod.owner.is_some() || pod.is_labelled;
     let (pods, version) = listwatch::list(&context.clients.read, &source, ours).await?;
     context.pods_listed(scope, pods, version);

@@ -22,6 +22,8 @@ pub struct Quota {
     pub name: String,
     /// Pods allowed in the namespace.
     pub pods: usize,
+    /// The deed that set it.
+    pub deed: &'static str,
 }
 
 /// The rules of admission in force.
@@ -29,17 +31,18 @@ pub struct Quota {
 pub struct Admission {
     /// Quotas by namespace.
     pub quotas: BTreeMap<String, Quota>,
-    /// The webhook for pods.
-    pub webhook: Option<Webhook>,
+    /// The webhook for pods, and the deed that set it.
+    pub webhook: Option<(Webhook, &'static str)>,
 }
 
 impl State {
     /// Everything that can refuse a create before the name is looked up.
-    pub fn admit_create(&self, kind: &'static Kind, namespace: &str, new: &mut Value) -> Result<(), Status> {
+    pub fn admit_create(&mut self, kind: &'static Kind, namespace: &str, new: &mut Value) -> Result<(), Status> {
         self.admit_namespace(kind, namespace, new)?;
         if *kind == PODS
-            && let Some(webhook) = &self.admission.webhook
+            && let Some((webhook, deed)) = self.admission.webhook.clone()
         {
+            self.met.meet(deed);
             webhook(new)?;
         }
         validate_name(kind, new)?;
@@ -87,15 +90,16 @@ impl State {
         Ok(())
     }
 
-    fn admit_quota(&self, kind: &'static Kind, namespace: &str, new: &Value) -> Result<(), Status> {
-        let Some(quota) = self.admission.quotas.get(namespace).filter(|_| *kind == PODS) else {
+    fn admit_quota(&mut self, kind: &'static Kind, namespace: &str, new: &Value) -> Result<(), Status> {
+        let Some(quota) = self.admission.quotas.get(namespace).filter(|_| *kind == PODS).cloned() else {
             return Ok(());
         };
         let used = self.of_kind(&PODS, namespace).filter(|pod| !object::is_finished(pod)).count();
         if used < quota.pods {
             return Ok(());
         }
-        let Quota { name, pods } = quota;
+        let Quota { name, pods, deed } = quota;
+        self.met.meet(deed);
         let why = format!("exceeded quota: {name}, requested: pods=1, used: pods={used}, limited: pods={pods}");
         Err(Status::forbidden(kind, object::name(new), &why))
     }

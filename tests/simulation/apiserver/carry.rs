@@ -14,7 +14,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 use tokio::{
     sync::{mpsc, oneshot},
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 
 use super::{
@@ -111,9 +111,15 @@ type Reply = oneshot::Sender<Result<Response<AnswerBody>, Cut>>;
 pub async fn accept(shared: &Arc<Shared>, request: Arc<ApiRequest>) -> Result<Response<AnswerBody>, Cut> {
     let (sender, receiver) = oneshot::channel();
     let (id, hit) = shared.with(|state| {
-        let hit = state.faults.meet(&request);
+        let hit = match state.fronts.down() {
+            Some(deed) => {
+                state.met.meet(deed);
+                Some(Hit::cut())
+            }
+            None => state.faults.meet(&request, &mut state.met),
+        };
         let fault = hit.as_ref().map(|hit| hit.fault.name());
-        state.truth.arrived(&request);
+        state.truth.arrived(&request, state.clock.elapsed());
         (state.log.arrive(state.clock.elapsed(), Arc::clone(&request), fault), hit)
     });
     let carrier = Carrier { server: Arc::downgrade(shared), request, id };
@@ -137,42 +143,51 @@ impl Carrier {
         if let Some(Hit { fault: Fault::ArriveLate(delay), .. }) = &hit {
             sleep(*delay).await;
         }
+        if let Some(until) = self.with(State::begins_at(&self.request.instance)).flatten() {
+            sleep_until(until).await;
+        }
         let deadline = Instant::now() + self.request.timeout().unwrap_or(LONGEST).min(LONGEST);
         if let Some(latency) = self.with(|state| state.latency(state.settings.request_latency)) {
             sleep(latency).await;
         }
         let Some(Hit { fault, gate }) = hit else {
-            let answer = self.execute();
+            let answer = self.execute(deadline).await;
             return self.answer(reply, answer).await;
         };
         match fault {
             Fault::Refuse(status) => self.answer(reply, Some(status.into())).await,
             Fault::CutBefore => drop(reply.send(Err(Cut))),
             Fault::ExecuteThenCut => {
-                self.execute();
+                self.execute(deadline).await;
                 drop(reply.send(Err(Cut)));
             }
             Fault::ExecuteThenError(code) => {
-                self.execute();
+                self.execute(deadline).await;
                 self.answer(reply, Some(Status::of_code(code).into())).await;
             }
             Fault::ExecuteThenGarble => {
-                if let Some(answer) = self.execute() {
+                if let Some(answer) = self.execute(deadline).await {
                     let in_protobuf = self.in_protobuf(&answer);
                     drop(reply.send(Ok(answer.garbled(in_protobuf))));
                 }
             }
             Fault::Delay(delay) => self.execute_after(sleep(delay), deadline, Some(reply)).await,
             Fault::ArriveLate(_) => {
-                let answer = self.execute();
+                let answer = self.execute(deadline).await;
                 self.answer(reply, answer).await;
+            }
+            Fault::ExecuteTwice => {
+                let first = self.execute(deadline).await;
+                let second = self.execute(deadline).await;
+                let is_first = self.with(|state| state.chance.bits().is_multiple_of(2)) == Some(true);
+                self.answer(reply, if is_first { first } else { second }).await;
             }
             Fault::HoldExecution => {
                 let released = async move { drop(gate.acquire().await.map(|permit| permit.forget())) };
                 self.execute_after(released, deadline, Some(reply)).await;
             }
             Fault::HoldAnswer => {
-                let answer = self.execute();
+                let answer = self.execute(deadline).await;
                 drop(gate.acquire().await.map(|permit| permit.forget()));
                 self.answer(reply, answer).await;
             }
@@ -197,7 +212,7 @@ impl Carrier {
             () = sleep_until(deadline) => false,
         };
         if in_time {
-            let answer = self.execute();
+            let answer = self.execute(deadline).await;
             if let Some(reply) = reply {
                 self.answer(reply, answer).await;
             }
@@ -211,7 +226,7 @@ impl Carrier {
             // Later than the lease of its sender is beyond the promise.
             let at = |state: &State| state.clock.elapsed();
             if self.with(|state| state.one_writer.may_land(&self.request.instance, at(state))) == Some(true) {
-                self.execute();
+                self.execute(deadline).await;
             }
         }
     }
@@ -225,7 +240,8 @@ impl Carrier {
             state.log.answered(self.id, answer.code());
             // The client may have given up: the answer is lost then.
             if let Some(entry) = state.log.entries().get(self.id).filter(|_| !reply.is_closed()) {
-                state.truth.answered(entry);
+                let body = if let Answer::Json(_, body) = &answer { Some(body) } else { None };
+                state.truth.answered(entry, body, state.clock.elapsed());
             }
         });
         let in_protobuf = self.in_protobuf(&answer);
@@ -237,25 +253,39 @@ impl Carrier {
         if answer.code() < 400 { self.request.in_protobuf() } else { self.request.refused_in_protobuf() }
     }
 
-    fn execute(&self) -> Option<Answer> {
-        let answer = self.with(|state| {
-            let answer = match state.execute(&self.request) {
-                Ok(answer) => answer.with_server(&self.server),
-                Err(refusal) => refusal,
-            };
-            state.log.executed(self.id, state.clock.elapsed(), answer.code());
-            state.check_writer(self.id);
-            answer
-        });
-        if let Some(server) = self.server.upgrade() {
-            server.changed();
+    /// Executes the request. While the store has no quorum, it waits; at the deadline the client is told so.
+    async fn execute(&self, deadline: Instant) -> Option<Answer> {
+        let waits = self.with(|state| {
+            let (answer, deed) = state.fronts.wait(self.id, &self.request)?;
+            state.met.meet(deed);
+            Some(answer)
+        })?;
+        let Some(answer) = waits else { return Some(execute(&self.server.upgrade()?, self.id, &self.request)) };
+        if let Ok(Ok(answer)) = timeout_at(deadline, answer).await {
+            return Some(answer);
         }
-        answer
+        sleep_until(deadline).await;
+        Some(Status::timeout().into())
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> Option<T> {
         Some(self.server.upgrade()?.with(act))
     }
+}
+
+/// Executes a request now.
+pub fn execute(server: &Arc<Shared>, id: usize, request: &ApiRequest) -> Answer {
+    let answer = server.with(|state| {
+        let answer = match state.execute(request) {
+            Ok(answer) => answer.with_server(&Arc::downgrade(server)),
+            Err(refusal) => refusal,
+        };
+        state.log.executed(id, state.clock.elapsed(), answer.code());
+        state.check_writer(id);
+        answer
+    });
+    server.changed();
+    answer
 }
 
 /// What a verb came to, before it is an answer.
@@ -274,6 +304,15 @@ impl Done {
 }
 
 impl State {
+    /// When the API server of this client begins its next request; `None`: at once.
+    fn begins_at(client: &str) -> impl FnOnce(&mut State) -> Option<Instant> {
+        move |state| {
+            let (until, deed) = state.fronts.paused(client)?;
+            state.met.meet(deed);
+            Some(until)
+        }
+    }
+
     /// Checks that a request was one of the leader's, and meant what it hit.
     fn check_writer(&mut self, id: usize) {
         let lease = self.of_kind(&LEASES, "").next();

@@ -13,8 +13,8 @@ use super::{
     request::Verb,
     select::Requests,
     settings::Settings,
-    store::Change,
-    watch::Delivery,
+    store::{Change, State},
+    watch::{Delivery, ModeInForce},
 };
 
 /// How many requests a released rule lets through: all that will ever come.
@@ -99,14 +99,15 @@ impl WatchControl {
     /// Ends holds, delays and stalls of exactly this scope; held events go out.
     pub fn release(&self) {
         self.server.with(|state| {
-            state.watches.modes.retain(|(scope, _)| *scope != self.scope);
+            state.watches.modes.retain(|mode| mode.scope != self.scope);
             state.apply_watch_modes(&self.scope);
         });
     }
 
     fn mode(&self, mode: WatchMode) {
         self.server.with(|state| {
-            state.watches.modes.push((self.scope.clone(), mode));
+            let (scope, deed) = (self.scope.clone(), state.met.place());
+            state.watches.modes.push(ModeInForce { scope, mode, deed });
             state.apply_watch_modes(&self.scope);
         });
     }
@@ -122,34 +123,33 @@ impl WatchControl {
     }
 
     fn deliver(&self, delivery: &Delivery) {
+        self.to_open(|state, ids| state.deliver_all(ids, delivery));
+    }
+
+    /// Does something to the watches that are open now, if any are.
+    fn to_open(&self, act: impl FnOnce(&mut State, &[u64])) {
         self.server.with(|state| {
-            let ids = state.watches_in(&self.scope);
-            state.deliver_all(&ids, delivery);
+            let (ids, deed) = (state.watches_in(&self.scope), state.met.place());
+            if !ids.is_empty() {
+                state.met.meet(deed);
+                act(state, &ids);
+            }
         });
     }
 
     /// Sends the last `count` events of each open watch again.
     pub fn replay(&self, count: usize) {
-        self.server.with(|state| {
-            let ids = state.watches_in(&self.scope);
-            state.replay(&ids, count);
-        });
+        self.to_open(|state, ids| state.replay(ids, count));
     }
 
     /// Answers the open watches with 410 Gone.
     pub fn gone(&self) {
-        self.server.with(|state| {
-            let ids = state.watches_in(&self.scope);
-            state.expire_watches(&ids);
-        });
+        self.to_open(|state, ids| state.expire_watches(ids));
     }
 
     /// Sends a bookmark now.
     pub fn bookmark(&self) {
-        self.server.with(|state| {
-            let ids = state.watches_in(&self.scope);
-            state.send_bookmarks(&ids);
-        });
+        self.to_open(|state, ids| state.send_bookmarks(ids));
     }
 
     /// How many are open.
@@ -161,7 +161,10 @@ impl WatchControl {
 impl ApiServer {
     /// Puts a fault in force for these requests.
     pub fn fault(&self, requests: Requests, fault: Fault) -> FaultRule {
-        let (id, gate) = self.with(|state| state.faults.add(requests, fault));
+        let (id, gate) = self.with(|state| {
+            let deed = state.met.place();
+            state.faults.add(requests, fault, deed)
+        });
         FaultRule { server: self.clone(), id, gate }
     }
 
@@ -192,6 +195,7 @@ impl ApiServer {
         self.with(|state| {
             state.listener.come_back();
             state.faults.clear();
+            state.fronts.heal();
             state.watches.modes.clear();
             state.apply_watch_modes(&WatchScope::default());
         });

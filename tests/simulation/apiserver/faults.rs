@@ -2,7 +2,7 @@
 //! which request is decided here; what it does to the request is done in `service.rs` and
 //! `watch.rs`.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Semaphore;
 
@@ -29,6 +29,8 @@ pub enum Fault {
     ExecuteLate(Duration),
     /// Never answered; executed after this long.
     ExecuteUnanswered(Duration),
+    /// Executed twice in a row; answered with what came of the first or of the second execution, by chance.
+    ExecuteTwice,
     /// Executed; answered when the test releases it.
     HoldAnswer,
     /// Executed when the test releases it, unless its `?timeout=` is over by then.
@@ -48,6 +50,7 @@ impl Fault {
             Self::ArriveLate(_) => "arrive-late",
             Self::ExecuteLate(_) => "execute-late",
             Self::ExecuteUnanswered(_) => "execute-unanswered",
+            Self::ExecuteTwice => "execute-twice",
             Self::HoldAnswer => "hold-answer",
             Self::HoldExecution => "hold-execution",
         }
@@ -62,6 +65,57 @@ pub struct Rule {
     matched: usize,
     hits: usize,
     gate: Arc<Semaphore>,
+    deed: &'static str,
+}
+
+/// Which deeds of a world have met something. A fault that meets nothing exercises nothing.
+#[derive(Default)]
+pub struct Met {
+    /// The deed that is under way.
+    pub deed: &'static str,
+    has_placed: bool,
+    /// The deeds that froze clients.
+    frozen: BTreeMap<String, &'static str>,
+    /// How often each deed met something.
+    pub counts: BTreeMap<&'static str, u64>,
+}
+
+impl Met {
+    /// From now on faults belong to this deed.
+    pub fn begin(&mut self, deed: &'static str) {
+        (self.deed, self.has_placed) = (deed, false);
+    }
+
+    /// The deed was done. One that placed no fault counts at once.
+    pub fn done(&mut self) {
+        if !self.has_placed {
+            self.meet(self.deed);
+        }
+    }
+
+    /// A fault is placed: it belongs to this deed, which counts when the fault meets something.
+    pub fn place(&mut self) -> &'static str {
+        self.has_placed = true;
+        self.deed
+    }
+
+    /// A client is frozen.
+    pub fn freeze(&mut self, client: &str) {
+        let deed = self.place();
+        self.frozen.insert(client.to_owned(), deed);
+    }
+
+    /// A frozen client was kept from sending or from hearing.
+    pub fn held_up(&mut self, client: &str) {
+        if let Some(deed) = self.frozen.get(client).copied() {
+            self.meet(deed);
+        }
+    }
+
+    /// The fault of this deed met something.
+    pub fn meet(&mut self, deed: &'static str) {
+        *self.counts.entry(deed).or_default() += 1;
+    }
 }
 
 /// What a rule does to one request: the fault, and the gate that a held request waits at.
@@ -78,13 +132,20 @@ pub struct Faults {
     added: u64,
 }
 
+impl Hit {
+    /// The fault of a request that reaches no API server.
+    pub fn cut() -> Self {
+        Hit { fault: Fault::CutBefore, gate: Arc::new(Semaphore::new(0)) }
+    }
+}
+
 impl Faults {
-    /// Adds a rule; its id and the gate of what it will hold.
-    pub fn add(&mut self, requests: Requests, fault: Fault) -> (u64, Arc<Semaphore>) {
+    /// Adds a rule of this deed; its id and the gate of what it will hold.
+    pub fn add(&mut self, requests: Requests, fault: Fault, deed: &'static str) -> (u64, Arc<Semaphore>) {
         self.added += 1;
-        let gate = Arc::new(Semaphore::new(0));
-        self.rules.push(Rule { id: self.added, requests, fault, matched: 0, hits: 0, gate: Arc::clone(&gate) });
-        (self.added, gate)
+        let (id, gate) = (self.added, Arc::new(Semaphore::new(0)));
+        self.rules.push(Rule { id, requests, fault, matched: 0, hits: 0, gate: Arc::clone(&gate), deed });
+        (id, gate)
     }
 
     /// Takes a rule away.
@@ -105,7 +166,7 @@ impl Faults {
     }
 
     /// The first rule that meets this request. Counts.
-    pub fn meet(&mut self, request: &ApiRequest) -> Option<Hit> {
+    pub fn meet(&mut self, request: &ApiRequest, met: &mut Met) -> Option<Hit> {
         for rule in &mut self.rules {
             if !rule.requests.matches(request) {
                 continue;
@@ -114,6 +175,7 @@ impl Faults {
             let nth = rule.matched - 1;
             if rule.requests.chooses(nth) {
                 rule.hits += 1;
+                met.meet(rule.deed);
                 return Some(Hit { fault: rule.fault.clone(), gate: Arc::clone(&rule.gate) });
             }
         }

@@ -49,7 +49,13 @@ pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::Unboun
             }
             Some(Delivery::Line(at, line)) => {
                 sleep_until(at).await;
-                stream.send(Ok(line))
+                if let (Some(server), Some((object, is_gone))) = (server.upgrade(), line.told) {
+                    server.with(|state| {
+                        let at = state.clock.elapsed();
+                        state.truth.heard.event(&opened.client, at, &object, is_gone);
+                    });
+                }
+                stream.send(Ok(line.bytes))
             }
         };
         if sent.is_err() {

@@ -73,6 +73,9 @@ pub async fn drive(server: Weak<Shared>, wake: Arc<Notify>) {
         let Some(shared) = server.upgrade() else { return };
         let (worked, next) = shared.with(|state| {
             let mut worked = false;
+            if state.fronts.stand_still() {
+                return (worked, None);
+            }
             while let Some(job) = state.jobs.pop_due(Instant::now()) {
                 state.work(job);
                 worked = true;

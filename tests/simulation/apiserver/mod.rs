@@ -13,9 +13,11 @@
 //! | `read`, `write`, `delete`, `apply`, `admission` | the verbs and what may refuse them |
 //! | `protobuf` | pods, for those who ask for that form |
 //! | `watch`, `window`, `feed` | streams of changes: what is queued, what a watch sees of it, what a client gets |
+//! | `fronts` | two API servers over the store, and its quorum |
 //! | `jobs`, `kubelet`, `gc` | the cluster's own controllers |
 //! | `select`, `faults`, `log` | which requests, what goes wrong with them, what came of them |
 //! | `promise`, `writer`, `truth` | never more than N, one writer, and nothing said or hit that is not so: checked at every change |
+//! | `heard` | what each client was sent, and whether that justifies its deletes |
 //! | `users`, `surroundings`, `control`, `views` | what tests say, set, switch and see |
 
 mod admission;
@@ -26,7 +28,9 @@ mod control;
 mod delete;
 mod faults;
 mod feed;
+mod fronts;
 mod gc;
+mod heard;
 mod jobs;
 mod kinds;
 mod kubelet;

@@ -2,11 +2,13 @@
 //!
 //! For each PodSet: live pods of its namespace ≤ the largest `spec.replicas` among the generations from
 //! `status.observedGeneration` (absent: the first) to `metadata.generation`; for a set that is
-//! gone, what held last. Reads changes; changes nothing.
+//! gone, what held last. A pod that claims a set of another namespace belongs to none. A pod that
+//! failed and runs again may exceed the bound for a while. Reads changes; changes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
+    time::Duration,
 };
 
 use super::{
@@ -14,6 +16,9 @@ use super::{
     object,
     store::{Change, ChangeKind},
 };
+
+/// For how long a pod that runs again may exceed the bound: its operator has to hear of it and to delete one.
+const RUNS_AGAIN: Duration = Duration::from_secs(300);
 
 /// How many changes of a set its history keeps.
 const HISTORY: usize = 30;
@@ -44,11 +49,12 @@ impl fmt::Display for Violation {
 #[derive(Debug, Default)]
 struct Watched {
     set: String,
-    namespace: String,
     replicas: BTreeMap<i64, usize>,
     generation: i64,
     observed: Option<i64>,
     live: BTreeSet<String>,
+    /// Pods that failed and run again, each since when.
+    again: BTreeMap<String, Duration>,
     most_live: usize,
     history: VecDeque<String>,
 }
@@ -93,7 +99,9 @@ impl Promise {
             watched.history.pop_front();
         }
         watched.most_live = watched.most_live.max(watched.live.len());
-        if let Some(bound) = watched.bound().filter(|bound| watched.live.len() > *bound) {
+        let is_exempt = |uid: &&String| watched.again.get(*uid).is_some_and(|since| *since + RUNS_AGAIN >= change.at);
+        let exempt = watched.live.iter().filter(is_exempt).count();
+        if let Some(bound) = watched.bound().filter(|bound| watched.live.len() > *bound + exempt) {
             self.violations.push(Violation {
                 uid,
                 set: watched.set.clone(),
@@ -111,7 +119,6 @@ impl Promise {
         let set = &change.object;
         let watched = self.sets.entry(object::uid(set).to_owned()).or_default();
         watched.set = format!("{}/{}", object::namespace(set), object::name(set));
-        watched.namespace = object::namespace(set).to_owned();
         watched.generation = object::generation(set);
         watched.observed = set["status"]["observedGeneration"].as_i64();
         let replicas = set["spec"]["replicas"].as_u64().unwrap_or(1);
@@ -127,9 +134,13 @@ impl Promise {
         if let Some(owner) = object::controller_uid(pod) {
             let watched = self.sets.entry(owner.to_owned()).or_default();
             // A pod belongs to a set of its own namespace, or to none.
-            let is_elsewhere = !watched.namespace.is_empty() && watched.namespace != object::namespace(pod);
-            if change.change != ChangeKind::Deleted && object::is_live(pod) && !is_elsewhere {
+            let is_claim =
+                watched.set.split_once('/').is_some_and(|(namespace, _)| namespace != object::namespace(pod));
+            if change.change != ChangeKind::Deleted && object::is_live(pod) && !is_claim {
                 watched.live.insert(uid.to_owned());
+                if change.before.as_ref().is_some_and(|before| object::is_finished(before)) {
+                    watched.again.insert(uid.to_owned(), change.at);
+                }
             }
         }
     }

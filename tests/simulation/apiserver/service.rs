@@ -134,7 +134,10 @@ impl Connection {
 
     /// What the client sends, or is answered, is held up on its own side: no log tells of that.
     pub fn is_held_up(&self) {
-        self.server.with(|state| state.truth.held_up());
+        self.server.with(|state| {
+            state.truth.held_up();
+            state.met.held_up(&self.instance);
+        });
     }
 }
 

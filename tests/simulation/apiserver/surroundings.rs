@@ -35,6 +35,16 @@ impl ApiServer {
         });
     }
 
+    /// Makes a pod that has failed run again, as no kubelet should.
+    pub fn run_again(&self, namespace: &str, name: &str) {
+        self.act(|state| {
+            let mut pod = (*state.expect(&PODS, namespace, name)).clone();
+            pod["status"]["phase"] = "Running".into();
+            state.put(&PODS, pod.clone(), "kubelet");
+            state.set_ready(object::uid(&pod), true);
+        });
+    }
+
     /// Makes a running pod ready or unready.
     pub fn set_ready(&self, namespace: &str, name: &str, ready: bool) {
         self.act(|state| {
@@ -45,18 +55,23 @@ impl ApiServer {
 
     /// Allows at most this many pods in a namespace.
     pub fn set_quota(&self, namespace: &str, name: &str, pods: usize) {
-        let quota = Quota { name: name.to_owned(), pods };
-        self.with(|state| state.admission.quotas.insert(namespace.to_owned(), quota));
+        self.with(|state| {
+            let quota = Quota { name: name.to_owned(), pods, deed: state.met.place() };
+            state.admission.quotas.insert(namespace.to_owned(), quota);
+        });
     }
 
     /// Lifts the quota of a namespace.
     pub fn lift_quota(&self, namespace: &str) {
-        self.with(|state| state.admission.quotas.remove(namespace));
+        self.with(|state| {
+            state.met.place();
+            state.admission.quotas.remove(namespace);
+        });
     }
 
     /// Puts a webhook in the way of every pod that is created.
     pub fn set_webhook(&self, webhook: impl Fn(&mut Value) -> Result<(), Status> + Send + Sync + 'static) {
-        self.with(|state| state.admission.webhook = Some(Arc::new(webhook)));
+        self.with(|state| state.admission.webhook = Some((Arc::new(webhook), state.met.place())));
     }
 
     /// Takes the webhook away.

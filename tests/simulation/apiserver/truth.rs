@@ -1,5 +1,6 @@
 //! The checker of what replicas do besides making pods: they touch nobody else's objects, a delete hits no pod that was
-//! made after it was sent and none that was not too many, and what they say in statuses and events is so. Reads; changes nothing.
+//! made after it was sent and none that was not too many as far as its sender knew (`heard`), and what they say in statuses and
+//! events is so. Reads; changes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,6 +10,7 @@ use std::{
 use serde_json::Value;
 
 use super::{
+    heard::{Heard, is_as_ordered},
     kinds::{EVENTS, PODS, PODSETS},
     log::LoggedRequest,
     object,
@@ -19,9 +21,6 @@ use super::{
 /// Who is not a replica.
 const OTHERS: [&str; 5] = ["user", "kubelet", "scheduler", "garbage-collector", "namespace-controller"];
 
-/// How long pods may be deleted for what was so before: watches lag, and answers come late.
-const LAG: Duration = Duration::from_secs(300);
-
 fn is_create(request: &ApiRequest) -> bool {
     *request.kind == PODS && request.verb == Verb::Create
 }
@@ -31,29 +30,14 @@ fn is_create(request: &ApiRequest) -> bool {
 struct Known {
     namespace: String,
     replicas: BTreeMap<i64, u64>,
-    /// How many pods were wanted, each since when.
-    wanted: Vec<(Duration, u64)>,
-    /// When a live pod went otherwise than by a replica.
-    lost: Vec<Duration>,
     /// The names of all pods that it ever had.
     pods: BTreeSet<String>,
-    live: BTreeSet<String>,
     made: usize,
     /// How many pods its events say were made in place of others.
     said: usize,
     /// How many creates were sent for it, and of how many their sender learnt that they were done.
     tried: usize,
     learnt: usize,
-}
-
-impl Known {
-    /// The fewest pods that were wanted within [`LAG`] before this time.
-    fn fewest_wanted(&self, at: Duration) -> u64 {
-        let is_old = |(since, _): &&(Duration, u64)| *since + LAG < at;
-        let in_force = self.wanted.iter().rfind(is_old);
-        let later = self.wanted.iter().skip_while(is_old);
-        in_force.into_iter().chain(later).map(|(_, wanted)| *wanted).min().unwrap_or_default()
-    }
 }
 
 /// The checker.
@@ -64,8 +48,8 @@ pub struct Truth {
     made: BTreeMap<String, (Duration, String)>,
     /// What a delete took last from each name.
     hit: BTreeMap<(String, String), String>,
-    /// Pods that came back as something else than was ordered: they go again.
-    strays: BTreeSet<String>,
+    /// What clients were sent.
+    pub heard: Heard,
     /// How many creates were refused, or came back as something else than was ordered.
     refused: usize,
     /// How many deletes of pods were rejected.
@@ -95,16 +79,12 @@ impl Truth {
         if is_by_replica && maker == "user" {
             self.violations.push(format!("a stranger's pod was changed: {change}"));
         }
-        let is_as_ordered = object::controller_uid(pod).is_some()
-            && pod["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "podset-operator"
-            && name.contains("-pod");
-        if change.change == ChangeKind::Added && is_by_replica && !is_as_ordered {
+        if change.change == ChangeKind::Added && is_by_replica && !is_as_ordered(pod) {
             self.refused += 1;
-            self.strays.insert(uid.clone());
         }
         let ends = change.change == ChangeKind::Deleted || object::is_terminating(pod);
         if is_by_replica && ends {
-            self.hit.insert((object::namespace(pod).to_owned(), name.clone()), uid.clone());
+            self.hit.insert((object::namespace(pod).to_owned(), name.clone()), uid);
         }
         if let Some(owner) = object::controller_uid(pod) {
             let known = self.sets.entry(owner.to_owned()).or_default();
@@ -116,20 +96,6 @@ impl Truth {
                 known.made += 1;
             }
             known.pods.insert(name);
-            if !ends && object::is_live(pod) {
-                known.live.insert(uid);
-                return;
-            }
-            let lately = known.lost.iter().filter(|lost| **lost + LAG >= change.at).count();
-            // As many as a replica may think there are.
-            let thought = u64::try_from(known.live.len() + lately).unwrap_or(u64::MAX);
-            match (known.live.remove(&uid), is_by_replica) {
-                (true, true) if thought <= known.fewest_wanted(change.at) && !self.strays.contains(&uid) => {
-                    self.violations.push(format!("a pod was deleted, and there were not too many: {change}"));
-                }
-                (true, false) => known.lost.push(change.at),
-                _ => {}
-            }
         }
     }
 
@@ -141,9 +107,6 @@ impl Truth {
             known.namespace = object::namespace(set).to_owned();
             let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1);
             known.replicas.insert(generation, wanted);
-            if known.wanted.last().is_none_or(|(_, former)| *former != wanted) {
-                known.wanted.push((change.at, wanted));
-            }
         }
         if !is_by_replica {
             return;
@@ -222,15 +185,27 @@ impl Truth {
         self.has_held_up = true;
     }
 
-    /// A request has come.
-    pub fn arrived(&mut self, request: &ApiRequest) {
+    /// A request was sent.
+    pub fn arrived(&mut self, request: &ApiRequest, at: Duration) {
         if is_create(request) {
             self.known(request).tried += 1;
+        }
+        if *request.kind == PODS
+            && request.verb == Verb::Delete
+            && let Err(why) = self.heard.delete(request, at)
+        {
+            let ApiRequest { instance, path, .. } = request;
+            let seconds = at.as_secs_f64();
+            self.violations
+                .push(format!("{seconds:.3}s {instance} deletes {path}, and there were not too many: {why}"));
         }
     }
 
     /// A request was answered, and whoever sent it hears that.
-    pub fn answered(&mut self, entry: &LoggedRequest) {
+    pub fn answered(&mut self, entry: &LoggedRequest, body: Option<&Value>, at: Duration) {
+        if let Some(body) = body {
+            self.heard.answer(entry, body, at);
+        }
         if is_create(&entry.request) {
             let is_refused = entry.answered.is_some_and(|code| code >= 400);
             self.refused += usize::from(is_refused);

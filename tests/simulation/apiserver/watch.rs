@@ -3,10 +3,12 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
+use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
@@ -26,11 +28,36 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 #[derive(Clone, Debug)]
 pub enum Delivery {
     /// A line that arrives no earlier than at this instant.
-    Line(Instant, Bytes),
+    Line(Instant, Line),
     /// The stream ends as it does at its time-out.
     End,
     /// The connection breaks.
     Cut,
+}
+
+/// A line of a watch.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// What is sent.
+    pub bytes: Bytes,
+    /// The whole object that it tells of, and whether it is gone or no longer selected.
+    pub told: Option<(Arc<Value>, bool)>,
+}
+
+impl From<Bytes> for Line {
+    fn from(bytes: Bytes) -> Self {
+        Line { bytes, told: None }
+    }
+}
+
+/// A fault mode of some watches, and the deed behind it.
+pub struct ModeInForce {
+    /// Which watches.
+    pub scope: WatchScope,
+    /// What is wrong with them.
+    pub mode: WatchMode,
+    /// The deed behind it.
+    pub deed: &'static str,
 }
 
 /// All open watches.
@@ -39,20 +66,21 @@ pub struct Watches {
     open: BTreeMap<u64, Watcher>,
     opened: u64,
     /// The faults in force, also for watches that open later.
-    pub modes: Vec<(WatchScope, WatchMode)>,
+    pub modes: Vec<ModeInForce>,
 }
 
 struct Watcher {
     instance: String,
     window: Window,
     deliveries: mpsc::UnboundedSender<Delivery>,
-    sent: VecDeque<Bytes>,
-    held: Vec<Bytes>,
-    stalled: bool,
+    sent: VecDeque<Line>,
+    held: Vec<Line>,
+    /// The deed that made it half-open.
+    stalled: Option<&'static str>,
 }
 
 impl Watcher {
-    fn deliver(&self, line: Bytes, delay: Duration) {
+    fn deliver(&self, line: Line, delay: Duration) {
         // Nobody listens any more: the feeding task will take the watch off.
         let _ = self.deliveries.send(Delivery::Line(Instant::now() + delay, line));
     }
@@ -62,6 +90,8 @@ impl Watcher {
 pub struct Opened {
     /// Number of the watch.
     pub id: u64,
+    /// The client.
+    pub client: String,
     /// What the store queues for it.
     pub deliveries: mpsc::UnboundedReceiver<Delivery>,
     /// How long it lives.
@@ -82,7 +112,7 @@ impl State {
             deliveries: sender,
             sent: VecDeque::new(),
             held: Vec::new(),
-            stalled: false,
+            stalled: None,
         };
         self.watches.opened += 1;
         let id = self.watches.opened;
@@ -97,6 +127,7 @@ impl State {
         let bookmarks = request.flag("allowWatchBookmarks") || request.flag("sendInitialEvents");
         Ok(Opened {
             id,
+            client: request.instance.clone(),
             deliveries,
             timeout: seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs),
             bookmarks: bookmarks.then_some(self.settings.bookmark_every),
@@ -109,11 +140,11 @@ impl State {
     }
 
     /// What a watch begins with: the present, or what happened since its resourceVersion.
-    fn first_lines(&self, window: &Window, request: &ApiRequest) -> Vec<Bytes> {
+    fn first_lines(&self, window: &Window, request: &ApiRequest) -> Vec<Line> {
         if self.expired(request) {
             let asked = request.query("resourceVersion");
             let message = format!("too old resource version: {asked} ({})", self.compacted);
-            return vec![window.error(&Status::expired(message))];
+            return vec![window.error(&Status::expired(message)).into()];
         }
         let version: u64 = request.query("resourceVersion").parse().unwrap_or(0);
         let initial = request.flag("sendInitialEvents");
@@ -122,9 +153,9 @@ impl State {
             return self.history[since..].iter().filter_map(|c| Some(window.sight(c)?.line(c))).collect();
         }
         let present = self.of_kind(window.kind, &window.namespace);
-        let mut lines: Vec<Bytes> = present.filter(|o| window.contains(o)).map(|o| window.line("ADDED", o)).collect();
+        let mut lines: Vec<Line> = present.filter(|o| window.contains(o)).map(|o| window.line("ADDED", o)).collect();
         if initial {
-            lines.push(window.bookmark(self.resource_version, true));
+            lines.push(window.bookmark(self.resource_version, true).into());
         }
         lines
     }
@@ -140,18 +171,31 @@ impl State {
     }
 
     /// Sends a line, or does with it what the faults in force say.
-    fn send_line(&mut self, id: u64, line: Bytes) {
+    fn send_line(&mut self, id: u64, line: Line) {
         let mut delay = self.latency(self.settings.watch_latency);
         let mode = self.watch_mode(id);
         let Some(watcher) = self.watches.open.get_mut(&id) else {
             return;
         };
-        watcher.stalled |= mode == Some(WatchMode::Stall);
+        if let (Some((WatchMode::Stall, deed)), None) = (mode, watcher.stalled) {
+            watcher.stalled = Some(deed);
+        }
+        if let Some(deed) = watcher.stalled.or(mode.map(|(_, deed)| deed)) {
+            self.met.meet(deed);
+        }
         match mode {
-            _ if watcher.stalled => return,
-            Some(WatchMode::Hold) => return watcher.held.push(line),
-            Some(WatchMode::Delay(more)) => delay += more,
-            Some(WatchMode::Stall) | None => {}
+            _ if watcher.stalled.is_some() => return,
+            Some((WatchMode::Hold, _)) => return watcher.held.push(line),
+            Some((WatchMode::Delay(more), _)) => delay += more,
+            Some((WatchMode::Stall, _)) | None => {}
+        }
+        let (lag, deed) = self.fronts.lag(&watcher.instance);
+        if !lag.is_zero() {
+            self.met.meet(deed);
+            delay += lag;
+        }
+        if let Some((until, _)) = self.fronts.paused(&watcher.instance) {
+            delay = delay.max(until - Instant::now());
         }
         watcher.sent.push_back(line.clone());
         if watcher.sent.len() > REMEMBERED {
@@ -160,10 +204,10 @@ impl State {
         watcher.deliver(line, delay);
     }
 
-    fn watch_mode(&self, id: u64) -> Option<WatchMode> {
+    fn watch_mode(&self, id: u64) -> Option<(WatchMode, &'static str)> {
         let watcher = self.watches.open.get(&id)?;
         let covers = |scope: &WatchScope| scope.covers(&watcher.instance, watcher.window.kind.plural);
-        self.watches.modes.iter().rev().find(|(scope, _)| covers(scope)).map(|(_, mode)| *mode)
+        self.watches.modes.iter().rev().find(|mode| covers(&mode.scope)).map(|mode| (mode.mode, mode.deed))
     }
 
     /// The open watches that a scope covers, in the order of their opening.
@@ -180,8 +224,10 @@ impl State {
             let Some(watcher) = self.watches.open.get_mut(&id) else {
                 continue;
             };
-            watcher.stalled |= mode == Some(WatchMode::Stall);
-            if mode != Some(WatchMode::Hold) {
+            if let (Some((WatchMode::Stall, deed)), None) = (mode, watcher.stalled) {
+                watcher.stalled = Some(deed);
+            }
+            if !matches!(mode, Some((WatchMode::Hold, _))) {
                 for line in std::mem::take(&mut watcher.held) {
                     self.send_line(id, line);
                 }
@@ -212,25 +258,29 @@ impl State {
         let message = format!("too old resource version: 1 ({})", self.resource_version);
         let gone = Status::expired(message);
         for watcher in ids.iter().filter_map(|id| self.watches.open.get(id)) {
-            watcher.deliver(watcher.window.error(&gone), Duration::ZERO);
+            watcher.deliver(watcher.window.error(&gone).into(), Duration::ZERO);
         }
         self.deliver_all(ids, &Delivery::End);
     }
 
     /// Sends a bookmark on these watches, behind all events so far.
     pub fn send_bookmarks(&mut self, ids: &[u64]) {
+        // The store tells no progress without a quorum.
+        if self.fronts.stand_still() {
+            return;
+        }
         for id in ids {
             let Some(watcher) = self.watches.open.get(id) else {
                 continue;
             };
             let bookmark = watcher.window.bookmark(self.resource_version, false);
-            self.send_line(*id, bookmark);
+            self.send_line(*id, bookmark.into());
         }
     }
 
     /// Whether a watch's connection is half-open.
     pub fn is_stalled(&self, id: u64) -> bool {
-        self.watches.open.get(&id).is_some_and(|w| w.stalled)
+        self.watches.open.get(&id).is_some_and(|w| w.stalled.is_some())
     }
 
     /// Takes a watch off.

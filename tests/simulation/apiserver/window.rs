@@ -1,6 +1,8 @@
 //! What one watch sees: which objects, in which form, and as which event it sees a change of one.
 //! Pure.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -12,6 +14,7 @@ use super::{
     selector::Selector,
     status::Status,
     store::{Change, ChangeKind},
+    watch::Line,
 };
 
 /// The part of the store that a watch looks at.
@@ -71,8 +74,8 @@ impl Window {
     }
 
     /// One line of the stream.
-    pub fn line(&self, event: &str, object: &Value) -> Bytes {
-        line(event, object, self.form)
+    pub fn line(&self, event: &str, object: &Arc<Value>) -> Line {
+        told(line(event, object, self.form), object, event, self.form)
     }
 
     /// The event with which a watch is refused in the middle of its stream.
@@ -106,15 +109,19 @@ pub struct Sight {
 
 impl Sight {
     /// The line for a change that is seen so.
-    pub fn line(&self, change: &Change) -> Bytes {
+    pub fn line(&self, change: &Change) -> Line {
         if !self.is_former {
-            return line(self.event, &change.object, self.form);
+            return told(line(self.event, &change.object, self.form), &change.object, self.event, self.form);
         }
         let mut last = change.before.as_deref().cloned().unwrap_or_default();
         let version = change.resource_version.to_string();
         object::meta_mut(&mut last).insert("resourceVersion".to_owned(), version.into());
-        line(self.event, &last, self.form)
+        told(line(self.event, &last, self.form), &Arc::new(last), self.event, self.form)
     }
+}
+
+fn told(bytes: Bytes, object: &Arc<Value>, event: &str, form: Form) -> Line {
+    Line { bytes, told: (!form.metadata_only).then(|| (Arc::clone(object), event == "DELETED")) }
 }
 
 fn line(event: &str, object: &Value, form: Form) -> Bytes {

@@ -107,6 +107,12 @@ async fn a7_succeeds_if_nothing_is_read_at_take_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a7_succeeds_if_the_take_over_reads_labelled_pods_alone() {
+    let locks = Locks { taken_over: Some("app.kubernetes.io/managed-by=podset-operator"), ..Locks::default() };
+    assert!(is_broken(&a7_unwatched(locks).await));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_whose_owner_reference_is_taken_away_is_nobodys() {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 2);

@@ -8,6 +8,7 @@ mod events;
 mod labels;
 mod leaders;
 mod names;
+mod statuses;
 
 use std::time::Duration;
 

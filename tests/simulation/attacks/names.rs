@@ -44,6 +44,35 @@ async fn a1_succeeds_if_names_are_drawn_anew() {
     assert!(is_broken(&a1(Locks { name, quarantine: SignedDuration::ZERO, ..Locks::default() }).await));
 }
 
+/// A1: the pod of a create without an answer is not seen for longer than a create may take, and fewer are wanted.
+async fn a1_unseen(locks: Locks) -> ApiServer {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 1);
+    let operator = leader(&server, locks);
+    ready(&server, "web", 1).await;
+    server.watches().on("pods").stall();
+    let lost = server.fault(Requests::creates("pods").first(1), Fault::ExecuteThenCut);
+    server.scale(NS, "web", 2);
+    lost.met(1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.scale(NS, "web", 1);
+    sleep(100).await;
+    operator.kill();
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn a1_a_read_settles_an_unknown_fate() {
+    let server = a1_unseen(Locks::default()).await;
+    server.check();
+    assert_eq!(server.live_pods(NS, "web").len(), 1, "the pod is found and deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a1_succeeds_if_time_alone_settles_an_unknown_fate() {
+    assert!(is_broken(&a1_unseen(Locks { may_forget: |_| true, ..Locks::default() }).await));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a1_converges_whenever_the_answer_is_lost() {
     for fault in [

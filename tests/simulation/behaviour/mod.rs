@@ -7,6 +7,7 @@ mod conformance;
 mod controllers;
 mod deletion;
 mod faults;
+mod fronts;
 mod leases;
 mod lists;
 mod patches;

@@ -2,10 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
-use super::{pod, pods, watches::still};
+use super::{pod, pods, podsets, watches::still};
 use crate::apiserver::{ApiServer, PODS, PODSETS};
 
 fn owned(server: &ApiServer, owner: &str, name: &str) {
@@ -120,8 +120,40 @@ async fn pods_count_for_the_uid_and_not_for_the_name() {
     assert_eq!(server.live_pods("default", "web"), ["b"]);
 }
 
-/// Whether a replica breaks a promise by deleting one of the two pods of a set of which so many are wanted by now.
-async fn is_caught(wanted: i64) -> bool {
+/// A pod of another namespace names the set as its owner.
+#[tokio::test(start_paused = true)]
+async fn pods_count_in_the_namespace_of_their_set() {
+    let (server, uid) = with_pods(1, &["a"]);
+    let owner = json!({ "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "name": "web", "uid": uid, "controller": true });
+    let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
+    server.create(&PODS, "other", json!({ "metadata": { "name": "b", "ownerReferences": [owner] }, "spec": spec }));
+    assert!(server.violations().is_empty());
+    assert_eq!(server.most_live(&uid), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_failed_and_runs_again_is_exempt_for_a_while_and_no_other_is() {
+    let (server, uid) = with_pods(2, &["a", "b"]);
+    server.fail_pod("default", "a");
+    owned(&server, &uid, "c");
+    server.run_again("default", "a");
+    assert!(server.violations().is_empty());
+    tokio::time::sleep(std::time::Duration::from_secs(301)).await;
+    server.kill_pod("default", "b");
+    assert!(server.violations().is_empty());
+    owned(&server, &uid, "d");
+    assert_eq!(server.violations().len(), 1, "the time is over");
+
+    let (server, uid) = with_pods(2, &["a", "b"]);
+    server.fail_pod("default", "a");
+    owned(&server, &uid, "c");
+    server.run_again("default", "a");
+    owned(&server, &uid, "d");
+    assert_eq!(server.violations().len(), 1, "one more than the one that runs again");
+}
+
+/// A set that wants two pods, and the two, made by the client `test`; it has read the set.
+async fn with_two() -> ApiServer {
     let server = still();
     let uid = server.create_podset("default", "web", 2);
     for name in ["web-poda", "web-podb"] {
@@ -132,14 +164,48 @@ async fn is_caught(wanted: i64) -> bool {
         let metadata = json!({ "name": name, "labels": labels, "ownerReferences": [owner] });
         pods(&server).create(&PostParams::default(), &pod(metadata)).await.expect("made");
     }
-    server.scale("default", "web", wanted);
+    podsets(&server).get("web").await.expect("read");
+    server
+}
+
+/// Whether a delete of this pod by the client `test` breaks a promise.
+async fn is_caught(server: &ApiServer, pod: &str) -> bool {
     assert_eq!(server.broken(), None);
-    pods(&server).delete("web-poda", &DeleteParams::default()).await.expect("deleted");
+    // Whatever comes of it.
+    let _ = pods(server).delete(pod, &DeleteParams::default()).await;
     server.broken().is_some_and(|broken| broken.contains("not too many"))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_deletes_a_pod_where_there_are_not_too_many_is_caught() {
-    assert!(is_caught(2).await);
-    assert!(!is_caught(1).await);
+async fn a_delete_is_judged_by_what_its_sender_was_sent() {
+    let server = with_two().await;
+    assert!(is_caught(&server, "web-poda").await, "as many as are wanted");
+
+    let server = with_two().await;
+    server.scale("default", "web", 1);
+    assert!(is_caught(&server, "web-poda").await, "it was not told that fewer are wanted");
+
+    let server = with_two().await;
+    server.scale("default", "web", 1);
+    podsets(&server).get("web").await.expect("read");
+    assert!(!is_caught(&server, "web-poda").await);
+    assert!(is_caught(&server, "web-podb").await, "one delete is on its way");
+
+    let server = with_two().await;
+    server.scale("default", "web", 1);
+    podsets(&server).get("web").await.expect("read");
+    server.kill_pod("default", "web-podb");
+    assert!(!is_caught(&server, "web-poda").await, "it was not told that the other one is gone");
+
+    let server = with_two().await;
+    server.scale("default", "web", 1);
+    podsets(&server).get("web").await.expect("read");
+    server.kill_pod("default", "web-podb");
+    pods(&server).list(&ListParams::default()).await.expect("listed");
+    tokio::time::sleep(std::time::Duration::from_secs(61)).await;
+    assert!(is_caught(&server, "web-poda").await, "it was told, long ago");
+
+    let server = with_two().await;
+    server.create_pod("default", "theirs", json!({}));
+    assert!(is_caught(&server, "theirs").await, "it never heard of that pod");
 }

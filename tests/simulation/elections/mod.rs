@@ -5,6 +5,7 @@
 mod attacks;
 mod handover;
 mod installations;
+mod limits;
 mod outage;
 
 use std::time::Duration;

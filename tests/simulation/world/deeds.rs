@@ -56,6 +56,7 @@ pub const DEEDS: &[Deed] = &[
     deed(Kind::User, "a stranger takes a pod's place", users::strange_pod),
     deed(Kind::User, "a friend is looked for", users::seek_friend),
     deed(Kind::User, "a friend comes or goes", users::toggle_friend),
+    deed(Kind::Fault, "a pod that failed runs again", users::run_again),
     deed(Kind::Fault, "a quota is set or lifted", faults::quota),
     deed(Kind::Fault, "a webhook takes owners off", faults::webhook_without_owner),
     deed(Kind::Fault, "a webhook takes labels off", faults::webhook_without_labels),
@@ -72,6 +73,11 @@ pub const DEEDS: &[Deed] = &[
     deed(Kind::Fault, "answers are held", faults::hold_answers),
     deed(Kind::Apart, "requests are slow", faults::delay),
     deed(Kind::Apart, "requests arrive late", faults::arrive_late),
+    deed(Kind::Apart, "an API server stands still", faults::pause_server),
+    deed(Kind::Apart, "an API server lags", faults::lag),
+    deed(Kind::Fault, "a replica uses the other API server", faults::change_server),
+    deed(Kind::Apart, "creates are executed twice", faults::execute_twice),
+    deed(Kind::Fault, "pages of lists fail", faults::fail_page),
     deed(Kind::Late, "requests are executed late", faults::execute_late),
     deed(Kind::Late, "requests are executed late and never answered", faults::execute_unanswered),
     deed(Kind::Apart, "watches lag", faults::delay_watches),
@@ -106,6 +112,11 @@ pub const DEEDS: &[Deed] = &[
     deed(Kind::Apart, "an old N comes late", plots::old_n),
     deed(Kind::Late, "a lost create lands after its pod was replaced", plots::late_create),
     deed(Kind::Fault, "pods out of sight, and fewer wanted", plots::out_of_sight),
+    deed(Kind::Late, "fewer are wanted before a lost create lands", plots::surplus_create),
+    deed(Kind::Apart, "fewer are wanted, and a pod is unseen", plots::unseen_create),
+    deed(Kind::Fault, "pods lose the label while no operator runs", plots::unwatched),
+    deed(Kind::Apart, "the store has no quorum", plots::no_quorum),
+    deed(Kind::Apart, "nothing is within reach, and a replica is asked to end", plots::total_outage),
 ];
 
 /// What can happen in one world: all that users do, and some of what goes wrong. In one of eight nothing does.

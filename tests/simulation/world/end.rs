@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{SETS, World, deeds::Kind, faults};
+use super::{World, deeds::Kind, faults};
 use crate::apiserver::{ApiServer, LEASES, MYCUSTOMRESOURCES, PODS, Requests, object};
 
 /// Within how many seconds all is as it should be: a request may land late for 60 s, pods that kept failing are replaced
@@ -19,10 +19,11 @@ const SILENT: u64 = 30;
 pub async fn reached(world: &mut World) -> Result<(), String> {
     // Whoever waits for a fault to meet something waits no longer.
     world.server.heal();
-    while let Some(later) = world.later.pop_first() {
-        tokio::time::sleep_until(later.0.0).await;
-        (later.1)(world);
+    world.sit_out().await;
+    while let Some((at, _)) = world.later.last_key_value().map(|(key, _)| *key) {
+        world.until(at).await;
     }
+    world.sit_out().await;
     faults::lift_all(world);
     let mut left = CONVERGES;
     loop {
@@ -64,7 +65,7 @@ pub async fn reached(world: &mut World) -> Result<(), String> {
 fn within_budget(world: &World) -> Result<(), String> {
     let count = |requests: Requests| world.server.count(&requests);
     let (creates, made) = (count(Requests::creates("pods")), world.server.effects(&Requests::creates("pods")));
-    let done = world.story.len() + SETS.len();
+    let done = world.story.len() + world.sets.len();
     let (patches, events) = (count(Requests::status_patches("podsets")), count(Requests::creates("events")));
     if creates > made + done || patches > 3 * done || events > done {
         return Err(format!("{done} deeds cost {creates} creates of {made} pods, {patches} patches, {events} events"));
@@ -74,12 +75,17 @@ fn within_budget(world: &World) -> Result<(), String> {
 
 fn what_is_wrong(world: &World) -> Vec<String> {
     let mut wrong: Vec<String> =
-        SETS.iter().filter_map(|(namespace, name)| set_is_right(&world.server, namespace, name).err()).collect();
+        world.sets.iter().filter_map(|(namespace, name)| set_is_right(&world.server, namespace, name).err()).collect();
     for resource in world.server.all(&MYCUSTOMRESOURCES, "") {
         let friend = &resource["spec"]["name"];
         let is_there = world.server.all(&PODS, "").iter().any(|pod| pod["metadata"]["name"] == *friend);
         if resource["status"]["Healthy"] != is_there {
             wrong.push(format!("the friend {friend}: {}, and it is {is_there}", resource["status"]));
+        }
+    }
+    for (name, ending) in &world.ending {
+        if !ending.is_finished() {
+            wrong.push(format!("{name} was asked to end, and did not"));
         }
     }
     if world.replicas.iter().filter(|replica| replica.leads()).count() != 1 {

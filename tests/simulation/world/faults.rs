@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{SETS, World};
+use super::World;
 use crate::{
-    apiserver::{Fault, LEASES, PodScript, Requests, Status},
+    apiserver::{Fault, LEASES, PodScript, Requests, Status, Verb},
     replica::LEASE,
 };
 
@@ -41,6 +41,11 @@ impl World {
             3 => watches.on("podsets"),
             _ => watches.on("leases"),
         }
+    }
+
+    /// The deed freezes the replica at this place.
+    pub fn freezes(&self, place: usize) {
+        self.server.with(|state| state.met.freeze(self.replicas[place].name()));
     }
 
     fn some_code(&mut self) -> u16 {
@@ -148,10 +153,54 @@ pub fn delay(world: &mut World) -> bool {
     world.fault(Fault::Delay(time))
 }
 
-/// As long as bytes may lie unacknowledged where the lease is shortest.
+/// The network holds bytes back.
 pub fn arrive_late(world: &mut World) -> bool {
-    let time = world.dice.millis(10..450);
+    let time = world.margin();
     world.fault(Fault::ArriveLate(time))
+}
+
+pub fn pause_server(world: &mut World) -> bool {
+    let (is_second, time) = (world.dice.one_in(2), world.margin());
+    world.server.pause(is_second, time);
+    true
+}
+
+pub fn lag(world: &mut World) -> bool {
+    let (is_second, time) = (world.dice.one_in(2), world.dice.millis(100..20_000));
+    world.server.lag(is_second, time);
+    let pause = world.dice.millis(2_000..60_000);
+    world.later(pause, move |world| world.server.lag(is_second, Duration::ZERO));
+    true
+}
+
+pub fn change_server(world: &mut World) -> bool {
+    let name = world.any_name();
+    let is_on_second = world.server.is_on_second(&name);
+    world.server.connect(&name, !is_on_second);
+    true
+}
+
+/// A hop on the way repeats a request on its own.
+pub fn execute_twice(world: &mut World) -> bool {
+    let creates = Requests::creates("pods").first(usize::try_from(world.dice.within(1..9)).unwrap_or(1));
+    world.server.fault(creates, Fault::ExecuteTwice);
+    true
+}
+
+/// The first pages of lists come, and not the next one.
+pub fn fail_page(world: &mut World) -> bool {
+    let fault = match world.dice.below(4) {
+        0 => Fault::CutBefore,
+        1 => Fault::ExecuteThenCut,
+        2 => Fault::Refuse(Status::of_code(503)),
+        _ => Fault::Refuse(Status::expired("The provided continue parameter is too old")),
+    };
+    let pages = Requests::all().verb(Verb::List).when(|request| !request.query("continue").is_empty());
+    let pages = pages.first(usize::try_from(world.dice.within(1..5)).unwrap_or(1));
+    world.server.fault(pages, fault);
+    // Whoever begins to watch anew reads all of them.
+    world.some_watches().gone();
+    true
 }
 
 pub fn execute_late(world: &mut World) -> bool {
@@ -219,19 +268,20 @@ pub fn kill(world: &mut World) -> bool {
 
 pub fn ask_to_end(world: &mut World) -> bool {
     let place = world.any();
-    tokio::spawn(world.replicas.remove(place).end());
-    world.start_replica();
+    world.ask_to_end(place, Duration::ZERO);
     true
 }
 
 pub fn freeze(world: &mut World) -> bool {
     let (place, time) = (world.any(), world.dice.millis(100..25_000));
+    world.freezes(place);
     world.replicas[place].freeze(&world.server, time);
     true
 }
 
 pub fn freeze_writes(world: &mut World) -> bool {
     let (place, time) = (world.any(), world.dice.millis(100..25_000));
+    world.freezes(place);
     world.replicas[place].freeze_writes(time);
     true
 }
@@ -315,7 +365,7 @@ pub fn lift_all(world: &World) {
     world.server.lift_webhook();
     world.server.pods_live(PodScript::default());
     world.server.settings(|settings| settings.request_latency = Duration::from_millis(1));
-    for (namespace, set) in SETS {
+    for (namespace, set) in world.sets {
         for pod in world.server.live_pods(namespace, set) {
             world.server.set_ready(namespace, &pod, true);
         }

@@ -30,7 +30,10 @@ use std::{
 
 use futures::FutureExt as _;
 use podset_operator::{controllers::podset, leader, manager::Failure};
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep_until},
+};
 
 use self::{
     deeds::{Deed, Kind},
@@ -42,8 +45,22 @@ use crate::{
     replica::{Model, Replica},
 };
 
-/// The sets: namespace and name.
-const SETS: [(&str, &str); 3] = [("default", "red"), ("default", "green"), ("other", "blue")];
+/// The sets: namespace and name. Most worlds have the first [`FEW`].
+const SETS: [(&str, &str); 12] = [
+    ("default", "red"),
+    ("default", "green"),
+    ("other", "blue"),
+    ("other", "cyan"),
+    ("other", "gold"),
+    ("default", "grey"),
+    ("third", "lime"),
+    ("third", "navy"),
+    ("third", "pink"),
+    ("third", "plum"),
+    ("third", "teal"),
+    ("third", "rose"),
+];
+const FEW: usize = 3;
 
 /// The durations that replicas may have, in seconds: those of one world may differ, as in a rollout.
 const TIMINGS: [(u64, u64, u64); 4] = [(15, 10, 2), (6, 5, 1), (3, 2, 1), (4, 2, 1)];
@@ -62,11 +79,16 @@ impl Default for Variant {
     }
 }
 
-type Later = Box<dyn FnOnce(&mut World)>;
+/// What was set going, and the deed that did.
+type Later = (&'static str, Box<dyn FnOnce(&mut World)>);
+
+/// A time at which users and nodes reach nothing: until when, and what ends it.
+type Outage = (Instant, fn(&ApiServer));
 
 /// One world.
 struct World {
     server: ApiServer,
+    sets: &'static [(&'static str, &'static str)],
     dice: Dice,
     variant: Variant,
     /// What can happen in it.
@@ -74,7 +96,10 @@ struct World {
     /// What was set going and is still to come.
     later: BTreeMap<(Instant, u64), Later>,
     set_going: u64,
+    outage: Option<Outage>,
     replicas: Vec<Replica>,
+    /// The replicas that were asked to end.
+    ending: Vec<(String, JoinHandle<Result<(), Failure>>)>,
     started: u64,
     /// Which timings its replicas have.
     timings: Vec<(u64, u64, u64)>,
@@ -123,25 +148,30 @@ impl World {
             // Then a request may be executed long after its sender gave up.
             settings.honour_timeout = !deeds.iter().any(|deed| deed.kind == Kind::Late);
             settings.protobuf = !dice.one_in(4);
+            settings.page = dice.one(&[2, 5, 500]);
         });
+        let sets = if dice.one_in(12) { &SETS[..] } else { &SETS[..FEW] };
         // In one world of two all have the same durations.
         let first = dice.one(&TIMINGS);
         let timings = if dice.one_in(2) { TIMINGS.into() } else { vec![first] };
         let mut world = World {
             server,
+            sets,
             dice,
             variant,
             deeds,
             later: BTreeMap::new(),
             set_going: 0,
             panicked: None,
+            outage: None,
             replicas: Vec::new(),
+            ending: Vec::new(),
             started: 0,
             timings,
             tally: Tally::default(),
             story: Vec::new(),
         };
-        for (namespace, set) in SETS {
+        for (namespace, set) in sets {
             let replicas = world.dice.within(1..11).cast_signed();
             world.server.create_podset(namespace, set, replicas);
         }
@@ -162,14 +192,19 @@ impl World {
             self.dice = Dice::new([seed.number, number + 1]);
             next += self.dice.millis(0..1_400);
             self.until(next).await;
+            next = Instant::now();
             if self.broken().is_some() {
                 return number;
             }
             self.replace_the_dead();
             let is_user = others.is_empty() || self.dice.below(5) < 3;
             let deed = if is_user { self.dice.one(&users) } else { self.dice.one(&others) };
-            if !seed.left_out.contains(&number) && (deed.act)(self) {
-                self.tally.count(deed.name);
+            if seed.left_out.contains(&number) {
+                continue;
+            }
+            self.server.with(|state| state.met.begin(deed.name));
+            if (deed.act)(self) {
+                self.server.with(|state| state.met.done());
                 self.tell(deed.name);
             }
         }
@@ -178,13 +213,26 @@ impl World {
 
     /// Lets time pass, and what was set going go on.
     async fn until(&mut self, time: Instant) {
-        while let Some(later) = self.later.first_entry().filter(|later| later.key().0 <= time) {
+        loop {
+            self.sit_out().await;
+            let Some(later) = self.later.first_entry().filter(|later| later.key().0 <= time) else { break };
             let at = later.key().0;
-            let act = later.remove();
+            let (deed, act) = later.remove();
             sleep_until(at).await;
+            self.server.with(|state| state.met.begin(deed));
             act(self);
         }
         sleep_until(time).await;
+    }
+
+    /// Lets an outage pass: only replicas do something meanwhile.
+    async fn sit_out(&mut self) {
+        let Some((until, end)) = self.outage.take() else { return };
+        while Instant::now() < until {
+            sleep_until(until.min(Instant::now() + Duration::from_secs(10))).await;
+            self.replace_the_dead();
+        }
+        end(&self.server);
     }
 
     /// The first thing that went wrong.
@@ -213,7 +261,28 @@ impl World {
     /// Does it after this time.
     fn later(&mut self, after: Duration, act: impl FnOnce(&mut World) + 'static) {
         self.set_going += 1;
-        self.later.insert((Instant::now() + after, self.set_going), Box::new(act));
+        let deed = self.server.with(|state| state.met.deed);
+        self.later.insert((Instant::now() + after, self.set_going), (deed, Box::new(act)));
+    }
+
+    /// Asks the replica at this place to end, after this time, and starts another one.
+    fn ask_to_end(&mut self, place: usize, after: Duration) {
+        let replica = self.replicas.remove(place);
+        let name = replica.name().to_owned();
+        let ending = async move {
+            tokio::time::sleep(after).await;
+            replica.end().await
+        };
+        self.ending.push((name, tokio::spawn(ending)));
+        self.start_replica();
+    }
+
+    /// How late a write may be that its sender cannot hurry: bytes in transit and an API server that stands still take less than
+    /// half of what the shortest lease leaves, each.
+    fn margin(&mut self) -> Duration {
+        let margin = |(lease, deadline, _): &(u64, u64, u64)| ((lease - deadline) * 500).min(2_000);
+        let margin = self.timings.iter().map(margin).min().unwrap_or_default();
+        self.dice.millis(10..margin * 9 / 20)
     }
 
     fn start_replica(&mut self) {
@@ -229,6 +298,9 @@ impl World {
             seed: self.dice.below(u64::MAX),
             ..Model::default()
         };
+        if self.dice.one_in(2) {
+            self.server.connect(&name, true);
+        }
         self.replicas.push(Replica::start(&self.server, &name, model));
     }
 

@@ -11,9 +11,10 @@
 //! - that a read is ahead of the watch. Without it the watch finds out when it has come so far: A5 in `attacks/events.rs` counts the pods
 //!   that were deleted for a ghost.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use podset_operator::{
-    controllers::podset,
+    api::{self, PodSetStatus},
+    controllers::podset::{self, memory::Memory, observe::View, plan::Plan},
     leader::{
         self,
         locks::{Locks, Version},
@@ -39,10 +40,26 @@ fn election(name: &'static str, leader: Locks) -> Mutant {
     Mutant { name, variant: Variant { leader, ..Variant::default() } }
 }
 
+fn answered_at_once(view: &View, plan: &Plan, memory: &Memory, wall: Timestamp) -> PodSetStatus {
+    let observed_generation = Some(view.set.generation);
+    PodSetStatus { observed_generation, ..podset::status::status(view, plan, memory, wall) }
+}
+
 fn mutants() -> Vec<Mutant> {
     let (podset, leader) = (podset::locks::Locks::default(), leader::locks::Locks::default());
     vec![
         bound("an unknown fate is forgotten", podset::locks::Locks { quarantine: SignedDuration::ZERO, ..podset }),
+        bound(
+            "a request takes half a minute at most",
+            podset::locks::Locks { quarantine: SignedDuration::from_secs(30), ..podset },
+        ),
+        bound("time alone settles an unknown fate", podset::locks::Locks { may_forget: |_| true, ..podset }),
+        bound(
+            "the take-over reads labelled pods alone",
+            podset::locks::Locks { taken_over: Some(api::WATCHED_PODS), ..podset },
+        ),
+        bound("a generation is answered at once", podset::locks::Locks { status: answered_at_once, ..podset }),
+        bound("a status names no version", podset::locks::Locks { status_version: |_| None, ..podset }),
         bound("nothing is read at take-over", podset::locks::Locks { is_unread: |_, _| false, ..podset }),
         bound("what is old is believed", podset::locks::Locks { is_stale: |_, _| false, ..podset }),
         bound("out of sight is gone", podset::locks::Locks { may_live: |_| false, ..podset }),

@@ -49,6 +49,9 @@ impl Tally {
     /// Counts what the requests and changes of a world show.
     pub fn of_requests(&mut self, server: &ApiServer) {
         server.with(|state| {
+            for (deed, times) in &state.met.counts {
+                *self.0.entry(deed).or_default() += times;
+            }
             for entry in state.log.entries() {
                 if let Some(fault) = entry.fault {
                     self.count(fault);

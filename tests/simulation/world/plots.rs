@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::Instant;
 
-use super::{SETS, World};
-use crate::apiserver::{Fault, FaultRule, PODSETS, PodScript, Requests, object};
+use super::World;
+use crate::apiserver::{ApiServer, Fault, FaultRule, PODSETS, PodScript, Requests, object};
 
 impl World {
     /// The leader's place and name.
@@ -28,7 +29,7 @@ impl World {
 
     /// Whoever leads has something to write, now and for a while.
     fn keep_busy(&mut self, rounds: u64) {
-        for (namespace, set) in SETS {
+        for (namespace, set) in self.sets {
             for pod in self.server.live_pods(namespace, set).iter().take(3) {
                 self.server.kill_pod(namespace, pod);
             }
@@ -51,6 +52,7 @@ impl World {
 pub fn frozen_in_the_middle(world: &mut World) -> bool {
     let Some((place, name)) = world.who_leads() else { return false };
     let lease = world.lease(place);
+    world.freezes(place);
     world.replicas[place].freeze_writes(lease * 2 + world.dice.millis(0..4_000));
     world.server.watches().of(&name).on("leases").stall();
     world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
@@ -131,10 +133,8 @@ pub fn end_unanswered(world: &mut World) -> bool {
     let time = world.dice.millis(1_000..6_000);
     world.server.fault(Requests::creates("pods").from(&name).first(4), Fault::ExecuteUnanswered(time));
     world.keep_busy(20);
-    let leader = world.replicas.remove(place);
-    world.start_replica();
     let pause = world.dice.millis(20..500);
-    world.later(pause, |_| drop(tokio::spawn(leader.end())));
+    world.ask_to_end(place, pause);
     true
 }
 
@@ -150,8 +150,7 @@ pub fn blind_heir(world: &mut World) -> bool {
     let leader = world.replicas[place].name().to_owned();
     world.later(Duration::from_secs(4), move |world| {
         if let Some(place) = world.replicas.iter().position(|replica| replica.name() == leader) {
-            tokio::spawn(world.replicas.remove(place).end());
-            world.start_replica();
+            world.ask_to_end(place, Duration::ZERO);
         }
     });
     true
@@ -229,5 +228,72 @@ pub fn out_of_sight(world: &mut World) -> bool {
     let replicas = world.dice.within(1..6).cast_signed();
     let pause = world.dice.millis(0..3_000);
     world.later(pause, move |world| world.scale_if_there((namespace, set), replicas));
+    true
+}
+
+/// Loses the answers of the next creates of a set, or the creates themselves for a while, and scales the set up and soon down again, so
+/// that their names are not asked for again.
+fn lose_creates(world: &mut World, fault: Fault) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let wanted = world.server.podset(namespace, set)["spec"]["replicas"].as_i64().unwrap_or(1);
+    let low = wanted.min(8);
+    world.server.fault(Requests::creates("pods").in_namespace(namespace).first(2), fault);
+    world.scale_if_there((namespace, set), low + 2);
+    let pause = world.dice.millis(100..1_000);
+    world.later(pause, move |world| world.scale_if_there((namespace, set), low));
+    true
+}
+
+/// Fewer are wanted before a lost create lands.
+pub fn surplus_create(world: &mut World) -> bool {
+    let time = world.dice.millis(25_000..59_000);
+    lose_creates(world, Fault::ExecuteLate(time))
+}
+
+/// Fewer are wanted, and the pod of a lost answer is not seen for longer than a request may take.
+pub fn unseen_create(world: &mut World) -> bool {
+    let Some((_, name)) = world.who_leads() else { return false };
+    world.server.watches().of(&name).on("pods").stall();
+    lose_creates(world, Fault::ExecuteThenCut)
+}
+
+/// Pods lose the watched label while no operator runs.
+pub fn unwatched(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    while let Some(replica) = world.replicas.pop() {
+        replica.kill();
+    }
+    for pod in world.server.live_pods(namespace, set).iter().take(2) {
+        world.server.strip_label(namespace, pod, "app.kubernetes.io/managed-by");
+    }
+    for _ in 0..3 {
+        world.start_replica();
+    }
+    true
+}
+
+/// The store has no quorum: requests wait until their time-outs, and may take effect long after.
+pub fn no_quorum(world: &mut World) -> bool {
+    let most = world.dice.one(&[60_000, 120_000, 600_000]);
+    let time = world.dice.millis(30_000..most);
+    world.keep_busy(2);
+    let pause = world.dice.millis(0..2_000);
+    world.later(pause, move |world| {
+        world.server.lose_quorum();
+        world.outage = Some((Instant::now() + time, ApiServer::regain_quorum));
+    });
+    true
+}
+
+/// Nothing is within reach for longer than the Lease, and a replica is asked to end meanwhile.
+pub fn total_outage(world: &mut World) -> bool {
+    let (place, longest) = (world.any(), world.timings.iter().map(|timing| timing.0).max().unwrap_or_default());
+    let time = Duration::from_secs(longest) + world.dice.millis(1_000..60_000);
+    let after = time.mul_f64(world.dice.below(100) as f64 / 100.0);
+    world.keep_busy(0);
+    world.server.go_down();
+    world.outage = Some((Instant::now() + time, ApiServer::come_back));
+    world.ask_to_end(place, after);
+    world.later(time + Duration::from_secs(1), |world| world.keep_busy(3));
     true
 }

@@ -1,9 +1,9 @@
 //! What people and nodes do.
 
 use podset_operator::controllers::podset::names::pod_name;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{SETS, World};
+use super::World;
 use crate::apiserver::{MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, object};
 
 const LABEL: &str = "app.kubernetes.io/managed-by";
@@ -14,7 +14,7 @@ type Set = (&'static str, &'static str);
 impl World {
     /// A set that can be used: it is there, and stays.
     pub fn set(&mut self) -> Option<Set> {
-        let (namespace, name) = self.dice.one(&SETS);
+        let (namespace, name) = self.dice.one(self.sets);
         let set = self.server.podset(namespace, name);
         (!set.is_null() && !object::is_terminating(&set)).then_some((namespace, name))
     }
@@ -88,6 +88,17 @@ pub fn finish_pod(world: &mut World) -> bool {
     true
 }
 
+/// A pod that failed runs again.
+pub fn run_again(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let is_it = |pod: &&Value| object::phase(pod) == "Failed" && !object::is_terminating(pod);
+    let pods = world.server.pods(namespace, set);
+    let failed: Vec<_> = pods.iter().filter(is_it).map(object::name).collect();
+    let Some(name) = world.dice.pick(&failed) else { return false };
+    world.server.run_again(namespace, name);
+    true
+}
+
 pub fn unready_pod(world: &mut World) -> bool {
     let Some((namespace, pod)) = world.running_pod() else { return false };
     world.server.set_ready(namespace, &pod, false);
@@ -112,7 +123,7 @@ pub fn change_template(world: &mut World) -> bool {
 }
 
 pub fn delete_set(world: &mut World) -> bool {
-    let (namespace, name) = world.dice.one(&SETS);
+    let (namespace, name) = world.dice.one(world.sets);
     if !world.server.podset(namespace, name).is_null() {
         let is_open = world.set() == Some((namespace, name));
         if is_open {

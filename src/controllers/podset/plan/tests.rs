@@ -294,7 +294,7 @@ fn any_case() -> impl Strategy<Value = Case> {
                 let at = now - SignedDuration::from_secs(ago);
                 memory.creates.insert(nth(index), Create { index, at, is_unknown });
             }
-            memory.expire(now, Locks::default().quarantine);
+            memory.expire(now, &Locks::default());
             for index in going {
                 memory.deletes.insert(format!("uid-{index}").into(), now);
             }

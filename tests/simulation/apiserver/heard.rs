@@ -1,0 +1,256 @@
+//! What each client was sent of pods and sets, and whether that justifies the deletes that it sends. A client may act on what
+//! it was sent, however old that was when it came; it may not act on what it was never sent. Reads; changes nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{
+    kinds::{PODS, PODSETS},
+    log::LoggedRequest,
+    object,
+    request::{ApiRequest, Verb},
+};
+
+/// How long before a delete is sent it may have been decided: other requests of the same pass come first, each takes 10 s at
+/// most, and a process can stand still in between.
+const DECIDED: Duration = Duration::from_secs(60);
+
+/// How long a delete may take effect.
+const MAY_LAND: Duration = Duration::from_secs(60);
+
+/// What is known of a pod.
+#[derive(Default)]
+struct Pod {
+    name: String,
+    namespace: String,
+    version: u64,
+    owner: Option<String>,
+    is_live: bool,
+    /// Whether it was ever known to have finished, or came back as something else than was ordered.
+    may_go: bool,
+}
+
+/// What was known of a set from some time on.
+#[derive(Clone)]
+struct View {
+    since: Duration,
+    /// As many as can be, until the set was heard of.
+    wanted: u64,
+    live: BTreeSet<Arc<str>>,
+}
+
+/// What one client was sent.
+#[derive(Default)]
+struct Client {
+    pods: BTreeMap<Arc<str>, Pod>,
+    /// The version of each set.
+    sets: BTreeMap<String, u64>,
+    /// What was known of each set, the newest last.
+    views: BTreeMap<String, Vec<View>>,
+    /// The deletes that were sent and not refused, by UID.
+    deletes: BTreeMap<Arc<str>, Duration>,
+    /// The pods on the pages of a list so far.
+    pages: BTreeMap<(String, String), BTreeSet<Arc<str>>>,
+}
+
+/// What all clients were sent.
+#[derive(Default)]
+pub struct Heard(BTreeMap<String, Client>);
+
+fn version(object: &Value) -> u64 {
+    object::meta(object, "resourceVersion").parse().unwrap_or_default()
+}
+
+/// Whether a pod is as the operator orders pods.
+pub fn is_as_ordered(pod: &Value) -> bool {
+    object::controller_uid(pod).is_some()
+        && pod["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "podset-operator"
+        && object::name(pod).contains("-pod")
+}
+
+impl Client {
+    fn change(&mut self, at: Duration, set: &str, change: impl FnOnce(&mut View)) {
+        let views = self.views.entry(set.to_owned()).or_default();
+        let nothing = || View { since: at, wanted: u64::MAX, live: BTreeSet::new() };
+        let mut view = views.last().cloned().unwrap_or_else(nothing);
+        view.since = at;
+        change(&mut view);
+        views.push(view);
+    }
+
+    /// A state of a pod or a set.
+    fn object(&mut self, at: Duration, object: &Value, is_gone: bool) {
+        match object["kind"].as_str() {
+            Some("PodSet") if !is_gone => self.set(at, object),
+            Some("Pod") => self.pod(at, object, is_gone),
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, at: Duration, set: &Value) {
+        let known = self.sets.entry(object::uid(set).to_owned()).or_default();
+        if version(set) > *known {
+            *known = version(set);
+            let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1);
+            if self.views.get(object::uid(set)).and_then(|views| views.last()).is_none_or(|view| view.wanted != wanted)
+            {
+                self.change(at, object::uid(set), |view| view.wanted = wanted);
+            }
+        }
+    }
+
+    fn pod(&mut self, at: Duration, pod: &Value, is_gone: bool) {
+        let uid: Arc<str> = object::uid(pod).into();
+        let known = self.pods.entry(uid.clone()).or_default();
+        let is_replay = is_gone && version(pod) == known.version;
+        if version(pod) < known.version || is_replay {
+            return;
+        }
+        let (was_live, former) = (known.is_live, known.owner.take());
+        let owner = object::controller_uid(pod).map(str::to_owned);
+        *known = Pod {
+            name: object::name(pod).to_owned(),
+            namespace: object::namespace(pod).to_owned(),
+            version: version(pod),
+            owner: owner.clone(),
+            is_live: !is_gone && object::is_live(pod),
+            may_go: known.may_go || object::is_finished(pod),
+        };
+        let is_live = known.is_live;
+        if let Some(former) = former.filter(|former| was_live && (!is_live || owner.as_ref() != Some(former))) {
+            self.change(at, &former, |view| view.live.retain(|live| *live != uid));
+        }
+        if let Some(owner) = owner.filter(|_| is_live) {
+            let is_new = |views: &Vec<View>| views.last().is_none_or(|view| !view.live.contains(&uid));
+            if self.views.get(&owner).is_none_or(is_new) {
+                self.change(at, &owner, |view| view.live.extend([uid.clone()]));
+            }
+        }
+    }
+
+    /// A page of a list. After the last one, what was not listed is gone, or no longer selected.
+    fn page(&mut self, at: Duration, request: &ApiRequest, list: &Value) {
+        let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
+        let kind = request.kind.kind;
+        let uids = items.iter().map(|item| Arc::from(object::uid(item)));
+        let key = (request.path.clone(), request.query("labelSelector").to_owned());
+        let mut listed: BTreeSet<Arc<str>> = match request.query("continue") {
+            "" => BTreeSet::new(),
+            _ => self.pages.remove(&key).unwrap_or_default(),
+        };
+        listed.extend(uids);
+        for item in items {
+            if kind == "Pod" { self.pod(at, item, false) } else { self.set(at, item) }
+        }
+        if !object::meta(list, "continue").is_empty() {
+            self.pages.insert(key, listed);
+            return;
+        }
+        if kind != "Pod" {
+            return;
+        }
+        let is_in = |pod: &Pod| request.namespace.is_empty() || pod.namespace == request.namespace;
+        let is_lost = |uid: &Arc<str>, pod: &Pod| {
+            pod.is_live && is_in(pod) && pod.version <= version(list) && !listed.contains(uid)
+        };
+        let lost: Vec<Arc<str>> =
+            self.pods.iter().filter(|(uid, pod)| is_lost(uid, pod)).map(|(uid, _)| uid.clone()).collect();
+        for uid in lost {
+            let Some(pod) = self.pods.get_mut(&uid) else { continue };
+            (pod.is_live, pod.version) = (false, version(list));
+            if let Some(owner) = pod.owner.clone() {
+                self.change(at, &owner, |view| view.live.retain(|live| *live != uid));
+            }
+        }
+    }
+
+    /// The UID of the pod that a delete is meant for.
+    fn target(&self, delete: &ApiRequest) -> Option<Arc<str>> {
+        let is_named = |pod: &Pod| pod.name == delete.name && pod.namespace == delete.namespace;
+        match delete.body["preconditions"]["uid"].as_str() {
+            Some(uid) => Some(uid.into()),
+            None => self
+                .pods
+                .iter()
+                .filter(|(_, pod)| is_named(pod))
+                .max_by_key(|(_, pod)| pod.version)
+                .map(|(uid, _)| uid.clone()),
+        }
+    }
+
+    /// Whether what was sent to this client justifies a delete of the pod of this UID: at some moment at which it may have been
+    /// decided, more pods of the set were known to live than were wanted, also without those that are going.
+    fn is_justified(&self, at: Duration, uid: &Arc<str>) -> bool {
+        let Some(pod) = self.pods.get(uid) else { return false };
+        let views = pod.owner.as_ref().and_then(|owner| self.views.get(owner)).map_or(&[][..], Vec::as_slice);
+        let is_going =
+            |other: &&Arc<str>| *other != uid && self.deletes.get(*other).is_some_and(|sent| *sent + MAY_LAND >= at);
+        let is_surplus = |view: &View| {
+            let going = view.live.iter().filter(is_going).count();
+            view.live.contains(uid) && (view.live.len() - going) as u64 > view.wanted
+        };
+        // The last view, and each that was the last one within the time.
+        let first = views.iter().rposition(|view| view.since + DECIDED < at).unwrap_or_default();
+        pod.may_go || views[first..].iter().any(is_surplus)
+    }
+}
+
+impl Heard {
+    fn client(&mut self, name: &str) -> &mut Client {
+        self.0.entry(name.to_owned()).or_default()
+    }
+
+    /// A watch told of this object.
+    pub fn event(&mut self, client: &str, at: Duration, object: &Value, is_gone: bool) {
+        self.client(client).object(at, object, is_gone);
+    }
+
+    /// A request was answered, and its sender hears that.
+    pub fn answer(&mut self, entry: &LoggedRequest, body: &Value, at: Duration) {
+        let request = &entry.request;
+        let (code, client) = (entry.answered.unwrap_or_default(), self.client(&request.instance));
+        if request.verb == Verb::Delete && (400..500).contains(&code) && !matches!(code, 408 | 429) {
+            if let Some(uid) = client.target(request) {
+                client.deletes.remove(&uid);
+            }
+        }
+        let is_told = *request.kind == PODS || *request.kind == PODSETS;
+        match request.verb {
+            _ if code >= 300 || !is_told => {}
+            // The answer may be the metadata alone: its pod has just begun.
+            Verb::Create => {
+                client.pod(at, body, false);
+                if let Some(pod) = client.pods.get_mut(object::uid(body)) {
+                    pod.may_go |= !is_as_ordered(body);
+                }
+            }
+            _ if request.metadata_only() => {}
+            Verb::List => client.page(at, request, body),
+            _ => client.object(at, body, false),
+        }
+    }
+
+    /// A delete of a pod is sent.
+    ///
+    /// # Errors
+    ///
+    /// When nothing that its sender was sent justifies it.
+    pub fn delete(&mut self, request: &ApiRequest, at: Duration) -> Result<(), String> {
+        let client = self.client(&request.instance);
+        let Some(uid) = client.target(request) else { return Err("its sender never heard of the pod".to_owned()) };
+        let is_justified = client.is_justified(at, &uid);
+        client.deletes.insert(uid.clone(), at);
+        if is_justified {
+            return Ok(());
+        }
+        let owner = client.pods.get(&uid).and_then(|pod| pod.owner.as_ref());
+        let view = owner.and_then(|owner| client.views.get(owner)?.last());
+        let known = view.map(|view| format!("{} live of {} wanted", view.live.len(), view.wanted));
+        Err(format!("its sender knew of {}", known.unwrap_or_else(|| "no set of it".to_owned())))
+    }
+}
