@@ -82,7 +82,7 @@ impl Fronts {
 }
 
 impl ApiServer {
-    /// Connects a client to the first or to the second API server, and breaks its watches.
+    /// Connects a client to the first or to the second API server. Its open watches stay.
     pub fn connect(&self, client: &str, to_second: bool) {
         self.with(|state| {
             let on_second = &mut state.fronts.on_second;
@@ -92,7 +92,6 @@ impl ApiServer {
                 on_second.remove(client)
             };
         });
-        self.watches().of(client).cut();
     }
 
     /// Whether a client uses the second API server.

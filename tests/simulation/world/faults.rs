@@ -162,6 +162,10 @@ pub fn arrive_late(world: &mut World) -> bool {
 pub fn pause_server(world: &mut World) -> bool {
     let (is_second, time) = (world.dice.one_in(2), world.margin());
     world.server.pause(is_second, time);
+    for second in 1..world.dice.within(2..12) {
+        let (time, pause) = (world.margin(), world.dice.millis(0..900));
+        world.later(Duration::from_secs(second) + pause, move |world| world.server.pause(is_second, time));
+    }
     true
 }
 
@@ -177,6 +181,7 @@ pub fn change_server(world: &mut World) -> bool {
     let name = world.any_name();
     let is_on_second = world.server.is_on_second(&name);
     world.server.connect(&name, !is_on_second);
+    world.server.watches().of(&name).cut();
     true
 }
 

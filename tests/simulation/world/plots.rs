@@ -179,6 +179,7 @@ pub fn old_n(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let lag = world.dice.millis(2_000..10_000);
     world.scale_if_there((namespace, set), 8);
+    world.server.with(|state| state.met.place());
     world.later(Duration::from_secs(2), move |world| {
         if world.server.podset(namespace, set).is_null() {
             return;
@@ -276,12 +277,9 @@ pub fn unwatched(world: &mut World) -> bool {
 pub fn no_quorum(world: &mut World) -> bool {
     let most = world.dice.one(&[60_000, 120_000, 600_000]);
     let time = world.dice.millis(30_000..most);
-    world.keep_busy(2);
-    let pause = world.dice.millis(0..2_000);
-    world.later(pause, move |world| {
-        world.server.lose_quorum();
-        world.outage = Some((Instant::now() + time, ApiServer::regain_quorum));
-    });
+    world.keep_busy(0);
+    world.server.lose_quorum();
+    world.outage = Some((Instant::now() + time, ApiServer::regain_quorum));
     true
 }
 
