@@ -29,6 +29,7 @@ struct Pod {
     name: String,
     namespace: String,
     version: u64,
+    /// The key of its set.
     owner: Option<String>,
     is_live: bool,
     /// Whether it was ever known to have finished, or came back as something else than was ordered.
@@ -48,9 +49,9 @@ struct View {
 #[derive(Default)]
 struct Client {
     pods: BTreeMap<Arc<str>, Pod>,
-    /// The version of each set.
+    /// The version of each set, by namespace and UID.
     sets: BTreeMap<String, u64>,
-    /// What was known of each set, the newest last.
+    /// What was known of each set, the newest last, by the same.
     views: BTreeMap<String, Vec<View>>,
     /// The deletes that were sent and not refused, by UID.
     deletes: BTreeMap<Arc<str>, Duration>,
@@ -64,6 +65,11 @@ pub struct Heard(BTreeMap<String, Client>);
 
 fn version(object: &Value) -> u64 {
     object::meta(object, "resourceVersion").parse().unwrap_or_default()
+}
+
+/// The key of the set of this UID in the namespace of this object: a pod belongs to no set of another namespace.
+fn key(object: &Value, set: &str) -> String {
+    format!("{}/{set}", object::namespace(object))
 }
 
 /// Whether a pod is as the operator orders pods.
@@ -93,13 +99,13 @@ impl Client {
     }
 
     fn set(&mut self, at: Duration, set: &Value) {
-        let known = self.sets.entry(object::uid(set).to_owned()).or_default();
+        let key = key(set, object::uid(set));
+        let known = self.sets.entry(key.clone()).or_default();
         if version(set) > *known {
             *known = version(set);
             let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1);
-            if self.views.get(object::uid(set)).and_then(|views| views.last()).is_none_or(|view| view.wanted != wanted)
-            {
-                self.change(at, object::uid(set), |view| view.wanted = wanted);
+            if self.views.get(&key).and_then(|views| views.last()).is_none_or(|view| view.wanted != wanted) {
+                self.change(at, &key, |view| view.wanted = wanted);
             }
         }
     }
@@ -112,7 +118,7 @@ impl Client {
             return;
         }
         let (was_live, former) = (known.is_live, known.owner.take());
-        let owner = object::controller_uid(pod).map(str::to_owned);
+        let owner = object::controller_uid(pod).map(|uid| key(pod, uid));
         *known = Pod {
             name: object::name(pod).to_owned(),
             namespace: object::namespace(pod).to_owned(),
