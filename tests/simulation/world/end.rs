@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{World, deeds::Kind, faults};
 use crate::apiserver::{ApiServer, LEASES, MYCUSTOMRESOURCES, PODS, Requests, object};
@@ -11,6 +11,9 @@ use crate::apiserver::{ApiServer, LEASES, MYCUSTOMRESOURCES, PODS, Requests, obj
 /// Within how many seconds all is as it should be: a request may land late for 60 s, pods that kept failing are replaced
 /// after 300 s at most, and before either somebody has to lead.
 const CONVERGES: u64 = 420;
+
+/// How long a request may take effect: until then the end may not be the end.
+const MAY_LAND: Duration = Duration::from_secs(61);
 
 /// For how many seconds nothing may be asked for.
 const SILENT: u64 = 30;
@@ -25,11 +28,11 @@ pub async fn reached(world: &mut World) -> Result<(), String> {
     }
     world.sit_out().await;
     faults::lift_all(world);
-    let mut left = CONVERGES;
+    let (mut left, landed) = (CONVERGES, Instant::now() + MAY_LAND);
     loop {
         world.replace_the_dead();
         let wrong = what_is_wrong(world);
-        if wrong.is_empty() || world.broken().is_some() {
+        if world.broken().is_some() || (wrong.is_empty() && Instant::now() >= landed) {
             break;
         }
         left =
