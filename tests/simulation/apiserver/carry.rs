@@ -111,13 +111,7 @@ type Reply = oneshot::Sender<Result<Response<AnswerBody>, Cut>>;
 pub async fn accept(shared: &Arc<Shared>, request: Arc<ApiRequest>) -> Result<Response<AnswerBody>, Cut> {
     let (sender, receiver) = oneshot::channel();
     let (id, hit) = shared.with(|state| {
-        let hit = match state.fronts.down() {
-            Some(deed) => {
-                state.met.meet(deed);
-                Some(Hit::cut())
-            }
-            None => state.faults.meet(&request, &mut state.met),
-        };
+        let hit = state.faults.meet(&request, &mut state.met);
         let fault = hit.as_ref().map(|hit| hit.fault.name());
         state.truth.arrived(&request, state.clock.elapsed());
         (state.log.arrive(state.clock.elapsed(), Arc::clone(&request), fault), hit)

@@ -181,7 +181,10 @@ impl ApiServer {
 
     /// The API server goes away: all connections break, and none can be made.
     pub fn go_away(&self) {
-        self.with(|state| state.listener.go_away());
+        self.with(|state| {
+            let deed = state.met.place();
+            state.listener.go_away(deed);
+        });
         self.watches().cut();
     }
 

@@ -132,13 +132,6 @@ pub struct Faults {
     added: u64,
 }
 
-impl Hit {
-    /// The fault of a request that reaches no API server.
-    pub fn cut() -> Self {
-        Hit { fault: Fault::CutBefore, gate: Arc::new(Semaphore::new(0)) }
-    }
-}
-
 impl Faults {
     /// Adds a rule of this deed; its id and the gate of what it will hold.
     pub fn add(&mut self, requests: Requests, fault: Fault, deed: &'static str) -> (u64, Arc<Semaphore>) {

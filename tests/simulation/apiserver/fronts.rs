@@ -7,10 +7,8 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{
     ApiServer,
     carry::{Answer, execute},
-    faults::WatchScope,
     request::{ApiRequest, Verb},
     store::State,
-    watch::Delivery,
 };
 
 /// One of the two API servers.
@@ -35,8 +33,6 @@ pub struct Fronts {
     fronts: [Front; 2],
     /// The clients that use the second one.
     on_second: BTreeSet<String>,
-    /// The deed that made both unreachable.
-    down: Option<&'static str>,
     /// Without a quorum: the deed, and the requests that wait, in the order of the store's log.
     pending: Option<(&'static str, Vec<Pending>)>,
 }
@@ -56,14 +52,9 @@ impl Fronts {
         self.of(client).paused.filter(|(until, _)| *until > Instant::now())
     }
 
-    /// The deed that made both API servers unreachable, if they are.
-    pub fn down(&self) -> Option<&'static str> {
-        self.down
-    }
-
     /// Whether nothing can change: users, nodes and controllers have to wait.
     pub fn stand_still(&self) -> bool {
-        self.down.is_some() || self.pending.is_some()
+        self.pending.is_some()
     }
 
     /// Without a quorum, reads and writes wait for it: where the answer arrives, and the deed behind it. A watch is served from
@@ -109,23 +100,6 @@ impl ApiServer {
         self.with(|state| {
             let paused = (Instant::now() + time, state.met.place());
             state.fronts.fronts[usize::from(second)].paused = Some(paused);
-        });
-    }
-
-    /// Makes both API servers unreachable, and breaks all watches.
-    pub fn go_down(&self) {
-        self.with(|state| {
-            state.fronts.down = Some(state.met.place());
-            let ids = state.watches_in(&WatchScope::default());
-            state.deliver_all(&ids, &Delivery::Cut);
-        });
-    }
-
-    /// Makes both API servers reachable again.
-    pub fn come_back(&self) {
-        self.with(|state| {
-            state.fronts.down = None;
-            state.jobs.wake().notify_one();
         });
     }
 

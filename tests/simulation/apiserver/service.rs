@@ -27,6 +27,7 @@ use super::{
     ApiServer,
     carry::{Answer, accept},
     request::{ApiRequest, Unreadable},
+    store::State,
 };
 
 /// The connection broke.
@@ -64,25 +65,33 @@ impl http_body::Body for AnswerBody {
 /// Whether the server can be reached, and the connections that it has accepted.
 #[derive(Default)]
 pub struct Listener {
-    is_away: bool,
+    /// The deed that made it unreachable.
+    away: Option<&'static str>,
     accepted: CancellationToken,
 }
 
 impl Listener {
-    /// Breaks all connections, and accepts no more.
-    pub fn go_away(&mut self) {
-        self.is_away = true;
+    /// Breaks all connections, and accepts no more, because of this deed.
+    pub fn go_away(&mut self, deed: &'static str) {
+        self.away = Some(deed);
         std::mem::take(&mut self.accepted).cancel();
     }
 
     /// Accepts connections again.
     pub fn come_back(&mut self) {
-        self.is_away = false;
+        self.away = None;
     }
+}
 
-    /// Ends when the connection that is accepted now breaks.
-    fn accept(&self) -> Result<CancellationToken, Cut> {
-        if self.is_away { Err(Cut) } else { Ok(self.accepted.clone()) }
+/// Accepts a connection or a request. The token ends when its connection breaks.
+fn reach(state: &mut State) -> Result<CancellationToken, Cut> {
+    match state.listener.away {
+        None => Ok(state.listener.accepted.clone()),
+        Some(deed) => {
+            state.met.meet(deed);
+            state.truth.held_up();
+            Err(Cut)
+        }
     }
 }
 
@@ -109,13 +118,7 @@ impl Connection {
     ///
     /// When the server is away.
     pub fn dial(&self) -> Result<DuplexStream, Cut> {
-        let broken = self.server.with(|state| {
-            let accepted = state.listener.accept();
-            if accepted.is_err() {
-                state.truth.held_up();
-            }
-            accepted
-        })?;
+        let broken = self.server.with(reach)?;
         let (ours, theirs) = duplex(ON_THEIR_WAY);
         let service = TowerToHyperService::new(tower::service_fn({
             let connection = self.clone();
@@ -153,7 +156,7 @@ impl tower::Service<Request<Body>> for Connection {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let Self { server, instance } = self.clone();
         Box::pin(async move {
-            server.with(|state| state.listener.accept())?;
+            server.with(reach)?;
             match ApiRequest::read(&instance, request).await {
                 Ok(mut request) => {
                     if !server.shared.with(|state| state.settings.protobuf) {

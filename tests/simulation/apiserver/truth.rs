@@ -107,7 +107,6 @@ impl Truth {
             known.namespace = object::namespace(set).to_owned();
             let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1);
             known.replicas.insert(generation, wanted);
-            object::namespace(set).clone_into(&mut known.namespace);
         }
         if !is_by_replica {
             return;

@@ -289,7 +289,7 @@ pub fn total_outage(world: &mut World) -> bool {
     let time = Duration::from_secs(longest) + world.dice.millis(1_000..60_000);
     let after = time.mul_f64(world.dice.below(100) as f64 / 100.0);
     world.keep_busy(0);
-    world.server.go_down();
+    world.server.go_away();
     world.outage = Some((Instant::now() + time, ApiServer::come_back));
     world.ask_to_end(place, after);
     world.later(time + Duration::from_secs(1), |world| world.keep_busy(3));
