@@ -1,0 +1,135 @@
+use super::*;
+use crate::env::testing::virtual_env;
+
+fn timing(lease: i64, deadline: i64, period: i64) -> Timing {
+    let [lease, deadline, period] = [lease, deadline, period].map(SignedDuration::from_secs);
+    Timing::new(lease, deadline, period).unwrap()
+}
+
+fn timeout(leadership: &Leadership) -> Option<Duration> {
+    leadership.begin_write().map(|write| write.timeout())
+}
+
+async fn pass(seconds: u64) {
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_ends_before_its_lease() {
+    let env = virtual_env();
+    let mut office = Office::vacant(env.clone());
+    let leadership = office.leadership();
+    assert_eq!(timeout(&leadership), None, "nobody leads yet");
+
+    office.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
+    // 15 s of lease, 2 s in the kernel, 1 s to leave; and never more than 10 s.
+    assert_eq!(timeout(&leadership), Some(Duration::from_secs(10)));
+    pass(5).await;
+    assert_eq!(timeout(&leadership), Some(Duration::from_secs(7)));
+    let write = leadership.begin_write().unwrap();
+    pass(1).await;
+    assert!(write.pass().is_valid(), "it has a second to leave");
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert!(!write.pass().is_valid(), "now it would outlive the lease");
+    office.prolong(Ends::after(env.now(), &timing(15, 10, 2)));
+    assert!(write.pass().is_valid(), "the lease was renewed");
+    pass(10).await;
+    assert_eq!(timeout(&leadership), None, "the gate closes at the deadline");
+    assert!(!write.pass().is_valid());
+}
+
+#[test]
+fn whatever_the_durations_are_a_write_has_time_up_to_the_deadline_and_none_outlives_the_lease() {
+    let at = |seconds: f64| Timestamp::UNIX_EPOCH + SignedDuration::from_secs_f64(seconds);
+    for (lease, deadline, period) in [(15, 10, 2), (3, 2, 1), (137, 107, 26), (60, 3, 2), (1000, 999, 5)] {
+        let timing = timing(lease, deadline, period);
+        let ends = Ends::after(Timestamp::UNIX_EPOCH, &timing);
+        assert_eq!(ends.gate, at(deadline as f64));
+        assert!(ends.slack().is_positive() && ends.writes - ends.slack() > ends.gate, "{timing:?}");
+        // Sent at the last moment, unacknowledged for as long as the kernel tries, served for as long as it may be.
+        let landed = ends.writes + timing.unacknowledged();
+        assert!(landed <= at(lease as f64), "{timing:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_that_is_over_stays_over() {
+    let env = virtual_env();
+    let mut office = Office::vacant(env.clone());
+    let term = office.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
+    let write = office.leadership().begin_write().unwrap();
+    pass(10).await;
+    assert!(!office.prolong(Ends::after(env.now(), &timing(15, 10, 2))), "a renewal that comes late revives nothing");
+    assert_eq!(office.leadership().term(), None);
+    let next = office.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
+    assert!(next.number > term.number);
+    assert!(!write.pass().is_valid(), "what was meant for one term does not leave in another");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_term_is_seen_by_those_who_wait() {
+    let mut office = Office::vacant(virtual_env());
+    let leadership = office.leadership();
+    let mut waiting = tokio_test::task::spawn(async { leadership.clone().begun().await.number });
+    tokio_test::assert_pending!(waiting.poll());
+    office.begin(None);
+    assert!(waiting.is_woken());
+    assert_eq!(tokio_test::assert_ready!(waiting.poll()), 1);
+
+    let mut ending = tokio_test::task::spawn(async { leadership.clone().ended(1).await });
+    tokio_test::assert_pending!(ending.poll());
+    office.resign();
+    tokio_test::assert_ready!(ending.poll());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_term_needs_nobody_to_say_so() {
+    let env = virtual_env();
+    let mut office = Office::vacant(env.clone());
+    let term = office.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
+    office.leadership().ended(term.number).await;
+    assert_eq!(env.now().duration_since(Timestamp::UNIX_EPOCH).as_secs(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_without_an_answer_may_land_for_a_minute() {
+    let mut office = Office::vacant(virtual_env());
+    office.begin(None);
+    let leadership = office.leadership();
+    let write = leadership.begin_write().unwrap();
+    assert!(!office.is_settled(), "one is under way");
+    write.answered();
+    assert!(office.is_settled());
+    let write = leadership.begin_write().unwrap();
+    assert!(write.pass().leaves());
+    drop(write);
+    assert!(!office.is_settled(), "one has no answer");
+    pass(59).await;
+    assert!(!office.is_settled());
+    pass(1).await;
+    assert!(office.is_settled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_never_left_cannot_take_effect() {
+    let mut office = Office::vacant(virtual_env());
+    office.begin(None);
+    let leadership = office.leadership();
+    let write = leadership.begin_write().unwrap();
+    let pass = write.pass();
+    assert!(!office.is_settled(), "it may still leave");
+    assert!(!write.has_left());
+    assert!(!pass.leaves(), "it was given up, so no byte of it leaves any more");
+    drop(write);
+    assert!(office.is_settled());
+    let pass = leadership.begin_write().unwrap().pass();
+    assert!(!pass.leaves(), "a write that is dropped is given up as well");
+    let write = leadership.begin_write().unwrap();
+    assert!(write.pass().leaves());
+    assert!(write.has_left() && write.pass().leaves(), "once it has left, more of it may");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_election_a_write_has_ten_seconds() {
+    assert_eq!(timeout(&Leadership::always(virtual_env())), Some(Duration::from_secs(10)));
+}
