@@ -48,9 +48,8 @@ pub async fn list<T: Watched>(
     source: &Source,
     keep: impl Fn(&T) -> bool,
 ) -> Result<(Vec<T>, u64), ReadError> {
-    let mut params = ListParams::default();
-    params.label_selector = source.labels.map(str::to_owned);
-    params.field_selector.clone_from(&source.fields);
+    let (labels, fields) = (source.labels.map(str::to_owned), source.fields.clone());
+    let mut params = ListParams { label_selector: labels, field_selector: fields, ..ListParams::default() };
     let mut limit = FIRST_PAGE;
     let mut all = Vec::new();
     loop {

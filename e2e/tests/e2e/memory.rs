@@ -21,16 +21,16 @@ const MOST: f64 = 100.0;
 
 pub async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
     let mut operator = t.operator().await?;
-    let sets: Vec<String> = (0..SETS).map(|n| format!("large-{n}")).collect();
-    let manifests = sets.iter().map(|name| {
+    let large = |n: usize| format!("large-{n}");
+    let sets = (0..SETS).map(move |n| {
         let spec = json!({"replicas": 1, "template": {"spec": large_spec()}});
-        json!({"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": name}, "spec": spec})
+        json!({"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": large(n)}, "spec": spec})
     });
-    create(&t, "/apis/app.example.com/v1alpha1", "podsets", manifests).await?;
+    create(&t, "/apis/app.example.com/v1alpha1", "podsets", sets).await?;
     t.create_set("small", 3).await?;
     t.until("3 pods of a small set beside the large ones", |seen| seen.at_rest("small", 3)).await?;
     let limit = Duration::from_secs(120);
-    t.within(limit, "a pod of each large set", |seen| sets.iter().try_for_each(|set| seen.at_rest(set, 1).map(drop)))
+    t.within(limit, "a pod of each large set", |seen| (0..SETS).try_for_each(|n| seen.at_rest(&large(n), 1).map(drop)))
         .await?;
     needs_little(&t, &mut operator, "to create the pods")?;
     operator.terminate(Duration::from_secs(20)).await?;
@@ -44,9 +44,9 @@ pub async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
     create(&t, "/api/v1", "pods", pods).await?;
     let mut operator = t.operator().await?;
     t.scale("small", 4).await?;
-    t.scale(&sets[0], 2).await?;
+    t.scale(&large(0), 2).await?;
     t.until("4 pods of the small set", |seen| seen.at_rest("small", 4)).await?;
-    t.until("2 pods of a large set", |seen| seen.at_rest(&sets[0], 2)).await?;
+    t.until("2 pods of a large set", |seen| seen.at_rest(&large(0), 2)).await?;
     needs_little(&t, &mut operator, "to take over")
 }
 
@@ -64,8 +64,8 @@ async fn create(t: &Scene, api: &str, resource: &str, manifests: impl Iterator<I
         let (client, uri) = (t.client(), &uri);
         async move {
             let request = http::Request::post(uri).header("content-type", "application/json");
-            let created: Value = client.request(request.body(serde_json::to_vec(&manifest)?)?).await?;
-            anyhow::Ok(drop(created))
+            let _: Value = client.request(request.body(serde_json::to_vec(&manifest)?)?).await?;
+            anyhow::Ok(())
         }
     });
     created.buffer_unordered(4).try_collect::<()>().await.with_context(|| format!("creating {resource}"))

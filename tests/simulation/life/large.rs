@@ -44,21 +44,21 @@ async fn pods_have_the_template_of_their_set_however_large() {
 
 #[tokio::test(start_paused = true)]
 async fn sets_with_large_templates_take_turns_and_others_do_not_wait() {
-    const SETS: usize = 100;
+    const SETS: usize = 70;
     let server = ApiServer::new(1);
     server.fault(Requests::creates("pods"), Fault::Delay(seconds(1)));
     let operator = Operator::leader(&server, "a", Locks::default());
     let names: Vec<String> = (0..SETS).map(|number| format!("large-{number}")).collect();
     for name in &names {
-        create(&server, name, 1, 300_000);
+        create(&server, name, 1, 150_000);
     }
     sleep(seconds(1) / 2).await;
     // Each takes room for its template and a pod, of 8 MiB in all.
-    assert_eq!(server.count(&Requests::creates("pods")), 13);
+    assert_eq!(server.count(&Requests::creates("pods")), 27);
     server.create_podset(NS, "small", 2);
     server.wait_until(|s| s.live_pods(NS, "small").len() == 2, seconds(3)).await;
     let are_all_made = |s: &ApiServer| names.iter().all(|name| s.live_pods(NS, name).len() == 1);
     server.wait_until(are_all_made, seconds(20)).await;
-    assert_eq!(bytes(&server, &names[99]), [300_000]);
+    assert_eq!(bytes(&server, &names[SETS - 1]), [150_000]);
     operator.end().await;
 }
