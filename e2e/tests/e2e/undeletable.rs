@@ -28,7 +28,7 @@ pub async fn pods_do_not_block_their_set(t: Arc<Scene>) -> Result<()> {
     let two = t.until("2 pods", |seen| seen.at_rest("web", 2)).await?;
     ensure!(two == protected, "of {six:?}, {two:?} were kept, and {protected:?} are protected");
 
-    let before = failures(&t);
+    told_so_often(&t, 1).await?;
     t.scale("web", 1).await?;
     t.until("the rejection in the conditions", |seen| is_stuck(seen, &protected)).await?;
     let message = t.look(|seen| seen.message("web", "ReplicaFailure")).map_err(anyhow::Error::msg)?;
@@ -41,8 +41,7 @@ pub async fn pods_do_not_block_their_set(t: Arc<Scene>) -> Result<()> {
         Ok(if deletes >= 8 { Ok(()) } else { Err(format!("{deletes} deletes were rejected")) })
     })
     .await?;
-    let told = failures(&t);
-    ensure!(told == before + 1, "{} events FailedDelete for one rejection", told - before);
+    told_so_often(&t, 2).await?;
 
     t.scale("web", 4).await?;
     let four = t.until("4 pods", |seen| seen.at_rest("web", 4)).await?;
@@ -80,9 +79,18 @@ fn is_stuck(seen: &e2e::observe::view::View, protected: &[String]) -> e2e::obser
     seen.conditions("web", &expected)
 }
 
-/// How many events have told that pods cannot be deleted.
-fn failures(t: &Scene) -> usize {
-    t.look(|seen| seen.events_about("web")).iter().filter(|event| event.starts_with("FailedDelete")).count()
+/// Each time that pods turn out to be protected, one event tells it.
+async fn told_so_often(t: &Scene, times: usize) -> Result<()> {
+    t.until("the event that pods cannot be deleted", |seen| {
+        let told = seen.events_about("web");
+        let failures = told.iter().filter(|event| event.starts_with("FailedDelete")).count();
+        if failures == times {
+            Ok(())
+        } else {
+            Err(format!("{failures} events FailedDelete instead of {times}: {told:?}"))
+        }
+    })
+    .await
 }
 
 /// Whoever looks at the set alone finds the reason.
