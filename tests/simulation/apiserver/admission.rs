@@ -33,6 +33,8 @@ pub struct Admission {
     pub quotas: BTreeMap<String, Quota>,
     /// The webhook for pods, and the deed that set it.
     pub webhook: Option<(Webhook, &'static str)>,
+    /// Live pods that clients cannot delete, by UID, each with the deed that protects it.
+    pub protected: BTreeMap<String, &'static str>,
 }
 
 impl State {
@@ -48,6 +50,17 @@ impl State {
         validate_name(kind, new)?;
         self.validate(kind, new)?;
         self.admit_quota(kind, namespace, new)
+    }
+
+    /// What can refuse a delete.
+    pub fn admit_delete(&mut self, kind: &'static Kind, stored: &Value) -> Result<(), Status> {
+        match self.admission.protected.get(object::uid(stored)).filter(|_| object::is_live(stored)) {
+            Some(deed) => {
+                self.met.meet(deed);
+                Err(Status::forbidden(kind, object::name(stored), "a webhook protects it"))
+            }
+            None => Ok(()),
+        }
     }
 
     fn admit_namespace(&self, kind: &'static Kind, namespace: &str, new: &Value) -> Result<(), Status> {

@@ -89,6 +89,7 @@ impl State {
         let stored = self.stored(request)?;
         let options = DeleteOptions::from_request(request)?;
         let kind = request.kind;
+        self.admit_delete(kind, &stored)?;
         let last = self.delete_object(kind, &stored, &options, &request.instance)?;
         let gone = self.by_uid(object::uid(&stored)).is_none();
         if gone && *kind != PODS {

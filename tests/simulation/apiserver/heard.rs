@@ -256,7 +256,8 @@ impl Heard {
         }
         let owner = client.pods.get(&uid).and_then(|pod| pod.owner.as_ref());
         let view = owner.and_then(|owner| client.views.get(owner)?.last());
-        let known = view.map(|view| format!("{} live of {} wanted", view.live.len(), view.wanted));
+        let known = view.filter(|view| view.wanted < u64::MAX);
+        let known = known.map(|view| format!("{} live of {} wanted", view.live.len(), view.wanted));
         Err(format!("its sender knew of {}", known.unwrap_or_else(|| "no set of it".to_owned())))
     }
 }

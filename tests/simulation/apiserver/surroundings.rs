@@ -74,6 +74,14 @@ impl ApiServer {
         self.with(|state| state.admission.webhook = Some((Arc::new(webhook), state.met.place())));
     }
 
+    /// Protects a pod: no client can delete it while it lives.
+    pub fn protect_pod(&self, namespace: &str, name: &str) {
+        self.with(|state| {
+            let (pod, deed) = (state.expect(&PODS, namespace, name), state.met.place());
+            state.admission.protected.insert(object::uid(&pod).to_owned(), deed);
+        });
+    }
+
     /// Takes the webhook away.
     pub fn lift_webhook(&self) {
         self.with(|state| state.admission.webhook = None);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::World;
 use crate::{
-    apiserver::{Fault, LEASES, PodScript, Requests, Status, Verb},
+    apiserver::{Fault, LEASES, PODS, PodScript, Requests, Status, Verb, object},
     replica::LEASE,
 };
 
@@ -90,6 +90,25 @@ pub fn webhook_renames(world: &mut World) -> bool {
         pod["metadata"]["name"] = json!(format!("renamed-{}", name.replace("-pod", "-")));
         Ok(())
     })
+}
+
+/// Deletes of one pod, the first victim, are rejected for good, and fewer pods are wanted. At most one pod of each set is
+/// protected: there is always another victim.
+pub fn protect_pod(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let pods = world.server.live_pods(namespace, set);
+    let protected = world.server.with(|state| state.admission.protected.clone());
+    let is_protected = |pod: &Value| protected.contains_key(object::uid(pod));
+    if pods.len() < 2 || world.server.pods(namespace, set).iter().any(is_protected) {
+        return false;
+    }
+    let pod = world.dice.pick(&pods).cloned().unwrap_or_default();
+    world.server.protect_pod(namespace, &pod);
+    let cost = json!({ "controller.kubernetes.io/pod-deletion-cost": "-1" });
+    world.server.patch(&PODS, namespace, &pod, json!({ "metadata": { "annotations": cost } }));
+    let (replicas, pause) = (world.dice.within(1..pods.len() as u64).cast_signed(), world.dice.millis(0..2_000));
+    world.later(pause, move |world| world.scale_if_there((namespace, set), replicas));
+    true
 }
 
 pub fn webhook_refuses(world: &mut World) -> bool {

@@ -232,30 +232,57 @@ pub fn out_of_sight(world: &mut World) -> bool {
     true
 }
 
-/// Loses the answers of the next creates of a set, or the creates themselves for a while, and scales the set up and soon down again, so
-/// that their names are not asked for again.
-fn lose_creates(world: &mut World, fault: Fault) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
-    let wanted = world.server.podset(namespace, set)["spec"]["replicas"].as_i64().unwrap_or(1);
-    let low = wanted.min(8);
-    world.server.fault(Requests::creates("pods").in_namespace(namespace).first(2), fault);
-    world.scale_if_there((namespace, set), low + 2);
-    let pause = world.dice.millis(100..1_000);
-    world.later(pause, move |world| world.scale_if_there((namespace, set), low));
+/// The next creates of a set are lost, or their answers, and the set is scaled up and soon down again, so that their names are not
+/// asked for again. Often nothing else happens any more by then, so that the same replica goes on leading.
+fn lose_creates(world: &mut World, fault: Fault, is_blind: bool) -> bool {
+    let pause = world.dice.millis(0..90_000);
+    world.server.with(|state| state.met.place());
+    world.later(pause, move |world| {
+        let (Some((namespace, set)), Some((_, name))) = (world.set(), world.who_leads()) else { return };
+        if is_blind {
+            world.server.watches().of(&name).on("pods").stall();
+        }
+        let wanted = world.server.podset(namespace, set)["spec"]["replicas"].as_i64().unwrap_or(1).min(8);
+        let creates = Requests::creates("pods").in_namespace(namespace).named(&format!("{set}-pod"));
+        world.server.fault(creates.first(2), fault);
+        world.scale_if_there((namespace, set), wanted + 2);
+        let pause = world.dice.millis(100..1_000);
+        world.later(pause, move |world| world.scale_if_there((namespace, set), wanted));
+    });
     true
 }
 
 /// Fewer are wanted before a lost create lands.
 pub fn surplus_create(world: &mut World) -> bool {
     let time = world.dice.millis(25_000..59_000);
-    lose_creates(world, Fault::ExecuteLate(time))
+    lose_creates(world, Fault::ExecuteLate(time), false)
 }
 
 /// Fewer are wanted, and the pod of a lost answer is not seen for longer than a request may take.
 pub fn unseen_create(world: &mut World) -> bool {
-    let Some((_, name)) = world.who_leads() else { return false };
-    world.server.watches().of(&name).on("pods").stall();
-    lose_creates(world, Fault::ExecuteThenCut)
+    lose_creates(world, Fault::ExecuteThenCut, true)
+}
+
+/// Deletes come late, and strangers have the names of their pods by then.
+pub fn late_delete(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let live = world.server.live_pods(namespace, set).len();
+    let time = world.dice.millis(5_000..40_000);
+    let deletes = Requests::deletes("pods").in_namespace(namespace);
+    world.server.fault(deletes.clone().first(2), Fault::ExecuteLate(time));
+    world.scale_if_there((namespace, set), live.saturating_sub(2).max(1) as i64);
+    world.later(Duration::from_millis(1_500), move |world| {
+        for late in
+            world.server.requests(&deletes).iter().rev().filter(|entry| entry.fault == Some("execute-late")).take(2)
+        {
+            let name = &late.request.name;
+            if !world.server.pod(namespace, name).is_null() {
+                world.server.kill_pod(namespace, name);
+            }
+            world.server.try_to_create_pod(namespace, name, json!({ "app": "theirs" }));
+        }
+    });
+    true
 }
 
 /// Pods lose the watched label while no operator runs.

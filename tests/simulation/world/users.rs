@@ -191,6 +191,24 @@ pub fn strange_pod(world: &mut World) -> bool {
     world.server.try_to_create_pod(namespace, &name, labels)
 }
 
+/// A pod of another namespace names a set as its owner.
+pub fn claim(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let elsewhere = if namespace == "default" { "other" } else { "default" };
+    if !world.is_open(elsewhere) {
+        return false;
+    }
+    let uid = object::uid(&world.server.podset(namespace, set)).to_owned();
+    let name = pod_name(set, &uid, u32::try_from(world.dice.below(16)).unwrap_or_default());
+    let owner = json!({
+        "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "name": set, "uid": uid, "controller": true,
+    });
+    let labels = if world.dice.one_in(2) { json!({ LABEL: "podset-operator" }) } else { json!({}) };
+    let metadata = json!({ "name": name, "labels": labels, "ownerReferences": [owner] });
+    let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
+    world.server.try_to_create(&PODS, elsewhere, json!({ "metadata": metadata, "spec": spec })).is_ok()
+}
+
 pub fn seek_friend(world: &mut World) -> bool {
     let friend = world.dice.one(&FRIENDS);
     let is_new = world.server.get(&MYCUSTOMRESOURCES, "default", friend).is_null();
