@@ -175,7 +175,8 @@ fn config(scheme: &str, place: &str) -> Config {
 
 /// Says this to whatever comes first, and ends the connection.
 async fn say(mut connection: TcpStream, what: &'static [u8]) {
-    connection.read(&mut [0; 1024]).await.unwrap();
+    let read = connection.read(&mut [0; 1024]).await.unwrap();
+    assert!(read > 0, "the request has come");
     connection.write_all(what).await.unwrap();
 }
 

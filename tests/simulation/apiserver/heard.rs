@@ -220,10 +220,12 @@ impl Heard {
     pub fn answer(&mut self, entry: &LoggedRequest, body: &Value, at: Duration) {
         let request = &entry.request;
         let (code, client) = (entry.answered.unwrap_or_default(), self.client(&request.instance));
-        if request.verb == Verb::Delete && (400..500).contains(&code) && !matches!(code, 408 | 429) {
-            if let Some(uid) = client.target(request) {
-                client.deletes.remove(&uid);
-            }
+        if request.verb == Verb::Delete
+            && (400..500).contains(&code)
+            && !matches!(code, 408 | 429)
+            && let Some(uid) = client.target(request)
+        {
+            client.deletes.remove(&uid);
         }
         let is_told = *request.kind == PODS || *request.kind == PODSETS;
         match request.verb {
