@@ -31,6 +31,8 @@ struct Pod {
     version: u64,
     /// The key of its set.
     owner: Option<String>,
+    /// The keys of all sets that it was ever known to belong to: what is decided by then is sent a little later.
+    owners: BTreeSet<String>,
     is_live: bool,
     /// Whether it was ever known to have finished, or came back as something else than was ordered.
     may_go: bool,
@@ -55,8 +57,8 @@ struct Client {
     views: BTreeMap<String, Vec<View>>,
     /// The deletes that were sent and not refused, by UID.
     deletes: BTreeMap<Arc<str>, Duration>,
-    /// The pods on the pages of a list so far.
-    pages: BTreeMap<(String, String), BTreeSet<Arc<str>>>,
+    /// The objects on the pages of a list so far. A client takes in a list when it is whole.
+    pages: BTreeMap<(String, String), Vec<Value>>,
 }
 
 /// What all clients were sent.
@@ -119,11 +121,14 @@ impl Client {
         }
         let (was_live, former) = (known.is_live, known.owner.take());
         let owner = object::controller_uid(pod).map(|uid| key(pod, uid));
+        let mut owners = std::mem::take(&mut known.owners);
+        owners.extend(owner.clone());
         *known = Pod {
             name: object::name(pod).to_owned(),
             namespace: object::namespace(pod).to_owned(),
             version: version(pod),
             owner: owner.clone(),
+            owners,
             is_live: !is_gone && object::is_live(pod),
             may_go: known.may_go || object::is_finished(pod),
         };
@@ -143,23 +148,23 @@ impl Client {
     fn page(&mut self, at: Duration, request: &ApiRequest, list: &Value) {
         let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
         let kind = request.kind.kind;
-        let uids = items.iter().map(|item| Arc::from(object::uid(item)));
         let key = (request.path.clone(), request.query("labelSelector").to_owned());
-        let mut listed: BTreeSet<Arc<str>> = match request.query("continue") {
-            "" => BTreeSet::new(),
+        let mut all = match request.query("continue") {
+            "" => Vec::new(),
             _ => self.pages.remove(&key).unwrap_or_default(),
         };
-        listed.extend(uids);
-        for item in items {
-            if kind == "Pod" { self.pod(at, item, false) } else { self.set(at, item) }
-        }
+        all.extend_from_slice(items);
         if !object::meta(list, "continue").is_empty() {
-            self.pages.insert(key, listed);
+            self.pages.insert(key, all);
             return;
+        }
+        for item in &all {
+            if kind == "Pod" { self.pod(at, item, false) } else { self.set(at, item) }
         }
         if kind != "Pod" {
             return;
         }
+        let listed: BTreeSet<Arc<str>> = all.iter().map(|item| object::uid(item).into()).collect();
         let is_in = |pod: &Pod| request.namespace.is_empty() || pod.namespace == request.namespace;
         let is_lost = |uid: &Arc<str>, pod: &Pod| {
             pod.is_live && is_in(pod) && pod.version <= version(list) && !listed.contains(uid)
@@ -193,7 +198,6 @@ impl Client {
     /// decided, more pods of the set were known to live than were wanted, also without those that are going.
     fn is_justified(&self, at: Duration, uid: &Arc<str>) -> bool {
         let Some(pod) = self.pods.get(uid) else { return false };
-        let views = pod.owner.as_ref().and_then(|owner| self.views.get(owner)).map_or(&[][..], Vec::as_slice);
         let is_going =
             |other: &&Arc<str>| *other != uid && self.deletes.get(*other).is_some_and(|sent| *sent + MAY_LAND >= at);
         let is_surplus = |view: &View| {
@@ -201,8 +205,9 @@ impl Client {
             view.live.contains(uid) && (view.live.len() - going) as u64 > view.wanted
         };
         // The last view, and each that was the last one within the time.
-        let first = views.iter().rposition(|view| view.since + DECIDED < at).unwrap_or_default();
-        pod.may_go || views[first..].iter().any(is_surplus)
+        let lately = |views: &&Vec<View>| views.iter().rposition(|view| view.since + DECIDED < at).unwrap_or_default();
+        let mut views = pod.owners.iter().filter_map(|owner| self.views.get(owner));
+        pod.may_go || views.any(|views| views[lately(&views)..].iter().any(is_surplus))
     }
 }
 
