@@ -192,8 +192,12 @@ impl Replica {
     }
 
     /// Freezes it before the gate: what it writes from now on leaves when the time is over.
+    ///
+    /// A standby sends no writes. It goes on hearing of the Lease, so its clock must not stand still.
     pub fn freeze_writes(&self, time: Duration) {
-        self.ice.freeze(time, false);
+        if self.leads() {
+            self.ice.freeze(time, false);
+        }
     }
 
     /// Freezes it whole: nothing leaves it, and it takes nothing in, until the time is over.
