@@ -28,7 +28,8 @@ async fn a_process_outside_the_cluster_does_not_lead_beside_an_installation() {
     let began = tokio::time::Instant::now();
     // Clocks say nothing.
     for wall_offset in [-600, 0, 600] {
-        let failure = Replica::start(&server, "b", Model { wall_offset, ..outside() }).ended().await.unwrap_err();
+        let outside = Replica::start(&server, "b", Model { wall_offset, ..outside() });
+        let failure = tokio::time::timeout(seconds(60), outside.ended()).await.expect("it ends").unwrap_err();
         let Failure::Beside { other, home } = &failure else { panic!("{failure}") };
         assert_eq!(
             (other.namespace.as_str(), other.name.as_str(), home.as_str()),
