@@ -43,8 +43,8 @@ pub struct Pods {
     by_name: HashSet<Named>,
     /// Namespaces, owners and nodes of all of them.
     texts: Texts,
-    /// Pods that a read showed to be gone, until the watch says so: what it still brings of them is old.
-    gone: HashMap<Uid, ObjectKey>,
+    /// Pods that a read showed to be gone, as they were last known, until the watch says so: what it still brings of them is old.
+    gone: HashMap<Uid, Arc<Pod>>,
     /// As of when all pods were listed beside the watch: one that is not known since, and whose state is not younger, is gone.
     verified: Reached,
     /// Names that rest, each with the time at which its pod was seen to end.
@@ -103,7 +103,10 @@ impl Pods {
                 version
             }
             Change::Deleted(pod) => {
-                self.gone.remove(&pod.uid);
+                let is_over = |known: &Arc<Pod>| !(self.locks.is_stale)(pod.version, known.version);
+                if self.gone.get(&pod.uid).is_some_and(is_over) {
+                    self.gone.remove(&pod.uid);
+                }
                 self.lose(&pod, is_set, now);
                 pod.version
             }
@@ -142,7 +145,7 @@ impl Pods {
         }
         // The watch goes on from here.
         let listed: HashSet<&Uid> = items.iter().map(|pod| &pod.uid).collect();
-        self.gone.retain(|uid, key| !in_scope(scope, key) || listed.contains(uid));
+        self.gone.retain(|uid, pod| !in_scope(scope, &pod.key) || listed.contains(uid));
         for pod in items {
             self.upsert(pod, true, now);
         }
@@ -256,6 +259,10 @@ impl Pods {
     /// The watch no longer shows a pod: it is gone, or it may only have lost the label by which it is watched.
     fn lose(&mut self, pod: &Pod, is_set: &dyn Fn(&Owner) -> bool, now: Timestamp) {
         let Some(seen) = self.by_uid.get(&pod.uid) else { return };
+        // It lost its label, and has it again in a newer state: we know that from an answer, and the watch will show it.
+        if seen.pod.is_labelled && (self.locks.is_stale)(pod.version, seen.pod.version) {
+            return;
+        }
         let may_live = (self.locks.may_live)(&seen.pod) && (self.locks.may_live)(pod) && seen.delete_answered.is_none();
         let is_owned = self.owner(&seen.pod).is_some_and(|owner| is_set(&owner));
         if let Some(seen) = self.by_uid.get_mut(&pod.uid).filter(|_| may_live && is_owned) {
@@ -283,8 +290,9 @@ impl Pods {
 
     /// A read shows that a pod is gone. The watch may still be behind, unless it shows the pod no more.
     pub fn gone(&mut self, uid: &Uid, now: Timestamp) {
-        if let Some(seen) = self.by_uid.get(uid).filter(|seen| seen.pod.is_labelled && !seen.is_missing) {
-            self.gone.insert(uid.clone(), seen.pod.key.clone());
+        let is_shown = |Seen { pod, .. }: &&Seen| pod.is_labelled || pod.version > self.high_water.at(&pod.key);
+        if let Some(seen) = self.by_uid.get(uid).filter(|seen| !seen.is_missing).filter(is_shown) {
+            self.gone.insert(uid.clone(), seen.pod.clone());
         }
         self.remove(uid, now);
     }

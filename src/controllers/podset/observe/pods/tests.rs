@@ -185,6 +185,44 @@ fn a_pod_that_a_look_showed_gone_does_not_come_back() {
     }
 }
 
+/// It lost its label (11), we put it back (12) and deleted the pod (13). Only then does the watch tell of all that.
+#[test]
+fn a_late_loss_of_the_label_does_not_bring_a_deleted_pod_back() {
+    let pod = |version| testing::pod("a").version(version);
+    let mut cache = cache([pod(10)], 10);
+    look(&mut cache, "a", Some(pod(11).unlabelled().0));
+    cache.patched(pod(12).0, testing::now());
+    cache.delete_answered(&"uid-of-a".into(), Some(pod(13).terminating().0), testing::now());
+    for change in [Change::Deleted(pod(11).0), Change::Applied(pod(12).0), Change::Applied(pod(13).terminating().0)] {
+        hear(&mut cache, change);
+        assert!(live(&cache).is_empty());
+    }
+    hear(&mut cache, Change::Deleted(pod(14).terminating().0));
+    assert_eq!(cache.number(&set()), 0);
+}
+
+/// The same, and a read finds that it is gone before the watch tells. Or nobody puts the label back.
+#[test]
+fn a_pod_that_lost_its_label_and_is_gone_does_not_come_back() {
+    let pod = |version| testing::pod("a").version(version);
+    for is_put_back in [true, false] {
+        let mut cache = cache([pod(10)], 10);
+        let last = if is_put_back { pod(13) } else { pod(13).unlabelled() };
+        cache.delete_answered(&"uid-of-a".into(), Some(last.terminating().0), testing::now());
+        look(&mut cache, "a", None);
+        assert_eq!(cache.number(&set()), 0);
+        hear(&mut cache, Change::Applied(pod(11).0));
+        hear(&mut cache, Change::Deleted(pod(11).0));
+        if is_put_back {
+            hear(&mut cache, Change::Applied(pod(12).0));
+            assert_eq!(cache.number(&set()), 0);
+            hear(&mut cache, Change::Deleted(pod(14).terminating().0));
+        }
+        assert_eq!(cache.number(&set()), 0);
+        assert_eq!(cache.gone.is_empty(), is_put_back, "a list forgets the other one");
+    }
+}
+
 #[test]
 fn what_the_watch_shows_no_more_leaves_no_memory_of_it() {
     let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6)], 10);
