@@ -5,9 +5,7 @@
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use http::Uri;
@@ -20,10 +18,10 @@ use podset_operator::{
     client::{GatedConnector, Pool},
     leader::Pass,
 };
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Sleep, sleep_until};
 use tower::ServiceExt;
 
-use crate::apiserver::Connection;
+use crate::apiserver::{Connection, Ice};
 
 /// A client whose writes pass the gate. `may_leave` is the lock of the gate.
 pub fn gated(connection: &Connection, ice: &Ice, may_leave: fn(&Pass) -> bool) -> kube::Client {
@@ -91,39 +89,5 @@ impl<S: Write + Unpin> Write for Line<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-/// What keeps an instance from sending, and perhaps from hearing. Its clock stands still meanwhile: a frozen process sees no
-/// time pass, and its timers end after it has gone on.
-#[derive(Clone, Debug, Default)]
-pub struct Ice(Arc<Mutex<Option<Frozen>>>);
-
-/// A freeze.
-#[derive(Clone, Copy, Debug)]
-pub struct Frozen {
-    /// When it began.
-    pub since: Instant,
-    /// When it ends.
-    pub until: Instant,
-    /// Whether nothing is heard, either.
-    pub is_whole: bool,
-}
-
-impl Ice {
-    /// Freezes for so long from now on.
-    pub fn freeze(&self, time: Duration, is_whole: bool) {
-        let now = Instant::now();
-        let since = self.frozen().map_or(now, |frozen| frozen.since);
-        *self.lock() = Some(Frozen { since, until: now + time, is_whole });
-    }
-
-    /// The freeze that goes on now.
-    pub fn frozen(&self) -> Option<Frozen> {
-        self.lock().filter(|frozen| Instant::now() < frozen.until)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Frozen>> {
-        self.0.lock().expect("no test panics here")
     }
 }

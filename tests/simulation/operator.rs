@@ -21,8 +21,8 @@ use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    apiserver::ApiServer,
-    line::{self, Ice},
+    apiserver::{ApiServer, Ice},
+    line,
 };
 
 /// How many objects of a kind are reconciled at once.

@@ -23,12 +23,12 @@ use podset_operator::{
     },
     telemetry::metrics::{Format, Metrics},
 };
-use tokio::{task::JoinHandle, time::sleep_until};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    apiserver::{AnswerBody, ApiServer, Chance, Connection, Cut},
-    line::{self, Ice},
+    apiserver::{AnswerBody, ApiServer, Chance, Connection, Cut, Ice},
+    line,
     operator::VirtualClock,
 };
 
@@ -106,6 +106,7 @@ impl Replica {
     pub fn start(server: &ApiServer, name: &str, model: Model) -> Self {
         server.stands_for_election(name);
         let ice = Ice::default();
+        server.freezes_with(name, &ice);
         let env = Env {
             clock: Arc::new(VirtualClock::new(server, model.wall_offset, ice.clone())),
             random: Arc::new(Seeded(Mutex::new(Chance::from_seed(model.seed)))),
@@ -201,14 +202,8 @@ impl Replica {
     }
 
     /// Freezes it whole: nothing leaves it, and it takes nothing in, until the time is over.
-    pub fn freeze(&self, server: &ApiServer, time: Duration) {
+    pub fn freeze(&self, time: Duration) {
         self.ice.freeze(time, true);
-        let watches = server.watches().of(&self.name);
-        watches.hold();
-        tokio::spawn(async move {
-            tokio::time::sleep(time).await;
-            watches.release();
-        });
     }
 }
 
@@ -228,9 +223,9 @@ impl Wire {
     }
 
     async fn melt(&self) {
-        if let Some(frozen) = self.ice.frozen().filter(|frozen| frozen.is_whole) {
+        if self.ice.is_whole() {
             self.connection.is_held_up();
-            sleep_until(frozen.until).await;
+            self.ice.melted().await;
         }
     }
 }

@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use super::{
     ApiServer,
     faults::{Fault, WatchMode, WatchScope},
+    ice::Ice,
     log::LoggedRequest,
     promise::Violation,
     request::Verb,
@@ -166,6 +167,11 @@ impl ApiServer {
             state.faults.add(requests, fault, deed)
         });
         FaultRule { server: self.clone(), id, gate }
+    }
+
+    /// This keeps a client's watches from being heard while it is whole.
+    pub fn freezes_with(&self, client: &str, ice: &Ice) {
+        self.with(|state| state.watches.ice.insert(client.to_owned(), ice.clone()));
     }
 
     /// The watches of all clients on all resources.

@@ -40,6 +40,15 @@ pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::Unboun
                 break;
             }
         };
+        if let Some(Delivery::Line(at, _)) = &delivery {
+            sleep_until(*at).await;
+        }
+        if opened.ice.is_whole() {
+            let Some(server) = server.upgrade() else { break };
+            server.with(|state| state.met.held_up(&opened.client));
+            drop(server);
+            opened.ice.melted().await;
+        }
         let sent = match delivery {
             None | Some(Delivery::End) => break,
             Some(Delivery::Cut) => {
@@ -47,8 +56,7 @@ pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::Unboun
                 let _ = stream.send(Err(Cut));
                 break;
             }
-            Some(Delivery::Line(at, line)) => {
-                sleep_until(at).await;
+            Some(Delivery::Line(_, line)) => {
                 if let (Some(server), Some((object, is_gone))) = (server.upgrade(), line.told) {
                     server.with(|state| {
                         let at = state.clock.elapsed();

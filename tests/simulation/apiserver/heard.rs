@@ -29,6 +29,8 @@ struct Pod {
     name: String,
     namespace: String,
     version: u64,
+    /// The version of the last list that it was missing from.
+    missed: u64,
     /// The key of its set.
     owner: Option<String>,
     /// The keys of all sets that it was ever known to belong to: what is decided by then is sent a little later.
@@ -95,7 +97,7 @@ impl Client {
     fn object(&mut self, at: Duration, object: &Value, is_gone: bool) {
         match object["kind"].as_str() {
             Some("PodSet") if !is_gone => self.set(at, object),
-            Some("Pod") => self.pod(at, object, is_gone),
+            Some("Pod") => self.told(at, object, is_gone),
             _ => {}
         }
     }
@@ -109,6 +111,13 @@ impl Client {
             if self.views.get(&key).and_then(|views| views.last()).is_none_or(|view| view.wanted != wanted) {
                 self.change(at, &key, |view| view.wanted = wanted);
             }
+        }
+    }
+
+    /// A state of a pod that a watch or a list told of. What is older than a list without the pod says nothing.
+    fn told(&mut self, at: Duration, pod: &Value, is_gone: bool) {
+        if self.pods.get(object::uid(pod)).is_none_or(|known| known.missed <= version(pod)) {
+            self.pod(at, pod, is_gone);
         }
     }
 
@@ -127,6 +136,7 @@ impl Client {
             name: object::name(pod).to_owned(),
             namespace: object::namespace(pod).to_owned(),
             version: version(pod),
+            missed: known.missed,
             owner: owner.clone(),
             owners,
             is_live: !is_gone && object::is_live(pod),
@@ -159,7 +169,7 @@ impl Client {
             return;
         }
         for item in &all {
-            if kind == "Pod" { self.pod(at, item, false) } else { self.set(at, item) }
+            if kind == "Pod" { self.told(at, item, false) } else { self.set(at, item) }
         }
         if kind != "Pod" {
             return;
@@ -173,7 +183,7 @@ impl Client {
             self.pods.iter().filter(|(uid, pod)| is_lost(uid, pod)).map(|(uid, _)| uid.clone()).collect();
         for uid in lost {
             let Some(pod) = self.pods.get_mut(&uid) else { continue };
-            (pod.is_live, pod.version) = (false, version(list));
+            (pod.is_live, pod.missed) = (false, version(list));
             if let Some(owner) = pod.owner.clone() {
                 self.change(at, &owner, |view| view.live.retain(|live| *live != uid));
             }
@@ -244,7 +254,9 @@ impl Heard {
             }
             _ if request.metadata_only() => {}
             Verb::List => client.page(at, request, body),
-            _ => client.object(at, body, false),
+            // A read shows a pod as it is, also one that a list does not select.
+            _ if *request.kind == PODS => client.pod(at, body, false),
+            _ => client.set(at, body),
         }
     }
 

@@ -13,6 +13,7 @@
 //! | `read`, `write`, `delete`, `apply`, `admission` | the verbs and what may refuse them |
 //! | `protobuf` | pods, for those who ask for that form |
 //! | `watch`, `window`, `feed` | streams of changes: what is queued, what a watch sees of it, what a client gets |
+//! | `ice` | freezes of a client: what it is kept from hearing, and its clock |
 //! | `fronts` | two API servers over the store, and its quorum |
 //! | `jobs`, `kubelet`, `gc` | the cluster's own controllers |
 //! | `select`, `faults`, `log` | which requests, what goes wrong with them, what came of them |
@@ -31,6 +32,7 @@ mod feed;
 mod fronts;
 mod gc;
 mod heard;
+mod ice;
 mod jobs;
 mod kinds;
 mod kubelet;
@@ -64,6 +66,7 @@ pub use self::{
     clock::Chance,
     control::{FaultRule, WatchControl},
     faults::Fault,
+    ice::Ice,
     kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
     kubelet::PodScript,
     request::Verb,

@@ -89,7 +89,6 @@ fn reach(state: &mut State) -> Result<CancellationToken, Cut> {
         None => Ok(state.listener.accepted.clone()),
         Some(deed) => {
             state.met.meet(deed);
-            state.truth.held_up();
             Err(Cut)
         }
     }
@@ -118,7 +117,8 @@ impl Connection {
     ///
     /// When the server is away.
     pub fn dial(&self) -> Result<DuplexStream, Cut> {
-        let broken = self.server.with(reach)?;
+        // A write that finds no connection is in no log.
+        let broken = self.server.with(|state| reach(state).inspect_err(|_| state.truth.held_up()))?;
         let (ours, theirs) = duplex(ON_THEIR_WAY);
         let service = TowerToHyperService::new(tower::service_fn({
             let connection = self.clone();

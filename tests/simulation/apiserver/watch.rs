@@ -13,6 +13,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     faults::{WatchMode, WatchScope},
+    ice::Ice,
     request::ApiRequest,
     status::Status,
     store::{Change, State},
@@ -67,6 +68,8 @@ pub struct Watches {
     opened: u64,
     /// The faults in force, also for watches that open later.
     pub modes: Vec<ModeInForce>,
+    /// The freezes of clients.
+    pub ice: BTreeMap<String, Ice>,
 }
 
 struct Watcher {
@@ -92,6 +95,8 @@ pub struct Opened {
     pub id: u64,
     /// The client.
     pub client: String,
+    /// Its freezes.
+    pub ice: Ice,
     /// What the store queues for it.
     pub deliveries: mpsc::UnboundedReceiver<Delivery>,
     /// How long it lives.
@@ -128,6 +133,7 @@ impl State {
         Ok(Opened {
             id,
             client: request.instance.clone(),
+            ice: self.watches.ice.get(&request.instance).cloned().unwrap_or_default(),
             deliveries,
             timeout: seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs),
             bookmarks: bookmarks.then_some(self.settings.bookmark_every),

@@ -299,7 +299,7 @@ pub fn ask_to_end(world: &mut World) -> bool {
 pub fn freeze(world: &mut World) -> bool {
     let (place, time) = (world.any(), world.dice.millis(100..25_000));
     world.freezes(place);
-    world.replicas[place].freeze(&world.server, time);
+    world.replicas[place].freeze(time);
     true
 }
 
