@@ -126,9 +126,10 @@ impl Search {
                 Err(error) => {
                     // A holder that the API server did not answer either could not renew its Lease.
                     seen.clear();
-                    let (wait, is_news) = failures.note(&in_full(&error), RETRY);
+                    let error = in_full(&error);
+                    let (wait, is_news) = failures.note(&error, RETRY);
                     if is_news {
-                        warn!(error = in_full(&error), "cannot look for other installations yet, trying again");
+                        warn!(error, "cannot look for other installations yet, trying again");
                     }
                     wait
                 }
