@@ -14,7 +14,7 @@ const TOTAL: u32 = 8 << 20;
 /// A body of up to so many bytes needs no room.
 const SMALL: usize = 64 << 10;
 
-/// The room that a large body takes while its size is not known yet, in bytes. A page of a list may weigh no more.
+/// The room that a large body takes, in bytes: its size is not known yet. A page of a list with more than one object may weigh no more.
 pub const LARGE: usize = 4 << 20;
 
 /// Room in a budget, until it is dropped.
@@ -52,7 +52,7 @@ impl Budget {
         {
             let Ok(data) = frame?.into_data() else { continue };
             if room.is_none() && bytes.len() + data.len() > SMALL {
-                // Nobody closes it.
+                // Never an error: the semaphore is never closed.
                 room = self.0.clone().acquire_many_owned(permits(LARGE)).await.ok();
                 // A buffer that grows would be copied, with both copies in memory.
                 bytes.reserve(LARGE);

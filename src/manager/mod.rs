@@ -187,13 +187,13 @@ impl Manager {
                 office,
                 client: client::connect(&config, purpose, &metrics.requests())?,
                 namespace: config.default_namespace.clone(),
-                identity,
                 locks: leader::locks::Locks::default(),
             }),
         };
         let replica = Replica::start(Parts {
             arguments,
             instance: config::instance(),
+            identity,
             env,
             clients,
             leadership,

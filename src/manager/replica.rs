@@ -12,7 +12,6 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::warn;
 
 use super::{
-    config,
     elsewhere::Search,
     tasks::{self, Failure, Tasks},
 };
@@ -42,6 +41,8 @@ pub struct Parts<'a> {
     pub arguments: &'a RunArgs,
     /// Whose name its events bear: the pod's.
     pub instance: String,
+    /// Names the process in its Lease, traces and logs: no other process, and no earlier one, is called so.
+    pub identity: String,
     /// Time and chance.
     pub env: Env,
     /// For everything but the Lease. The writing one asks the same leadership.
@@ -70,8 +71,6 @@ pub struct Candidacy {
     pub client: Client,
     /// The namespace of the Lease, where the flags do not name one.
     pub namespace: String,
-    /// Who it is in the Lease: no other process, and no earlier one, is called so.
-    pub identity: String,
     /// The rules of the election.
     pub locks: leader::locks::Locks,
 }
@@ -92,6 +91,7 @@ impl Replica {
         let Parts {
             arguments,
             instance,
+            identity,
             env,
             clients,
             leadership,
@@ -120,9 +120,7 @@ impl Replica {
             locks,
             scopes: scopes.clone(),
             default_image: arguments.default_image.clone(),
-            installation: home
-                .as_ref()
-                .map_or_else(|| config::identity(&instance, &env), |home| format!("{home}/{name}")),
+            installation: home.as_ref().map_or_else(|| identity.clone(), |home| format!("{home}/{name}")),
             instance,
             metrics: metrics.clone(),
         };
@@ -136,7 +134,7 @@ impl Replica {
             let search = Search { reader, env: env.clone(), name: name.clone(), home: home.clone(), timing };
             search.start(&mut tasks, stop.clone())
         });
-        if let Some((Candidacy { office, client, identity, locks, .. }, namespace)) = candidacy.zip(home) {
+        if let Some((Candidacy { office, client, locks, .. }, namespace)) = candidacy.zip(home) {
             let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline / 2);
             let setting = Setting { client, namespace, name: name.clone(), identity, timing, env, locks };
             let turned = Arc::new(move || pulse.beat());

@@ -123,16 +123,11 @@ impl Replica {
         let parts = Parts {
             arguments: &arguments,
             instance: name.to_owned(),
+            identity: format!("{name}_{}", env.token()),
             env: env.clone(),
             clients: Clients { read: Reader::new(client(), &url), write: writer },
             leadership: leadership.clone(),
-            candidacy: Some(Candidacy {
-                office,
-                client: client(),
-                namespace: LEASE.0.to_owned(),
-                identity: format!("{name}_{}", env.token()),
-                locks: model.locks,
-            }),
+            candidacy: Some(Candidacy { office, client: client(), namespace: LEASE.0.to_owned(), locks: model.locks }),
             locks: model.podset,
             metrics: metrics.clone(),
             health: health.clone(),

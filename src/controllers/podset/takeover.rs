@@ -33,7 +33,7 @@ use crate::{
     listwatch::{self, Scope, Source},
 };
 
-/// How many namespaces are read at a time.
+/// How many namespaces are read at a time; slow reads make room for others.
 const AT_ONCE: usize = 4;
 
 /// A read that takes longer than this lets another one begin.
