@@ -1,12 +1,17 @@
-//! A budget for the bytes of large bodies: however many requests carry one, only a few of the bodies are in memory at a time.
+//! Budgets for bytes: however many requests carry a large body, or need a large template, only a few are in memory at a time.
 //!
-//! Small bodies need no room in it, so they never wait for large ones.
+//! Small bodies need no room, so they never wait for large ones.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::fair::HELD_PER_FREE;
 
 /// How many bytes one budget has.
 const TOTAL: u32 = 8 << 20;
@@ -17,10 +22,7 @@ const SMALL: usize = 64 << 10;
 /// The room that a large body takes, in bytes: its size is not known yet. A page of a list with more than one object may weigh no more.
 pub const LARGE: usize = 4 << 20;
 
-/// Room in a budget, until it is dropped.
-pub type Room = OwnedSemaphorePermit;
-
-/// A budget.
+/// A budget for bodies.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Semaphore>);
 
@@ -31,18 +33,13 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes room for so many bytes, if it is free. A body that is larger than the whole budget takes all of it.
-    pub fn try_take(&self, bytes: usize) -> Option<Room> {
-        self.0.clone().try_acquire_many_owned(permits(bytes)).ok()
-    }
-
     /// Reads a body to its end, or until more than `most` bytes have come. A large body waits for room before it is read on.
     /// The room is to be kept until the bytes are dropped.
     ///
     /// # Errors
     ///
     /// When the body breaks off.
-    pub async fn collect<B>(&self, mut body: B, most: usize) -> Result<(Bytes, Option<Room>), B::Error>
+    pub async fn collect<B>(&self, mut body: B, most: usize) -> Result<(Bytes, Option<OwnedSemaphorePermit>), B::Error>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
     {
@@ -53,7 +50,7 @@ impl Budget {
             let Ok(data) = frame?.into_data() else { continue };
             if room.is_none() && bytes.len() + data.len() > SMALL {
                 // Never an error: the semaphore is never closed.
-                room = self.0.clone().acquire_many_owned(permits(LARGE)).await.ok();
+                room = self.0.clone().acquire_many_owned(u32::try_from(LARGE).unwrap_or(TOTAL)).await.ok();
                 // A buffer that grows would be copied, with both copies in memory.
                 bytes.reserve(LARGE);
             }
@@ -63,8 +60,49 @@ impl Budget {
     }
 }
 
-fn permits(bytes: usize) -> u32 {
-    u32::try_from(bytes).unwrap_or(TOTAL).min(TOTAL)
+/// A budget that namespaces share fairly: one that holds some of it gets more only if it then holds at most
+/// [`HELD_PER_FREE`] times as much as stays free. Clones share the same bytes.
+#[derive(Clone, Debug, Default)]
+pub struct FairBudget(Arc<Mutex<HashMap<Arc<str>, usize>>>);
+
+/// Room in a [`FairBudget`], until it is dropped.
+#[derive(Debug)]
+pub struct Room {
+    budget: FairBudget,
+    namespace: Arc<str>,
+    bytes: usize,
+}
+
+impl FairBudget {
+    /// Takes room for so many bytes, if they are free and this namespace may have them. What is larger than the whole budget takes all
+    /// of it.
+    pub fn try_take(&self, namespace: &Arc<str>, bytes: usize) -> Option<Room> {
+        let (mut held, all) = (self.lock(), TOTAL as usize);
+        let bytes = bytes.min(all);
+        let stays_free = all.checked_sub(held.values().sum::<usize>() + bytes)?;
+        let own = held.get(namespace).copied().unwrap_or_default();
+        if own > 0 && own + bytes > HELD_PER_FREE * stays_free {
+            return None;
+        }
+        held.insert(namespace.clone(), own + bytes);
+        Some(Room { budget: self.clone(), namespace: namespace.clone(), bytes })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut held = self.budget.lock();
+        let own = held.get(&self.namespace).map_or(0, |own| own.saturating_sub(self.bytes));
+        if own > 0 {
+            held.insert(self.namespace.clone(), own);
+        } else {
+            held.remove(&self.namespace);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -106,12 +144,22 @@ mod tests {
 
     #[test]
     fn what_is_larger_than_the_budget_takes_all_of_it() {
-        let budget = Budget::default();
-        let all = budget.try_take(usize::MAX).unwrap();
-        assert!(budget.try_take(1).is_none());
+        let (budget, a) = (FairBudget::default(), "a".into());
+        let all = budget.try_take(&a, usize::MAX).unwrap();
+        assert!(budget.try_take(&a, 1).is_none());
         drop(all);
-        let half = LARGE;
-        let _halves = (budget.try_take(half).unwrap(), budget.try_take(half).unwrap());
-        assert!(budget.try_take(1).is_none());
+        assert!(budget.lock().is_empty());
+    }
+
+    #[test]
+    fn a_namespace_leaves_room_for_others() {
+        let (budget, [a, b]) = (FairBudget::default(), ["a", "b"].map(Arc::from));
+        let mut held: Vec<Room> = std::iter::from_fn(|| budget.try_take(&a, 2 << 20)).collect();
+        assert_eq!(held.len(), 3, "of 8 MiB");
+        let last = budget.try_take(&b, 2 << 20).unwrap();
+        held.pop();
+        assert!(budget.try_take(&a, 2 << 20).is_none(), "it would leave nothing free again");
+        drop(last);
+        assert!(budget.try_take(&a, 2 << 20).is_some());
     }
 }

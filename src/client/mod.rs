@@ -21,7 +21,7 @@ use http::{StatusCode, Uri};
 use kube::{Config, core::Status};
 
 pub use self::{
-    budget::{Budget, LARGE, Room},
+    budget::{FairBudget, LARGE, Room},
     connect::{AGENT, ConnectError, Purpose, connect},
     gate::GatedConnector,
     plugin::PluginError,

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tower::{BoxError, Service, ServiceExt};
 
-use super::{Budget, gate::Gate, place};
+use super::{budget::Budget, gate::Gate, place};
 use crate::leader::Pass;
 
 /// How long a connection may lie idle: well below the API server's own 90 s, so that no request meets a connection that is

@@ -12,7 +12,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    Budget, foreign_refusal, in_full, in_words,
+    budget::Budget,
+    foreign_refusal, in_full, in_words,
     protobuf::{self, Form},
     traced::{Destination, Traced},
 };

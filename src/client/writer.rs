@@ -158,6 +158,11 @@ pub fn is_refusal(code: StatusCode) -> bool {
     code.is_client_error() && !matches!(code, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
 }
 
+/// Whether an admission webhook failed to decide, and fails closed. The API server asks webhooks before it stores anything.
+fn is_failed_webhook(status: &Status) -> bool {
+    status.code == 500 && status.message.starts_with("Internal error occurred: failed calling webhook")
+}
+
 /// Only a Status that speaks of the request itself is a certain refusal.
 fn sort(code: StatusCode, form: Form, body: Bytes) -> Answer {
     if code.is_success() {
@@ -166,7 +171,7 @@ fn sort(code: StatusCode, form: Form, body: Bytes) -> Answer {
     // Refusals come in JSON, for that is asked for beside every other form: their details are read.
     let status = serde_json::from_slice::<Status>(&body).ok().filter(|status| status.code == code.as_u16());
     match status {
-        Some(status) if is_refusal(code) => Answer::Refused(Box::new(status)),
+        Some(status) if is_refusal(code) || is_failed_webhook(&status) => Answer::Refused(Box::new(status)),
         Some(status) => Answer::Unclear(Box::new(status)),
         None => Answer::Unknown(format!("{code} without a reason")),
     }

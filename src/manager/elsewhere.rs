@@ -48,7 +48,7 @@ pub struct Elsewhere {
 impl fmt::Display for Elsewhere {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Elsewhere { namespace, name, holder } = self;
-        write!(f, "another installation holds the Lease {namespace}/{name} (holder {holder})")
+        write!(f, "another installation uses the Lease {namespace}/{name} (holder {holder})")
     }
 }
 
@@ -57,9 +57,9 @@ impl fmt::Display for Elsewhere {
 enum Verdict {
     /// No other installation leads.
     Alone,
-    /// This one does.
+    /// Another installation uses its Lease.
     Live(Elsewhere),
-    /// This one may: its Lease has not been seen for long enough.
+    /// Another installation may use its Lease, which has not been watched for long enough.
     Unclear(Elsewhere),
 }
 
@@ -92,7 +92,7 @@ impl Search {
             match (found, home) {
                 (Some(other), Some(home)) => return Err(Failure::Beside { other, home }),
                 (Some(other), None) => warn!("{other}, and both write: this process runs without leader election"),
-                // Without election nothing waits for it.
+                // Without election nothing waits for this message.
                 (None, _) => drop(alone.send(())),
             }
             Ok(())
@@ -111,7 +111,7 @@ impl Search {
                 Ok(Verdict::Live(other)) => return Some(other),
                 Ok(Verdict::Unclear(other)) => {
                     if !std::mem::replace(&mut is_told, true) {
-                        info!("{other}, or has held it: waiting to see whether it is still renewed; {FLAG} skips this");
+                        info!("{other}, or has used it: waiting to see whether it changes; {FLAG} skips this");
                     }
                     PERIOD
                 }
@@ -124,7 +124,7 @@ impl Search {
                     return None;
                 }
                 Err(error) => {
-                    // A holder that the API server did not answer either could not renew its Lease.
+                    // If the API server was away, no holder could renew its Lease: watch again from the start.
                     seen.clear();
                     let error = in_full(&error);
                     let (wait, is_news) = failures.note(&error, RETRY);
@@ -149,12 +149,19 @@ impl Search {
         let mut verdict = Verdict::Alone;
         for Lease { metadata, spec } in leases {
             let (namespace, spec) = (metadata.namespace.unwrap_or_default(), spec.unwrap_or_default());
-            let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
-            let Some(holder) = holder.filter(|_| self.home.as_ref() != Some(&namespace)) else { continue };
+            if self.home.as_ref() == Some(&namespace) {
+                continue;
+            }
+            let held_by = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
+            let is_given_back = held_by.is_none();
+            let holder = held_by.unwrap_or_else(|| "nobody".to_owned());
             let patience = self.patience(&spec);
             let other = Elsewhere { namespace: namespace.clone(), name: self.name.clone(), holder };
             let (first, since) = seen.entry(namespace).or_insert_with(|| (spec.clone(), now));
-            if *first != spec {
+            if *first != spec && is_given_back {
+                // Perhaps for good, or the next leader is starting.
+                (*first, *since) = (spec, now);
+            } else if *first != spec {
                 return Verdict::Live(other);
             }
             if now.duration_since(*since) < patience && verdict == Verdict::Alone {
@@ -225,10 +232,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lease_elsewhere_is_live_if_it_is_renewed_while_it_is_looked_at() {
         // Each look: its second, the Leases, the verdict.
-        let stories: [(&str, Option<&str>, &[Look]); 9] = [
+        let stories: [(&str, Option<&str>, &[Look]); 10] = [
             ("no Lease", Some("default"), &[(0, &[], "alone")]),
             ("our own", Some("default"), &[(0, &[("default", "a", 15, 0)], "alone")]),
-            ("given back", Some("default"), &[(0, &[("ops", "", 1, 0)], "alone")]),
+            (
+                "given back, and taken by the next leader",
+                Some("default"),
+                &[(0, &[("ops", "", 1, 0)], "unclear"), (4, &[("ops", "b", 15, 0)], "live")],
+            ),
+            (
+                "given back",
+                Some("default"),
+                &[(0, &[("ops", "", 1, 0)], "unclear"), (19, &[("ops", "", 1, 0)], "alone")],
+            ),
             (
                 "renewed",
                 Some("default"),
@@ -260,7 +276,12 @@ mod tests {
             (
                 "given back meanwhile",
                 Some("default"),
-                &[(0, &[("ops", "a", 15, 0)], "unclear"), (1, &[("ops", "", 1, 0)], "alone")],
+                &[
+                    (0, &[("ops", "a", 15, 0)], "unclear"),
+                    (5, &[("ops", "", 1, 0)], "unclear"),
+                    (23, &[("ops", "", 1, 0)], "unclear"),
+                    (24, &[("ops", "", 1, 0)], "alone"),
+                ],
             ),
             (
                 "no own Lease",
@@ -291,7 +312,7 @@ mod tests {
         let Verdict::Live(other) = search.judge(&mut seen, leases(1), Timestamp::UNIX_EPOCH) else {
             panic!("it is live")
         };
-        assert_eq!(other.to_string(), "another installation holds the Lease ops/podset-operator (holder b)");
+        assert_eq!(other.to_string(), "another installation uses the Lease ops/podset-operator (holder b)");
         let failure = Failure::Beside { other, home: "default".to_owned() };
         assert_eq!(failure.exit_code(), 2);
         for flag in ["--leader-elect-resource-namespace=ops", "--leader-elect-resource-namespace=default"] {

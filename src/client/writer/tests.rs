@@ -56,6 +56,15 @@ fn an_answer_proves_only_what_the_api_server_said() {
 }
 
 #[test]
+fn a_webhook_that_fails_keeps_anything_from_being_stored() {
+    let message = "Internal error occurred: failed calling webhook \"pods.example.com\": connection refused";
+    let of = |message: &str| serde_json::to_vec(&Status::failure(message, "InternalError").with_code(500)).unwrap();
+    assert_eq!(sorted(500, &of(message)), "refused");
+    assert_eq!(sorted(500, &of("Internal error occurred: etcdserver: no leader")), "unclear");
+    assert_eq!(sorted(504, &of(message)), "unknown");
+}
+
+#[test]
 fn every_write_tells_the_api_server_when_to_stop() {
     for (uri, expected) in [
         ("/api/v1/namespaces/a/pods?", "/api/v1/namespaces/a/pods?timeout=3500ms"),

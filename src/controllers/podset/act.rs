@@ -63,8 +63,8 @@ enum Deleted {
     Accepted(Option<Box<Pod>>),
     /// It was gone already.
     Gone,
-    /// It was rejected.
-    Refused(String),
+    /// The API server rejected it, or complains and may carry it out all the same (`may_land`).
+    Rejected { words: String, may_land: bool },
     /// Nobody can say.
     Unknown(String),
     /// It never left.
@@ -92,9 +92,11 @@ pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory
     let until = context.env.now() + PASS;
     let pass = Pass { context, set: &view.set, until, at_once: AT_ONCE };
     let mut done = Done { is_creating, is_deleting, ..Done::default() };
+    let unlabelled = view.pods.iter().map(|seen| &seen.pod).filter(|pod| !pod.is_labelled);
+    memory.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
     look(pass, &plan.look, &mut done).await;
     probe(pass, plan.probe, memory, &mut done).await;
-    relabel(pass, &plan.relabel, &mut done).await;
+    relabel(pass, &plan.relabel, memory, &mut done).await;
     delete(pass, plan.delete, memory, &mut done).await;
     create::create(pass, plan.create, memory, &mut done).await;
     done
@@ -203,7 +205,7 @@ fn decoded(form: Form, body: Bytes) -> Result<Pod, String> {
 }
 
 /// Gives the watched label back to pods that lost it.
-async fn relabel(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
+async fn relabel(pass: Pass<'_>, pods: &[Seen], memory: &mut Memory, done: &mut Done) {
     let Pass { context, set, .. } = pass;
     let patch = |seen: Seen| async move {
         let metadata = json!({
@@ -218,8 +220,16 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
         let patched = match answer {
             Answer::Done(form, body) => decoded(form, body).ok().filter(|pod| pod.is_labelled),
             Answer::NotSent => return false,
+            // The pod is as it was known: this concerns no other pod, and no other work.
+            Answer::Refused(status) if !matches!(status.code, 404 | 409) => {
+                let Pod { key, uid, version, .. } = &*seen.pod;
+                warn!(pod = %key, error = in_words(&status), "cannot restore the label of a pod");
+                let (now, jittered) = (context.env.now(), |wait| context.env.jittered(wait, 0.1));
+                memory.relabels.note(uid.clone(), *version, status.message, now, jittered);
+                return true;
+            }
             answer => {
-                debug!(pod = %seen.pod.key, error = answer.complaint(), "cannot give the label back");
+                debug!(pod = %seen.pod.key, error = answer.complaint(), "cannot restore the label of a pod");
                 None
             }
         };
@@ -265,12 +275,15 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
                 done.has_failed |= why != Why::Finished;
                 return false;
             }
-            Deleted::Refused(_) if !(context.locks.is_confined)(why) => {
+            Deleted::Rejected { .. } if !(context.locks.is_confined)(why) => {
                 done.has_failed = true;
                 return false;
             }
-            Deleted::Refused(error) => {
+            Deleted::Rejected { words: error, may_land } => {
                 let message = refusal::words(&error, &key.name, &names::prefix(&set.key.name));
+                if may_land {
+                    memory.deletes.insert(uid.clone(), now);
+                }
                 let jittered = |wait| context.env.jittered(wait, 0.1);
                 if memory.rejected.note(uid.clone(), version, message.clone(), now, jittered) {
                     warn!(pod = %key, error, "a pod cannot be deleted");
@@ -299,17 +312,18 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
 async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
     let uid = (context.locks.precondition)(&deletion.uid);
     let build = || requests::delete::<PodResource>(&deletion.key, uid.as_deref());
+    let rejected = |words: &str, may_land| Deleted::Rejected { words: cut(words, LONGEST), may_land };
     match context.clients.write.send(&deletion.key.namespace, build).await {
         Answer::Done(form, body) => accepted(form, body, &deletion.uid),
         // Not found, or another incarnation: whether that is so, a read tells.
         Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_pod(context, &deletion.key).await {
             Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
             Ok(Some(pod)) if pod.is_terminating => Deleted::Accepted(Some(Box::new(pod))),
-            Ok(_) => Deleted::Refused(cut(&status.message, LONGEST)),
+            Ok(_) => rejected(status.message.as_str(), false),
             Err(error) => Deleted::Unknown(error),
         },
-        Answer::Refused(status) => Deleted::Refused(cut(&status.message, LONGEST)),
-        Answer::Unclear(status) => Deleted::Unknown(in_words(&status)),
+        Answer::Refused(status) => rejected(&status.message, false),
+        Answer::Unclear(status) => rejected(&in_words(&status), true),
         Answer::Unknown(error) => Deleted::Unknown(error),
         Answer::NeverLeft(error) => Deleted::NeverLeft(error),
         Answer::NotSent => Deleted::NotSent,

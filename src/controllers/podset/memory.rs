@@ -38,6 +38,8 @@ pub struct Memory {
     pub deletes: BTreeMap<Uid, Timestamp>,
     /// Deletes that the API server rejected.
     pub rejected: Rejected,
+    /// Pods to which the API server does not let the label be given back.
+    pub relabels: Rejected,
     /// Pods that were made otherwise than ordered and shall go: their names by UID.
     pub strays: BTreeMap<Uid, String>,
     /// With how many creates the next pass begins.

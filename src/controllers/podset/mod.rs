@@ -49,7 +49,7 @@ use super::{
 };
 use crate::{
     api::{self, PodSet},
-    client::{Budget, Clients},
+    client::{Clients, FairBudget},
     env::Env,
     listwatch::{self, Change, Scope, Source, synced::Synced},
     telemetry::metrics::Metrics,
@@ -102,7 +102,7 @@ pub struct Context {
     /// What is remembered of each set, while nobody works on it.
     memories: Mutex<HashMap<Uid, Box<Memory>>>,
     /// For large templates, and the pods that are created from them.
-    templates: Budget,
+    templates: FairBudget,
 }
 
 impl Context {
@@ -182,7 +182,7 @@ impl PodSetController {
         let others = Others::new(installation, metrics);
         let memories = Mutex::default();
         let default_spec = pod::default_spec(&default_image);
-        let templates = Budget::default();
+        let templates = FairBudget::default();
         let context = Context {
             env,
             clients,
@@ -263,7 +263,7 @@ impl PodSetController {
             drop((view, room));
             match self.plan(key, uid, memory) {
                 // Other pods go in the place of one that cannot be deleted, before anything is told.
-                Some((_, after)) if is_rejected && !after.delete.is_empty() => {
+                Some((_, after)) if is_rejected && after.deletes_others(memory) => {
                     report::settle(&after, memory);
                     return Next::At(context.env.now());
                 }

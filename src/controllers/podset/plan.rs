@@ -163,6 +163,11 @@ impl Plan {
         !self.create.is_empty() && (memory.met_stranger || self.count.live < told.max(memory.live))
     }
 
+    /// Whether it deletes pods beside those whose delete was rejected before.
+    pub fn deletes_others(&self, memory: &Memory) -> bool {
+        self.delete.iter().any(|deletion| !memory.rejected.contains(&deletion.uid))
+    }
+
     /// Whether it asks for anything.
     pub fn has_work(&self) -> bool {
         self.has_writes() || !(self.look.is_empty() && self.probe.is_empty())
@@ -198,7 +203,7 @@ fn wished(view: &View, memory: &Memory, names: &dyn Names, locks: &Locks, now: T
             return Plan { hold: Hold::Forever, ..plan };
         }
     };
-    let (count, relabel) = (plan.count, unlabelled(view, memory));
+    let (count, relabel) = (plan.count, unlabelled(view, memory, now));
     let rejected = plan.rejected.into_iter().chain(undeletable(view, memory, count)).collect();
     let plan = Plan { relabel, rejected, ..plan }
         .with_deletes(victims(view, memory, count, now), memory, now)
@@ -206,11 +211,12 @@ fn wished(view: &View, memory: &Memory, names: &dyn Names, locks: &Locks, now: T
     plan_creates(plan, view, wanted, memory, names, locks, now)
 }
 
-fn unlabelled(view: &View, memory: &Memory) -> Vec<Seen> {
+fn unlabelled(view: &View, memory: &Memory, now: Timestamp) -> Vec<Seen> {
     let is_stray = |seen: &Seen| memory.strays.contains_key(&seen.pod.uid);
+    let waits = |seen: &Seen| memory.relabels.waits_until(&seen.pod.uid, seen.pod.version, now).is_some();
     let lacks_label =
         |seen: &&Seen| !seen.pod.is_labelled && !seen.is_terminating() && !seen.is_missing && !is_stray(seen);
-    view.pods.iter().filter(lacks_label).cloned().collect()
+    view.pods.iter().filter(lacks_label).filter(|seen| !waits(seen)).cloned().collect()
 }
 
 fn count(view: &View, memory: &Memory) -> Count {
@@ -365,7 +371,9 @@ fn deletion(seen: &Seen, why: Why) -> Deletion {
 /// When time alone will change the picture.
 fn wake(view: &View, memory: &Memory, locks: &Locks, now: Timestamp) -> Option<Timestamp> {
     let look = view.pods.iter().filter_map(Seen::look_at).filter(|at| *at > now).min();
-    soonest(look, memory.next_settled(now, locks.quarantine))
+    let relabel = |Seen { pod, .. }: &Seen| memory.relabels.waits_until(&pod.uid, pod.version, now);
+    let relabel = view.pods.iter().filter_map(relabel).min();
+    soonest(soonest(look, relabel), memory.next_settled(now, locks.quarantine))
 }
 
 /// The earlier of two times.

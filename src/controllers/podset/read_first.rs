@@ -1,4 +1,4 @@
-//! Before pods are created: reads their set, if it may be gone or if its template is too large to be in memory. It only reads.
+//! Before pods are created: reads their set, if it may be gone or if its template is larger than what the cache keeps. It only reads.
 
 use std::sync::Arc;
 
@@ -46,14 +46,18 @@ impl PodSetController {
         if bytes.is_none() && !plan.creates_in_doubt(&view.set, memory) {
             return Ok(Ready { view, plan, room: None });
         }
-        let room = bytes.and_then(|bytes| context.templates.try_take(bytes));
+        let room = bytes.and_then(|bytes| context.templates.try_take(&view.set.key.namespace, bytes));
         if bytes.is_some() && room.is_none() {
+            let others = Plan { create: Vec::new(), ..plan.clone() };
+            if others.has_work() {
+                return Ok(Ready { view, plan: others, room: None });
+            }
             // Its worker does not wait: it has other sets to work on.
             let reported = report::report(context, &view, &plan, memory).await;
             let again = context.env.now() + context.env.jittered(ROOM_RETRY, 0.5);
             return Err(Next::At(reported.again.map_or(again, |at| at.min(again))));
         }
-        // The watch of the pods may be ahead of the one of the sets.
+        // The watch of the pods may be ahead of the watch of the sets: the pods may be gone because the set was deleted.
         let Set { key, uid, .. } = &*view.set;
         let read = match act::read_set(context, &view.set).await {
             Ok(read) => read,
@@ -103,7 +107,7 @@ mod tests {
         client::{Clients, Reader, Writer},
         controllers::{
             Controller,
-            podset::{Parts, locks::Locks},
+            podset::{Parts, locks::Locks, testing},
             queue,
         },
         env::testing::virtual_env,
@@ -204,7 +208,10 @@ mod tests {
         let play = Play::new(stored(1, 10, LARGE), stored(1, 10, LARGE), None);
         let (asked, _) = play.pass().await;
         assert_eq!(asked, ["GET web", "POST pods 100000 of 1", "POST pods 100000 of 1", "PATCH status"]);
-        assert!(play.controller.context.templates.try_take(usize::MAX).is_some(), "nothing is held any more");
+        assert!(
+            play.controller.context.templates.try_take(&"default".into(), usize::MAX).is_some(),
+            "nothing is held any more"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -233,10 +240,21 @@ mod tests {
     async fn a_set_without_room_for_its_template_waits_and_tells_its_status() {
         let play = Play::new(stored(1, 10, LARGE), stored(1, 10, LARGE), None);
         let context = &play.controller.context;
-        let others = context.templates.try_take(usize::MAX).unwrap();
+        let others = context.templates.try_take(&"default".into(), usize::MAX).unwrap();
         let (asked, next) = play.pass().await;
         let Next::At(again) = next else { panic!("{next:?}") };
         assert_eq!(asked, ["PATCH status"]);
+        // What needs no template is done.
+        let (mut finished, now) = (Vec::new(), context.env.now());
+        for number in 0..5 {
+            let pod = testing::pod(&format!("old-{number}")).failed(9).version(21).0;
+            finished.push(pod);
+        }
+        context.change_pods(None, |caches| {
+            finished.drain(..).for_each(|pod| caches.apply_pods(&None, Change::Applied(pod), now));
+        });
+        let (asked, _) = play.pass().await;
+        assert!(asked.iter().any(|sent| sent.starts_with("DELETE")), "{asked:?}");
         assert!(again > context.env.now() && again < context.env.now() + ROOM_RETRY * 2);
         drop(others);
         assert_eq!(play.pass().await.0[..2], ["GET web", "POST pods 100000 of 1"]);

@@ -21,13 +21,14 @@ use crate::{
     client::{Answer, Writer},
     controllers::{ObjectKey, meta::Uid, requests},
     env::Env,
+    fair::FairSemaphore,
     telemetry::spans::Place,
 };
 
 /// How many events wait at most; one more is lost. Each takes some 250 bytes, and its note.
 const WAITING: u32 = 10_000;
 
-/// How many are under way at once: enough to keep up, and few beside the other writes.
+/// How many are under way at once: enough to keep up, and few beside the other writes. Namespaces share them fairly.
 const AT_ONCE: usize = 4;
 
 /// How long those that wait may take when the process shall end.
@@ -42,6 +43,7 @@ pub struct Recorder {
     due: Mutex<mpsc::UnboundedReceiver<Due>>,
     /// Every event that waits or is under way has a place in it.
     room: Arc<Semaphore>,
+    slots: FairSemaphore,
     /// No more are begun.
     enough: CancellationToken,
 }
@@ -64,7 +66,8 @@ impl Recorder {
     pub fn new(env: Env, writer: Writer, instance: String) -> Self {
         let (waiting, due) = mpsc::unbounded_channel();
         let room = Arc::new(Semaphore::new(usize::try_from(WAITING).unwrap_or(Semaphore::MAX_PERMITS)));
-        Recorder { env, writer, instance, waiting, due: Mutex::new(due), room, enough: CancellationToken::new() }
+        let (slots, enough) = (FairSemaphore::new(AT_ONCE), CancellationToken::new());
+        Recorder { env, writer, instance, waiting, due: Mutex::new(due), room, slots, enough }
     }
 
     /// These happened to the set, just now. Returns before they are told.
@@ -87,7 +90,7 @@ impl Recorder {
     pub async fn run(&self) {
         let mut due = self.due.lock().await;
         let due = stream::poll_fn(|context| due.poll_recv(context)).take_until(self.enough.cancelled());
-        due.for_each_concurrent(AT_ONCE, |due| self.tell(due)).await;
+        due.for_each_concurrent(None, |due| self.tell(due)).await;
     }
 
     /// Waits until all that happened was told, but not for long: the next leader waits, too.
@@ -97,12 +100,16 @@ impl Recorder {
         }
         self.enough.cancel();
         // Those under way have to be answered: the Lease is not given back while a write may still take effect.
-        let lost = self.due.lock().await.len();
-        warn!(lost, "events that waited were not told");
+        let _ended = self.due.lock().await;
+        warn!("events that waited were not sent");
     }
 
     async fn tell(&self, due: Due) {
         let Due { event, key, uid, wall, unique, within, _room } = due;
+        let slot = self.slots.acquire(&key.namespace).await;
+        if slot.is_err() || self.enough.is_cancelled() {
+            return;
+        }
         let manifest = events::manifest(&event, (&key, &uid), wall, unique, &self.instance);
         let build = || {
             let mut request = requests::create::<EventResource>(&key.namespace, &manifest)?;
@@ -166,5 +173,30 @@ mod tests {
         recorder.told().await;
         assert_eq!(told.load(Ordering::Relaxed), many + 1, "there is room again");
         running.abort();
+    }
+
+    /// The API server never answers for the namespace `default`.
+    #[tokio::test(start_paused = true)]
+    async fn events_of_one_namespace_do_not_hold_up_those_of_another() {
+        let (env, sent) = (virtual_env(), Arc::new(AtomicUsize::new(0)));
+        let count = sent.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let count = count.clone();
+            async move {
+                if request.uri().path().contains("/default/") {
+                    std::future::pending::<()>().await;
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, BoxError>(Response::new(Body::empty()))
+            }
+        });
+        let client = kube::Client::new(service, "default");
+        let writer = Writer::new(client, &Uri::default(), Leadership::always(env.clone()));
+        let recorder = Recorder::new(env, writer, "operator-1".to_owned());
+        let other = Set { key: ObjectKey::new("other", "web"), ..testing::set(1) };
+        recorder.record(&testing::set(1), vec![event(); 20]);
+        recorder.record(&other, vec![event(); 20]);
+        let _ = tokio::time::timeout(Duration::from_secs(1), recorder.run()).await;
+        assert_eq!(sent.load(Ordering::Relaxed), 20);
     }
 }

@@ -14,9 +14,9 @@ use crate::controllers::{failures::doubled, meta::Uid};
 #[derive(Clone, Debug, Default)]
 pub struct Rejected {
     by_uid: BTreeMap<Uid, Rejection>,
-    /// The message that the last event told.
-    told: Option<String>,
-    /// A message that no event has told yet.
+    /// Whether an event has told of them. Messages may differ each time, so there is one event until all of them are over.
+    is_told: bool,
+    /// The message of the event that is still to be sent.
     untold: Option<String>,
 }
 
@@ -46,15 +46,14 @@ impl Rejected {
         now: Timestamp,
         jittered: impl Fn(SignedDuration) -> SignedDuration,
     ) -> bool {
-        if self.by_uid.is_empty() {
-            self.told = None;
-        }
+        self.is_told &= !self.by_uid.is_empty();
+        let former = self.message().map(str::to_owned);
         let wait = doubled(self.by_uid.get(&uid).map(|former| former.wait), BACKOFF);
         self.by_uid.insert(uid, Rejection { message, version, at: now, wait, until: now + jittered(wait) });
-        let message = self.message();
-        let is_new = message != self.untold.as_deref().or(self.told.as_deref());
-        if is_new {
-            self.untold = message.map(str::to_owned);
+        let message = self.message().map(str::to_owned);
+        let is_new = message != former;
+        if !self.is_told && self.untold.is_none() {
+            self.untold = message;
         }
         is_new
     }
@@ -65,7 +64,7 @@ impl Rejected {
     }
 
     /// When the delete of this pod, now of this resourceVersion, is tried again; `None` if nothing keeps it from being tried now. A
-    /// change of the pod may have lifted its protection, and ends the delay after the shortest one.
+    /// change of the pod may have lifted its protection: then the delay ends, but not before the shortest one.
     pub fn waits_until(&self, uid: &Uid, version: u64, now: Timestamp) -> Option<Timestamp> {
         let rejection = self.by_uid.get(uid)?;
         let (shortest, _) = BACKOFF;
@@ -89,12 +88,11 @@ impl Rejected {
         self.by_uid.values().map(|rejection| rejection.message.as_str()).min()
     }
 
-    /// The message for an event, once. `stored` is the message of the status: a former leader has told it already.
+    /// The message for an event, once. `stored` is the message in the status: if it is the same, a former leader has sent the event.
     pub fn take_untold(&mut self, stored: Option<&str>) -> Option<String> {
         let message = self.untold.take()?;
-        let is_known = self.told.is_none() && stored == Some(message.as_str());
-        self.told = Some(message.clone());
-        (!is_known).then_some(message)
+        self.is_told = true;
+        (stored != Some(&*message)).then_some(message)
     }
 }
 
@@ -142,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn each_message_is_told_once_and_again_after_a_recovery() {
+    fn rejections_are_told_once_and_again_after_a_recovery() {
         let mut rejected = Rejected::default();
         assert!(reject(&mut rejected, 5, after(0)));
         assert!(!reject(&mut rejected, 5, after(1)));
@@ -152,8 +150,11 @@ mod tests {
             assert_eq!(is_new, second == 3);
             assert!(!reject(&mut rejected, 5, after(second)), "the messages of two pods do not alternate");
         }
-        assert_eq!(rejected.take_untold(Some("never")).as_deref(), Some("never"), "a status is no event");
-        assert_eq!((rejected.take_untold(None), rejected.message()), (None, Some("never")));
+        assert_eq!(
+            (rejected.take_untold(None), rejected.message()),
+            (None, Some("never")),
+            "messages may differ each time"
+        );
 
         rejected.retain(&BTreeSet::from(["a".into()]));
         assert_eq!((rejected.contains(&"b".into()), rejected.message()), (false, Some("no")));

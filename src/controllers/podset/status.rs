@@ -94,7 +94,7 @@ impl State {
             Some((RefusalKind::NamespaceTerminating, _)) | None => {}
         }
         // While other pods are deleted in their place, it may still turn out well.
-        let is_stuck = plan.delete.is_empty() && !plan.rejected.is_empty();
+        let is_stuck = !plan.deletes_others(memory) && !plan.rejected.is_empty();
         let rejection = memory.rejected.message().filter(|_| is_stuck);
         if plan.hold == Hold::Finishing {
             State::Failing

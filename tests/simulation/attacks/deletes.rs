@@ -4,7 +4,7 @@ use podset_operator::controllers::podset::locks::Locks;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::apiserver::{Fault, FaultRule, PODS, PODSETS, Requests, Status, object};
+use crate::apiserver::{Fault, FaultRule, PODS, PODSETS, Requests, Status, Verb, object};
 
 /// The protection of some pods: no delete of them is accepted.
 struct Protection {
@@ -146,6 +146,58 @@ async fn a_new_leader_does_not_tell_it_again() {
     assert_eq!(server.count(&Requests::status_patches("podsets")), patches);
     protection.lift(&server);
     ready(&server, "web", 1).await;
+    server.check();
+    operator.end().await;
+}
+
+/// The webhook of one pod fails to decide: that concerns this pod alone, whether the delete may still be carried out or not.
+#[tokio::test(start_paused = true)]
+async fn a_delete_that_nobody_decides_concerns_one_pod() {
+    let failed = "Internal error occurred: failed calling webhook \"a\"";
+    // A delete that may still be carried out must not cost another pod its life.
+    for (code, message, live) in [(500, failed, 2), (504, "request did not complete", 3)] {
+        let server = ApiServer::new(1);
+        let operator = running(&server, 6, Locks::default()).await;
+        let undecided = server.live_pods(NS, "web")[0].clone();
+        let cost = json!({ "controller.kubernetes.io/pod-deletion-cost": "-1" });
+        server.patch(&PODS, NS, &undecided, json!({ "metadata": { "annotations": cost } }));
+        let answer = Status { message: message.to_owned(), ..Status::of_code(code) };
+        let rule = server.fault(Requests::deletes("pods").named(&undecided), Fault::Refuse(answer));
+        server.scale(NS, "web", 2);
+        sleep(20).await;
+        assert_eq!(server.live_pods(NS, "web").len(), live, "{code}");
+        assert_eq!(condition(&server, "ReplicaFailure").starts_with("True/FailedDelete"), live == 3, "{code}");
+        assert_eq!(server.events(NS, "FailedDelete").len(), 1, "{code}");
+        // A pod that is lost meanwhile is replaced at once.
+        server.scale(NS, "web", 4);
+        assert!(becomes_ready(&server, "web", 4, 3).await, "{code}");
+        rule.remove();
+        at_rest(&server, "web", 4).await;
+        server.check();
+        operator.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_label_cannot_be_restored_holds_up_nothing() {
+    let server = ApiServer::new(1);
+    let operator = running(&server, 3, Locks::default()).await;
+    let pods = server.live_pods(NS, "web");
+    let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
+    let rule = server.fault(Requests::all().verb(Verb::Patch).of("pods"), rejection);
+    let label = json!({ "app.kubernetes.io/managed-by": null });
+    server.patch(&PODS, NS, &pods[0], json!({ "metadata": { "labels": label } }));
+    sleep(40).await;
+    for pod in &pods[1..] {
+        server.kill_pod(NS, pod);
+        assert!(becomes_ready(&server, "web", 3, 3).await);
+        sleep(40).await;
+    }
+    assert!(rule.hits() < 12, "tried less and less: {}", rule.hits());
+    rule.remove();
+    sleep(40).await;
+    let pod = server.get(&PODS, NS, &pods[0]);
+    assert_eq!(pod["metadata"]["labels"]["app.kubernetes.io/managed-by"], "podset-operator");
     server.check();
     operator.end().await;
 }
