@@ -66,6 +66,7 @@ pub use self::{
     clock::Chance,
     control::{FaultRule, WatchControl},
     faults::Fault,
+    heard::is_as_ordered,
     ice::Ice,
     kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
     kubelet::PodScript,

@@ -112,6 +112,7 @@ pub const DEEDS: &[Deed] = &[
     deed(Kind::Apart, "a standby whose watches stall takes over", plots::blind_heir),
     deed(Kind::Fault, "a pod ends before its create is answered", plots::ghost),
     deed(Kind::Apart, "an old N comes late", plots::old_n),
+    deed(Kind::Late, "a status lands after the next one", plots::late_status),
     deed(Kind::Late, "a lost create lands after its pod was replaced", plots::late_create),
     deed(Kind::Fault, "pods out of sight, and fewer wanted", plots::out_of_sight),
     deed(Kind::Late, "fewer are wanted before a lost create lands", plots::surplus_create),

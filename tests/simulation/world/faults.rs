@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::World;
 use crate::{
-    apiserver::{Fault, LEASES, PODS, PodScript, Requests, Status, Verb, object},
+    apiserver::{Fault, LEASES, PODS, PodScript, Requests, Status, Verb, is_as_ordered, object},
     replica::LEASE,
 };
 
@@ -93,7 +93,7 @@ pub fn webhook_renames(world: &mut World) -> bool {
 }
 
 /// Deletes of one pod, the first victim, are rejected for good, and fewer pods are wanted. At most one pod of each set is
-/// protected: there is always another victim.
+/// protected, and none that a webhook changed: there is always another victim.
 pub fn protect_pod(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let pods = world.server.live_pods(namespace, set);
@@ -102,7 +102,9 @@ pub fn protect_pod(world: &mut World) -> bool {
     if pods.len() < 2 || world.server.pods(namespace, set).iter().any(is_protected) {
         return false;
     }
-    let pod = world.dice.pick(&pods).cloned().unwrap_or_default();
+    let as_ordered = |pod: &String| is_as_ordered(&world.server.get(&PODS, namespace, pod));
+    let victims: Vec<String> = pods.iter().filter(|pod| as_ordered(pod)).cloned().collect();
+    let Some(pod) = world.dice.pick(&victims).cloned() else { return false };
     world.server.protect_pod(namespace, &pod);
     let cost = json!({ "controller.kubernetes.io/pod-deletion-cost": "-1" });
     world.server.patch(&PODS, namespace, &pod, json!({ "metadata": { "annotations": cost } }));

@@ -198,6 +198,18 @@ pub fn old_n(world: &mut World) -> bool {
     true
 }
 
+/// The status for one N lands after the status for the next.
+pub fn late_status(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let time = world.dice.millis(2_000..20_000);
+    let (first, second) = (world.dice.within(1..11).cast_signed(), world.dice.within(1..11).cast_signed());
+    let statuses = Requests::status_patches("podsets").in_namespace(namespace).named(set).first(1);
+    world.server.fault(statuses, Fault::ExecuteUnanswered(time));
+    world.scale_if_there((namespace, set), first);
+    world.later(Duration::from_secs(1), move |world| world.scale_if_there((namespace, set), second));
+    true
+}
+
 /// A1.
 pub fn late_create(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
