@@ -28,8 +28,8 @@ use crate::{
 /// How many events wait at most; one more is lost. Each takes some 250 bytes, and its note.
 const WAITING: u32 = 10_000;
 
-/// How many are under way at once: enough to keep up, and few beside the other writes. Namespaces share them fairly.
-const AT_ONCE: usize = 4;
+/// How many are under way at once: enough to keep up, and few beside the other writes. Namespaces share them fairly: one alone has 4.
+const AT_ONCE: usize = 6;
 
 /// How long those that wait may take when the process shall end.
 const AT_THE_END: Duration = Duration::from_secs(3);
