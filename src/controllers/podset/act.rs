@@ -19,7 +19,7 @@ use tracing::{debug, warn};
 
 use super::{
     Context,
-    memory::{Memory, Refusal, Window},
+    memory::{Memory, Refusal},
     names,
     observe::{Pod, Seen, Set, View, Whole},
     plan::{Deletion, Plan, Why},
@@ -102,22 +102,21 @@ pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory
     done
 }
 
-/// Sends one request, then two, then four, up to a bound, each round only if all went well so far: refused pods cost one
-/// request, and where a pass was cut off while all went well, no more than `window`. Begins with so many requests, and returns with how many the next pass begins.
+/// Sends `first` requests at once, and one more for each answer, up to a bound, as long as all goes well: refused pods cost one request.
 async fn slow_start<T, R, F: Future<Output = R>>(
     Pass { context, until, at_once, .. }: Pass<'_>,
-    window: Window,
+    first: usize,
     items: impl IntoIterator<Item = T>,
     send: impl Fn(T) -> F,
     mut settle: impl FnMut(R) -> bool,
-) -> Window {
-    let mut items = items.into_iter().peekable();
+) {
+    let mut items = items.into_iter();
     let mut under_way = FuturesUnordered::new();
-    let mut window = window.0.min(at_once);
+    let mut most = first.min(at_once);
     let mut goes_on = true;
     let mut is_first = true;
     loop {
-        while goes_on && under_way.len() < window && (is_first || context.env.now() < until) {
+        while goes_on && under_way.len() < most && (is_first || context.env.now() < until) {
             match items.next() {
                 Some(item) => under_way.push(send(item)),
                 None => break,
@@ -126,11 +125,8 @@ async fn slow_start<T, R, F: Future<Output = R>>(
         }
         let Some(result) = under_way.next().await else { break };
         goes_on &= settle(result);
-        window = (window + 1).min(at_once);
+        most = (most + 1).min(at_once);
     }
-    // Where requests take long, a pass that began with one again would make one pod after the other.
-    let is_cut_off = goes_on && items.peek().is_some();
-    if is_cut_off { Window(window) } else { Window::default() }
 }
 
 async fn look(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
@@ -148,7 +144,7 @@ async fn look(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
             false
         }
     };
-    slow_start(pass, Window::default(), pods.to_vec(), read, settle).await;
+    slow_start(pass, 1, pods.to_vec(), read, settle).await;
 }
 
 /// Looks whether creates of unknown fate have taken effect, now that they can do so no more.
@@ -169,7 +165,7 @@ async fn probe(pass: Pass<'_>, names: Vec<String>, memory: &mut Memory, done: &m
             false
         }
     };
-    slow_start(pass, Window::default(), names, read, settle).await;
+    slow_start(pass, 1, names, read, settle).await;
 }
 
 /// Reads a pod, consistently. Boxed, for few writes need it: its state would make room for itself in every one.
@@ -243,13 +239,12 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], memory: &mut Memory, done: &mut 
         }
         !done.has_failed
     };
-    slow_start(pass, Window::default(), pods.to_vec(), patch, settle).await;
+    slow_start(pass, 1, pods.to_vec(), patch, settle).await;
 }
 
 async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, done: &mut Done) {
     let Pass { context, set, .. } = pass;
     let send = |deletion: Deletion| async move { (delete_one(context, &deletion).await, deletion) };
-    let window = memory.deletes_at_once;
     let settle = |(result, deletion): (Deleted, Deletion)| {
         let now = context.env.now();
         let Deletion { key, uid, version, why } = deletion;
@@ -306,7 +301,7 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
         memory.rejected.forget(&uid);
         true
     };
-    memory.deletes_at_once = slow_start(pass, window, deletions, send, settle).await;
+    slow_start(pass, AT_ONCE, deletions, send, settle).await;
 }
 
 async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {

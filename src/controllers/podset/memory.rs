@@ -42,10 +42,6 @@ pub struct Memory {
     pub relabels: Rejected,
     /// Pods that were made otherwise than ordered and shall go: their names by UID.
     pub strays: BTreeMap<Uid, String>,
-    /// With how many creates the next pass begins.
-    pub creates_at_once: Window,
-    /// With how many deletes the next pass begins.
-    pub deletes_at_once: Window,
     /// The pods that finished, and what waits to be created in their place.
     pub finishes: Finishes,
     /// The wait after a failure.
@@ -58,8 +54,6 @@ pub struct Memory {
     pub refusal_told: Option<Refusal>,
     /// The work that is under way and not yet told.
     pub burst: Option<Burst>,
-    /// Work that ended and is not yet told, and how many pods were live then.
-    pub ended: Vec<(Burst, usize)>,
     /// Whether a stranger had one of its names since the set was last read: before the next one is asked for, it is read again.
     pub met_stranger: bool,
     /// How many pods were live after the last pass that did something, or have been since: fewer have been lost since.
@@ -112,16 +106,6 @@ pub struct Create {
     pub is_unknown: bool,
 }
 
-/// How many requests of one kind may be under way at once: one, unless a pass was cut off while all went well.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Window(pub usize);
-
-impl Default for Window {
-    fn default() -> Self {
-        Window(1)
-    }
-}
-
 /// A wait after failures.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Backoff {
@@ -160,8 +144,6 @@ pub enum RefusalKind {
 /// Work on the pods that is not yet told.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Burst {
-    /// How many pods were wanted: work for another number is told apart.
-    pub wanted: usize,
     /// Pods that were live when it began.
     pub from: usize,
     /// Pods created.

@@ -10,7 +10,7 @@ use super::{
     Context,
     act::Done,
     events::{self, Event},
-    memory::{Burst, MadeUp, Memory, RefusalKind, Told, Window},
+    memory::{Burst, MadeUp, Memory, RefusalKind, Told},
     observe::{Set, View},
     plan::{Hold, Plan},
     status, trail,
@@ -36,10 +36,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, began: Tim
     memory.live = (from + created).saturating_sub(deleted);
     trail::note_done(&done);
     if done.is_creating || done.is_deleting {
-        let wanted = set.replicas();
-        let former = memory.burst.take_if(|burst| burst.wanted != wanted);
-        memory.ended.extend(former.map(|burst| (burst, from)));
-        let burst = memory.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
+        let burst = memory.burst.get_or_insert(Burst { from, created: 0, is_deleting: false, is_scaling });
         if is_scaling {
             memory.fulfilled = None;
         }
@@ -97,7 +94,6 @@ pub fn settle(after: &Plan, memory: &mut Memory) {
     memory.rejected.retain(&after.rejected);
     if after.hold == Hold::Nothing && !after.has_work() {
         memory.backoff = None;
-        (memory.creates_at_once, memory.deletes_at_once) = (Window::default(), Window::default());
     }
 }
 
@@ -165,8 +161,8 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Me
 
 /// The events that are due now, of work that is over and of a refusal; they are not due again.
 fn due_events(set: &Set, plan: &Plan, burst: Option<Burst>, memory: &mut Memory) -> Vec<Event> {
-    let ended = memory.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
-    let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::of_burst(&burst, live)).collect();
+    let done = burst.and_then(|burst| events::of_burst(&burst, plan.count.live));
+    let mut due: Vec<Event> = done.into_iter().collect();
     let stored = status::find(&set.status, condition::REPLICA_FAILURE);
     let stored = |reason| stored.filter(|stored| stored.reason == reason).map(|stored| stored.message.as_str());
     if let Some(refusal) = &memory.refusal {

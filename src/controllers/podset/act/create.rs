@@ -12,7 +12,7 @@ use crate::{
     controllers::{
         ObjectKey,
         podset::{
-            memory::{Memory, Refusal, RefusalKind, Window},
+            memory::{Memory, Refusal, RefusalKind},
             names,
             observe::{Pod, PodsLike, Set, Wanted},
             plan::Creation,
@@ -62,12 +62,12 @@ pub(super) async fn create(pass: Pass<'_>, creations: Vec<Creation>, memory: &mu
     let Pass { context, set, .. } = pass;
     let pass = Pass { at_once: at_once(set.template_bytes()), ..pass };
     let send = |creation: Creation| async move { (create_one(context, set, &creation).await, creation) };
-    // Whether another spec is accepted is not known yet.
-    let is_new = memory.tried_generation != Some(set.generation);
-    let window = if is_new { Window::default() } else { memory.creates_at_once };
+    // As many as this spec has just been given without a failure.
+    let is_known = memory.tried_generation == Some(set.generation) && memory.backoff.is_none();
+    let known = memory.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
     let settle =
         |(created, creation): (Created, Creation)| settle_create(context, set, created, creation, memory, done);
-    memory.creates_at_once = slow_start(pass, window, creations, send, settle).await;
+    slow_start(pass, 1 + known, creations, send, settle).await;
 }
 
 async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Created {
