@@ -10,7 +10,6 @@ mod counted;
 mod gate;
 mod plugin;
 mod pool;
-pub mod protobuf;
 mod reader;
 mod traced;
 mod writer;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri};
 use kube::{
     Client,
@@ -14,7 +13,6 @@ use serde::de::DeserializeOwned;
 use super::{
     budget::Budget,
     foreign_refusal, in_full, in_words,
-    protobuf::{self, Form},
     traced::{Destination, Traced},
 };
 
@@ -46,15 +44,10 @@ pub struct Reader {
 }
 
 /// What the API server has against a request, or whatever stands before it.
-pub fn refused(code: StatusCode, form: Form, body: Bytes) -> kube::Error {
-    let status = match form {
-        Form::Text => status(&body),
-        Form::Protobuf => protobuf::status(body.clone()),
-    };
-    let text = if form == Form::Text { &body[..] } else { b"" };
-    match status {
+pub fn refused(code: StatusCode, body: &[u8]) -> kube::Error {
+    match status(body) {
         Some(status) => kube::Error::Api(status.with_code(code.as_u16()).boxed()),
-        None => foreign_refusal(code, &String::from_utf8_lossy(text)),
+        None => foreign_refusal(code, &String::from_utf8_lossy(body)),
     }
 }
 
@@ -87,29 +80,30 @@ impl Reader {
     ///
     /// When the API server is not reached, does not answer in time, or refuses.
     pub async fn read<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Result<T, ReadError> {
-        let decode = |_, body: Bytes| serde_json::from_slice(&body).map_err(kube::Error::SerdeError);
-        self.read_as(request, usize::MAX, decode).await
+        Ok(self.read_page(request, usize::MAX).await?.0)
     }
 
-    /// Reads one answer of at most so many bytes, within a bounded time. `decode` understands its form and its bytes.
+    /// Reads one answer of at most `most` bytes, within a bounded time. Returns it with its size in bytes.
     ///
     /// # Errors
     ///
     /// As [`Reader::read`], and when the answer is larger.
-    pub async fn read_as<T>(
+    pub async fn read_page<T: DeserializeOwned>(
         &self,
         mut request: Request<Vec<u8>>,
         most: usize,
-        decode: impl Fn(Form, Bytes) -> kube::Result<T>,
-    ) -> Result<T, ReadError> {
+    ) -> Result<(T, usize), ReadError> {
         let traced = Traced::read(&mut request, self.to.as_ref());
         let exchange = async {
             let (head, body) = self.ask(request).await?.into_parts();
-            let (form, (body, _room)) = (Form::of(&head.headers), self.budget.collect(body, most).await?);
+            let (body, _room) = self.budget.collect(body, most).await?;
             match head.status {
                 _ if body.len() > most => Err(ReadError::TooLarge(most)),
-                status if status.is_success() => Ok(decode(form, body)?),
-                status => Err(refused(status, form, body).into()),
+                status if status.is_success() => {
+                    let answer = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
+                    Ok((answer, body.len()))
+                }
+                status => Err(refused(status, &body).into()),
             }
         };
         match tokio::time::timeout(READ_TIMEOUT, exchange).await {

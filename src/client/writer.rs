@@ -15,7 +15,6 @@ use tracing::warn;
 
 use super::{
     in_full, in_words,
-    protobuf::Form,
     traced::{Destination, Traced},
 };
 use crate::{
@@ -37,7 +36,7 @@ const WORDS: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub enum Answer {
     /// It was done; the form and the bytes of the answer.
-    Done(Form, Bytes),
+    Done(Bytes),
     /// It was refused for certain.
     Refused(Box<Status>),
     /// The API server complains, and nobody can say whether it was, or will be, done all the same.
@@ -118,7 +117,7 @@ impl Writer {
         match result {
             Ok((head, body)) => {
                 let code = head.status;
-                let answer = sort(code, Form::of(&head.headers), body);
+                let answer = sort(code, body);
                 if !matches!(answer, Answer::Unclear(_) | Answer::Unknown(_)) {
                     write.answered();
                 }
@@ -164,11 +163,10 @@ fn is_failed_webhook(status: &Status) -> bool {
 }
 
 /// Only a Status that speaks of the request itself is a certain refusal.
-fn sort(code: StatusCode, form: Form, body: Bytes) -> Answer {
+fn sort(code: StatusCode, body: Bytes) -> Answer {
     if code.is_success() {
-        return Answer::Done(form, body);
+        return Answer::Done(body);
     }
-    // Refusals come in JSON, for that is asked for beside every other form: their details are read.
     let status = serde_json::from_slice::<Status>(&body).ok().filter(|status| status.code == code.as_u16());
     match status {
         Some(status) if is_refusal(code) || is_failed_webhook(&status) => Answer::Refused(Box::new(status)),

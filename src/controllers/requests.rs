@@ -16,9 +16,8 @@ use crate::{api::MANAGER, listwatch::Scope};
 /// A request, if it could be built.
 pub type Built = Result<Request<Vec<u8>>, request::Error>;
 
-/// As what an answer is taken: the metadata alone, in protobuf. What has no such form, as every refusal, comes in JSON.
-const METADATA: &str =
-    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// Asks for the metadata alone. A refusal has none and comes as it is.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// The path of the collection of a kind, in one namespace or in all.
 pub fn collection<K: Resource<DynamicType = ()>>(scope: &Scope) -> String {
@@ -121,8 +120,7 @@ mod tests {
     fn requests_are_as_expected() {
         let key = ObjectKey::new("ns", "web");
         let created = create::<Pod>("ns", &json!({})).unwrap();
-        let accepted =
-            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+        let accepted = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
         assert_eq!(created.headers()[ACCEPT], accepted);
         assert_eq!(
             line(&get::<PodSet>(&key).unwrap()),

@@ -109,7 +109,7 @@ where
 {
     let build = || requests::apply_status::<K>(key, uid, version, status);
     match clients.write.send(&key.namespace, build).await {
-        Answer::Done(_, body) => match serde_json::from_slice(&body) {
+        Answer::Done(body) => match serde_json::from_slice(&body) {
             Ok(object) => Applied::Written(object),
             Err(error) => Applied::Failed(in_full(&error)),
         },

@@ -1,7 +1,7 @@
-//! The events of a watch, out of the bytes of its answer: a line of JSON each, or a message of protobuf behind its length.
+//! The events of a watch, out of the bytes of its answer: a line of JSON each.
 //!
-//! kube's own stream of events knows JSON alone, and copies and checks every line once more before it decodes it. All that
-//! happens to any pod comes by here, so each event is decoded where it lies. It only reads.
+//! kube's own stream of events copies and checks every line once more before it decodes it. All that happens to any pod comes by here,
+//! so each event is decoded where it lies. It only reads.
 
 use std::marker::PhantomData;
 
@@ -10,8 +10,8 @@ use http::Request;
 use http_body_util::BodyExt;
 use kube::{client::Body, core::WatchEvent};
 
-use super::{Watched, protobuf};
-use crate::client::{Reader, in_full, protobuf::Form, refused, status};
+use super::Watched;
+use crate::client::{Reader, in_full, refused, status};
 
 /// How much of the body of a refusal is read.
 const REFUSAL: usize = 64 * 1024;
@@ -19,7 +19,6 @@ const REFUSAL: usize = 64 * 1024;
 /// A watch that was answered.
 pub struct Events<T> {
     body: Body,
-    form: Form,
     /// What has come and is not decoded yet.
     bytes: BytesMut,
     /// How much of it holds no end of a line.
@@ -35,11 +34,10 @@ impl<T: Watched> Events<T> {
     /// When the API server is not reached, or refuses.
     pub async fn ask(reader: &Reader, request: Request<Vec<u8>>) -> kube::Result<Self> {
         let (head, body) = reader.ask(request).await?.into_parts();
-        let form = Form::of(&head.headers);
         if !head.status.is_success() {
-            return Err(refused(head.status, form, beginning(body).await));
+            return Err(refused(head.status, &beginning(body).await));
         }
-        Ok(Events { body, form, bytes: BytesMut::new(), searched: 0, of: PhantomData })
+        Ok(Events { body, bytes: BytesMut::new(), searched: 0, of: PhantomData })
     }
 
     /// The next event; `None`: there are no more. May be given up and asked again.
@@ -49,12 +47,8 @@ impl<T: Watched> Events<T> {
     /// When the connection breaks, the API server refuses, or what it says is no event.
     pub async fn next(&mut self) -> Option<kube::Result<WatchEvent<T>>> {
         loop {
-            let event = match self.form {
-                Form::Text => self.line(),
-                Form::Protobuf => self.message(),
-            };
-            if event.is_some() {
-                return event;
+            if let Some(event) = self.line() {
+                return Some(event);
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => self.bytes.extend(frame.into_data().ok()),
@@ -78,37 +72,20 @@ impl<T: Watched> Events<T> {
         let event = decoded(&self.bytes[..end]);
         self.bytes.advance(end + 1);
         self.searched = 0;
-        self.shrink();
-        Some(event)
-    }
-
-    /// What the next whole message says.
-    fn message(&mut self) -> Option<kube::Result<WatchEvent<T>>> {
-        let (length, rest) = self.bytes.split_first_chunk()?;
-        let length = usize::try_from(u32::from_be_bytes(*length)).ok().filter(|length| *length <= rest.len())?;
-        self.bytes.advance(size_of::<u32>());
-        let event = protobuf::event(self.bytes.split_to(length).freeze());
-        self.shrink();
-        Some(event)
-    }
-
-    /// Gives the buffer back once it is empty: that of a large event would stay for as long as the watch.
-    fn shrink(&mut self) {
+        // That of a large event would stay for as long as the watch.
         if self.bytes.is_empty() {
             self.bytes = BytesMut::new();
         }
+        Some(event)
     }
 
     /// What a line without an end says, if it is whole: a refusal need not end its line.
     fn last(&mut self) -> Option<kube::Result<WatchEvent<T>>> {
         self.searched = 0;
         let line = std::mem::take(&mut self.bytes);
-        match self.form {
-            Form::Protobuf => None,
-            Form::Text => match decoded(&line) {
-                Err(kube::Error::SerdeError(error)) if error.is_eof() => None,
-                event => Some(event),
-            },
+        match decoded(&line) {
+            Err(kube::Error::SerdeError(error)) if error.is_eof() => None,
+            event => Some(event),
         }
     }
 }
@@ -131,17 +108,12 @@ async fn beginning(mut body: Body) -> Bytes {
     bytes.freeze()
 }
 
-/// What Kubernetes 1.36 sends of a pod that has all that is read, and a bookmark, in both forms.
-#[cfg(test)]
-pub const WATCH: (&[u8], &[u8]) =
-    (include_bytes!("../../tests/data/pods.watch.json"), include_bytes!("../../tests/data/pods.watch.pb"));
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::controllers::podset::observe::Pod;
     use futures::stream;
-    use http::{Response, header::CONTENT_TYPE};
+    use http::Response;
     use http_body_util::StreamBody;
     use hyper::body::Frame;
     use kube::{Client, core::Status};
@@ -162,22 +134,17 @@ mod tests {
     /// A watch that is answered with this code, in these pieces.
     async fn answered(code: u16, pieces: &[&'static str]) -> kube::Result<Events<Named>> {
         let pieces = pieces.iter().map(|piece| piece.as_bytes()).collect();
-        answered_in("application/json", code, pieces).await
+        answered_in(code, pieces).await
     }
 
-    /// A watch that is answered in this form.
-    async fn answered_in<T: Watched>(
-        form: &'static str,
-        code: u16,
-        pieces: Vec<&'static [u8]>,
-    ) -> kube::Result<Events<T>> {
+    async fn answered_in<T: Watched>(code: u16, pieces: Vec<&'static [u8]>) -> kube::Result<Events<T>> {
         let service = tower::service_fn(move |_: Request<Body>| {
             let frames = pieces.clone().into_iter().map(|piece| match piece {
                 b"broken" => Err(std::io::Error::other("the connection broke")),
                 b"cut" => Err(std::io::Error::other("unexpected EOF during chunk size line")),
                 piece => Ok(Frame::data(Bytes::from_static(piece))),
             });
-            let response = Response::builder().status(code).header(CONTENT_TYPE, form);
+            let response = Response::builder().status(code);
             let response = response.body(StreamBody::new(stream::iter(frames))).unwrap();
             async move { Ok::<_, BoxError>(response) }
         });
@@ -221,74 +188,16 @@ mod tests {
         assert_eq!(told(&[]).await, [""; 0]);
     }
 
-    /// The pods and the version of the bookmark that a watch tells in this form and in these pieces.
-    async fn pods(form: &'static str, pieces: Vec<&'static [u8]>) -> (Vec<Pod>, Option<String>) {
-        let mut events = answered_in::<Pod>(form, 200, pieces).await.unwrap();
-        let mut told = (Vec::new(), None);
-        while let Some(event) = events.next().await {
-            match event.unwrap() {
-                WatchEvent::Added(pod) => told.0.push(pod),
-                WatchEvent::Bookmark(bookmark) => told.1 = Some(bookmark.metadata.resource_version),
-                event => panic!("{event:?}"),
-            }
-        }
-        told
-    }
-
+    /// What Kubernetes 1.36 sends of a pod that has all that is read, and a bookmark.
     #[tokio::test]
-    async fn a_watch_tells_the_same_in_both_forms() {
-        let (json, protobuf) = WATCH;
-        let expected = pods("application/json", vec![json]).await;
-        assert_eq!((expected.0.len(), expected.1.as_deref()), (1, Some("316")));
-        for size in [1, 7, 1000, protobuf.len()] {
-            let pieces = protobuf.chunks(size).collect();
-            assert_eq!(pods("application/vnd.kubernetes.protobuf;stream=watch", pieces).await, expected, "{size}");
-        }
-        let most = &protobuf[..protobuf.len() - 1];
-        for end in [vec![most, b"cut"], vec![most]] {
-            let (pods, bookmark) = pods("application/vnd.kubernetes.protobuf;stream=watch", end).await;
-            assert_eq!((pods.len(), bookmark), (1, None), "an end in the middle loses that event alone");
-        }
-    }
-
-    /// How a watch ends in protobuf whose bytes are these.
-    async fn failed(bytes: Vec<u8>) -> kube::Error {
-        let form = "application/vnd.kubernetes.protobuf;stream=watch";
-        let mut events = answered_in::<Pod>(form, 200, vec![bytes.leak()]).await.unwrap();
-        events.next().await.unwrap().err().unwrap()
-    }
-
-    #[tokio::test]
-    async fn what_is_no_event_is_told_to_be_none_in_protobuf_either() {
-        for bytes in [&b"\0\0\0\0"[..], b"\0\0\0\x01\xff", b"\0\0\0\x07\n\x05ADDED"] {
-            assert!(matches!(failed(bytes.to_vec()).await, kube::Error::SerdeError(_)), "{bytes:?}");
-        }
-        // For what is known in JSON alone nobody asked for it.
-        let (_, protobuf) = WATCH;
-        let mut events =
-            answered_in::<Named>("application/vnd.kubernetes.protobuf", 200, vec![protobuf]).await.unwrap();
-        let told = events.next().await.unwrap().err().unwrap().to_string();
-        assert!(told.contains("for which it was not asked"), "{told}");
-    }
-
-    #[tokio::test]
-    async fn a_refusal_is_told_in_protobuf_too() {
-        let status = include_bytes!("../../tests/data/status.pb");
-        let refusal = answered_in::<Pod>("application/vnd.kubernetes.protobuf", 404, vec![status]).await.err().unwrap();
-        assert_eq!(in_full(&refusal), "NotFound: pods \"none\" not found");
-        // In the middle of a watch, with the same around it.
-        let event = [b"\n\x05ERROR\x12\x63\n\x61", &status[..]].concat();
-        let mut events = answered_in::<Pod>(
-            "application/vnd.kubernetes.protobuf;stream=watch",
-            200,
-            vec![[&[0, 0, 0, event.len() as u8], &event[..]].concat().leak()],
-        )
-        .await
-        .unwrap();
-        match events.next().await.unwrap().unwrap() {
-            WatchEvent::Error(status) => assert_eq!((status.code, status.reason.as_str()), (404, "NotFound")),
-            event => panic!("{event:?}"),
-        }
+    async fn a_recorded_watch_is_read() {
+        let json = include_bytes!("../../tests/data/pods.watch.json");
+        let mut events = answered_in::<Pod>(200, json.chunks(1000).collect()).await.unwrap();
+        let Some(Ok(WatchEvent::Added(pod))) = events.next().await else { panic!("a pod") };
+        assert_eq!((&*pod.key.name, pod.restarts, pod.replacements), ("web-pod12345", 5, 3));
+        let Some(Ok(WatchEvent::Bookmark(bookmark))) = events.next().await else { panic!("a bookmark") };
+        assert_eq!(bookmark.metadata.resource_version, "316");
+        assert!(events.next().await.is_none());
     }
 
     #[tokio::test]

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use kube::core::{Request, params::ListParams};
 use serde::Deserialize;
 
-use super::{Source, Watched, preferred, protobuf, version};
-use crate::client::{LARGE, ReadError, Reader, protobuf::Form};
+use super::{Source, Watched, version};
+use crate::client::{LARGE, ReadError, Reader};
 
 /// How many objects a page of a list holds at most.
 const PAGE: u32 = 500;
@@ -78,15 +77,15 @@ async fn read_page<T: Watched>(
 ) -> Result<(List<T>, usize), ReadError> {
     let request = Request::new(source.path.as_str());
     let page = if source.metadata_only { request.list_metadata(params) } else { request.list(params) };
-    let page = preferred::<T>(page.map_err(kube::Error::BuildRequest)?);
+    let page = page.map_err(kube::Error::BuildRequest)?;
     let again = params.continue_token.is_some().then(|| page.clone());
     // One object cannot be split.
     let most = if params.limit == Some(1) { usize::MAX } else { LARGE };
-    match (reader.read_as(page, most, decoded).await, again) {
+    match (reader.read_page(page, most).await, again) {
         // It may be one of hundreds, all of which would have to be read again.
         (Err(error), Some(again)) if may_pass(&error) => {
             tokio::time::sleep(BREATH).await;
-            reader.read_as(again, most, decoded).await
+            reader.read_page(again, most).await
         }
         (page, _) => page,
     }
@@ -96,16 +95,6 @@ async fn read_page<T: Watched>(
 pub(super) fn next_limit(limit: u32, bytes: usize) -> u32 {
     let fit = LARGE / 2 * usize::try_from(limit).unwrap_or(usize::MAX) / bytes.max(1);
     u32::try_from(fit).unwrap_or(PAGE).clamp(1, PAGE.min(limit.saturating_mul(STEP)))
-}
-
-/// Reads a page of a list, and says how many bytes it has.
-fn decoded<T: Watched>(form: Form, page: Bytes) -> kube::Result<(List<T>, usize)> {
-    let bytes = page.len();
-    let list = match form {
-        Form::Text => serde_json::from_slice(&page).map_err(kube::Error::SerdeError),
-        Form::Protobuf => protobuf::list(page),
-    };
-    Ok((list?, bytes))
 }
 
 /// Whether the same request may well be granted a moment later.

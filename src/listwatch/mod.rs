@@ -7,7 +7,6 @@
 mod events;
 mod explain;
 mod list;
-mod protobuf;
 pub mod synced;
 
 use std::{pin::pin, sync::Arc, time::Duration};
@@ -18,14 +17,13 @@ use serde::de::DeserializeOwned;
 use tracing::{debug, info, warn};
 
 use crate::{
-    client::{ReadError, Reader, protobuf::prefer},
+    client::{ReadError, Reader},
     env::Env,
     telemetry::said::Said,
 };
 use events::Events;
 use explain::{explain, is_missing, reason};
 pub use list::list;
-pub use protobuf::{Decode, single};
 use synced::Listing;
 
 /// How long the API server may take to begin to answer a watch: it does so at once, but where it is so busy that requests wait for
@@ -114,14 +112,6 @@ enum End {
     Failed(ReadError),
 }
 
-/// Asks for an answer in the form that costs least.
-fn preferred<T: Watched>(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
-    if T::PROTOBUF.is_some() {
-        prefer(&mut request);
-    }
-    request
-}
-
 /// Lists and watches for ever, hands every change to `sink`, and says in `listing` how it fares.
 pub async fn run<T>(reader: Reader, source: Source, env: Env, listing: Listing, mut sink: impl FnMut(Change<T>))
 where
@@ -194,7 +184,7 @@ async fn ask<T: Watched>(reader: &Reader, source: &Source, version: u64) -> Resu
     let from = version.to_string();
     let request =
         if source.metadata_only { request.watch_metadata(&params, &from) } else { request.watch(&params, &from) };
-    let request = preferred::<T>(request.map_err(kube::Error::BuildRequest)?);
+    let request = request.map_err(kube::Error::BuildRequest)?;
     match tokio::time::timeout(BEGINS, Events::ask(reader, request)).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(ReadError::Timeout(BEGINS)),
@@ -260,9 +250,6 @@ fn is_cut(error: &ReadError) -> bool {
 
 /// An object that is listed and watched.
 pub trait Watched: DeserializeOwned {
-    /// How it is read in protobuf; `None`: it is read in JSON alone. What a CRD defines has no other form.
-    const PROTOBUF: Option<Decode<Self>> = None;
-
     /// The resourceVersion, as a number: they compare from Kubernetes 1.35 on, within one resource.
     fn version(&self) -> u64;
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
 use super::{synced::Synced, *};
-use crate::{client, controllers::podset::observe::Pod, env::testing::virtual_env};
+use crate::{client, env::testing::virtual_env};
 
 /// The code and the body with which a watch is answered, and after how many seconds its connection is cut; after 0 it ends.
 type Answer = (u16, &'static str, u64);
@@ -158,45 +158,6 @@ async fn that_watches_end_as_soon_as_they_begin_is_said() {
     let asked = asked(70, |number| if number <= 4 { (200, "", 0) } else { (200, "", 60) }).await;
     assert_eq!((&asked.lists[..], &asked.watches[..5]), (&[0][..], &[0, 5, 15, 35, 75][..]));
     said(&asked, &["the watch of things ends as soon as it is quiet", "answers for things again"]);
-}
-
-#[tokio::test]
-async fn pods_are_listed_in_protobuf_where_the_api_server_has_it() {
-    const PAGE: &[u8] = include_bytes!("../../tests/data/pods.list.pb");
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let noted = Arc::clone(&asked);
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let accepted = request.headers().get("accept").map(|value| value.to_str().unwrap().to_owned());
-        let is_first = !request.uri().query().unwrap_or_default().contains("continue=");
-        noted.lock().unwrap().push(accepted.unwrap_or_default());
-        let (form, page) = if is_first {
-            ("application/vnd.kubernetes.protobuf", PAGE)
-        } else {
-            ("application/json", br#"{"metadata":{"resourceVersion":"276"},"items":[]}"#.as_slice())
-        };
-        let response = Response::builder().header("content-type", form).body(Body::from(page.to_vec())).unwrap();
-        async move { Ok::<_, BoxError>(response) }
-    });
-    let path = "/api/v1/pods".to_owned();
-    let source = |metadata_only| Source {
-        what: "pods",
-        path: path.clone(),
-        labels: None,
-        fields: None,
-        metadata_only,
-        is_stale,
-    };
-    let reader = Reader::untraced(Client::new(service, "default"));
-    let (pods, version) = list(&reader, &source(false), |_: &Pod| true).await.unwrap();
-    assert_eq!((pods.len(), &*pods[0].key.name, version), (1, "web-pod12345", 276));
-    list(&reader, &source(true), |_: &Pod| true).await.unwrap();
-    assert!(list(&reader, &source(false), |_: &Thing| true).await.is_err());
-    assert!(ask::<Pod>(&reader, &source(false), 7).await.is_ok());
-    let asked = std::mem::take(&mut *asked.lock().unwrap());
-    let only_names = "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-    let preferred = "application/vnd.kubernetes.protobuf,application/json".to_owned();
-    let preferred_names = format!("application/vnd.kubernetes.protobuf;{only_names},application/json;{only_names}");
-    assert_eq!(asked, [&*preferred, &preferred, &preferred_names, &preferred_names, "", &preferred]);
 }
 
 /// A list of two pages, of which each is refused as often as it says, and how often each was asked for.

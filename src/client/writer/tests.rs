@@ -27,7 +27,7 @@ fn status(code: u16, reason: &str) -> Vec<u8> {
 }
 
 fn sorted(code: u16, body: &[u8]) -> &'static str {
-    match sort(StatusCode::from_u16(code).unwrap(), Form::Text, Bytes::copy_from_slice(body)) {
+    match sort(StatusCode::from_u16(code).unwrap(), Bytes::copy_from_slice(body)) {
         Answer::Done(..) => "done",
         Answer::Refused(_) => "refused",
         Answer::Unclear(_) => "unclear",

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Pod;
-use prost::Message;
 use serde::Deserialize;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -29,7 +28,7 @@ use crate::{
     client::Clients,
     env::Env,
     listwatch::{
-        self, Change, Decode, Scope, Source, Watched, is_stale,
+        self, Change, Scope, Source, Watched, is_stale,
         synced::{Listing, Synced},
     },
     telemetry::{metrics::Metrics, spans},
@@ -50,21 +49,17 @@ struct Named {
     version: u64,
 }
 
-#[derive(Deserialize, Message)]
+#[derive(Deserialize)]
 struct NameWire {
-    #[prost(message, required, tag = "1")]
     metadata: NameMeta,
 }
 
 /// All pods of a cluster come by here: of their metadata no more is decoded than is used.
-#[derive(Deserialize, Message)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NameMeta {
-    #[prost(string, tag = "1")]
     name: String,
-    #[prost(string, tag = "3")]
     namespace: String,
-    #[prost(string, tag = "6")]
     resource_version: String,
 }
 
@@ -76,8 +71,6 @@ impl From<NameWire> for Named {
 }
 
 impl Watched for Named {
-    const PROTOBUF: Option<Decode<Self>> = Some(|bytes| NameWire::decode(bytes).map(Named::from));
-
     fn version(&self) -> u64 {
         self.version
     }
@@ -260,12 +253,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_pod_the_name_is_read_in_both_forms() {
+    fn of_a_pod_the_name_is_read() {
         // The metadata of a pod, as Kubernetes 1.36 sends it alone.
-        let protobuf = Named::PROTOBUF.unwrap()(include_bytes!("../../../tests/data/pod.metadata.pb")[..].into());
-        let json: Named = serde_json::from_slice(include_bytes!("../../../tests/data/pod.metadata.json")).unwrap();
-        let protobuf = protobuf.unwrap();
-        assert_eq!((&*protobuf.key.name, protobuf.version), ("web-pod12345", 243));
-        assert_eq!((protobuf.key, protobuf.version), (json.key, json.version));
+        let pod: Named = serde_json::from_slice(include_bytes!("../../../tests/data/pod.metadata.json")).unwrap();
+        assert_eq!((&*pod.key.name, pod.version), ("web-pod12345", 243));
     }
 }

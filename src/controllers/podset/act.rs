@@ -9,7 +9,6 @@ pub use create::bytes_to_read;
 
 use std::future::Future;
 
-use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod as PodResource;
@@ -27,9 +26,8 @@ use super::{
 };
 use crate::{
     api::{self, PodSet},
-    client::{Answer, LONGEST, WRITES_OF_A_NAMESPACE, cut, in_full, in_words, protobuf::Form},
+    client::{Answer, LONGEST, WRITES_OF_A_NAMESPACE, cut, in_full, in_words},
     controllers::{ObjectKey, meta::Uid, requests},
-    listwatch,
 };
 
 /// How many requests of one set are under way at once: what cannot be sent yet would only keep that of other sets waiting.
@@ -190,12 +188,8 @@ pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, Strin
 }
 
 /// The pod in an answer: one that has a name, a UID and a version, for whatever stands before the API server may answer, too.
-fn decoded(form: Form, body: Bytes) -> Result<Pod, String> {
-    let pod: kube::Result<Pod> = match form {
-        Form::Text => serde_json::from_slice(&body).map_err(kube::Error::SerdeError),
-        Form::Protobuf => listwatch::single(body),
-    };
-    let pod = pod.map_err(|error| in_full(&error))?;
+fn decoded(body: &[u8]) -> Result<Pod, String> {
+    let pod: Pod = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let is_one = !pod.key.name.is_empty() && !pod.uid.is_empty() && pod.version > 0;
     if is_one { Ok(pod) } else { Err("it has no pod".to_owned()) }
 }
@@ -214,7 +208,7 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], memory: &mut Memory, done: &mut 
     };
     let settle = |(answer, seen): (Answer, Seen)| {
         let patched = match answer {
-            Answer::Done(form, body) => decoded(form, body).ok().filter(|pod| pod.is_labelled),
+            Answer::Done(body) => decoded(&body).ok().filter(|pod| pod.is_labelled),
             Answer::NotSent => return false,
             // The pod is as it was known: this concerns no other pod, and no other work.
             Answer::Refused(status) if !matches!(status.code, 404 | 409) => {
@@ -309,7 +303,7 @@ async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
     let build = || requests::delete::<PodResource>(&deletion.key, uid.as_deref());
     let rejected = |words: &str, may_land| Deleted::Rejected { words: cut(words, LONGEST), may_land };
     match context.clients.write.send(&deletion.key.namespace, build).await {
-        Answer::Done(form, body) => accepted(form, body, &deletion.uid),
+        Answer::Done(body) => accepted(&body, &deletion.uid),
         // Not found, or another incarnation: whether that is so, a read tells.
         Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_pod(context, &deletion.key).await {
             Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
@@ -327,8 +321,8 @@ async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
 
 /// What a good answer to the delete of the pod of this UID proves: whatever stands before the API server may say that all is well,
 /// too.
-fn accepted(form: Form, body: Bytes, uid: &Uid) -> Deleted {
-    match (decoded(form, body.clone()), serde_json::from_slice::<Status>(&body)) {
+fn accepted(body: &[u8], uid: &Uid) -> Deleted {
+    match (decoded(body), serde_json::from_slice::<Status>(body)) {
         (Ok(pod), _) if pod.uid == *uid => Deleted::Accepted(Some(Box::new(pod))),
         (Err(_), Ok(status)) if status.is_success() => Deleted::Accepted(None),
         _ => Deleted::Unknown("the answer is not one to the delete of this pod".to_owned()),
@@ -343,25 +337,19 @@ mod tests {
     #[test]
     fn the_metadata_of_a_pod_that_was_made_tell_enough_of_it() {
         // Kubernetes 1.36 said it of a pod of ours.
-        let answer = Bytes::from_static(include_bytes!("../../../tests/data/pod.created.pb"));
-        let made = decoded(Form::Protobuf, answer.clone()).unwrap();
-        let owner: Uid = "8c1f8e0e-7f1c-4d8e-9d5a-0d6f7f3f0a11".into();
+        let answer = include_bytes!("../../../tests/data/pod.metadata.json");
+        let made = decoded(answer).unwrap();
+        let owner: Uid = "22222222-2222-2222-2222-222222222222".into();
         assert_eq!(pod::difference(&made, "web-pod12345", &owner), None);
-        assert_eq!((&*made.uid, made.version), ("9195abac-d651-4412-aff1-c666bc99aa0a", 246));
-        assert_eq!((made.phase, made.is_terminating, made.replacements), (Phase::Pending, false, 0));
-        decoded(Form::Protobuf, answer.slice(..600)).expect_err("half of it");
-        decoded(Form::Protobuf, Bytes::from_static(b"k8s\0")).expect_err("a pod without a version");
-        decoded(Form::Text, answer).expect_err("another form than was said");
+        assert_eq!((&*made.uid, made.version), ("cba8f5ac-a9cb-4a7e-8203-58d662d59ba2", 243));
+        assert_eq!((made.phase, made.is_terminating, made.replacements), (Phase::Pending, true, 3));
+        decoded(&answer[..600]).expect_err("half of it");
+        decoded(b"{}").expect_err("a pod without a version");
     }
 
     #[test]
     fn only_a_word_about_the_pod_proves_that_its_delete_was_accepted() {
-        let is_accepted = |body: &str| {
-            matches!(
-                accepted(Form::Text, Bytes::copy_from_slice(body.as_bytes()), &"uid-of-a".into()),
-                Deleted::Accepted(_)
-            )
-        };
+        let is_accepted = |body: &str| matches!(accepted(body.as_bytes(), &"uid-of-a".into()), Deleted::Accepted(_));
         assert!(is_accepted(
             r#"{ "metadata": { "name": "a", "namespace": "b", "uid": "uid-of-a", "resourceVersion": "7" } }"#
         ));

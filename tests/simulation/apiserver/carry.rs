@@ -22,7 +22,6 @@ use super::{
     faults::{Fault, Hit},
     feed::feed,
     kinds::LEASES,
-    protobuf,
     read::presented,
     request::{ApiRequest, Verb},
     service::{AnswerBody, Cut},
@@ -62,17 +61,10 @@ impl Answer {
         }
     }
 
-    /// The HTTP response in JSON.
+    /// The HTTP response.
     pub fn into_response(self) -> Response<AnswerBody> {
-        self.into_form(false)
-    }
-
-    fn into_form(self, in_protobuf: bool) -> Response<AnswerBody> {
         let code = StatusCode::from_u16(self.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let (content_type, body) = match self {
-            Self::Json(_, value) if in_protobuf => {
-                ("application/vnd.kubernetes.protobuf", AnswerBody::Whole(Some(protobuf::object(&value))))
-            }
             Self::Json(_, value) => ("application/json", AnswerBody::Whole(Some(value.to_string().into()))),
             Self::NoSuchPath => {
                 let text = Bytes::from_static(b"404 page not found\n");
@@ -81,9 +73,7 @@ impl Answer {
             Self::Watch(opened, server) => {
                 let (sender, receiver) = mpsc::unbounded_channel();
                 tokio::spawn(feed(server, opened, sender));
-                let json = "application/json";
-                let content_type = if in_protobuf { "application/vnd.kubernetes.protobuf;stream=watch" } else { json };
-                (content_type, AnswerBody::Stream(receiver))
+                ("application/json", AnswerBody::Stream(receiver))
             }
         };
         let mut response = Response::new(body);
@@ -96,8 +86,8 @@ impl Answer {
         response
     }
 
-    fn garbled(self, in_protobuf: bool) -> Response<AnswerBody> {
-        let mut response = self.into_form(in_protobuf);
+    fn garbled(self) -> Response<AnswerBody> {
+        let mut response = self.into_response();
         if let AnswerBody::Whole(Some(bytes)) = response.body_mut() {
             *bytes = bytes.slice(..bytes.len() / 2);
         }
@@ -161,8 +151,7 @@ impl Carrier {
             }
             Fault::ExecuteThenGarble => {
                 if let Some(answer) = self.execute(deadline).await {
-                    let in_protobuf = self.in_protobuf(&answer);
-                    drop(reply.send(Ok(answer.garbled(in_protobuf))));
+                    drop(reply.send(Ok(answer.garbled())));
                 }
             }
             Fault::Delay(delay) => self.execute_after(sleep(delay), deadline, Some(reply)).await,
@@ -238,13 +227,7 @@ impl Carrier {
                 state.truth.answered(entry, body, state.clock.elapsed());
             }
         });
-        let in_protobuf = self.in_protobuf(&answer);
-        drop(reply.send(Ok(answer.into_form(in_protobuf))));
-    }
-
-    /// Whether the answer is in protobuf.
-    fn in_protobuf(&self, answer: &Answer) -> bool {
-        if answer.code() < 400 { self.request.in_protobuf() } else { self.request.refused_in_protobuf() }
+        drop(reply.send(Ok(answer.into_response())));
     }
 
     /// Executes the request. While the store has no quorum, it waits; at the deadline the client is told so.

@@ -11,7 +11,6 @@
 //! | `store` | objects, resourceVersions, history: the only place where anything changes |
 //! | `service`, `request`, `carry` | from HTTP to a verb, through the faults, and back |
 //! | `read`, `write`, `delete`, `apply`, `admission` | the verbs and what may refuse them |
-//! | `protobuf` | pods, for those who ask for that form |
 //! | `watch`, `window`, `feed` | streams of changes: what is queued, what a watch sees of it, what a client gets |
 //! | `ice` | freezes of a client: what it is kept from hearing, and its clock |
 //! | `fronts` | two API servers over the store, and its quorum |
@@ -39,7 +38,6 @@ mod kubelet;
 mod log;
 pub mod object;
 mod promise;
-mod protobuf;
 mod read;
 mod request;
 mod schema;

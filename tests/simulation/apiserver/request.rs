@@ -2,15 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use http::{HeaderMap, HeaderValue, Method, Request, header};
+use http::{HeaderMap, Method, Request, header};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::Value;
 
-use super::{
-    kinds::{Kind, PODS},
-    status::Status,
-};
+use super::{kinds::Kind, status::Status};
 
 /// What a request does, in the words of RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,28 +113,6 @@ impl ApiRequest {
         self.header(header::ACCEPT.as_str()).contains("as=PartialObjectMetadata")
     }
 
-    /// Whether the client is answered in protobuf: it asks for it, and the server has such a form of pods.
-    pub fn in_protobuf(&self) -> bool {
-        *self.kind == PODS && self.forms().any(is_protobuf)
-    }
-
-    /// The same of a refusal, which has no form that is metadata alone.
-    pub fn refused_in_protobuf(&self) -> bool {
-        *self.kind == PODS && self.forms().find(|form| !form.contains(";as=")).is_some_and(is_protobuf)
-    }
-
-    /// The client is one that takes no protobuf.
-    pub fn without_protobuf(&mut self) {
-        let others: Vec<_> = self.forms().filter(|form| !is_protobuf(form)).collect();
-        let others = HeaderValue::try_from(others.join(",")).unwrap();
-        self.headers.insert(header::ACCEPT, others);
-    }
-
-    /// The forms of an answer that the client takes, the one that it likes best first.
-    fn forms(&self) -> impl Iterator<Item = &str> {
-        self.header(header::ACCEPT.as_str()).split(',')
-    }
-
     /// A header, empty if absent or not text.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
@@ -161,10 +136,6 @@ impl ApiRequest {
 
 fn refuse(status: Status) -> Unreadable {
     Unreadable::Refused(Box::new(status))
-}
-
-fn is_protobuf(form: &str) -> bool {
-    form.contains("vnd.kubernetes.protobuf")
 }
 
 fn verb(method: &Method, collection: bool, watch: bool) -> Option<Verb> {

@@ -158,12 +158,7 @@ impl tower::Service<Request<Body>> for Connection {
         Box::pin(async move {
             server.with(reach)?;
             match ApiRequest::read(&instance, request).await {
-                Ok(mut request) => {
-                    if !server.shared.with(|state| state.settings.protobuf) {
-                        request.without_protobuf();
-                    }
-                    accept(&server.shared, Arc::new(request)).await
-                }
+                Ok(request) => accept(&server.shared, Arc::new(request)).await,
                 Err(Unreadable::Refused(status)) => Ok(Answer::from(*status).into_response()),
                 Err(Unreadable::UnknownPath) => Ok(Answer::NoSuchPath.into_response()),
             }

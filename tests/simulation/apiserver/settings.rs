@@ -25,8 +25,6 @@ pub struct Settings {
     pub cache_age: Duration,
     /// How many items a page of a list has at most, whatever its limit.
     pub page: usize,
-    /// Whether pods come in protobuf to those who ask for it.
-    pub protobuf: bool,
     /// Resources (qualified) whose CRD is not installed.
     pub unserved: BTreeSet<&'static str>,
 }
@@ -44,7 +42,6 @@ impl Default for Settings {
             max_replicas: 10,
             cache_age: Duration::ZERO,
             page: usize::MAX,
-            protobuf: true,
             unserved: BTreeSet::new(),
         }
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     kinds::Kind,
-    object, protobuf,
+    object,
     read::{FieldSelector, presented},
     request::ApiRequest,
     selector::Selector,
@@ -26,14 +26,7 @@ pub struct Window {
     pub namespace: String,
     selector: Selector,
     fields: FieldSelector,
-    form: Form,
-}
-
-/// In which form a watch gets its events.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Form {
     metadata_only: bool,
-    in_protobuf: bool,
 }
 
 impl Window {
@@ -44,7 +37,7 @@ impl Window {
             namespace: request.namespace.clone(),
             selector: Selector::parse(request.query("labelSelector")).map_err(Status::bad_request)?,
             fields: FieldSelector::parse(request.query("fieldSelector"))?,
-            form: Form { metadata_only: request.metadata_only(), in_protobuf: request.in_protobuf() },
+            metadata_only: request.metadata_only(),
         })
     }
 
@@ -70,17 +63,17 @@ impl Window {
             // It left the selector: its former state, under the new resourceVersion.
             (true, false) => ("DELETED", !gone),
         };
-        Some(Sight { event, is_former, form: self.form })
+        Some(Sight { event, is_former, metadata_only: self.metadata_only })
     }
 
     /// One line of the stream.
     pub fn line(&self, event: &str, object: &Arc<Value>) -> Line {
-        told(line(event, object, self.form), object, event, self.form)
+        told(line(event, object, self.metadata_only), object, event, self.metadata_only)
     }
 
     /// The event with which a watch is refused in the middle of its stream.
     pub fn error(&self, status: &Status) -> Bytes {
-        line("ERROR", &status.to_value(), Form { metadata_only: false, ..self.form })
+        line("ERROR", &status.to_value(), false)
     }
 
     /// A bookmark; at the end of the initial events it says so.
@@ -89,13 +82,13 @@ impl Window {
         if initial_end {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
-        let (kind, api_version) = if self.form.metadata_only {
+        let (kind, api_version) = if self.metadata_only {
             ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned())
         } else {
             (self.kind.kind, self.kind.api_version())
         };
         let object = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
-        line("BOOKMARK", &object, Form { metadata_only: false, ..self.form })
+        line("BOOKMARK", &object, false)
     }
 }
 
@@ -104,30 +97,32 @@ impl Window {
 pub struct Sight {
     event: &'static str,
     is_former: bool,
-    form: Form,
+    metadata_only: bool,
 }
 
 impl Sight {
     /// The line for a change that is seen so.
     pub fn line(&self, change: &Change) -> Line {
         if !self.is_former {
-            return told(line(self.event, &change.object, self.form), &change.object, self.event, self.form);
+            return told(
+                line(self.event, &change.object, self.metadata_only),
+                &change.object,
+                self.event,
+                self.metadata_only,
+            );
         }
         let mut last = change.before.as_deref().cloned().unwrap_or_default();
         let version = change.resource_version.to_string();
         object::meta_mut(&mut last).insert("resourceVersion".to_owned(), version.into());
-        told(line(self.event, &last, self.form), &Arc::new(last), self.event, self.form)
+        told(line(self.event, &last, self.metadata_only), &Arc::new(last), self.event, self.metadata_only)
     }
 }
 
-fn told(bytes: Bytes, object: &Arc<Value>, event: &str, form: Form) -> Line {
-    Line { bytes, told: (!form.metadata_only).then(|| (Arc::clone(object), event == "DELETED")) }
+fn told(bytes: Bytes, object: &Arc<Value>, event: &str, metadata_only: bool) -> Line {
+    Line { bytes, told: (!metadata_only).then(|| (Arc::clone(object), event == "DELETED")) }
 }
 
-fn line(event: &str, object: &Value, form: Form) -> Bytes {
-    let object = if form.metadata_only { &presented(object, true) } else { object };
-    if form.in_protobuf {
-        return protobuf::event(event, object);
-    }
+fn line(event: &str, object: &Value, metadata_only: bool) -> Bytes {
+    let object = if metadata_only { &presented(object, true) } else { object };
     format!("{{\"type\":\"{event}\",\"object\":{object}}}\n").into()
 }

@@ -147,7 +147,6 @@ impl World {
             settings.request_latency = dice.millis(1..30);
             // Then a request may be executed long after its sender gave up.
             settings.honour_timeout = !deeds.iter().any(|deed| deed.kind == Kind::Late);
-            settings.protobuf = !dice.one_in(4);
             settings.page = dice.one(&[2, 5, 500]);
         });
         let sets = if dice.one_in(12) { &SETS[..] } else { &SETS[..FEW] };

@@ -95,7 +95,7 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
         requests::create::<PodResource>(namespace, &manifest)
     };
     match context.clients.write.send(namespace, build).await {
-        Answer::Done(form, body) => match decoded(form, body) {
+        Answer::Done(body) => match decoded(&body) {
             Ok(pod) => Created::Made(Box::new(pod)),
             Err(error) => Created::Unknown(unclear(format!("the answer cannot be read: {error}"))),
         },

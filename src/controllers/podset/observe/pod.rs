@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use prost::Message;
 use serde::Deserialize;
 
 use super::wire::PodWire;
 use crate::{
     controllers::{ObjectKey, meta::Uid, moment::Moment},
-    listwatch::{Decode, Watched},
+    listwatch::Watched,
 };
 
 /// A write that the watch has not confirmed for so long is looked up.
@@ -71,8 +70,6 @@ pub struct Pod {
 }
 
 impl Watched for Pod {
-    const PROTOBUF: Option<Decode<Self>> = Some(|bytes| PodWire::decode(bytes).map(Pod::from));
-
     fn version(&self) -> u64 {
         self.version
     }

@@ -1,17 +1,15 @@
-//! A pod as the API server sends it, in JSON or in protobuf, and what we make of it. No I/O.
+//! A pod as the API server sends it, and what we make of it. No I/O.
 
 use std::{str::FromStr, sync::Arc};
 
-use bytes::Bytes;
 use jiff::Timestamp;
-use prost::Message;
 use serde::Deserialize;
 
 use super::pod::{Phase, Pod};
 use crate::{
     api,
     controllers::{
-        meta::{self, Meta, Time, Uid},
+        meta::{self, Meta, Uid},
         moment::Moment,
     },
 };
@@ -23,95 +21,76 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const LONGEST_UID: usize = 64;
 
 /// A pod; what is not named here is not decoded.
-#[derive(Deserialize, Message)]
+#[derive(Default, Deserialize)]
 pub struct PodWire {
-    #[prost(message, required, tag = "1")]
     metadata: Meta,
     #[serde(default)]
-    #[prost(message, required, tag = "2")]
     spec: SpecWire,
     #[serde(default)]
-    #[prost(message, required, tag = "3")]
     status: StatusWire,
 }
 
-#[derive(Deserialize, Message)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct SpecWire {
-    #[serde(deserialize_with = "meta::text")]
-    #[prost(bytes = "bytes", tag = "10")]
-    node_name: Bytes,
+    node_name: String,
 }
 
-#[derive(Deserialize, Message)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct StatusWire {
-    #[serde(deserialize_with = "meta::text")]
-    #[prost(bytes = "bytes", tag = "1")]
-    phase: Bytes,
-    #[prost(message, optional, tag = "7")]
-    start_time: Option<Time>,
-    #[prost(message, repeated, tag = "2")]
+    phase: String,
+    #[serde(deserialize_with = "meta::time")]
+    start_time: Option<Timestamp>,
     conditions: Vec<ConditionWire>,
-    #[prost(message, repeated, tag = "10")]
     init_container_statuses: Vec<ContainerWire>,
-    #[prost(message, repeated, tag = "8")]
     container_statuses: Vec<ContainerWire>,
 }
 
-#[derive(Deserialize, Message)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ConditionWire {
-    #[serde(rename = "type", deserialize_with = "meta::text")]
-    #[prost(bytes = "bytes", tag = "1")]
-    kind: Bytes,
-    #[serde(deserialize_with = "meta::text")]
-    #[prost(bytes = "bytes", tag = "2")]
-    status: Bytes,
-    #[prost(message, optional, tag = "4")]
-    last_transition_time: Option<Time>,
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    #[serde(deserialize_with = "meta::time")]
+    last_transition_time: Option<Timestamp>,
 }
 
-#[derive(Deserialize, Message)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ContainerWire {
-    #[prost(int32, tag = "5")]
     restart_count: i32,
-    #[prost(message, required, tag = "2")]
     state: ContainerStateWire,
 }
 
-#[derive(Deserialize, Message)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct ContainerStateWire {
-    #[prost(message, optional, tag = "1")]
     waiting: Option<WaitingWire>,
-    #[prost(message, optional, tag = "3")]
     terminated: Option<TerminatedWire>,
 }
 
-#[derive(Deserialize, Message)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct WaitingWire {
-    #[serde(deserialize_with = "meta::text")]
-    #[prost(bytes = "bytes", tag = "1")]
-    reason: Bytes,
+    reason: String,
 }
 
-#[derive(Deserialize, Message)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct TerminatedWire {
-    #[prost(message, optional, tag = "6")]
-    finished_at: Option<Time>,
+    #[serde(deserialize_with = "meta::time")]
+    finished_at: Option<Timestamp>,
 }
 
-impl From<&[u8]> for Phase {
-    fn from(text: &[u8]) -> Self {
+impl From<&str> for Phase {
+    fn from(text: &str) -> Self {
         match text {
-            b"" | b"Pending" => Phase::Pending,
-            b"Running" => Phase::Running,
-            b"Succeeded" => Phase::Succeeded,
-            b"Failed" => Phase::Failed,
+            "" | "Pending" => Phase::Pending,
+            "Running" => Phase::Running,
+            "Succeeded" => Phase::Succeeded,
+            "Failed" => Phase::Failed,
             _ => Phase::Unknown,
         }
     }
@@ -120,14 +99,14 @@ impl From<&[u8]> for Phase {
 impl From<PodWire> for Pod {
     fn from(wire: PodWire) -> Self {
         let PodWire { metadata, spec, status } = wire;
-        let phase = Phase::from(&status.phase[..]);
+        let phase = Phase::from(&*status.phase);
         let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");
-        let turned = ready.and_then(|condition| condition.last_transition_time?.timestamp()).map(Moment::from);
+        let turned = ready.and_then(|condition| condition.last_transition_time).map(Moment::from);
         let ready_since = ready
             .filter(|condition| condition.status == "True")
             .map(|_| turned.unwrap_or_else(|| Timestamp::default().into()));
         let ends = status.container_statuses.iter().filter_map(|status| status.state.terminated.as_ref()?.finished_at);
-        let finished = ends.filter_map(Time::timestamp).map(Moment::from).max().or(turned);
+        let finished = ends.map(Moment::from).max().or(turned);
         Pod {
             key: metadata.key(),
             version: metadata.version(),
@@ -137,8 +116,8 @@ impl From<PodWire> for Pod {
             node: meta::said(&spec.node_name),
             restarts: status.container_statuses.iter().fold(0, |sum: i32, of| sum.saturating_add(of.restart_count)),
             waits_for: status.init_container_statuses.iter().chain(&status.container_statuses).find_map(trouble),
-            created: metadata.creation_timestamp.and_then(Time::timestamp).unwrap_or_default().into(),
-            started: status.start_time.and_then(Time::timestamp).map(Moment::from),
+            created: metadata.creation_timestamp.unwrap_or_default().into(),
+            started: status.start_time.map(Moment::from),
             finished: finished.filter(|_| matches!(phase, Phase::Failed | Phase::Succeeded)),
             deletion_cost: number(&metadata, DELETION_COST),
             replacements: number(&metadata, api::ANNOTATION_REPLACEMENTS),
@@ -163,14 +142,14 @@ fn number<T: FromStr + Default>(metadata: &Meta, annotation: &str) -> T {
 /// Only a controller owner reference to a PodSet makes a pod a set's own, whatever its labels.
 fn owner(metadata: &Meta) -> Option<Uid> {
     let controller = metadata.owner_references.iter().find(|owner| owner.controller)?;
-    let is_podset = controller.kind == "PodSet" && controller.api_version.starts_with(b"app.example.com/");
+    let is_podset = controller.kind == "PodSet" && controller.api_version.starts_with("app.example.com/");
     meta::said(&controller.uid).filter(|uid| is_podset && uid.len() <= LONGEST_UID)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::{ObjectKey, meta::Owner};
+    use crate::controllers::ObjectKey;
     use jiff::SignedDuration;
     use serde_json::{Value, json};
 
@@ -191,28 +170,6 @@ mod tests {
         let status = json!({ "initContainerStatuses": crashing, "containerStatuses": creating });
         assert_eq!(waits_for(status).as_deref(), Some("CrashLoopBackOff"));
         assert_eq!(waits_for(json!({ "containerStatuses": [{ "state": { "running": {} } }] })), None);
-    }
-
-    #[test]
-    fn what_is_no_text_stops_no_watch() {
-        let odd = || Bytes::from_static(b"odd\xff");
-        let owner = Owner { api_version: odd(), kind: odd(), uid: odd(), controller: true };
-        let metadata = Meta { name: "a".to_owned(), owner_references: vec![owner], ..Meta::default() };
-        let condition = ConditionWire { kind: odd(), status: odd(), last_transition_time: None };
-        let waiting = ContainerStateWire { waiting: Some(WaitingWire { reason: odd() }), terminated: None };
-        let container = ContainerWire { restart_count: 1, state: waiting };
-        let status = StatusWire {
-            phase: odd(),
-            conditions: vec![condition],
-            container_statuses: vec![container],
-            ..StatusWire::default()
-        };
-        let wire = PodWire { metadata, spec: SpecWire { node_name: odd() }, status };
-        let pod = PodWire::decode(Bytes::from(wire.encode_to_vec())).map(Pod::from).unwrap();
-        assert_eq!((pod.phase, pod.owner, pod.ready_since), (Phase::Unknown, None, None));
-        assert_eq!((pod.node.as_deref(), pod.waits_for.as_deref()), (Some("odd\u{fffd}"), Some("odd\u{fffd}")));
-        let nothing = json!({ "metadata": { "name": "a" }, "spec": { "nodeName": null }, "status": { "phase": null } });
-        assert_eq!(serde_json::from_value::<Pod>(nothing).unwrap().node, None);
     }
 
     #[test]
