@@ -1,8 +1,8 @@
 //! The work queue of a controller: which objects wait to be reconciled, and until when.
 //!
 //! A key is queued once however often it is added, is never handed out twice at the same time, and may have one alarm. News
-//! that can wait is gathered ([`PACE`], [`Queue::hush`]). kube's own scheduler does as much, but shows neither its length nor what woke a key,
-//! which the metrics and the traces need.
+//! that can wait is gathered for [`PACE`]. kube's own scheduler does as much, but shows neither its length nor what woke a key, which the
+//! metrics and the traces need.
 //!
 //! The keys that are handed out hold the places of a [`FairQueue`]: as many as objects may be reconciled at once. Namespaces
 //! share them fairly, and keys that failed come last in their namespace.
@@ -77,26 +77,8 @@ struct State {
 #[derive(Debug)]
 struct Active {
     since: Timestamp,
-    /// What news has come meanwhile that can wait, and when.
-    news: Option<(Trigger, Timestamp)>,
-    /// For how long it can wait, if it has been said.
-    hush: Option<Hush>,
-}
-
-/// For how long news of a key waits that can.
-#[derive(Clone, Copy, Debug)]
-struct Hush {
-    /// Nothing could come of it before.
-    until: Timestamp,
-    /// More of it may come in this time.
-    gather: SignedDuration,
-}
-
-impl Hush {
-    /// When news is due that came at this time.
-    fn due(self, came: Timestamp) -> Timestamp {
-        self.until.max(came + self.gather)
-    }
+    /// What news has come meanwhile that can wait.
+    news: Option<Trigger>,
 }
 
 /// When a key that rests is queued again.
@@ -104,8 +86,8 @@ impl Hush {
 struct Alarm {
     when: Timestamp,
     trigger: Trigger,
-    /// For how long news waits that can.
-    hush: Hush,
+    /// Until when news waits that can.
+    quiet_until: Timestamp,
 }
 
 impl Queue {
@@ -133,19 +115,11 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// As [`Queue::add`], for news that can wait: until [`PACE`] after the last reconcile of the key, and as [`Queue::hush`] has it.
+    /// As [`Queue::add`], for news that can wait until [`PACE`] after the last reconcile of the key.
     pub fn add_paced(&self, key: ObjectKey, trigger: Trigger) {
         let now = self.env.now();
         if self.lock().add_paced(key, trigger, now, &self.metrics) {
             self.changed.notify_one();
-        }
-    }
-
-    /// After the reconcile that is under way, news that can wait shall not wake the key before `until`: nothing could come of it. Nor
-    /// before it is as old as `gather`: more is expected.
-    pub fn hush(&self, key: &ObjectKey, until: Timestamp, gather: SignedDuration) {
-        if let Some(active) = self.lock().active.get_mut(key) {
-            active.hush = Some(Hush { until, gather });
         }
     }
 
@@ -236,13 +210,12 @@ impl State {
             return false;
         }
         if let Some(active) = self.active.get_mut(&key) {
-            active.news.get_or_insert((trigger, now));
+            active.news.get_or_insert(trigger);
             return false;
         }
-        let alarm = self.alarm_of.get(&key).map(|alarm| (alarm.hush.due(now), alarm.when, alarm.hush));
-        match alarm.filter(|(due, ..)| now < *due) {
-            Some((due, when, _)) if when <= due => return false,
-            Some((due, _, hush)) => self.set_alarm(key, Alarm { when: due, trigger, hush }),
+        match self.alarm_of.get(&key).map(|alarm| (alarm.when, alarm.quiet_until)).filter(|(_, until)| now < *until) {
+            Some((when, until)) if when <= until => return false,
+            Some((_, until)) => self.set_alarm(key, Alarm { when: until, trigger, quiet_until: until }),
             None => self.add(key, trigger, now, metrics),
         }
         true
@@ -276,27 +249,24 @@ impl State {
         let (_, key) = self.ready.pop()?;
         let (trigger, added) = self.triggers.remove(&key).unwrap_or(("unknown", now));
         metrics.taken(now, now.duration_since(added));
-        self.active.insert(key.clone(), Active { since: now, news: None, hush: None });
+        self.active.insert(key.clone(), Active { since: now, news: None });
         Some((key, trigger))
     }
 
     fn done(&mut self, key: &ObjectKey, alarm: Option<(Timestamp, Trigger)>, now: Timestamp, metrics: &QueueMetrics) {
-        let mut hush = Hush { until: now + PACE, gather: SignedDuration::ZERO };
+        let quiet_until = now + PACE;
         let mut news = None;
         if let Some(ended) = self.active.remove(key) {
             metrics.done(ended.since, now);
             self.ready.give_back(&key.namespace);
-            if let Some(said) = ended.hush {
-                hush = Hush { until: said.until.max(hush.until), ..said };
-            }
-            news = ended.news.map(|(trigger, came)| (hush.due(came), trigger));
+            news = ended.news.map(|trigger| (quiet_until, trigger));
         }
         if let Some((trigger, _)) = self.triggers.get(key) {
             self.line_up(key.clone(), trigger);
         }
         match alarm.into_iter().chain(news).min_by_key(|(when, _)| *when) {
             // What was due before the reconcile had ended has not waited meanwhile.
-            Some((when, trigger)) => self.set_alarm(key.clone(), Alarm { when: when.max(now), trigger, hush }),
+            Some((when, trigger)) => self.set_alarm(key.clone(), Alarm { when: when.max(now), trigger, quiet_until }),
             None => self.clear_alarm(key),
         }
     }

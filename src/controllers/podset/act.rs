@@ -295,7 +295,7 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
         memory.rejected.forget(&uid);
         true
     };
-    slow_start(pass, AT_ONCE, deletions, send, settle).await;
+    slow_start(pass, 1, deletions, send, settle).await;
 }
 
 async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {

@@ -28,7 +28,7 @@ pub struct Event {
 /// What a burst of work amounts to, now that so many pods are live: one event for each plan that was carried out, not one
 /// for each pod.
 pub fn of_burst(burst: &Burst, to: usize) -> Option<Event> {
-    let Burst { from, created, is_deleting, is_scaling } = *burst;
+    let Burst { from, created, is_deleting, is_scaling, .. } = *burst;
     let normal = |reason, action, note| Some(Event { reason, note, is_warning: false, action });
     let made = created.max(to.saturating_sub(from));
     if !is_scaling && made > 0 {
@@ -98,7 +98,7 @@ mod tests {
     use crate::controllers::podset::testing;
 
     fn told(from: usize, created: usize, is_scaling: bool, to: usize) -> Option<String> {
-        let burst = Burst { from, created, is_deleting: to < from, is_scaling };
+        let burst = Burst { wanted: to, from, created, is_deleting: to < from, is_scaling };
         of_burst(&burst, to).map(|event| format!("{}: {}", event.reason, event.note))
     }
 
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_went_well_is_told_under_the_set_as_normal() {
-        let burst = Burst { from: 0, created: 2, is_deleting: false, is_scaling: true };
+        let burst = Burst { wanted: 2, from: 0, created: 2, is_deleting: false, is_scaling: true };
         let set = testing::set(2);
         let event = of_burst(&burst, 2).unwrap();
         let manifest = manifest(&event, (&set.key, &set.uid), testing::now(), 255, "operator-1");

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{finished::Finishes, locks::Locks, rejected::Rejected, trail::Trail};
+use super::{finished::Finishes, locks::Locks, pace::Pace, rejected::Rejected, trail::Trail};
 use crate::controllers::{
     failures::{Failures, Waits, doubled},
     meta::Uid,
@@ -54,6 +54,8 @@ pub struct Memory {
     pub refusal_told: Option<Refusal>,
     /// The work that is under way and not yet told.
     pub burst: Option<Burst>,
+    /// Work that ended and is not yet told, and how many pods were live then.
+    pub ended: Vec<(Burst, usize)>,
     /// Whether a stranger had one of its names since the set was last read: before the next one is asked for, it is read again.
     pub met_stranger: bool,
     /// How many pods were live after the last pass that did something, or have been since: fewer have been lost since.
@@ -62,36 +64,12 @@ pub struct Memory {
     pub fulfilled: Option<usize>,
     /// The generation for which pods were last created, or tried to be.
     pub tried_generation: Option<i64>,
-    /// The status that was last written, or tried to be.
-    pub told: Option<Told>,
-    /// Whether something was done since the status was last written, so that its outcome may be told at once.
-    pub has_news: bool,
-    /// Pods were made in the place of lost ones, and no status says so yet.
-    pub made_up: Option<MadeUp>,
+    /// When the status may be written again.
+    pub pace: Pace,
     /// The reads of the set that have failed.
     pub read_failures: Failures,
-    /// The tries to write the status that have failed.
-    pub status_failures: Failures,
     /// For the traces: which change is being worked on.
     pub trail: Trail,
-}
-
-/// A status that was written, or tried to be.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Told {
-    /// When.
-    pub at: Timestamp,
-    /// The generation that it answers.
-    pub generation: Option<i64>,
-}
-
-/// When pods were made in the place of lost ones.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct MadeUp {
-    /// When that began.
-    pub first: Timestamp,
-    /// When it had last been done.
-    pub last: Timestamp,
 }
 
 /// A create that did not succeed.
@@ -144,6 +122,8 @@ pub enum RefusalKind {
 /// Work on the pods that is not yet told.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Burst {
+    /// How many pods were wanted: work for another number is told apart.
+    pub wanted: usize,
     /// Pods that were live when it began.
     pub from: usize,
     /// Pods created.

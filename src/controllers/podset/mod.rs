@@ -16,6 +16,7 @@ pub mod memory;
 pub mod names;
 pub mod observe;
 pub mod others;
+pub mod pace;
 pub mod plan;
 pub mod pod;
 pub mod ranking;
@@ -255,10 +256,10 @@ impl PodSetController {
         };
         memory.read_failures = Failures::default();
         let (view, after, has_failed) = if plan.has_work() {
-            let (from, began) = (plan.count.live, context.env.now());
+            let from = plan.count.live;
             let done = act::act(context, &view, plan, memory).await;
             let (has_failed, is_rejected) = (done.has_failed, done.rejection.is_some());
-            report::learn(context, &view, done, from, began, memory);
+            report::learn(context, &view, done, from, memory);
             // The template is needed no more.
             drop((view, room));
             match self.plan(key, uid, memory) {
@@ -346,10 +347,6 @@ impl Controller for PodSetController {
         let at_its_end = caches.sets.get(key).filter(|set| report::is_at_its_end(&set.status));
         let is_known = caches.sets.contains(&uid);
         drop(caches);
-        let gather = if at_its_end.is_some() { SignedDuration::ZERO } else { report::GATHER };
-        if let Some(until) = report::next_status(&memory) {
-            self.context.queue.hush(key, until, gather);
-        }
         if let Some(set) = at_its_end {
             memory.trail.answered(set.status.observed_generation.unwrap_or_default());
         }

@@ -141,7 +141,7 @@ mod tests {
     };
 
     fn event() -> Event {
-        let burst = Burst { from: 0, created: 1, is_deleting: false, is_scaling: true };
+        let burst = Burst { wanted: 1, from: 0, created: 1, is_deleting: false, is_scaling: true };
         events::of_burst(&burst, 1).unwrap()
     }
 

@@ -1,7 +1,7 @@
 //! Fourth stage, *report*: tells users what was done. The only writes of statuses; events go to [`super::recorder`].
 //!
 //! In: what [`super::act::act`] returned, and the set as it stands afterwards. Nothing that was not tried can be reported.
-//! A status is written only when it differs from the stored one, and seldom: see [`may_write`].
+//! A status is written only when it differs from the stored one, and seldom: see [`super::pace`].
 
 use jiff::{SignedDuration, Timestamp};
 use tracing::{debug, info, warn};
@@ -10,25 +10,22 @@ use super::{
     Context,
     act::Done,
     events::{self, Event},
-    memory::{Burst, MadeUp, Memory, RefusalKind, Told},
+    memory::{Burst, Memory, RefusalKind},
     observe::{Set, View},
     plan::{Hold, Plan},
     status, trail,
 };
 use crate::{
     api::{PodSet, PodSetStatus, condition},
-    controllers::{
-        failures::Failures,
-        statuses::{self, Applied},
-    },
+    controllers::statuses::{self, Applied},
     telemetry::spans,
 };
 
 /// How many pod names a log line shows.
 const NAMES_SHOWN: usize = 10;
 
-/// Takes what was done since `began` into the memory, and says it in one line of the log. `from` is the number of live pods before.
-pub fn learn(context: &Context, view: &View, done: Done, from: usize, began: Timestamp, memory: &mut Memory) {
+/// Takes what was done into the memory, and says it in one line of the log. `from` is the number of live pods before.
+pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &mut Memory) {
     let set = &view.set;
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let is_scaling = !is_fulfilled(set, memory);
@@ -36,7 +33,10 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, began: Tim
     memory.live = (from + created).saturating_sub(deleted);
     trail::note_done(&done);
     if done.is_creating || done.is_deleting {
-        let burst = memory.burst.get_or_insert(Burst { from, created: 0, is_deleting: false, is_scaling });
+        let wanted = set.replicas();
+        let former = memory.burst.take_if(|burst| burst.wanted != wanted);
+        memory.ended.extend(former.map(|burst| (burst, from)));
+        let burst = memory.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
         if is_scaling {
             memory.fulfilled = None;
         }
@@ -51,11 +51,6 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, began: Tim
         let pods = shown(done.created.iter().chain(&done.deleted));
         let what = if is_scaling { "scaled" } else { "made up for pods that went" };
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
-        memory.has_news = true;
-    }
-    if created > 0 && !is_scaling {
-        let first = memory.made_up.map_or(began, |made_up| made_up.first);
-        memory.made_up = Some(MadeUp { first, last: context.env.now() });
     }
     if done.has_failed {
         memory.back_off(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
@@ -115,16 +110,6 @@ fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
     if more > 0 { format!("{text} and {more} more") } else { text }
 }
 
-/// How long news of the pods of a set is gathered that is not at its end, unless it is urgent: while pods become ready one after the
-/// other, that one more is so need not be told by itself. A status may be wrong for five seconds, and is written in less than two.
-pub const GATHER: SignedDuration = SignedDuration::from_secs(3);
-const _: () = assert!(GATHER.as_secs() + 2 <= statuses::PAUSE.0.as_secs());
-
-/// How long after the last lost pod was made up for a status waits, and how long after the first one: who loses one pod often loses the
-/// next at once, and a status that still names that one would stand for five seconds.
-const LULL: (SignedDuration, SignedDuration) = (SignedDuration::from_millis(200), SignedDuration::from_millis(1500));
-const _: () = assert!(GATHER.as_millis() + LULL.1.as_millis() < statuses::PAUSE.0.as_millis());
-
 /// What came of a report.
 #[derive(Debug, Default)]
 pub struct Reported {
@@ -145,24 +130,22 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Me
         |burst: &mut Burst| is_settled && !has_strays && (plan.hold != Hold::Failure || burst.from != plan.count.live);
     let burst = memory.burst.take_if(is_over);
     let events = if is_settled { due_events(set, plan, burst, memory) } else { Vec::new() };
-    let has_scaled = burst.is_some_and(|burst| burst.is_scaling);
     context.recorder.record(set, events);
     let new = (context.locks.status)(view, plan, memory, context.env.clock.wall());
     if status::is_same(&set.status, &new) {
-        memory.status_failures = Failures::default();
-        memory.made_up = None;
+        memory.pace.is_right();
         return Reported::default();
     }
-    match may_write(set, &new, memory, is_settled, has_scaled, context.env.now()) {
-        Ok(()) => write_status(context, set, &new, memory).await,
-        Err(when) => Reported { again: Some(when), has_failed: false },
+    match memory.pace.due(&set.status, &new, is_settled, context.env.now()) {
+        None => write_status(context, set, &new, memory).await,
+        again => Reported { again, has_failed: false },
     }
 }
 
 /// The events that are due now, of work that is over and of a refusal; they are not due again.
 fn due_events(set: &Set, plan: &Plan, burst: Option<Burst>, memory: &mut Memory) -> Vec<Event> {
-    let done = burst.and_then(|burst| events::of_burst(&burst, plan.count.live));
-    let mut due: Vec<Event> = done.into_iter().collect();
+    let ended = memory.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
+    let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::of_burst(&burst, live)).collect();
     let stored = status::find(&set.status, condition::REPLICA_FAILURE);
     let stored = |reason| stored.filter(|stored| stored.reason == reason).map(|stored| stored.message.as_str());
     if let Some(refusal) = &memory.refusal {
@@ -179,44 +162,14 @@ pub fn is_at_its_end(status: &PodSetStatus) -> bool {
     status::holds(status, condition::READY)
 }
 
-/// A status is written at most once in [`statuses::PAUSE`], and waits for a lull while pods are lost ([`LULL`]); but at once when it
-/// answers a change of the spec, when the pods of a large set are all there at last, and when what was done has come to its end.
-/// Otherwise, when it may be.
-fn may_write(
-    set: &Set,
-    new: &PodSetStatus,
-    memory: &Memory,
-    is_settled: bool,
-    has_scaled: bool,
-    now: Timestamp,
-) -> Result<(), Timestamp> {
-    let told = memory.told.map_or(set.status.observed_generation, |told| told.generation);
-    let is_end = is_at_its_end(new) && memory.has_news;
-    if new.observed_generation != told || has_scaled || is_end {
-        return Ok(());
-    }
-    let next = next_status(memory);
-    // What has waited for as long as it may waits no longer, nor does what takes its time.
-    let made_up = memory.made_up.filter(|made_up| is_settled && Some(made_up.first) >= next);
-    let (quiet, longest) = LULL;
-    let lull = made_up.map(|made_up| (made_up.last + quiet).min(made_up.first + longest));
-    next.max(lull).filter(|due| now < *due).map_or(Ok(()), Err)
-}
-
-/// When what can wait may be told again; `None`: nothing was told yet.
-pub fn next_status(memory: &Memory) -> Option<Timestamp> {
-    let (pause, _) = statuses::PAUSE;
-    Some(memory.told?.at + memory.status_failures.wait().unwrap_or(pause))
-}
-
 /// Applies a status.
 async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, memory: &mut Memory) -> Reported {
-    let told = Told { at: context.env.now(), generation: new.observed_generation };
+    let at = context.env.now();
     let new = PodSetStatus { written_by: Some(context.others.installation()), ..new.clone() };
     context.observed.lock().sets.writing.begin(&set.uid, new.clone());
     let version = (context.locks.status_version)(set.version);
     let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, version, &new).await;
-    let reported = written(context, set, &new, memory, applied, told);
+    let reported = written(context, set, &new, memory, applied, at);
     context.observed.lock().sets.writing.end(&set.uid);
     reported
 }
@@ -228,31 +181,28 @@ fn written(
     new: &PodSetStatus,
     memory: &mut Memory,
     applied: Applied<Set>,
-    told: Told,
+    at: Timestamp,
 ) -> Reported {
     match applied {
         Applied::Written(stored) => {
-            memory.told = Some(told);
-            memory.status_failures = Failures::default();
-            memory.has_news &= !is_at_its_end(new);
-            memory.made_up = None;
+            memory.pace.written(new, at);
             context.set_answered(set, Some(*stored));
             Reported::default()
         }
         Applied::Outdated(found) => {
+            memory.pace.written(new, at);
             context.set_answered(set, found.map(|found| *found));
-            Reported { again: Some(told.at + statuses::OUTDATED_RETRY), has_failed: false }
+            Reported { again: Some(context.env.now()), has_failed: false }
         }
         Applied::Failed(error) => {
-            let (_, is_news) = memory.status_failures.note(&error, statuses::PAUSE);
+            let (again, is_news) = memory.pace.failed(new, &error, context.env.now());
             if is_news {
                 warn!(set = %set.key, error, "the status may not have been written, trying again");
             } else {
                 debug!(set = %set.key, error, "the status may not have been written again");
             }
             spans::failed(&error);
-            memory.told = Some(Told { at: context.env.now(), ..told });
-            Reported { again: next_status(memory), has_failed: true }
+            Reported { again: Some(again), has_failed: true }
         }
         Applied::NotSent => Reported::default(),
     }

@@ -29,7 +29,7 @@ pub enum News {
     CanWait,
     /// A pod is there that was not. Unless it is one too many, that can wait as well.
     Appeared,
-    /// A pod that was live is so no more, or may not be, and may have to be replaced. Or the last one has become ready: that
+    /// A pod that was live or ready is so no more, or may not be, and may have to be replaced. Or the last one has become ready: that
     /// is what people wait for.
     Urgent,
 }
@@ -175,7 +175,8 @@ impl Pods {
             let is_same = former.is_same(&pod) && !seen.is_missing && !may_go_now;
             seen.update(pod.clone(), now);
             self.by_name.replace(Named(pod.clone()));
-            let (is_lost, has_become_ready) = (was_live && !seen.is_live(), !was_ready && seen.is_ready());
+            let is_lost = (was_live && !seen.is_live()) || (was_ready && !seen.is_ready());
+            let has_become_ready = !was_ready && seen.is_ready();
             if is_from_watch {
                 seen.unconfirmed_since = None;
                 seen.is_missing = false;

@@ -1,0 +1,80 @@
+//! When the status of a set is written: one rule for all changes. Pure: no I/O, no clock.
+//!
+//! The answer to a new spec is written at once. So are changes that people wait for, as long as the token bucket has a token: [`BURST`]
+//! writes in a row, then one in [`PERIOD`]. Any other change is written [`PERIOD`] after the last write, so a status is never wrong for
+//! longer. After a failure the wait doubles.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::status::holds;
+use crate::{
+    api::{PodSetStatus, condition},
+    controllers::failures::{Failures, Waits},
+};
+
+/// The longest time for which a status may be wrong, and the time in which the bucket gains a token.
+const PERIOD: SignedDuration = SignedDuration::from_secs(5);
+
+/// How many tokens the bucket holds.
+const BURST: i32 = 10;
+
+/// The first and the longest wait after a status could not be written.
+const WAITS: Waits = (PERIOD, SignedDuration::from_secs(30));
+
+/// The pace of one set's status.
+#[derive(Clone, Debug, Default)]
+pub struct Pace {
+    last: Option<Last>,
+    /// When the bucket is full again.
+    full_at: Option<Timestamp>,
+    failures: Failures,
+}
+
+/// The last status that was written, or tried to be.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    at: Timestamp,
+    generation: Option<i64>,
+}
+
+impl Pace {
+    /// When this new status is due in place of the stored one; `None`: now. `is_settled`: no pod is about to be created or deleted.
+    pub fn due(
+        &self,
+        stored: &PodSetStatus,
+        new: &PodSetStatus,
+        is_settled: bool,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let last = self.last.filter(|last| last.generation == new.observed_generation)?;
+        let has_token = self.full_at.is_none_or(|full_at| full_at <= now + PERIOD * (BURST - 1));
+        match self.failures.wait() {
+            None if has_token && is_awaited(stored, new, is_settled) => None,
+            wait => Some(last.at + wait.unwrap_or(PERIOD)).filter(|due| now < *due),
+        }
+    }
+
+    /// A status was written at this time, or is known to be outdated.
+    pub fn written(&mut self, new: &PodSetStatus, at: Timestamp) {
+        self.last = Some(Last { at, generation: new.observed_generation });
+        self.full_at = Some(self.full_at.map_or(at, |full_at| full_at.max(at)) + PERIOD);
+        self.failures = Failures::default();
+    }
+
+    /// A status may not have been written, for this reason. Returns when to try again, and whether the reason is news.
+    pub fn failed(&mut self, new: &PodSetStatus, error: &str, at: Timestamp) -> (Timestamp, bool) {
+        self.last = Some(Last { at, generation: new.observed_generation });
+        let (wait, is_news) = self.failures.note(error, WAITS);
+        (at + wait, is_news)
+    }
+
+    /// The stored status is right.
+    pub fn is_right(&mut self) {
+        self.failures = Failures::default();
+    }
+}
+
+/// Whether people wait for this change: Ready changes, or pods have come or gone and no more are about to.
+fn is_awaited(stored: &PodSetStatus, new: &PodSetStatus, is_settled: bool) -> bool {
+    holds(stored, condition::READY) != holds(new, condition::READY) || (is_settled && stored.pod_names != new.pod_names)
+}
