@@ -64,7 +64,7 @@ pub fn start(logging: &Logging, instance: &str) -> Result<Telemetry, LoggingErro
             warn!(error = crate::client::in_full(&error), "no traces are sent: the exporter cannot be made")
         }
         (None, Some(settings)) => {
-            info!(endpoint = settings.shown_endpoint(), protocol = ?settings.protocol, "traces are sent")
+            info!(endpoint = crate::client::shown(&settings.endpoint), protocol = ?settings.protocol, "traces are sent")
         }
         (None, None) => {}
     }

@@ -3,7 +3,7 @@
 //! the process waits a bounded time.
 
 mod collector;
-pub mod settings;
+pub(super) mod settings;
 
 use std::{thread, time::Duration};
 
@@ -11,38 +11,28 @@ use opentelemetry::{KeyValue, trace::TracerProvider as _};
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::{
     resource::TelemetryResourceDetector,
-    trace::{self as sdk, BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider, SpanExporter},
+    trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider, SpanExporter},
 };
 use tokio::{runtime, sync::oneshot};
 use tracing::warn;
 
 use super::resource::Resource;
-use settings::{Sampler, Settings};
+use settings::Settings;
 
 /// How long the end of the process waits for the last spans to be sent.
 const FLUSH: Duration = Duration::from_secs(3);
 
 /// Why spans cannot be sent.
 #[derive(Debug, thiserror::Error)]
-pub enum TracesError {
-    /// The certificates of OTEL_EXPORTER_OTLP_CERTIFICATE.
-    #[error("OTEL_EXPORTER_OTLP_CERTIFICATE: {file} cannot be read")]
-    Certificate {
-        /// The file.
-        file: String,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// The thread that sends.
+pub(super) enum TracesError {
+    #[error("OTEL_EXPORTER_OTLP_CERTIFICATE: {0} cannot be read")]
+    Certificate(String, #[source] std::io::Error),
     #[error("the thread that sends them cannot be started")]
     Thread(#[from] std::io::Error),
-    /// TLS towards the collector.
     #[error("TLS to the collector cannot be set up")]
     Tls(#[source] kube::Error),
-    /// gRPC towards the collector, its TLS included.
     #[error("gRPC to the collector cannot be set up")]
     Grpc(#[from] tonic::transport::Error),
-    /// Something else that was asked for.
     #[error(transparent)]
     Exporter(#[from] ExporterBuildError),
 }
@@ -73,9 +63,9 @@ impl Traces {
     /// When TLS to the collector cannot be set up, or a thread cannot be started.
     pub(super) fn start(settings: &Settings, resource: &Resource) -> Result<Self, TracesError> {
         let batch = BatchConfigBuilder::default()
-            .with_max_queue_size(settings.batch.queue)
-            .with_max_export_batch_size(settings.batch.size)
-            .with_scheduled_delay(settings.batch.delay)
+            .with_max_queue_size(settings.queue)
+            .with_max_export_batch_size(settings.batch)
+            .with_scheduled_delay(settings.delay)
             .build();
         let (exporter, sends) = sent_by_a_thread(settings)?;
         let attributes = resource.attributes().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
@@ -84,15 +74,8 @@ impl Traces {
             .with_detector(Box::new(TelemetryResourceDetector))
             .with_attributes(attributes)
             .build();
-        let sampler = match settings.sampler {
-            Sampler::All => sdk::Sampler::AlwaysOn,
-            Sampler::None => sdk::Sampler::AlwaysOff,
-            Sampler::Ratio(ratio) => sdk::Sampler::TraceIdRatioBased(ratio),
-        };
         let provider = SdkTracerProvider::builder()
             .with_span_processor(BatchSpanProcessor::builder(exporter).with_batch_config(batch).build())
-            // A child goes the way of its parent.
-            .with_sampler(sdk::Sampler::ParentBased(Box::new(sampler)))
             .with_resource(described)
             .build();
         Ok(Traces { begun: Some(Begun { provider, _sends: sends }) })

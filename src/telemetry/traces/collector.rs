@@ -1,4 +1,4 @@
-//! The way to the collector: OTLP by gRPC or by HTTP, and what the log says while it is not to be had.
+//! The way to the collector: OTLP by gRPC or by HTTP, and what the log says while the collector cannot be reached.
 
 use std::{
     path::PathBuf,
@@ -9,18 +9,12 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
-use hyper_util::{
-    client::legacy::{self, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
+use hyper_util::client::legacy::connect::HttpConnector;
 use kube::{Config, client::ConfigExt};
-use opentelemetry_http::{HttpClient, HttpError};
-use opentelemetry_otlp::{WithExportConfig, WithHttpConfig, WithTonicConfig};
+use opentelemetry_http::{Bytes, HttpClient, HttpError, hyper::HyperClient};
+use opentelemetry_otlp::{Protocol, WithExportConfig, WithHttpConfig, WithTonicConfig};
 use opentelemetry_sdk::{
     Resource,
     error::OTelSdkResult,
@@ -28,22 +22,12 @@ use opentelemetry_sdk::{
 };
 use tokio::runtime::Handle;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
-use tower::{Service, util::BoxCloneSyncService};
 use tracing::{info, warn};
 
-use super::{
-    TracesError,
-    settings::{Protocol, Settings},
-};
+use super::{TracesError, settings::Settings};
 use crate::client::in_full;
 
-/// How long a connection may lie idle: longer than the time between two exports, as a rule.
-const IDLE: Duration = Duration::from_secs(30);
-
-/// The most of an answer that is read.
-const ANSWER: usize = 64 * 1024;
-
-/// Sends spans as the settings say. The headers that the variables ask for are added by the exporter itself.
+/// Sends spans as the settings say. The exporter itself adds the headers that the variables ask for.
 pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, TracesError> {
     let builder = opentelemetry_otlp::SpanExporter::builder();
     let cause = Cause::default();
@@ -51,19 +35,19 @@ pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, Traces
         Protocol::Grpc => {
             builder.with_tonic().with_channel(channel(settings)?).with_timeout(settings.timeout).build()?
         }
-        Protocol::Http => builder
+        protocol => builder
             .with_http()
-            // Else the builder reads the variable anew, and refuses where it finds gRPC for what counts as not set.
-            .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
+            // Otherwise the builder reads the variable again, and refuses gRPC for all signals where traces have a wrong value.
+            .with_protocol(protocol)
             .with_http_client(Http::new(settings, cause.clone())?)
-            .with_endpoint(&settings.endpoint)
+            .with_endpoint(settings.endpoint.to_string())
             .with_timeout(settings.timeout)
             .build()?,
     };
     Ok(Watched { exporter, cause, fails: AtomicBool::new(false) })
 }
 
-/// Why the last request failed: of HTTP the exporter says no more than that it did.
+/// Why the last request by HTTP failed: the exporter's own error says only that it did.
 #[derive(Clone, Debug, Default)]
 struct Cause(Arc<Mutex<Option<String>>>);
 
@@ -77,23 +61,23 @@ impl Cause {
     }
 }
 
-/// gRPC's connection, which is made when it is needed, and anew when it broke.
+/// gRPC's connection, which is made when it is needed, and again after it broke.
 fn channel(settings: &Settings) -> Result<Channel, TracesError> {
-    let endpoint = Endpoint::from_shared(settings.endpoint.clone())?.timeout(settings.timeout);
-    let endpoint = if settings.is_by_tls() {
+    let mut endpoint = Endpoint::from(settings.endpoint.clone());
+    if settings.is_by_tls() {
         let tls = ClientTlsConfig::new();
-        endpoint.tls_config(match &settings.certificate {
+        endpoint = endpoint.tls_config(match &settings.certificate {
             Some(file) => tls.ca_certificate(Certificate::from_pem(read(file)?)),
             None => tls.with_enabled_roots(),
-        })?
-    } else {
-        endpoint
-    };
-    Ok(endpoint.connect_timeout(settings.timeout).connect_with_connector_lazy(tcp(settings.timeout)))
+        })?;
+    }
+    let endpoint = endpoint.timeout(settings.timeout).connect_timeout(settings.timeout);
+    Ok(endpoint.connect_with_connector_lazy(tcp(settings.timeout)))
 }
 
 /// Connections that break once what was written to them has not been acknowledged for `timeout`. All exports share one: left to
-/// itself, TCP would try for a quarter of an hour to reach a collector that vanished without a word.
+/// itself, TCP would try for a quarter of an hour to reach a collector that vanished without a word. Neither the exporter nor tonic
+/// sets this.
 fn tcp(timeout: Duration) -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
@@ -103,37 +87,29 @@ fn tcp(timeout: Duration) -> HttpConnector {
 }
 
 fn read(file: &str) -> Result<Vec<u8>, TracesError> {
-    std::fs::read(file).map_err(|source| TracesError::Certificate { file: file.to_owned(), source })
+    std::fs::read(file).map_err(|error| TracesError::Certificate(file.to_owned(), error))
 }
 
-/// HTTP for the exporter, whose thread is none of the runtime's.
-#[derive(Clone, Debug)]
+/// HTTP for the exporter, which calls it from a thread without a runtime.
+#[derive(Debug)]
 struct Http {
-    client: BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, legacy::Error>,
+    client: Arc<dyn HttpClient>,
     cause: Cause,
     runtime: Handle,
-    timeout: Duration,
 }
 
 impl Http {
     fn new(settings: &Settings, cause: Cause) -> Result<Self, TracesError> {
-        let mut builder = legacy::Client::builder(TokioExecutor::new());
-        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE);
-        let client = if settings.is_by_tls() {
-            // kube's TLS serves here as well: nothing in it is of Kubernetes.
+        let client: Arc<dyn HttpClient> = if settings.is_by_tls() {
+            // kube's TLS serves here as well: nothing in it is specific to Kubernetes.
             let mut config = Config::new(http::Uri::default());
             config.root_cert_file = settings.certificate.clone().map(PathBuf::from);
-            BoxCloneSyncService::new(builder.build(config.rustls_https_connector().map_err(TracesError::Tls)?))
+            let connector = config.rustls_https_connector().map_err(TracesError::Tls)?;
+            Arc::new(HyperClient::new(connector, settings.timeout, None))
         } else {
-            BoxCloneSyncService::new(builder.build(HttpConnector::new()))
+            Arc::new(HyperClient::with_default_connector(settings.timeout, None))
         };
-        Ok(Http { client, cause, runtime: Handle::current(), timeout: settings.timeout })
-    }
-
-    async fn exchange(mut self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let (head, body) = self.client.call(request.map(Full::new)).await?.into_parts();
-        let body = Limited::new(body, ANSWER).collect().await?.to_bytes();
-        Ok(Response::from_parts(head, body))
+        Ok(Http { client, cause, runtime: Handle::current() })
     }
 }
 
@@ -142,22 +118,17 @@ impl HttpClient for Http {
     where
         'a: 'b,
     {
-        let (http, cause, timeout) = (self.clone(), self.cause.clone(), self.timeout);
-        // The timer, too, wants to be made within the runtime.
-        let exchange = self.runtime.spawn(async move { tokio::time::timeout(timeout, http.exchange(request)).await });
+        let client = self.client.clone();
+        let answer = self.runtime.spawn(async move { client.send_bytes(request).await });
         Box::pin(async move {
-            let answer = match exchange.await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(_)) => Err(format!("no answer within {timeout:?}").into()),
-                Err(ended) => Err(ended.into()),
-            };
-            cause.note(answer.as_ref().err().map(|error| in_full(&**error)));
+            let answer = answer.await.unwrap_or_else(|ended| Err(ended.into()));
+            self.cause.note(answer.as_ref().err().map(|error| in_full(&**error)));
             answer
         })
     }
 }
 
-/// An exporter of which the log says when it begins to fail and when it is well again, and no more.
+/// An exporter; the log says when it begins to fail and when it works again.
 #[derive(Debug)]
 struct Watched<E> {
     exporter: E,
@@ -255,7 +226,7 @@ mod tests {
     #[tokio::test]
     async fn why_nothing_can_be_sent_is_known() {
         let mut settings = by_tls("http/protobuf", "127.0.0.1:1", None);
-        settings.endpoint = "http://127.0.0.1:1/v1/traces".to_owned();
+        settings.endpoint = http::Uri::from_static("http://127.0.0.1:1/v1/traces");
         let cause = Cause::default();
         let http = Http::new(&settings, cause.clone()).unwrap();
         http.send_bytes(Request::post(&settings.endpoint).body(Bytes::new()).unwrap()).await.unwrap_err();

@@ -30,16 +30,17 @@ fn nothing_is_exported_unless_it_is_asked_for() {
 #[test]
 fn the_defaults_are_those_of_the_specification() {
     let expected = Settings {
-        protocol: Protocol::Http,
-        endpoint: "http://localhost:4318/v1/traces".to_owned(),
+        protocol: Protocol::HttpBinary,
+        endpoint: Uri::from_static("http://localhost:4318/v1/traces"),
         timeout: Duration::from_secs(10),
         certificate: None,
-        sampler: Sampler::All,
-        batch: Batch { queue: 2048, size: 512, delay: Duration::from_secs(5) },
+        queue: 2048,
+        batch: 512,
+        delay: Duration::from_secs(5),
     };
     assert_eq!(settings(&[("OTEL_TRACES_EXPORTER", "otlp")]), expected);
     let grpc = settings(&[("OTEL_TRACES_EXPORTER", "otlp"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]);
-    assert_eq!((grpc.protocol, &*grpc.endpoint), (Protocol::Grpc, "http://localhost:4317"));
+    assert_eq!((grpc.protocol, grpc.endpoint), (Protocol::Grpc, Uri::from_static("http://localhost:4317")));
 }
 
 #[test]
@@ -55,7 +56,7 @@ fn an_endpoint_for_all_signals_gets_the_path_of_traces_and_their_own_is_taken_as
         (&[(all, "collector:4317"), grpc], "https://collector:4317"),
         (&[(all, "collector:4317"), grpc, ("OTEL_EXPORTER_OTLP_INSECURE", "true")], "http://collector:4317"),
     ] {
-        assert_eq!(settings(variables).endpoint, expected, "{variables:?}");
+        assert_eq!(settings(variables).endpoint, Uri::from_static(expected), "{variables:?}");
     }
 }
 
@@ -75,23 +76,19 @@ fn what_is_for_traces_wins_over_what_is_for_all() {
         ("OTEL_BSP_MAX_QUEUE_SIZE", "10"),
     ]);
     assert_eq!((read.protocol, read.timeout), (Protocol::Grpc, Duration::from_millis(700)));
-    assert_eq!((read.certificate.as_deref(), read.sampler), (Some("/ca.crt"), Sampler::Ratio(0.25)));
-    assert_eq!(read.batch, Batch { queue: 10, size: 10, delay: Duration::from_millis(100) });
+    assert_eq!(read.certificate.as_deref(), Some("/ca.crt"));
+    assert_eq!((read.queue, read.batch, read.delay), (10, 10, Duration::from_millis(100)));
 }
 
 #[test]
 fn words_are_read_in_any_case() {
-    for (protocol, sampler, expected) in [
-        ("GRPC", "ALWAYS_OFF", (Protocol::Grpc, Sampler::None)),
-        ("HTTP/Protobuf", "ParentBased_TraceIdRatio", (Protocol::Http, Sampler::Ratio(1.0))),
-    ] {
+    for (protocol, expected) in [("GRPC", Protocol::Grpc), ("HTTP/Protobuf", Protocol::HttpBinary)] {
         let read = settings(&[
             ("OTEL_TRACES_EXPORTER", "OTLP"),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
             ("OTEL_EXPORTER_OTLP_COMPRESSION", "None"),
-            ("OTEL_TRACES_SAMPLER", sampler),
         ]);
-        assert_eq!((read.protocol, read.sampler), expected, "{protocol}");
+        assert_eq!(read.protocol, expected, "{protocol}");
     }
 }
 
@@ -106,6 +103,9 @@ fn a_wrong_value_is_named_with_its_remedy_and_counts_as_not_set() {
         ("OTEL_EXPORTER_OTLP_HEADERS", "secret", "give KEY=VALUE"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip", "give none"),
         ("OTEL_TRACES_SAMPLER", "sometimes", "give always_on"),
+        ("OTEL_TRACES_SAMPLER", "ALWAYS_OFF", "in lower case; all traces are recorded"),
+        ("OTEL_TRACES_SAMPLER", " always_off", "give always_on"),
+        ("OTEL_TRACES_SAMPLER_ARG", "2", "a number from 0.0 to 1.0"),
         ("OTEL_BSP_SCHEDULE_DELAY", "-1", "number of milliseconds"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "0", "number of spans from 1 to 100000"),
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4096", "must not be larger than OTEL_BSP_MAX_QUEUE_SIZE (2048)"),
@@ -124,11 +124,6 @@ fn a_wrong_value_is_named_with_its_remedy_and_counts_as_not_set() {
         assert!(warning.starts_with(name) && warning.contains(remedy), "{warning}");
         assert!(!warning.contains("secret"), "{warning}");
     }
-    let ratio =
-        [("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "2"), ("OTEL_TRACES_EXPORTER", "otlp")];
-    let Wishes { settings, warnings, .. } = read_from(&ratio);
-    assert_eq!(settings.map(|settings| settings.sampler), Some(Sampler::Ratio(1.0)));
-    assert!(warnings[0].starts_with("OTEL_TRACES_SAMPLER_ARG"), "{warnings:?}");
 }
 
 #[test]
@@ -137,7 +132,7 @@ fn an_endpoint_that_is_none_leaves_nothing_to_send_to() {
         let Wishes { settings, warnings, .. } = read_from(&[("OTEL_EXPORTER_OTLP_ENDPOINT", value)]);
         assert_eq!(settings, None, "{value}");
         assert!(
-            warnings[0].starts_with("OTEL_EXPORTER_OTLP_ENDPOINT is not used: give it as http://HOST"),
+            warnings[0].starts_with("OTEL_EXPORTER_OTLP_ENDPOINT cannot be used as it is: give it as http://HOST"),
             "{warnings:?}"
         );
     }
