@@ -111,7 +111,8 @@ mod tests {
             let body = answer.into_body().collect().await.unwrap().to_bytes();
             assert!(body.starts_with(expected.as_bytes()), "{body:?}");
         }
-        assert!(level.to_string().contains("podset_operator=debug"), "{level}");
+        let old = level.set(&Directives("info".to_owned())).unwrap();
+        assert_eq!(old, Directives("info,podset_operator=debug".to_owned()));
     }
 
     #[tokio::test]

@@ -2,17 +2,16 @@
 //! can be changed while the process runs.
 
 use std::{
-    fmt::{self, Write as _},
+    collections::BTreeMap,
+    fmt,
     io::{IsTerminal, stderr},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use serde::Serialize;
-use serde_json::{Map, Value};
-use tracing::{
-    Event, Subscriber,
-    field::{Field, Visit},
-};
+use serde_json::{Map, Value, json};
+use tracing::{Event, Subscriber};
+use tracing_serde::fields::AsMap;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
     field::RecordFields,
@@ -60,12 +59,6 @@ impl Level {
     }
 }
 
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.filter.with_current(|filter| filter.fmt(f)).unwrap_or(Err(fmt::Error))
-    }
-}
-
 /// The API client, the lock and what checks certificates warn of what their caller explains better; directives that name them
 /// still reach them. The spans are for traces alone.
 fn filter(directives: &Directives) -> EnvFilter {
@@ -84,7 +77,7 @@ pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Reg
     let is_json = format(logging.log_format, env::is_in_pod()) == LogFormat::Json;
     let layer = tracing_subscriber::fmt::layer().with_writer(stderr);
     if is_json {
-        layer.event_format(Json::new(resource, spans::current_ids)).boxed()
+        layer.event_format(Json { resource: resource.clone(), ids: spans::current_ids }).boxed()
     } else {
         let is_terminal = stderr().is_terminal();
         let text = tracing_subscriber::fmt::format().with_target(false).with_ansi(is_terminal);
@@ -99,13 +92,10 @@ impl<'w> FormatFields<'w> for OneLine {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'w>, fields: R) -> fmt::Result {
         let mut text = String::new();
         DefaultFields::new().format_fields(Writer::new(&mut text), fields)?;
-        for c in text.chars() {
-            match c {
-                c if is_unprintable(c) => write!(writer, "{}", c.escape_default())?,
-                c => writer.write_char(c)?,
-            }
-        }
-        Ok(())
+        text.chars().try_for_each(|c| match c {
+            c if is_unprintable(c) => write!(writer, "{}", c.escape_default()),
+            c => writer.write_char(c),
+        })
     }
 }
 
@@ -134,39 +124,11 @@ where
     }
 }
 
-/// Lines for machines.
+/// Lines for machines. The JSON of tracing-subscriber and of json-subscriber cannot separate the body of a record from its
+/// attributes.
 struct Json {
-    resource: Map<String, Value>,
+    resource: Resource,
     ids: spans::CurrentIds,
-}
-
-impl Json {
-    fn new(resource: &Resource, ids: spans::CurrentIds) -> Self {
-        let attributes = resource.attributes().iter();
-        Json { resource: attributes.map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect(), ids }
-    }
-
-    fn line(&self, event: &Event<'_>) -> Result<String, fmt::Error> {
-        let mut timestamp = String::new();
-        SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
-        let mut fields = Fields { scope: event.metadata().target().to_owned(), ..Fields::default() };
-        event.record(&mut fields);
-        let (severity_text, severity_number) = severity(*event.metadata().level());
-        let ids = (self.ids)();
-        let record = Record {
-            timestamp,
-            severity_text,
-            severity_number,
-            body: fields.body,
-            attributes: fields.attributes,
-            trace_id: ids.as_ref().map(|(trace, ..)| trace.as_str()),
-            span_id: ids.as_ref().map(|(_, span, _)| span.as_str()),
-            trace_flags: ids.as_ref().map(|(.., flags)| *flags),
-            instrumentation_scope: Scope { name: fields.scope },
-            resource: &self.resource,
-        };
-        serde_json::to_string(&record).map_err(|_| fmt::Error)
-    }
 }
 
 impl<S, N> FormatEvent<S, N> for Json
@@ -175,7 +137,27 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        writeln!(writer, "{}", self.line(event)?)
+        let mut timestamp = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
+        let level = event.metadata().level();
+        let Ok(Value::Object(mut attributes)) = serde_json::to_value(event.field_map()) else { return Err(fmt::Error) };
+        // Events of the crate `log` bring their origin as fields.
+        let scope = attributes.remove("log.target").unwrap_or_else(|| event.metadata().target().into());
+        attributes.retain(|name, _| !name.starts_with("log."));
+        let ids = (self.ids)();
+        let record = Record {
+            timestamp,
+            severity_text: level.as_str(),
+            severity_number: severity(*level),
+            body: attributes.remove("message").unwrap_or_else(|| "".into()),
+            attributes,
+            trace_id: ids.as_ref().map(|(trace, ..)| trace.as_str()),
+            span_id: ids.as_ref().map(|(_, span, _)| span.as_str()),
+            trace_flags: ids.as_ref().map(|(.., flags)| *flags),
+            instrumentation_scope: json!({ "Name": scope }),
+            resource: self.resource.attributes(),
+        };
+        writeln!(writer, "{}", serde_json::to_string(&record).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -186,7 +168,7 @@ struct Record<'a> {
     timestamp: String,
     severity_text: &'static str,
     severity_number: u8,
-    body: String,
+    body: Value,
     #[serde(skip_serializing_if = "Map::is_empty")]
     attributes: Map<String, Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,76 +177,17 @@ struct Record<'a> {
     span_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace_flags: Option<u8>,
-    instrumentation_scope: Scope,
-    resource: &'a Map<String, Value>,
+    instrumentation_scope: Value,
+    resource: &'a BTreeMap<String, String>,
 }
 
-/// Who logs.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Scope {
-    name: String,
-}
-
-fn severity(level: tracing::Level) -> (&'static str, u8) {
+fn severity(level: tracing::Level) -> u8 {
     match level {
-        tracing::Level::TRACE => ("TRACE", 1),
-        tracing::Level::DEBUG => ("DEBUG", 5),
-        tracing::Level::INFO => ("INFO", 9),
-        tracing::Level::WARN => ("WARN", 13),
-        tracing::Level::ERROR => ("ERROR", 17),
-    }
-}
-
-/// What an event carries.
-#[derive(Default)]
-struct Fields {
-    scope: String,
-    body: String,
-    attributes: Map<String, Value>,
-}
-
-impl Fields {
-    fn take(&mut self, field: &Field, value: Value) {
-        let text = |value: Value| value.as_str().map(str::to_owned).unwrap_or_else(|| value.to_string());
-        match field.name() {
-            "message" => self.body = text(value),
-            // Events of the crate `log` bring their origin as fields.
-            "log.target" => self.scope = text(value),
-            name if name.starts_with("log.") => {}
-            name => {
-                self.attributes.insert(name.to_owned(), value);
-            }
-        }
-    }
-}
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = write!(text, "{value:?}");
-        self.take(field, Value::from(text));
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.take(field, Value::from(value));
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.take(field, Value::from(value));
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.take(field, Value::from(value));
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.take(field, Value::from(value));
-    }
-
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.take(field, Value::from(value));
+        tracing::Level::TRACE => 1,
+        tracing::Level::DEBUG => 5,
+        tracing::Level::INFO => 9,
+        tracing::Level::WARN => 13,
+        tracing::Level::ERROR => 17,
     }
 }
 

@@ -38,7 +38,7 @@ fn logged(is_json: bool, level: &str, ids: spans::CurrentIds, say: impl FnOnce(&
     let (writer, resource) = (kept.clone(), Resource::new("me", |_| None, BTreeMap::new()));
     let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
     let layer: Box<dyn Layer<Registry> + Send + Sync> = if is_json {
-        layer.event_format(Json::new(&resource, ids)).boxed()
+        layer.event_format(Json { resource, ids }).boxed()
     } else {
         let text = tracing_subscriber::fmt::format().with_target(false).with_ansi(false).without_time();
         layer.event_format(Text(text, ids)).fmt_fields(OneLine).boxed()
