@@ -1,16 +1,19 @@
 //! Requests as spans: how one is called, what is noted of it, and the `traceparent` that goes out with it.
 //!
 //! Every write has a span; a read has one within a reconcile. Watches, and what an election sends, have none: they go on at
-//! rest. Nothing here changes what is sent but for that one header.
+//! rest. Nothing here changes what is sent but for the headers of W3C Trace Context. `TraceLayer` of tower-http cannot do this: it
+//! sees neither the words of a refusal, which are in the body, nor a request that is given up.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use http::{Method, Request, Uri, uri::PathAndQuery};
 use opentelemetry::{
-    KeyValue,
-    trace::{Span as _, Status},
+    Context, KeyValue, Value,
+    propagation::TextMapPropagator,
+    trace::{Span as _, Status, TraceContextExt},
 };
-use opentelemetry_sdk::trace::Span as SdkSpan;
+use opentelemetry_http::HeaderInjector;
+use opentelemetry_sdk::{propagation::TraceContextPropagator, trace::Span as SdkSpan};
 use tracing::Span;
 
 use super::{host_and_port, shown};
@@ -50,35 +53,33 @@ impl Traced {
 
     /// It was answered with this code; where that is no success, with these words.
     pub fn answered(mut self, code: u16, words: Option<&str>) {
-        let Some(mut span) = self.0.take() else { return };
-        span.set_attribute(KeyValue::new("http.response.status_code", i64::from(code)));
-        if let Some(words) = words {
-            fail(span, code.to_string(), words);
+        if let Some(span) = &mut self.0 {
+            span.set_attribute(KeyValue::new("http.response.status_code", i64::from(code)));
+        }
+        match words {
+            Some(words) => self.fail(code.to_string(), words),
+            None => self.0 = None,
         }
     }
 
     /// It was not answered.
     pub fn failed(mut self, kind: &'static str, error: &str) {
-        self.tell_failure(kind, error);
+        self.fail(kind, error);
     }
 
-    fn tell_failure(&mut self, kind: &'static str, error: &str) {
-        if let Some(span) = self.0.take() {
-            fail(span, kind.to_owned(), error);
+    /// The span ends with this error.
+    fn fail(&mut self, kind: impl Into<Value>, error: &str) {
+        if let Some(mut span) = self.0.take() {
+            span.set_attribute(KeyValue::new("error.type", kind));
+            span.set_status(Status::error(error.to_owned()));
         }
     }
 }
 
 impl Drop for Traced {
     fn drop(&mut self) {
-        self.tell_failure("cancelled", "the request was given up");
+        self.fail("cancelled", "the request was given up");
     }
-}
-
-/// The span ends with this error.
-fn fail(mut span: SdkSpan, kind: String, error: &str) {
-    span.set_attribute(KeyValue::new("error.type", kind));
-    span.set_status(Status::error(error.to_owned()));
 }
 
 /// A span for the request, which says from here on that it belongs to it; within the one that the request carries, or else
@@ -97,7 +98,8 @@ fn begin<B>(request: &mut Request<B>, to: &Destination) -> Option<SdkSpan> {
         KeyValue::new("server.port", i64::from(to.port)),
         KeyValue::new("url.full", [&*to.base, uri.path_and_query().map_or("/", PathAndQuery::as_str)].concat()),
     ]);
-    spans::inject(span.span_context(), request.headers_mut());
+    let context = Context::new().with_remote_span_context(span.span_context().clone());
+    TraceContextPropagator::new().inject_context(&context, &mut HeaderInjector(request.headers_mut()));
     Some(span)
 }
 
@@ -111,31 +113,21 @@ struct Route {
 }
 
 fn route(method: &Method, path: &str) -> Route {
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let start = if parts.first() == Some(&"api") { 2 } else { 3 };
-    let (head, rest) = parts.split_at(start.min(parts.len()));
-    let mut template = String::with_capacity(path.len() + "{namespace}{name}".len());
-    for part in head {
-        template.push('/');
-        template.push_str(part);
+    let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let mut at = if parts.first() == Some(&"api") { 2 } else { 3 };
+    if parts.get(at) == Some(&"namespaces") && parts.len() > at + 2 {
+        parts[at + 1] = "{namespace}";
+        at += 2;
     }
-    let rest = match rest {
-        ["namespaces", _, rest @ ..] if !rest.is_empty() => {
-            template.push_str("/namespaces/{namespace}");
-            rest
-        }
-        rest => rest,
-    };
-    let (resource, is_named) = match rest {
-        [] => (Cow::Borrowed(path), false),
-        [resource] => (Cow::Borrowed(*resource), false),
-        [resource, _] => (Cow::Borrowed(*resource), true),
-        [resource, _, subresource @ ..] => (Cow::Owned(format!("{resource}/{}", subresource.join("/"))), true),
-    };
-    for (index, part) in rest.iter().enumerate() {
-        template.push('/');
-        template.push_str(if index == 1 { "{name}" } else { part });
+    let is_named = parts.len() > at + 1;
+    if is_named {
+        parts[at + 1] = "{name}";
     }
+    let resource = match parts.get(at..).unwrap_or_default() {
+        [] => path.to_owned(),
+        [resource] | [resource, _] => (*resource).to_owned(),
+        [resource, _, subresource @ ..] => format!("{resource}/{}", subresource.join("/")),
+    };
     let verb = match *method {
         Method::GET if is_named => "get",
         Method::GET => "list",
@@ -145,7 +137,7 @@ fn route(method: &Method, path: &str) -> Route {
         Method::DELETE => "delete",
         ref other => other.as_str(),
     };
-    Route { name: [verb, &resource].join(" "), template }
+    Route { name: format!("{verb} {resource}"), template: format!("/{}", parts.join("/")) }
 }
 
 #[cfg(test)]

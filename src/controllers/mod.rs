@@ -18,7 +18,7 @@ use futures::{FutureExt, future::BoxFuture};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, info, warn};
+use tracing::{Instrument, Span, debug, field::Empty, info, info_span, warn};
 
 use crate::{
     env::Env,
@@ -274,6 +274,26 @@ impl<C: Controller> Worker<C> {
     }
 }
 
+/// The span of one reconcile of an object. A resync gets none: nothing has happened, and at rest nothing is recorded.
+fn span(controller: &'static str, key: &ObjectKey, trigger: Trigger) -> Span {
+    if trigger == queue::RESYNC {
+        return Span::none();
+    }
+    info_span!(
+        target: spans::TARGET,
+        "reconcile",
+        otel.name = %format_args!("{controller} reconcile"),
+        controller,
+        trigger,
+        object.namespace = &*key.namespace,
+        object.name = &*key.name,
+        object.generation = Empty,
+        outcome = Empty,
+        pods.created = Empty,
+        pods.deleted = Empty,
+    )
+}
+
 async fn reconcile<C: Controller>(
     controller: Arc<C>,
     env: Env,
@@ -281,7 +301,7 @@ async fn reconcile<C: Controller>(
     key: ObjectKey,
     trigger: Trigger,
 ) {
-    let span = spans::reconcile(controller.name(), &key, trigger);
+    let span = span(controller.name(), &key, trigger);
     let reconciling = metrics.reconciling();
     let (next, now, outcome) = async {
         debug!(controller = controller.name(), object = %key, trigger, "reconciling");

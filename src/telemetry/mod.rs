@@ -105,8 +105,7 @@ mod tests {
     fn is_made(tracer: Option<SdkTracer>) -> bool {
         let log = tracing_subscriber::fmt::layer().with_writer(std::io::sink);
         let (_level, filter) = Level::new(&crate::cli::Directives("info".to_owned()));
-        let set = crate::controllers::ObjectKey::new("default", "web");
-        let make = || !spans::reconcile("podset", &set, "spec").is_disabled();
+        let make = || !tracing::info_span!(target: spans::TARGET, "reconcile").is_disabled();
         tracing::subscriber::with_default(subscriber(log, filter, tracer), make)
     }
 

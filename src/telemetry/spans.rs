@@ -7,7 +7,6 @@
 
 use std::sync::OnceLock;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::{
     Context,
     trace::{SpanContext, SpanKind, Status, TraceContextExt, Tracer},
@@ -16,33 +15,8 @@ use opentelemetry_sdk::trace::{SdkTracer, Span as SdkSpan};
 use tracing::{Span, Value, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::controllers::{ObjectKey, queue};
-
-/// The header by which a request says which span it belongs to.
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-
 /// The target of the spans of tracing. No event has it.
-pub(super) const TARGET: &str = "podset_operator::spans";
-
-/// One reconcile of an object. A resync gets none: nothing has happened, and at rest nothing is recorded.
-pub fn reconcile(controller: &'static str, key: &ObjectKey, trigger: queue::Trigger) -> Span {
-    if trigger == queue::RESYNC {
-        return Span::none();
-    }
-    info_span!(
-        target: TARGET,
-        "reconcile",
-        otel.name = %format_args!("{controller} reconcile"),
-        controller,
-        trigger,
-        object.namespace = &*key.namespace,
-        object.name = &*key.name,
-        object.generation = Empty,
-        outcome = Empty,
-        pods.created = Empty,
-        pods.deleted = Empty,
-    )
-}
+pub const TARGET: &str = "podset_operator::spans";
 
 /// The decision what to do, within a reconcile.
 pub fn plan() -> Span {
@@ -122,21 +96,6 @@ impl Place {
     /// The id of its trace, if it is exported.
     pub fn exported_trace(&self) -> Option<String> {
         self.0.is_sampled().then(|| self.0.trace_id().to_string())
-    }
-}
-
-/// Says in the head of a request which span it belongs to: W3C Trace Context.
-pub fn inject(context: &SpanContext, headers: &mut HeaderMap) {
-    if !context.is_valid() {
-        return;
-    }
-    // Version, trace, span, flags, for every request: a fifth of the work of formatting them.
-    let mut parent = *b"00-00000000000000000000000000000000-0000000000000000-00";
-    let written = hex::encode_to_slice(context.trace_id().to_bytes(), &mut parent[3..35])
-        .and_then(|()| hex::encode_to_slice(context.span_id().to_bytes(), &mut parent[36..52]))
-        .and_then(|()| hex::encode_to_slice([context.trace_flags().to_u8()], &mut parent[53..]));
-    if let (Ok(()), Ok(parent)) = (written, HeaderValue::from_bytes(&parent)) {
-        headers.insert(TRACEPARENT, parent);
     }
 }
 
