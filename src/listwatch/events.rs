@@ -1,100 +1,60 @@
-//! The events of a watch, out of the bytes of its answer: a line of JSON each.
+//! The events of a watch, a line of JSON each. It only reads.
 //!
-//! kube's own stream of events copies and checks every line once more before it decodes it. All that happens to any pod comes by here,
-//! so each event is decoded where it lies. It only reads.
+//! kube's own stream takes an answer that refuses the watch for an event, whatever stands before the API server may say.
 
-use std::marker::PhantomData;
+use std::{future::ready, io};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt, TryStreamExt};
 use http::Request;
 use http_body_util::BodyExt;
 use kube::{client::Body, core::WatchEvent};
+use tokio_util::{
+    codec::{FramedRead, LinesCodec, LinesCodecError},
+    io::StreamReader,
+};
 
 use super::Watched;
-use crate::client::{Reader, in_full, refused, status};
+use crate::client::{Reader, refused, status};
 
-/// How much of the body of a refusal is read.
+/// How much of the body of a refusal is read, in bytes.
 const REFUSAL: usize = 64 * 1024;
 
-/// A watch that was answered.
-pub struct Events<T> {
-    body: Body,
-    /// What has come and is not decoded yet.
-    bytes: BytesMut,
-    /// How much of it holds no end of a line.
-    searched: usize,
-    of: PhantomData<fn() -> T>,
+/// Asks for a watch. Returns its events.
+///
+/// # Errors
+///
+/// When the API server is not reached, or refuses.
+pub async fn events<T: Watched>(
+    reader: &Reader,
+    request: Request<Vec<u8>>,
+) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<T>>> + Unpin + use<T>> {
+    let (head, body) = reader.ask(request).await?.into_parts();
+    if !head.status.is_success() {
+        return Err(refused(head.status, &beginning(body).await));
+    }
+    let bytes = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
+    Ok(FramedRead::new(bytes, LinesCodec::new()).filter_map(|line| ready(event(line))))
 }
 
-impl<T: Watched> Events<T> {
-    /// Asks for a watch.
-    ///
-    /// # Errors
-    ///
-    /// When the API server is not reached, or refuses.
-    pub async fn ask(reader: &Reader, request: Request<Vec<u8>>) -> kube::Result<Self> {
-        let (head, body) = reader.ask(request).await?.into_parts();
-        if !head.status.is_success() {
-            return Err(refused(head.status, &beginning(body).await));
+/// What a line says. A watch that ends in the middle of an event goes on from the last whole one, so such a line says nothing.
+fn event<T: Watched>(line: Result<String, LinesCodecError>) -> Option<kube::Result<WatchEvent<T>>> {
+    let line = match line {
+        Ok(line) => line,
+        Err(LinesCodecError::Io(error)) if error.to_string().contains("unexpected EOF during chunk") => return None,
+        Err(LinesCodecError::Io(error)) => return Some(Err(kube::Error::ReadEvents(error))),
+        Err(LinesCodecError::MaxLineLengthExceeded) => {
+            return Some(Err(kube::Error::LinesCodecMaxLineLengthExceeded));
         }
-        Ok(Events { body, bytes: BytesMut::new(), searched: 0, of: PhantomData })
+    };
+    match serde_json::from_str(&line) {
+        Ok(event) => Some(Ok(event)),
+        Err(error) if error.is_eof() => None,
+        Err(error) => Some(Err(match status(line.as_bytes()) {
+            Some(status) => kube::Error::Api(status.boxed()),
+            None => kube::Error::SerdeError(error),
+        })),
     }
-
-    /// The next event; `None`: there are no more. May be given up and asked again.
-    ///
-    /// # Errors
-    ///
-    /// When the connection breaks, the API server refuses, or what it says is no event.
-    pub async fn next(&mut self) -> Option<kube::Result<WatchEvent<T>>> {
-        loop {
-            if let Some(event) = self.line() {
-                return Some(event);
-            }
-            match self.body.frame().await {
-                Some(Ok(frame)) => self.bytes.extend(frame.into_data().ok()),
-                // However a watch ends in the middle of an event, it goes on from the last whole one.
-                Some(Err(error)) if !in_full(&error).contains("unexpected EOF during chunk") => {
-                    return Some(Err(error));
-                }
-                Some(Err(_)) => return None,
-                None => return self.last(),
-            }
-        }
-    }
-
-    /// What the next whole line says.
-    fn line(&mut self) -> Option<kube::Result<WatchEvent<T>>> {
-        let Some(end) = memchr::memchr(b'\n', &self.bytes[self.searched..]) else {
-            self.searched = self.bytes.len();
-            return None;
-        };
-        let end = self.searched + end;
-        let event = decoded(&self.bytes[..end]);
-        self.bytes.advance(end + 1);
-        self.searched = 0;
-        // That of a large event would stay for as long as the watch.
-        if self.bytes.is_empty() {
-            self.bytes = BytesMut::new();
-        }
-        Some(event)
-    }
-
-    /// What a line without an end says, if it is whole: a refusal need not end its line.
-    fn last(&mut self) -> Option<kube::Result<WatchEvent<T>>> {
-        self.searched = 0;
-        let line = std::mem::take(&mut self.bytes);
-        match decoded(&line) {
-            Err(kube::Error::SerdeError(error)) if error.is_eof() => None,
-            event => Some(event),
-        }
-    }
-}
-
-fn decoded<T: Watched>(line: &[u8]) -> kube::Result<WatchEvent<T>> {
-    serde_json::from_slice(line).map_err(|error| match status(line) {
-        Some(status) => kube::Error::Api(status.boxed()),
-        None => kube::Error::SerdeError(error),
-    })
 }
 
 /// What a body says, as far as it comes.
@@ -132,12 +92,15 @@ mod tests {
     }
 
     /// A watch that is answered with this code, in these pieces.
-    async fn answered(code: u16, pieces: &[&'static str]) -> kube::Result<Events<Named>> {
+    async fn answered(code: u16, pieces: &[&'static str]) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<Named>>> + Unpin> {
         let pieces = pieces.iter().map(|piece| piece.as_bytes()).collect();
         answered_in(code, pieces).await
     }
 
-    async fn answered_in<T: Watched>(code: u16, pieces: Vec<&'static [u8]>) -> kube::Result<Events<T>> {
+    async fn answered_in<T: Watched>(
+        code: u16,
+        pieces: Vec<&'static [u8]>,
+    ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<T>>> + Unpin + use<T>> {
         let service = tower::service_fn(move |_: Request<Body>| {
             let frames = pieces.clone().into_iter().map(|piece| match piece {
                 b"broken" => Err(std::io::Error::other("the connection broke")),
@@ -150,7 +113,7 @@ mod tests {
         });
         let request = Request::get("/").body(Vec::new()).unwrap();
         let reader = Reader::untraced(Client::new(service, "default"));
-        Events::ask(&reader, request).await
+        super::events(&reader, request).await
     }
 
     /// What is understood of an answer that comes in these pieces, up to its end or an error.

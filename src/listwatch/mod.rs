@@ -11,6 +11,7 @@ pub mod synced;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
+use futures::{Stream, StreamExt};
 use jiff::SignedDuration;
 use kube::core::{Request, WatchEvent, params::WatchParams};
 use serde::de::DeserializeOwned;
@@ -21,7 +22,7 @@ use crate::{
     env::Env,
     telemetry::said::Said,
 };
-use events::Events;
+use events::events;
 use explain::{explain, is_missing, reason};
 pub use list::list;
 use synced::Listing;
@@ -176,7 +177,11 @@ where
 }
 
 /// Asks for a watch from `version` on.
-async fn ask<T: Watched>(reader: &Reader, source: &Source, version: u64) -> Result<Events<T>, ReadError> {
+async fn ask<T: Watched>(
+    reader: &Reader,
+    source: &Source,
+    version: u64,
+) -> Result<impl Stream<Item = kube::Result<WatchEvent<T>>> + Unpin + use<T>, ReadError> {
     let request = Request::new(source.path.as_str());
     let mut params = WatchParams { timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
     params.label_selector = source.labels.map(str::to_owned);
@@ -185,14 +190,19 @@ async fn ask<T: Watched>(reader: &Reader, source: &Source, version: u64) -> Resu
     let request =
         if source.metadata_only { request.watch_metadata(&params, &from) } else { request.watch(&params, &from) };
     let request = request.map_err(kube::Error::BuildRequest)?;
-    match tokio::time::timeout(BEGINS, Events::ask(reader, request)).await {
+    match tokio::time::timeout(BEGINS, events(reader, request)).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(ReadError::Timeout(BEGINS)),
     }
 }
 
 /// Hands on what a watch says until it ends.
-async fn follow<T>(mut events: Events<T>, source: &Source, version: &mut u64, sink: &mut impl FnMut(Change<T>)) -> End
+async fn follow<T>(
+    mut events: impl Stream<Item = kube::Result<WatchEvent<T>>> + Unpin,
+    source: &Source,
+    version: &mut u64,
+    sink: &mut impl FnMut(Change<T>),
+) -> End
 where
     T: Watched,
 {
@@ -245,7 +255,7 @@ fn is_gone(error: &ReadError) -> bool {
 
 /// Whether the connection broke, or was never made.
 fn is_cut(error: &ReadError) -> bool {
-    matches!(error, ReadError::Api(kube::Error::Service(_) | kube::Error::HyperError(_)))
+    matches!(error, ReadError::Api(kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)))
 }
 
 /// An object that is listed and watched.

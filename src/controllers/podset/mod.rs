@@ -37,7 +37,6 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod as PodResource;
 use serde_json::Value;
 

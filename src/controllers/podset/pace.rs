@@ -78,3 +78,56 @@ impl Pace {
 fn is_awaited(stored: &PodSetStatus, new: &PodSetStatus, is_settled: bool) -> bool {
     holds(stored, condition::READY) != holds(new, condition::READY) || (is_settled && stored.pod_names != new.pod_names)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::podset::testing;
+
+    /// A status for this generation, of these pods.
+    fn status(generation: i64, pods: &[&str]) -> PodSetStatus {
+        let pod_names = pods.iter().map(|&pod| pod.into()).collect();
+        PodSetStatus { observed_generation: Some(generation), pod_names, ..PodSetStatus::default() }
+    }
+
+    fn after(seconds: i64) -> Timestamp {
+        testing::now() + SignedDuration::from_secs(seconds)
+    }
+
+    #[test]
+    fn what_people_wait_for_is_written_at_once_and_the_rest_after_five_seconds() {
+        let (mut pace, a, b) = (Pace::default(), status(1, &["a"]), status(1, &["a", "b"]));
+        assert_eq!(pace.due(&a, &a, true, after(0)), None, "the first one");
+        pace.written(&a, after(0));
+        let other = PodSetStatus { ready_replicas: 1, ..a.clone() };
+        assert_eq!(pace.due(&a, &other, true, after(1)), Some(after(5)));
+        assert_eq!(pace.due(&a, &other, true, after(5)), None);
+        assert_eq!(pace.due(&a, &b, true, after(1)), None, "a pod came");
+        assert_eq!(pace.due(&a, &b, false, after(1)), Some(after(5)), "more are to come");
+        assert_eq!(pace.due(&a, &status(2, &["a"]), false, after(1)), None, "a new spec");
+    }
+
+    #[test]
+    fn the_bucket_bounds_what_is_written_at_once() {
+        let (mut pace, a, b) = (Pace::default(), status(1, &["a"]), status(1, &["b"]));
+        for _ in 0..BURST {
+            assert_eq!(pace.due(&a, &b, true, after(0)), None);
+            pace.written(&b, after(0));
+        }
+        assert_eq!(pace.due(&a, &b, true, after(1)), Some(after(5)));
+        pace.written(&b, after(5));
+        assert_eq!(pace.due(&a, &b, true, after(6)), Some(after(10)), "it is empty again");
+        assert_eq!(pace.due(&a, &status(2, &["b"]), true, after(6)), None, "but the answer to a spec needs no token");
+    }
+
+    #[test]
+    fn failures_wait_longer_each_time_but_not_another_spec() {
+        let (mut pace, a, b) = (Pace::default(), status(1, &["a"]), status(1, &["b"]));
+        let failed = ["away", "away", "forbidden"].map(|error| pace.failed(&b, error, after(0)));
+        assert_eq!(failed, [(after(5), true), (after(10), false), (after(20), true)]);
+        assert_eq!(pace.due(&a, &b, true, after(1)), Some(after(20)));
+        assert_eq!(pace.due(&a, &status(2, &["b"]), true, after(1)), None);
+        pace.is_right();
+        assert_eq!(pace.due(&a, &b, true, after(1)), None);
+    }
+}

@@ -3,7 +3,7 @@
 //! In: what [`super::act::act`] returned, and the set as it stands afterwards. Nothing that was not tried can be reported.
 //! A status is written only when it differs from the stored one, and seldom: see [`super::pace`].
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tracing::{debug, info, warn};
 
 use super::{

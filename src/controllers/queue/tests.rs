@@ -77,56 +77,8 @@ async fn news_that_can_wait_is_gathered() {
     tokio::time::advance(std::time::Duration::from_secs(1)).await;
     queue.add_paced(key("a"), "pod");
     assert_eq!(next().await, ("pod", 0));
-    queue.hush(&key("a"), env.now() + SignedDuration::from_millis(3000), SignedDuration::ZERO);
-    queue.add_paced(key("a"), "pod");
-    queue.rest(&key("a"), far);
-    assert_eq!(next().await, ("pod", 3000), "nothing could come of it before");
-    queue.hush(&key("a"), env.now() + SignedDuration::from_millis(3000), SignedDuration::ZERO);
-    queue.rest(&key("a"), far);
-    queue.add_paced(key("a"), "pod");
-    queue.add(key("a"), "spec");
-    assert_eq!(next().await, ("spec", 0));
-    queue.rest(&key("a"), far);
-    queue.add_paced(key("a"), "pod");
-    assert_eq!(next().await, ("pod", 1000), "it was not said again");
     queue.done(&key("a"), None);
     assert_pending!(task::spawn(queue.next()).poll());
-}
-
-#[tokio::test(start_paused = true)]
-async fn news_is_as_old_as_it_was_said_to_grow() {
-    let env = virtual_env();
-    let (queue, _) = queue();
-    let far = env.now() + SignedDuration::from_mins(1);
-    let next = || woken(&queue, &env);
-    queue.add(key("a"), "spec");
-    assert_eq!(next().await, ("spec", 0));
-    let gather = || queue.hush(&key("a"), env.now() + SignedDuration::from_secs(5), SignedDuration::from_secs(3));
-    gather();
-    queue.rest(&key("a"), far);
-    tokio::time::advance(std::time::Duration::from_secs(4)).await;
-    queue.add_paced(key("a"), "pod");
-    tokio::time::advance(std::time::Duration::from_secs(2)).await;
-    queue.add_paced(key("a"), "pod");
-    assert_eq!(next().await, ("pod", 1000), "three seconds after the first of it");
-    gather();
-    queue.rest(&key("a"), far);
-    tokio::time::advance(std::time::Duration::from_secs(9)).await;
-    queue.add_paced(key("a"), "pod");
-    assert_eq!(next().await, ("pod", 3000), "however long nothing has come");
-    gather();
-    queue.rest(&key("a"), far);
-    tokio::time::advance(std::time::Duration::from_secs(9)).await;
-    queue.add_paced(key("a"), "pod");
-    queue.add(key("a"), "spec");
-    assert_eq!(next().await, ("spec", 0));
-    queue.hush(&key("a"), env.now() + SignedDuration::from_secs(4), SignedDuration::from_secs(3));
-    tokio::time::advance(std::time::Duration::from_secs(2)).await;
-    queue.add_paced(key("a"), "pod");
-    tokio::time::advance(std::time::Duration::from_secs(1)).await;
-    queue.rest(&key("a"), far);
-    assert_eq!(next().await, ("pod", 2000), "since it came, however long the reconcile took");
-    queue.done(&key("a"), None);
 }
 
 #[tokio::test(start_paused = true)]
