@@ -32,7 +32,7 @@ use serde_json::{Map, Value};
         label_selector_path = ".status.selector"
     ),
     printcolumn(name = "Desired", type_ = "integer", json_path = ".spec.replicas"),
-    printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableReplicas"),
+    printcolumn(name = "Current", type_ = "integer", json_path = ".status.availableReplicas"),
     printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyReplicas"),
     printcolumn(
         name = "Status",

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use crate::telemetry::said::Said;
+use crate::telemetry::log_once::LogOnce;
 
 /// The first and the longest wait.
 pub type Waits = (SignedDuration, SignedDuration);
@@ -16,7 +16,7 @@ pub fn doubled(former: Option<SignedDuration>, (first, longest): Waits) -> Signe
 #[derive(Clone, Debug, Default)]
 pub struct Failures {
     wait: Option<SignedDuration>,
-    said: Said,
+    said: LogOnce,
 }
 
 impl Failures {

@@ -4,13 +4,13 @@
 
 pub mod failures;
 pub mod meta;
-pub mod moment;
+pub mod compact_time;
 pub mod mycustomresource;
 pub mod podset;
 pub mod queue;
 pub mod requests;
 pub mod statuses;
-pub mod texts;
+pub mod interner;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     client::Reader,
     listwatch::{self, Change, Source, synced::Synced},
-    telemetry::said::Said,
+    telemetry::log_once::LogOnce,
 };
 
 /// The loop turns at least this often, so that it can be seen to turn.
@@ -42,7 +42,7 @@ pub enum Lost {
     #[error("lost the lease: it could not be renewed for {0} s")]
     Deadline(i64),
     /// The Lease shows that somebody else holds it, or nobody.
-    #[error("lost the lease: it is held by {0}")]
+    #[error("lost the lease: {0}")]
     Taken(String),
     /// The Lease is older than it was.
     #[error(transparent)]
@@ -282,7 +282,10 @@ impl Election {
     fn check(&self) -> Result<(), Lost> {
         let observation = self.observation();
         if (self.setting.locks.has_lost)(&observation) {
-            return Err(Lost::Taken(observation.holder()));
+            return Err(Lost::Taken(match observation.is_absent() {
+                true => "the Lease was deleted".to_owned(),
+                false => format!("{} holds it", observation.holder()),
+            }));
         }
         Ok(())
     }
@@ -330,7 +333,7 @@ async fn after(stop: &CancellationToken) {
 
 /// What goes wrong again and again, and is said once.
 #[derive(Default)]
-struct Trouble(Said);
+struct Trouble(LogOnce);
 
 impl Trouble {
     fn say(&mut self, what: &str, error: &OperationError) {

@@ -158,6 +158,11 @@ impl Observation {
         self.in_doubt
     }
 
+    /// Whether there is no Lease.
+    pub fn is_absent(&self) -> bool {
+        matches!(self.sight, Some((Sight::Absent, _)))
+    }
+
     /// What stands in the Lease now, for people.
     pub fn holder(&self) -> String {
         match &self.sight {

@@ -20,7 +20,7 @@ use tracing::{debug, info, warn};
 use crate::{
     client::{ReadError, Reader},
     env::Env,
-    telemetry::said::Said,
+    telemetry::log_once::LogOnce,
 };
 use events::events;
 use explain::{explain, is_missing, reason};
@@ -275,14 +275,14 @@ struct Trouble<'a> {
     env: &'a Env,
     listing: &'a Listing,
     wait: SignedDuration,
-    said: Said,
+    said: LogOnce,
     /// Whether a watch was gone since all was well.
     is_gone: bool,
 }
 
 impl<'a> Trouble<'a> {
     fn new(source: &Source, env: &'a Env, listing: &'a Listing) -> Self {
-        Trouble { what: source.what, env, listing, wait: BACKOFF.0, said: Said::default(), is_gone: false }
+        Trouble { what: source.what, env, listing, wait: BACKOFF.0, said: LogOnce::default(), is_gone: false }
     }
 
     /// All is well again.

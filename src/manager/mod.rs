@@ -215,14 +215,14 @@ impl Manager {
         };
         if let Err(failure) = ended {
             health.ending();
-            error!("{failure}; ending the process");
+            error!("{failure}; exiting");
             // What led to it is told.
             traces.end().await;
             return failure.exit_code();
         }
         // Side by side: neither needs the other, and both take time where nobody answers.
         futures::join!(self.servers.end(), traces.end());
-        info!("podset-operator ends");
+        info!("exiting");
         0
     }
 }

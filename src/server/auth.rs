@@ -30,7 +30,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::{client::in_full, env::Env, telemetry::said::Said};
+use crate::{client::in_full, env::Env, telemetry::log_once::LogOnce};
 use answers::{Answers, TokenHash};
 
 /// What someone wants to do.
@@ -114,7 +114,7 @@ pub struct Gate {
     known: Lane,
     strangers: Lane,
     /// What was said last of questions that failed, so that it is said once.
-    trouble: Mutex<Said>,
+    trouble: Mutex<LogOnce>,
 }
 
 /// Where requests wait for their turn to ask.
@@ -220,7 +220,7 @@ impl Gate {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn trouble(&self) -> MutexGuard<'_, Said> {
+    fn trouble(&self) -> MutexGuard<'_, LogOnce> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -19,7 +19,7 @@ use tokio_rustls::{
 };
 use tracing::{info, warn};
 
-use crate::telemetry::said::Said;
+use crate::telemetry::log_once::LogOnce;
 
 /// How often the files are looked at. A Secret that changes reaches a pod a minute later anyway.
 const LOOK: Duration = Duration::from_secs(10);
@@ -120,7 +120,7 @@ impl Certificate {
         let Some(folder) = self.folder.clone() else {
             return std::future::pending().await;
         };
-        let mut said = Said::default();
+        let mut said = LogOnce::default();
         loop {
             tokio::time::sleep(LOOK).await;
             let from = folder.clone();

@@ -4,7 +4,7 @@
 pub mod logs;
 pub mod metrics;
 mod resource;
-pub mod said;
+pub mod log_once;
 pub mod spans;
 pub mod traces;
 

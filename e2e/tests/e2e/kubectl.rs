@@ -25,7 +25,7 @@ pub async fn scales_and_shows(t: Arc<Scene>) -> Result<()> {
     let table = kubectl.run(&["get", "pset"]).await?;
     let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let (head, row) = (rows.next().unwrap_or_default(), rows.next().unwrap_or_default());
-    ensure!(head == ["NAME", "DESIRED", "AVAILABLE", "READY", "STATUS", "AGE"], "kubectl get pset shows\n{table}");
+    ensure!(head == ["NAME", "DESIRED", "CURRENT", "READY", "STATUS", "AGE"], "kubectl get pset shows\n{table}");
     ensure!(row.len() == 6 && row[..5] == ["web", "4", "4", "4", "AllPodsReady"], "kubectl get pset shows\n{table}");
     let all = kubectl.run(&["get", "all"]).await?;
     ensure!(all.contains("podset.app.example.com/web"), "kubectl get all does not show the set:\n{all}");

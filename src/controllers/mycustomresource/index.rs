@@ -17,7 +17,7 @@ use crate::{
         meta::{Meta, Uid},
         queue::{self, Trigger},
         statuses::{self, Writing},
-        texts::Texts,
+        interner::Interner,
     },
     listwatch::{Change, Scope, Watched},
 };
@@ -80,7 +80,7 @@ pub struct Index {
     seekers: HashMap<Arc<str>, BTreeSet<ObjectKey>>,
     /// The pods that exist: name and namespace. There may be a hundred thousand.
     pods: BTreeSet<(Arc<str>, Arc<str>)>,
-    namespaces: Texts,
+    namespaces: Interner,
     /// Statuses that are being written.
     pub writing: Writing<MyCustomResourceStatus>,
     /// The last writes of statuses.
@@ -95,7 +95,7 @@ impl Index {
             resources: HashMap::new(),
             seekers: HashMap::new(),
             pods: BTreeSet::new(),
-            namespaces: Texts::default(),
+            namespaces: Interner::default(),
             writing: Writing::default(),
             writes: Writes::default(),
         }

@@ -32,7 +32,8 @@ pub fn of_burst(burst: &Burst, to: usize) -> Option<Event> {
     let normal = |reason, action, note| Some(Event { reason, note, is_warning: false, action });
     let made = created.max(to.saturating_sub(from));
     if !is_scaling && made > 0 {
-        normal("PodsReplaced", "Create", format!("Created {made} in place of pods that finished or went away"))
+        let pods = if made == 1 { "1 pod to replace a lost one".to_owned() } else { format!("{made} pods to replace lost ones") };
+        normal("PodsReplaced", "Create", format!("Created {pods}"))
     } else if to > from {
         normal("ScaledUp", "Create", format!("Scaled up from {from} to {to}"))
     } else if is_deleting && to < from {
@@ -106,7 +107,7 @@ mod tests {
     fn each_event_says_what_happened() {
         assert_eq!(told(3, 2, true, 5).unwrap(), "ScaledUp: Scaled up from 3 to 5");
         assert_eq!(told(5, 0, true, 1).unwrap(), "ScaledDown: Scaled down from 5 to 1");
-        let replaced = "PodsReplaced: Created 3 in place of pods that finished or went away";
+        let replaced = "PodsReplaced: Created 3 pods to replace lost ones";
         assert_eq!(told(2, 3, false, 3).unwrap(), replaced);
         assert_eq!(told(0, 0, false, 3).unwrap(), replaced, "the answers were lost");
         assert_eq!(told(3, 0, true, 3), None);

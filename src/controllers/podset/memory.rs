@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{finished::Finishes, locks::Locks, pace::Pace, rejected::Rejected, trail::Trail};
+use super::{restart_backoff::Finishes, locks::Locks, pace::Pace, rejected::Rejected, trace_link::TraceLink};
 use crate::controllers::{
     failures::{Failures, Waits, doubled},
     meta::Uid,
@@ -69,7 +69,7 @@ pub struct Memory {
     /// The reads of the set that have failed.
     pub read_failures: Failures,
     /// For the traces: which change is being worked on.
-    pub trail: Trail,
+    pub trace_link: TraceLink,
 }
 
 /// A create that did not succeed.

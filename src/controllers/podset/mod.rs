@@ -2,15 +2,15 @@
 //!
 //! The folder is the pipeline, in the order in which data flows: [`observe`] (what is) → [`plan`] (what should happen,
 //! pure) → [`act`] (the only writes of pods) → [`report`] (status and events, from what was done; [`recorder`] tells the events). Beside it the rules:
-//! [`pod`], [`names`], [`ranking`], [`finished`], [`refusal`], [`status`], [`events`]; what is remembered between two
+//! [`pod`], [`names`], [`ranking`], [`restart_backoff`], [`refusal`], [`status`], [`events`]; what is remembered between two
 //! passes, [`memory`] and, of rejected deletes, [`rejected`]; whether another installation writes as well, [`others`]; what a term begins
-//! with, [`takeover`]; what is read before pods are created, [`read_first`]; what traces tell, [`trail`]; what the metrics show of all
-//! sets, [`figures`]; and the promise with the locks behind it, [`locks`].
+//! with, [`takeover`]; what is read before pods are created, [`read_first`]; what traces tell, [`trace_link`]; what the metrics show of all
+//! sets, [`fleet_metrics`]; and the promise with the locks behind it, [`locks`].
 
 pub mod act;
 pub mod events;
-pub mod figures;
-pub mod finished;
+pub mod fleet_metrics;
+pub mod restart_backoff;
 pub mod locks;
 pub mod memory;
 pub mod names;
@@ -29,7 +29,7 @@ pub mod status;
 pub mod takeover;
 #[cfg(test)]
 mod testing;
-pub mod trail;
+pub mod trace_link;
 
 use std::{
     collections::HashMap,
@@ -54,7 +54,7 @@ use crate::{
     listwatch::{self, Change, Scope, Source, synced::Synced},
     telemetry::metrics::Metrics,
 };
-use figures::Figures;
+use fleet_metrics::FleetMetrics;
 use locks::Locks;
 use memory::Memory;
 use observe::{Caches, Effects, News, Observed, Pod, Pods, Set, Sets, View};
@@ -200,8 +200,8 @@ impl PodSetController {
     }
 
     /// Counts the sets that this controller knows.
-    pub fn figures(&self) -> Figures {
-        Figures::new(self.context.observed.clone(), self.context.env.clone())
+    pub fn figures(&self) -> FleetMetrics {
+        FleetMetrics::new(self.context.observed.clone(), self.context.env.clone())
     }
 
     fn set_changed(&self, scope: &Scope, change: Change<Set>) {
@@ -215,7 +215,7 @@ impl PodSetController {
 
     /// As [`Self::plan`], and tells what was decided, if anything was.
     fn decide(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Option<(View, Plan)> {
-        self.plan(key, uid, memory).inspect(|(_, plan)| trail::tell_plan(plan))
+        self.plan(key, uid, memory).inspect(|(_, plan)| trace_link::tell_plan(plan))
     }
 
     /// The set of this name and UID and the plan for it, both of one moment; `None`: it is gone.
@@ -340,14 +340,14 @@ impl Controller for PodSetController {
         let Some(set) = self.context.observed.lock().sets.get(key) else { return Next::Never };
         let uid = set.uid.clone();
         let mut memory = self.context.memories().remove(&uid).unwrap_or_default();
-        memory.trail.begin(set.generation);
+        memory.trace_link.begin(set.generation);
         let next = self.pass(key, &uid, &mut memory).await;
         let caches = self.context.observed.lock();
         let at_its_end = caches.sets.get(key).filter(|set| report::is_at_its_end(&set.status));
         let is_known = caches.sets.contains(&uid);
         drop(caches);
         if let Some(set) = at_its_end {
-            memory.trail.answered(set.status.observed_generation.unwrap_or_default());
+            memory.trace_link.answered(set.status.observed_generation.unwrap_or_default());
         }
         if is_known {
             self.context.memories().insert(uid, memory);

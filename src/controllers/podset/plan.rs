@@ -361,7 +361,7 @@ fn superfluous(pods: &[Seen], memory: &Memory) -> Vec<Deletion> {
     if finished.iter().any(|seen| memory.is_going(&seen.pod.uid)) {
         return Vec::new();
     }
-    finished::superfluous(&finished).into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
+    restart_backoff::superfluous(&finished).into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
 }
 
 fn deletion(seen: &Seen, why: Why) -> Deletion {

@@ -13,7 +13,7 @@ use super::{
     memory::{Burst, Memory, RefusalKind},
     observe::{Set, View},
     plan::{Hold, Plan},
-    status, trail,
+    status, trace_link,
 };
 use crate::{
     api::{PodSet, PodSetStatus, condition},
@@ -31,7 +31,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     let is_scaling = !is_fulfilled(set, memory);
     // What went meanwhile is lost: the next create asks whether the set is still there.
     memory.live = (from + created).saturating_sub(deleted);
-    trail::note_done(&done);
+    trace_link::note_done(&done);
     if done.is_creating || done.is_deleting {
         let wanted = set.replicas();
         let former = memory.burst.take_if(|burst| burst.wanted != wanted);
@@ -49,7 +49,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
     if created + deleted > 0 {
         let to = (from + created).saturating_sub(deleted);
         let pods = shown(done.created.iter().chain(&done.deleted));
-        let what = if is_scaling { "scaled" } else { "made up for pods that went" };
+        let what = if is_scaling { "scaled" } else { "replaced lost pods" };
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
     }
     if done.has_failed {

@@ -1,6 +1,6 @@
 //! What the status of a set says. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -137,14 +137,24 @@ pub fn holds(status: &PodSetStatus, type_: &str) -> bool {
     find(status, type_).is_some_and(|stored| stored.status == "True")
 }
 
-/// Why containers do not start: each reason once.
+/// Why containers do not start: each reason once, with the first pod that has it.
 fn trouble(pods: &[Seen]) -> Option<String> {
     let waiting = pods.iter().filter(|seen| seen.is_available() && !seen.is_ready());
-    let reasons: BTreeSet<&str> = waiting.filter_map(|seen| seen.pod.waits_for.as_deref()).collect();
-    (!reasons.is_empty()).then(|| reasons.into_iter().collect::<Vec<_>>().join(", "))
+    let mut by_reason: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
+    for Seen { pod, .. } in waiting {
+        if let Some(reason) = pod.waits_for.as_deref() {
+            by_reason.entry(reason).or_insert((&pod.key.name, 0)).1 += 1;
+        }
+    }
+    let clauses = by_reason.into_iter().map(|(reason, (pod, count))| match count {
+        1 => format!("{pod} is in {reason}"),
+        _ => format!("{pod} and {} more are in {reason}", count - 1),
+    });
+    let message = clauses.collect::<Vec<_>>().join("; ");
+    (!message.is_empty()).then_some(message)
 }
 
-const KEEP_FINISHING: &str = "pods keep finishing; replacing them, later each time";
+const KEEP_FINISHING: &str = "pods keep exiting; backing off before replacing them";
 
 /// What is the matter, in one sentence: `kubectl get --output=wide` shows it, and most tools show nothing else.
 fn summary(state: &State, wanted: Option<usize>, ready: usize) -> String {
@@ -152,9 +162,8 @@ fn summary(state: &State, wanted: Option<usize>, ready: usize) -> String {
     let k_of_n = format!("{ready}{of_n} pods are ready");
     match state {
         State::AllReady | State::Progressing(None) => k_of_n,
-        State::Progressing(Some(message)) | State::Refused(message) | State::Invalid(message) => {
-            format!("{k_of_n}: {message}")
-        }
+        State::Progressing(Some(message)) => format!("{k_of_n}; {message}"),
+        State::Refused(message) | State::Invalid(message) => format!("{k_of_n}: {message}"),
         State::Undeletable { message, .. } => format!("{k_of_n}; pods cannot be deleted: {message}"),
         State::Failing => format!("{k_of_n}: {KEEP_FINISHING}"),
         State::Deleting => format!("{k_of_n}: the set is being deleted"),
@@ -319,11 +328,11 @@ mod tests {
         let none = Memory::default();
         assert_eq!(said(&two_ready(), Hold::Nothing, &none), "2 of 2 pods are ready");
         assert_eq!(said(&one(), Hold::Failure, &refused(RefusalKind::Forbidden)), "1 of 2 pods are ready: no");
-        let failing = "1 of 2 pods are ready: pods keep finishing; replacing them, later each time";
+        let failing = "1 of 2 pods are ready: pods keep exiting; backing off before replacing them";
         assert_eq!(said(&one(), Hold::Finishing, &none), failing);
         let waiting = |name, reason| testing::pod(name).waits_for(reason);
         let two = view(vec![waiting("a", "ImagePullBackOff"), waiting("b", "CrashLoopBackOff")]);
-        let why = "0 of 2 pods are ready: CrashLoopBackOff, ImagePullBackOff";
+        let why = "0 of 2 pods are ready; b is in CrashLoopBackOff; a is in ImagePullBackOff";
         assert_eq!(said(&two, Hold::Nothing, &none), why);
         let mut deleting = two_ready();
         Arc::make_mut(&mut deleting.set).is_deleting = true;

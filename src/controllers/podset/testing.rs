@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::observe::{Phase, Pod, PodsLike, Seen, Set, Wanted};
 use crate::{
     api::PodSetStatus,
-    controllers::{ObjectKey, moment::Moment},
+    controllers::{ObjectKey, compact_time::CompactTime},
 };
 
 /// The time at which the tests of this folder happen.
@@ -50,7 +50,7 @@ pub fn pod(name: &str) -> PodBuilder {
     })
 }
 
-fn ago(seconds: i64) -> Moment {
+fn ago(seconds: i64) -> CompactTime {
     (now() - SignedDuration::from_secs(seconds)).into()
 }
 

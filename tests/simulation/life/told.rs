@@ -146,7 +146,7 @@ async fn what_was_made_up_for_is_told_apart_from_the_scale_that_follows() {
     settled(&server, "web", 1).await;
     sleep(seconds(1)).await;
     let notes = |reason| server.events(NS, reason).iter().map(|event| event["note"].clone()).collect::<Vec<_>>();
-    assert_eq!(notes("PodsReplaced"), ["Created 3 in place of pods that finished or went away"]);
+    assert_eq!(notes("PodsReplaced"), ["Created 3 pods to replace lost ones"]);
     assert_eq!(notes("ScaledDown"), ["Scaled down from 5 to 1"]);
     operator.end().await;
 }

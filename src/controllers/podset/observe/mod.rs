@@ -5,7 +5,7 @@
 mod named;
 mod pod;
 mod pods;
-mod reached;
+mod high_water;
 mod set;
 mod sets;
 mod wire;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::wire::PodWire;
 use crate::{
-    controllers::{ObjectKey, meta::Uid, moment::Moment},
+    controllers::{ObjectKey, meta::Uid, compact_time::CompactTime},
     listwatch::Watched,
 };
 
@@ -45,7 +45,7 @@ pub struct Pod {
     /// Phase.
     pub phase: Phase,
     /// Since when its condition Ready is True.
-    pub ready_since: Option<Moment>,
+    pub ready_since: Option<CompactTime>,
     /// The node that it is scheduled to.
     pub node: Option<Arc<str>>,
     /// Restarts of all its containers.
@@ -54,11 +54,11 @@ pub struct Pod {
     /// start is no reason.
     pub waits_for: Option<Arc<str>>,
     /// When it was created.
-    pub created: Moment,
+    pub created: CompactTime,
     /// When it started.
-    pub started: Option<Moment>,
+    pub started: Option<CompactTime>,
     /// When it finished, if it did and says so.
-    pub finished: Option<Moment>,
+    pub finished: Option<CompactTime>,
     /// `controller.kubernetes.io/pod-deletion-cost`; lower goes first.
     pub deletion_cost: i32,
     /// How many replacements in a row led to it.
@@ -115,22 +115,22 @@ pub struct Seen {
     /// What the API server last said.
     pub pod: Arc<Pod>,
     /// We wrote it at this time, and the watch has not shown it since.
-    pub unconfirmed_since: Option<Moment>,
+    pub unconfirmed_since: Option<CompactTime>,
     /// Our delete was answered at this time. No event takes it back, for a deletion cannot be undone; only a later read does, which
     /// shows that there was none.
-    pub delete_answered: Option<Moment>,
+    pub delete_answered: Option<CompactTime>,
     /// The watch lost sight of it without showing its deletion: it may be gone, or only its label.
     pub is_missing: bool,
     /// Our delete of this state of it was rejected: a newer one may be without its protection.
     pub delete_rejected: bool,
     /// When it finished, in steady time.
-    pub finished_since: Option<Moment>,
+    pub finished_since: Option<CompactTime>,
 }
 
 impl Seen {
     /// A pod of which nothing is known but what the API server says.
     pub fn new(pod: Arc<Pod>, now: Timestamp) -> Self {
-        let now = Moment::from(now);
+        let now = CompactTime::from(now);
         let finished_since = pod.is_finished().then(|| pod.finished.unwrap_or(now).min(now));
         let (unconfirmed_since, delete_answered) = (None, None);
         Seen { pod, unconfirmed_since, delete_answered, is_missing: false, delete_rejected: false, finished_since }

@@ -15,10 +15,10 @@ use super::{
     Owner,
     named::Named,
     pod::{Pod, Seen},
-    reached::Reached,
+    high_water::HighWater,
 };
 use crate::{
-    controllers::{ObjectKey, in_scope, meta::Uid, podset::locks::Locks, texts::Texts},
+    controllers::{ObjectKey, in_scope, meta::Uid, podset::locks::Locks, interner::Interner},
     listwatch::{Change, Scope},
 };
 
@@ -42,11 +42,11 @@ pub struct Pods {
     by_owner: HashMap<Owner, BTreeSet<Uid>>,
     by_name: HashSet<Named>,
     /// Namespaces, owners and nodes of all of them.
-    texts: Texts,
+    texts: Interner,
     /// Pods that a read showed to be gone, as they were last known, until the watch says so: what it still brings of them is old.
     gone: HashMap<Uid, Arc<Pod>>,
     /// As of when all pods were listed beside the watch: one that is not known since, and whose state is not younger, is gone.
-    verified: Reached,
+    verified: HighWater,
     /// Names that rest, each with the time at which its pod was seen to end.
     ended: HashMap<ObjectKey, Timestamp>,
     /// The same in the order of time, for forgetting.
@@ -54,7 +54,7 @@ pub struct Pods {
     /// Names under which a stranger's pod without our label was met, each with the time.
     strangers: HashMap<ObjectKey, Timestamp>,
     /// How far each watch has come.
-    high_water: Reached,
+    high_water: HighWater,
     /// Owners for which something changed that matters, since they were last taken.
     touched: BTreeMap<Owner, News>,
     /// Whether a term of this process has begun: until then nobody looks up the pods that the watch lost sight of.
@@ -71,13 +71,13 @@ impl Pods {
             by_uid: HashMap::new(),
             by_owner: HashMap::new(),
             by_name: HashSet::new(),
-            texts: Texts::default(),
+            texts: Interner::default(),
             gone: HashMap::new(),
-            verified: Reached::default(),
+            verified: HighWater::default(),
             ended: HashMap::new(),
             ends: VecDeque::new(),
             strangers: HashMap::new(),
-            high_water: Reached::default(),
+            high_water: HighWater::default(),
             touched: BTreeMap::new(),
             has_led: false,
             lost: VecDeque::new(),

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Owner, reached::Reached, set::Set};
+use super::{Owner, high_water::HighWater, set::Set};
 use crate::{
     api::PodSetStatus,
     controllers::{
@@ -14,7 +14,7 @@ use crate::{
         podset::{locks::Locks, status},
         queue::{self, Trigger},
         statuses::Writing,
-        texts::Texts,
+        interner::Interner,
     },
     listwatch::{Change, Scope},
 };
@@ -28,13 +28,13 @@ pub struct Sets {
     /// Sets that an answer said are gone, until the watch says so: what it still brings of them is old.
     gone: HashMap<Uid, ObjectKey>,
     /// How far each watch has come.
-    heard: Reached,
+    heard: HighWater,
     /// As of when all sets were listed beside the watch: one that is not known since, and whose state is not younger, is gone.
-    refreshed: Reached,
+    refreshed: HighWater,
     /// Statuses that are being written.
     pub writing: Writing<PodSetStatus>,
     /// The names of installations in statuses.
-    installations: Texts,
+    installations: Interner,
 }
 
 /// What a change of the cache means for the controller.
@@ -56,10 +56,10 @@ impl Sets {
             by_key: HashMap::new(),
             by_uid: HashMap::new(),
             gone: HashMap::new(),
-            heard: Reached::default(),
-            refreshed: Reached::default(),
+            heard: HighWater::default(),
+            refreshed: HighWater::default(),
             writing: Writing::default(),
-            installations: Texts::default(),
+            installations: Interner::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{
     api,
     controllers::{
         meta::{self, Meta, Uid},
-        moment::Moment,
+        compact_time::CompactTime,
     },
 };
 
@@ -101,12 +101,12 @@ impl From<PodWire> for Pod {
         let PodWire { metadata, spec, status } = wire;
         let phase = Phase::from(&*status.phase);
         let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");
-        let turned = ready.and_then(|condition| condition.last_transition_time).map(Moment::from);
+        let turned = ready.and_then(|condition| condition.last_transition_time).map(CompactTime::from);
         let ready_since = ready
             .filter(|condition| condition.status == "True")
             .map(|_| turned.unwrap_or_else(|| Timestamp::default().into()));
         let ends = status.container_statuses.iter().filter_map(|status| status.state.terminated.as_ref()?.finished_at);
-        let finished = ends.map(Moment::from).max().or(turned);
+        let finished = ends.map(CompactTime::from).max().or(turned);
         Pod {
             key: metadata.key(),
             version: metadata.version(),
@@ -117,7 +117,7 @@ impl From<PodWire> for Pod {
             restarts: status.container_statuses.iter().fold(0, |sum: i32, of| sum.saturating_add(of.restart_count)),
             waits_for: status.init_container_statuses.iter().chain(&status.container_statuses).find_map(trouble),
             created: metadata.creation_timestamp.unwrap_or_default().into(),
-            started: status.start_time.map(Moment::from),
+            started: status.start_time.map(CompactTime::from),
             finished: finished.filter(|_| matches!(phase, Phase::Failed | Phase::Succeeded)),
             deletion_cost: number(&metadata, DELETION_COST),
             replacements: number(&metadata, api::ANNOTATION_REPLACEMENTS),
@@ -206,7 +206,7 @@ mod tests {
             },
         });
         let at = |second: i8| {
-            Moment::from(
+            CompactTime::from(
                 "2026-01-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second.into()),
             )
         };

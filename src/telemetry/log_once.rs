@@ -2,9 +2,9 @@
 
 /// What was last said of one matter.
 #[derive(Clone, Debug, Default)]
-pub struct Said(Option<String>);
+pub struct LogOnce(Option<String>);
 
-impl Said {
+impl LogOnce {
     /// Takes note of a sentence. Returns whether it is news: another one than the last.
     pub fn note(&mut self, sentence: &str) -> bool {
         let is_news = self.0.as_deref() != Some(sentence);
@@ -26,7 +26,7 @@ mod tests {
 
     #[test]
     fn what_goes_wrong_is_news_once() {
-        let mut said = Said::default();
+        let mut said = LogOnce::default();
         assert!(!said.forget());
         assert_eq!(
             ["away", "away", "forbidden", "away"].map(|sentence| said.note(sentence)),

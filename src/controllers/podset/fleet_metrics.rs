@@ -20,17 +20,17 @@ use crate::{api::condition, controllers::meta::Uid, env::Env, telemetry::metrics
 const UNKNOWN: &str = "Unknown";
 
 /// Counts the sets.
-pub struct Figures {
+pub struct FleetMetrics {
     observed: Arc<Observed>,
     env: Env,
     /// Since when sets were seen to be otherwise than their spec wants although their status does not say so.
     noticed: Mutex<HashMap<Uid, Timestamp>>,
 }
 
-impl Figures {
+impl FleetMetrics {
     /// Figures of what these caches hold.
     pub(super) fn new(observed: Arc<Observed>, env: Env) -> Self {
-        Figures { observed, env, noticed: Mutex::default() }
+        FleetMetrics { observed, env, noticed: Mutex::default() }
     }
 
     /// How all sets stand now.
@@ -81,7 +81,7 @@ impl Tally {
             live: 0,
             available: 0,
             ready: 0,
-            backoff: finished::backoff(caches.pods.owned(&owner), now),
+            backoff: restart_backoff::backoff(caches.pods.owned(&owner), now),
         };
         for seen in caches.pods.owned(&owner) {
             tally.live += i64::from(seen.is_live());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     /// Figures of this set and these pods.
-    fn figures(set: Set, pods: Vec<PodBuilder>) -> Figures {
+    fn figures(set: Set, pods: Vec<PodBuilder>) -> FleetMetrics {
         let env = virtual_env();
         let observed = Observed::new(Locks::default());
         let pods: Vec<Pod> = pods.into_iter().map(|pod| pod.0).collect();
@@ -154,7 +154,7 @@ mod tests {
             caches.sets.apply(&None, Change::Snapshot { items: vec![set], version: 100 });
             caches.apply_pods(&None, Change::Snapshot { items: pods, version: 100 }, env.now());
         }
-        Figures::new(Arc::new(observed), env)
+        FleetMetrics::new(Arc::new(observed), env)
     }
 
     fn count(figures: &SetFigures, reason: &str) -> i64 {

@@ -7,19 +7,19 @@ use jiff::Timestamp;
 
 /// A time; what is below a microsecond is cut off.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Moment {
+pub struct CompactTime {
     /// Since 1970; never 0, so that none takes no more room than one. In its place stands what is no time.
     microseconds: NonZeroI64,
 }
 
-impl From<Timestamp> for Moment {
+impl From<Timestamp> for CompactTime {
     fn from(time: Timestamp) -> Self {
-        Moment { microseconds: NonZeroI64::new(time.as_microsecond()).unwrap_or(NonZeroI64::MIN) }
+        CompactTime { microseconds: NonZeroI64::new(time.as_microsecond()).unwrap_or(NonZeroI64::MIN) }
     }
 }
 
-impl From<Moment> for Timestamp {
-    fn from(moment: Moment) -> Self {
+impl From<CompactTime> for Timestamp {
+    fn from(moment: CompactTime) -> Self {
         // All others were made of a timestamp.
         Timestamp::from_microsecond(moment.microseconds.get()).unwrap_or_default()
     }
@@ -37,12 +37,12 @@ mod tests {
             "9999-12-30T22:00:00Z".parse().unwrap(),
         ];
         for time in times {
-            let again = Timestamp::from(Moment::from(time));
+            let again = Timestamp::from(CompactTime::from(time));
             assert!(time.duration_since(again).abs().as_micros() < 1, "{time} became {again}");
         }
-        assert!(times.map(Moment::from).is_sorted());
-        assert!(Moment::from(Timestamp::default()) < Moment::from(times[1]), "no time is before all");
-        assert_eq!(Timestamp::from(Moment::from(Timestamp::default())), Timestamp::default());
-        assert_eq!(size_of::<Option<Moment>>(), 8);
+        assert!(times.map(CompactTime::from).is_sorted());
+        assert!(CompactTime::from(Timestamp::default()) < CompactTime::from(times[1]), "no time is before all");
+        assert_eq!(Timestamp::from(CompactTime::from(Timestamp::default())), Timestamp::default());
+        assert_eq!(size_of::<Option<CompactTime>>(), 8);
     }
 }

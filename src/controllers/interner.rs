@@ -7,13 +7,13 @@ const FEW: usize = 64;
 
 /// The texts that are held.
 #[derive(Debug, Default)]
-pub struct Texts {
+pub struct Interner {
     held: HashSet<Arc<str>>,
     /// With so many texts, those that nobody uses any more are let go.
     sweep_at: usize,
 }
 
-impl Texts {
+impl Interner {
     /// Puts the text that is held already in place of one that says the same, or holds this one.
     pub fn share(&mut self, text: &mut Arc<str>) {
         if let Some(held) = self.held.get(text) {
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn equal_texts_are_held_once() {
-        let mut texts = Texts::default();
+        let mut texts = Interner::default();
         let (mut one, mut same): (Arc<str>, Arc<str>) = ("default".into(), "default".into());
         assert!(!Arc::ptr_eq(&one, &same));
         texts.share(&mut one);
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn what_nobody_uses_is_let_go() {
-        let mut texts = Texts::default();
+        let mut texts = Interner::default();
         let mut kept: Arc<str> = "kept".into();
         texts.share(&mut kept);
         for number in 0..10 * FEW {

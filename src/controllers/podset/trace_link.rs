@@ -13,19 +13,19 @@ use crate::telemetry::spans::{self, Place};
 
 /// The generation that is being worked on.
 #[derive(Clone, Debug, Default)]
-pub struct Trail {
+pub struct TraceLink {
     generation: i64,
     /// The span of the reconcile that saw it first.
     first: Option<Place>,
     is_answered: bool,
 }
 
-impl Trail {
+impl TraceLink {
     /// A reconcile of this generation begins: its span is the first, or points at the first.
     pub fn begin(&mut self, generation: i64) {
         spans::note("object.generation", generation);
         if self.generation != generation {
-            *self = Trail { generation, ..Trail::default() };
+            *self = TraceLink { generation, ..TraceLink::default() };
         }
         match &self.first {
             Some(first) if !self.is_answered => first.link(),

@@ -6,9 +6,9 @@ use crate::{controllers::ObjectKey, listwatch::Scope};
 
 /// The highest version of each scope.
 #[derive(Debug, Default)]
-pub struct Reached(HashMap<Scope, u64>);
+pub struct HighWater(HashMap<Scope, u64>);
 
-impl Reached {
+impl HighWater {
     /// This version of the scope was reached.
     pub fn note(&mut self, scope: &Scope, version: u64) {
         let reached = self.0.entry(scope.clone()).or_default();
