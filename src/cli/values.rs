@@ -22,31 +22,16 @@ pub fn bind_address(text: &str) -> Result<BindAddress, String> {
     Ok(BindAddress::At { host: host.trim_matches(['[', ']']).to_owned(), port })
 }
 
-/// A time of the election, written as in Go (`15s`, `1m30s`). The lease holds whole seconds, so nothing less is taken.
+/// A duration of the election, such as `15s` or `1m30s`. A Lease holds whole seconds.
 pub fn seconds(text: &str) -> Result<SignedDuration, String> {
-    const HOW: &str = "give whole seconds, as in 15s or 1m30s";
-    let mut total: i64 = 0;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (number, after) = rest.split_at(digits);
-        let letters = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
-        let (unit, after) = after.split_at(letters);
-        let factor = match unit {
-            "h" => 3600,
-            "m" => 60,
-            "s" => 1,
-            "" => return Err(format!("the unit is missing: {HOW}")),
-            "." | "ms" | "us" | "µs" | "ns" => return Err(format!("the lease knows no fractions of a second: {HOW}")),
-            _ => return Err(HOW.to_owned()),
-        };
-        let part = number.parse::<i64>().ok().and_then(|number| number.checked_mul(factor)).ok_or(HOW)?;
-        total = total.checked_add(part).ok_or(HOW)?;
-        rest = after;
+    const HOW: &str = "give whole seconds with their unit, as in 15s or 1m30s";
+    let duration: SignedDuration = text.parse().map_err(|_| HOW)?;
+    if duration.subsec_nanos() != 0 {
+        return Err(format!("a lease has no fractions of a second: {HOW}"));
     }
-    match total {
-        1..=MOST_SECONDS => Ok(SignedDuration::from_secs(total)),
-        0 => Err(format!("it must be longer than 0: {HOW}")),
+    match duration.as_secs() {
+        1..=MOST_SECONDS => Ok(duration),
+        ..=0 => Err(format!("it must be longer than 0: {HOW}")),
         _ => Err(format!("it must not be longer than {MOST_SECONDS}s, the most that a lease can hold")),
     }
 }
@@ -113,24 +98,25 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_as_in_go_and_are_whole_seconds() {
+    fn times_are_whole_seconds_that_a_lease_can_hold() {
         for (text, expected) in
             [("15s", 15), ("1m30s", 90), ("2m", 120), ("1h0m1s", 3601), ("2147483647s", MOST_SECONDS)]
         {
             assert_eq!(seconds(text), Ok(SignedDuration::from_secs(expected)), "{text}");
         }
         for (text, remedy) in [
-            ("15", "the unit is missing"),
-            ("1m30", "the unit is missing"),
+            ("15", "with their unit"),
+            ("1m30", "with their unit"),
             ("1.5s", "no fractions"),
             ("500ms", "no fractions"),
             ("100ns", "no fractions"),
+            ("-0.5s", "no fractions"),
             ("0s", "longer than 0"),
-            ("", "longer than 0"),
-            ("-15s", "give whole seconds"),
+            ("-15s", "longer than 0"),
+            ("", "give whole seconds"),
             ("s", "give whole seconds"),
-            ("15 s", "give whole seconds"),
             ("1d", "give whole seconds"),
+            ("15s and more", "give whole seconds"),
             ("2147483648s", "not be longer"),
             ("9223372036854775807h", "give whole seconds"),
             ("99999999999999999999s", "give whole seconds"),

@@ -1,6 +1,6 @@
 //! The connections to the API server: address, proxy, TLS, credentials, user agent. Nothing that retries.
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, Uri, header::USER_AGENT};
@@ -190,27 +190,15 @@ fn no_proxy(variable: impl Fn(&str) -> Option<String>) -> String {
     ["NO_PROXY", "no_proxy"].into_iter().find_map(given).unwrap_or_default()
 }
 
-/// Whether the API server is reached without the proxy that the environment names: as in Go, on the machine itself, and
-/// where `NO_PROXY` has its host, a domain or a network of it, with its port or none, or `*`.
+/// Whether the API server is reached without the proxy of the environment. Such a proxy does not serve this machine, nor the hosts of
+/// `NO_PROXY`. As in Go, an entry may have a port or begin with `*.`, and `*` also means addresses.
 fn goes_direct(url: &Uri, no_proxy: &str) -> bool {
-    let (host, port) = host_and_port(url);
-    let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    let hosts: Vec<&str> = no_proxy.split(',').filter_map(|entry| host_at(port, entry.trim())).collect();
-    // Which proxy it is does not matter here.
-    let others = Matcher::builder().all("http://proxy").no(hosts.join(",")).build();
-    is_loopback || hosts.contains(&"*") || others.intercept(url).is_none()
-}
-
-/// The host of an entry of `NO_PROXY`; nothing if the entry is for another port.
-fn host_at(port: u16, entry: &str) -> Option<&str> {
-    let host = match entry.rsplit_once(':') {
-        // The colons of a bare IPv6 address are its own.
-        Some((host, given)) if host.ends_with(']') || !host.contains(':') => {
-            (given.parse::<u16>() == Ok(port)).then_some(host)?
-        }
-        _ => entry,
-    };
-    Some(host.trim_matches(['[', ']']).trim_start_matches("*."))
+    let port = format!(":{}", host_and_port(url).1);
+    let host = |entry: &str| entry.trim().trim_end_matches(&port).trim_start_matches("*.").replace(['[', ']'], "");
+    let hosts: Vec<String> = no_proxy.split(',').map(host).collect();
+    let hosts = format!("localhost,127.0.0.0/8,::1,{}", hosts.join(",").replace('*', "*,0.0.0.0/0,::/0"));
+    // Any proxy will do: only the hosts matter here.
+    Matcher::builder().all("http://proxy").no(hosts).build().intercept(url).is_none()
 }
 
 #[cfg(test)]

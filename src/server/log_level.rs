@@ -1,5 +1,5 @@
-//! What is logged, changed while the process runs by whoever may `put` the path `/log-level`. It holds until the process
-//! ends: what is logged from the start is a flag.
+//! `/log-level`: shows and changes the log level while the process runs. Both need the right to `put` this path. A change applies until the
+//! process ends; `--log-level` sets the level from the start.
 
 use std::sync::Arc;
 
@@ -36,7 +36,14 @@ struct Served {
 /// Takes `/log-level` from whom the gate lets through. There is no way to it without a gate.
 pub fn router(level: Level, gate: Gate) -> Router {
     let served = Served { level, gate: Arc::new(gate) };
-    Router::new().route(ACCESS.path, put(set).layer(DefaultBodyLimit::max(LONGEST))).with_state(served)
+    Router::new().route(ACCESS.path, put(set).get(show).layer(DefaultBodyLimit::max(LONGEST))).with_state(served)
+}
+
+async fn show(State(served): State<Served>, headers: HeaderMap) -> Response {
+    match served.gate.admit(&headers).await {
+        Ok(_) => format!("{}\n", served.level.current().0).into_response(),
+        Err(refusal) => refused(&refusal),
+    }
 }
 
 async fn set(State(served): State<Served>, headers: HeaderMap, request: Request) -> Response {
@@ -113,6 +120,28 @@ mod tests {
         }
         let old = level.set(&Directives("info".to_owned())).unwrap();
         assert_eq!(old, Directives("info,podset_operator=debug".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn the_level_is_shown_to_those_who_may_set_it() {
+        let (level, _filter) = Level::new(&Directives("info".to_owned()));
+        let router = served(&level);
+        for (change, expected) in
+            [(None, "info\n"), (Some("info,podset_operator=debug"), "info,podset_operator=debug\n")]
+        {
+            if let Some(change) = change {
+                router.clone().oneshot(put_by("admin").body(change.to_owned()).unwrap()).await.unwrap();
+            }
+            for (user, code) in [("bob", 403), ("admin", 200)] {
+                let get = put_by(user).method("GET").body(Body::empty()).unwrap();
+                let answer = router.clone().oneshot(get).await.unwrap();
+                assert_eq!(answer.status(), code, "{user}");
+                let body = answer.into_body().collect().await.unwrap().to_bytes();
+                assert_eq!(body == expected, user == "admin", "{user}: {body:?}");
+            }
+        }
+        let anonymous = http::Request::get(ACCESS.path).body(Body::empty()).unwrap();
+        assert_eq!(router.oneshot(anonymous).await.unwrap().status(), 401);
     }
 
     #[tokio::test]

@@ -47,6 +47,11 @@ impl Level {
         (Level { filter: handle, wanted: Arc::new(Mutex::new(directives.clone())) }, layer)
     }
 
+    /// The directives that apply now.
+    pub fn current(&self) -> Directives {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Logs this from now on. Returns what was logged before.
     ///
     /// # Errors
