@@ -1,39 +1,33 @@
-//! Who may see the metrics, and who may change what is logged: whoever the API server knows by his token, and lets `get` the
-//! path `/metrics`, or `put` the path `/log-level`.
+//! Authentication and authorization of requests: the API server must know the caller's token, and allow the caller to `get` the path
+//! `/metrics` or to `put` the path `/log-level`.
 //!
-//! In: the head of a request. Out: nothing, or why not. It asks by TokenReview and SubjectAccessReview, which changes
-//! nothing and needs no leadership, and keeps the answers for a while. Tokens are kept as hashes only.
+//! In: the headers of a request. Out: the user's name, or a refusal. A lookup is a TokenReview and a SubjectAccessReview. It changes nothing
+//! and needs no leadership. Answers are cached, with a hash in place of the token.
 //!
-//! Nobody may use it to press the API server: one question is asked at a time, a token that waits is not asked about again
-//! when the answer has come meanwhile, and tokens that were never good are asked about a few times a second only.
-//! Whoever was let through lately has a lane of his own, so that a flood of junk does not shut him out.
-
-mod answers;
+//! Callers cannot overload the API server: requests with the same token share one lookup, one lookup runs at a time, and a rate limits the
+//! lookups of tokens that were never good. Known tokens do not wait for the others.
 
 use std::{
+    convert::Infallible,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use axum::http::{HeaderMap, header};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
     authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
-use kube::{
-    Api, Client,
-    api::{ObjectMeta, PostParams},
-};
-use tokio::{
-    sync::{Mutex as Turn, Semaphore},
-    time::timeout,
-};
+use kube::{Api, Client, api::PostParams};
+use quick_cache::sync::Cache;
+use ring::digest;
+use tokio::{sync::Semaphore, time::timeout};
 use tracing::{info, warn};
 
 use crate::{client::in_full, env::Env, telemetry::log_once::LogOnce};
-use answers::{Answers, TokenHash};
 
-/// What someone wants to do.
+/// An action that needs a right.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Access {
     /// A verb of the API, in lower case.
@@ -42,40 +36,52 @@ pub struct Access {
     pub path: &'static str,
 }
 
-/// How long one question may take.
-const QUESTION: Duration = Duration::from_secs(5);
+/// How long one lookup may take.
+const LOOKUP: Duration = Duration::from_secs(5);
 
-/// How long a request may wait for its turn to ask.
+/// How long a request may wait before its lookup begins.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many requests may wait in a lane.
-const WAITING: usize = 32;
+/// How long a positive answer applies: a revoked token may still be used for this time.
+const ALLOWED: SignedDuration = SignedDuration::from_secs(60);
 
-/// Why someone is not let through.
+/// How long a negative answer applies: a new right takes effect after this time at the latest.
+const REFUSED: SignedDuration = SignedDuration::from_secs(10);
+
+/// How many answers, and how many known tokens, are kept.
+const TOKENS: usize = 512;
+
+/// How many unknown tokens are looked up in a burst.
+const BURST: i32 = 20;
+
+/// The time between two lookups of unknown tokens after a burst.
+const INTERVAL: SignedDuration = SignedDuration::from_millis(500);
+
+/// Why a request is refused.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// He does not say who he is.
+    /// The request has no token.
     #[error("send the token of a ServiceAccount: `Authorization: Bearer TOKEN`")]
     NoToken,
     /// The API server does not know the token.
     #[error("the API server does not accept this token: it may have expired")]
     Unknown,
-    /// The API server knows him, and he has no right.
+    /// The API server knows the user, who has no right.
     #[error(
         "{user} may not {verb} {path}: bind it to a ClusterRole with `nonResourceURLs: [{path}]` and `verbs: [{verb}]`",
         verb = access.verb,
         path = access.path
     )]
     Forbidden {
-        /// Who he is.
+        /// The user's name.
         user: String,
-        /// What he wants.
+        /// The action that was refused.
         access: Access,
     },
-    /// Too many tokens are asked about.
+    /// Too many unknown tokens come.
     #[error("too many unknown tokens are sent: try again in a second")]
     Busy,
-    /// The API server does not let the operator ask.
+    /// The operator has no right to look up tokens.
     #[error(
         "the operator may not ask the API server about tokens: bind its ServiceAccount to the ClusterRole \
          system:auth-delegator"
@@ -86,156 +92,144 @@ pub enum Refusal {
     NotAnswered,
 }
 
-/// What the API server says of a token.
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum Verdict {
-    /// The name of the user who has the right.
-    Allowed(String),
-    Unknown,
-    Forbidden(String),
-}
+/// The name of a user who has the right, or a refusal.
+type Answer = Result<String, Refusal>;
 
-impl Verdict {
-    fn admits(self, access: Access) -> Result<String, Refusal> {
-        match self {
-            Verdict::Allowed(user) => Ok(user),
-            Verdict::Unknown => Err(Refusal::Unknown),
-            Verdict::Forbidden(user) => Err(Refusal::Forbidden { user, access }),
-        }
-    }
-}
+/// A hash that does not reveal the token.
+type TokenHash = [u8; digest::SHA256_OUTPUT_LEN];
 
-/// Lets through who may do one thing.
+/// Admits users who may do one thing.
 pub struct Gate {
     access: Access,
     client: Client,
     env: Env,
-    answers: Mutex<Answers>,
-    known: Lane,
-    strangers: Lane,
-    /// What was said last of questions that failed, so that it is said once.
+    /// Answers, and the time until which each applies.
+    answers: Cache<TokenHash, (Timestamp, Answer)>,
+    /// Tokens that were good at their last lookup.
+    known: Cache<TokenHash, ()>,
+    /// One lookup of a known token at a time, and one of an unknown token.
+    turns: [Semaphore; 2],
+    /// When the rate allows a full burst of unknown tokens again.
+    rested: Mutex<Timestamp>,
+    /// The last failure in the log, which is not repeated.
     trouble: Mutex<LogOnce>,
 }
 
-/// Where requests wait for their turn to ask.
-struct Lane {
-    turn: Turn<()>,
-    places: Semaphore,
-}
-
-impl Default for Lane {
-    fn default() -> Self {
-        Lane { turn: Turn::default(), places: Semaphore::new(WAITING) }
-    }
-}
-
 impl Gate {
-    /// A gate that knows nobody yet.
+    /// A gate without any answers yet.
     pub fn new(access: Access, client: Client, env: Env) -> Self {
-        let answers = Mutex::new(Answers::new(env.now()));
-        let trouble = Mutex::default();
-        Gate { access, client, env, answers, known: Lane::default(), strangers: Lane::default(), trouble }
+        Gate {
+            access,
+            client,
+            answers: Cache::new(TOKENS),
+            known: Cache::new(TOKENS),
+            turns: [Semaphore::new(1), Semaphore::new(1)],
+            rested: Mutex::new(env.now()),
+            trouble: Mutex::default(),
+            env,
+        }
     }
 
-    /// Lets a request through and returns the name of its user, or says why not.
+    /// Admits a request and returns the name of its user.
     ///
     /// # Errors
     ///
     /// When the token is missing, or the API server does not know it, gives it no right, or does not answer.
-    pub async fn admit(&self, headers: &HeaderMap) -> Result<String, Refusal> {
+    pub async fn admit(&self, headers: &HeaderMap) -> Answer {
         let token = bearer(headers).ok_or(Refusal::NoToken)?;
-        let hash = answers::hash(token);
-        let (answer, is_known) = {
-            let answers = self.answers();
-            (answers.get(&hash, self.env.now()), answers.was_allowed(&hash))
-        };
-        if let Some(verdict) = answer {
-            return verdict.admits(self.access);
-        }
-        let lane = if is_known { &self.known } else { &self.strangers };
-        self.ask_in_turn(lane, is_known, token, hash).await?.admits(self.access)
+        let mut hash = TokenHash::default();
+        hash.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
+        let now = self.env.now();
+        self.answers.remove_if(&hash, |(until, _)| *until <= now);
+        let lookup = async { Ok::<_, Infallible>(self.look_up(token, hash).await) };
+        let Ok((_, answer)) = self.answers.get_or_insert_async(&hash, lookup).await;
+        answer
     }
 
-    async fn ask_in_turn(&self, lane: &Lane, is_known: bool, token: &str, hash: TokenHash) -> Result<Verdict, Refusal> {
-        let _place = lane.places.try_acquire().map_err(|_| Refusal::Busy)?;
-        let _turn = timeout(PATIENCE, lane.turn.lock()).await.map_err(|_| Refusal::NotAnswered)?;
-        {
-            let (mut answers, now) = (self.answers(), self.env.now());
-            if let Some(verdict) = answers.get(&hash, now) {
-                return Ok(verdict);
+    /// The answer for a token, and the time until which it applies. A failure applies to the requests that wait for this lookup.
+    async fn look_up(&self, token: &str, hash: TokenHash) -> (Timestamp, Answer) {
+        let answer = self.ask_in_turn(token, self.known.contains_key(&hash)).await;
+        let applies = match &answer {
+            Ok(_) => {
+                self.known.insert(hash, ());
+                ALLOWED
             }
-            if !is_known && !answers.may_ask(now) {
-                return Err(Refusal::Busy);
+            Err(Refusal::Unknown | Refusal::Forbidden { .. }) => {
+                self.known.remove(&hash);
+                REFUSED
             }
+            Err(_) => SignedDuration::ZERO,
+        };
+        (self.env.now() + applies, answer)
+    }
+
+    async fn ask_in_turn(&self, token: &str, is_known: bool) -> Answer {
+        if !is_known && !self.may_ask() {
+            return Err(Refusal::Busy);
         }
-        let verdict = match timeout(QUESTION, self.ask(token)).await {
-            Ok(Ok(verdict)) => verdict,
-            Ok(Err(error)) => return Err(self.failed(&error)),
-            Err(_) => {
-                self.warn_once("the API server did not say in time whose token it is".to_owned());
-                return Err(Refusal::NotAnswered);
+        let turn = self.turns[usize::from(is_known)].acquire();
+        let _turn = timeout(PATIENCE, turn).await.map_err(|_| Refusal::NotAnswered)?;
+        let path = self.access.path;
+        let (refusal, cause) = match timeout(LOOKUP, self.ask(token)).await {
+            Ok(Ok(answer)) => {
+                if self.trouble().forget() {
+                    info!("the API server answers for tokens of requests for {path} again");
+                }
+                return answer;
             }
+            Ok(Err(error)) => match &error {
+                kube::Error::Api(status) if matches!(status.code, 401 | 403) => (Refusal::NotAsked, in_full(&error)),
+                _ => (Refusal::NotAnswered, in_full(&error)),
+            },
+            Err(_) => (Refusal::NotAnswered, format!("no answer within {} s", LOOKUP.as_secs())),
         };
-        if self.trouble().forget() {
-            info!("the API server answers for the tokens of those who ask for {} again", self.access.path);
-        }
-        self.answers().insert(hash, verdict.clone(), self.env.now());
-        Ok(verdict)
-    }
-
-    /// Asks who it is, and what he may do.
-    async fn ask(&self, token: &str) -> Result<Verdict, kube::Error> {
-        let spec = TokenReviewSpec { token: token.to_owned(), audiences: None };
-        let review = TokenReview { metadata: ObjectMeta::default(), spec, status: None };
-        let reviewed = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
-        let Some(user) = reviewed.status.filter(|status| status.authenticated == Some(true)).and_then(|it| it.user)
-        else {
-            return Ok(Verdict::Unknown);
-        };
-        let name = user.username.clone().unwrap_or_default();
-        let review =
-            SubjectAccessReview { metadata: ObjectMeta::default(), spec: question(self.access, user), status: None };
-        let reviewed = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
-        let is_allowed = reviewed.status.is_some_and(|status| status.allowed && status.denied != Some(true));
-        Ok(if is_allowed { Verdict::Allowed(name) } else { Verdict::Forbidden(name) })
-    }
-
-    /// Says in the log what is wrong in full, and to whoever asked no more than what he can use.
-    fn failed(&self, error: &kube::Error) -> Refusal {
-        let refusal = match error {
-            kube::Error::Api(status) if matches!(status.code, 401 | 403) => Refusal::NotAsked,
-            _ => Refusal::NotAnswered,
-        };
-        self.warn_once(format!("cannot tell who asks for {}: {refusal}: {}", self.access.path, in_full(error)));
-        refusal
-    }
-
-    fn warn_once(&self, sentence: String) {
+        // The log has the cause. The caller, who may be anyone, does not get it.
+        let sentence = format!("cannot authenticate requests for {path}: {refusal}: {cause}");
         if self.trouble().note(&sentence) {
             warn!("{sentence}");
         }
+        Err(refusal)
     }
 
-    fn answers(&self) -> MutexGuard<'_, Answers> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The API server's answer: the user of a token, and whether this user has the right.
+    async fn ask(&self, token: &str) -> Result<Answer, kube::Error> {
+        let spec = TokenReviewSpec { token: token.to_owned(), audiences: None };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let reviewed = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
+        let user = reviewed.status.filter(|status| status.authenticated == Some(true)).and_then(|status| status.user);
+        let Some(UserInfo { extra, groups, uid, username }) = user else {
+            return Ok(Err(Refusal::Unknown));
+        };
+        let Access { verb, path } = self.access;
+        let attributes = NonResourceAttributes { path: Some(path.to_owned()), verb: Some(verb.to_owned()) };
+        let spec = SubjectAccessReviewSpec {
+            extra,
+            groups,
+            non_resource_attributes: Some(attributes),
+            resource_attributes: None,
+            uid,
+            user: username.clone(),
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let reviewed = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
+        let is_allowed = reviewed.status.is_some_and(|status| status.allowed && status.denied != Some(true));
+        let user = username.unwrap_or_default();
+        Ok(if is_allowed { Ok(user) } else { Err(Refusal::Forbidden { user, access: self.access }) })
+    }
+
+    /// Whether the rate allows one more lookup of an unknown token. If so, the lookup counts.
+    fn may_ask(&self) -> bool {
+        let (mut rested, now) = (self.rested.lock().unwrap_or_else(PoisonError::into_inner), self.env.now());
+        let then = rested.max(now) + INTERVAL;
+        let may_ask = then.duration_since(now) <= INTERVAL * BURST;
+        if may_ask {
+            *rested = then;
+        }
+        may_ask
     }
 
     fn trouble(&self) -> MutexGuard<'_, LogOnce> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// May he, with all that the API server says he is?
-fn question(access: Access, user: UserInfo) -> SubjectAccessReviewSpec {
-    let UserInfo { extra, groups, uid, username } = user;
-    let attributes = NonResourceAttributes { path: Some(access.path.to_owned()), verb: Some(access.verb.to_owned()) };
-    SubjectAccessReviewSpec {
-        extra,
-        groups,
-        non_resource_attributes: Some(attributes),
-        resource_attributes: None,
-        uid,
-        user: username,
     }
 }
 
