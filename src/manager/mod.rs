@@ -207,7 +207,7 @@ impl Manager {
         Ok(Manager { replica, servers, _runtime_check: runtime_check })
     }
 
-    async fn ended(self, health: &Health, traces: Traces) -> u8 {
+    async fn ended(mut self, health: &Health, traces: Traces) -> u8 {
         let ended = tokio::select! {
             biased;
             ended = self.replica.ended() => ended,

@@ -1,26 +1,30 @@
-//! How connections are served: a bounded number of them, each for one request and a bounded time.
+//! Connections: a bounded number of them, each for one request and a bounded time.
 //!
-//! A slow or hostile client holds one place for a while, and nothing more: the server never waits for a client before it accepts
-//! the next one, and where no place is left, it closes the oldest connection. TLS handshakes have a few places of their own,
-//! and a [`Rate`] bounds what they cost.
+//! A slow or hostile client holds one place for a while, and nothing more. The server never waits for a client before it accepts the next
+//! one. If no place is left, it closes the oldest connection. TLS handshakes have a few places of their own, and an interval between two
+//! connections bounds what they cost.
+//!
+//! axum-server has no such limits: it accepts as fast as it can and cannot close the oldest connection. So this stays on hyper.
 
-use std::{collections::VecDeque, io, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use axum::Router;
+use axum::{Router, serve::Listener};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
+    server::graceful::{GracefulShutdown, Watcher},
     service::TowerToHyperService,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
+    sync::watch,
     task::{AbortHandle, JoinSet},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep_until, timeout},
 };
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_rustls::{TlsAcceptor, rustls::ServerConfig, server::TlsStream};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
 
 /// How many connections are open at once; for one more the oldest is closed. An answer takes milliseconds, so that no
 /// probe is ever the oldest of so many.
@@ -44,51 +48,6 @@ const HEAD_BYTES: usize = 64 * 1024;
 
 /// How long the answers that are under way may take when the server ends.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// The wait after no connection could be accepted, as when the process has too many files open.
-const ACCEPT_RETRY: Duration = Duration::from_secs(1);
-
-/// How many connections are accepted: so many at once, and then one in each interval. The others wait in the listener's queue.
-#[derive(Clone, Copy, Debug)]
-pub struct Rate {
-    /// How many at once.
-    pub burst: u32,
-    /// One in each of these.
-    pub interval: Duration,
-}
-
-impl Rate {
-    /// No bound.
-    pub const UNLIMITED: Rate = Rate { burst: 1, interval: Duration::ZERO };
-}
-
-/// Keeps to a rate.
-struct Pace {
-    rate: Rate,
-    /// Until when the connections so far have used the rate up.
-    used: Instant,
-}
-
-impl Pace {
-    fn new(rate: Rate) -> Self {
-        Pace { rate, used: Instant::now() }
-    }
-
-    /// Waits until one more may be accepted.
-    async fn turn(&self) {
-        let Rate { burst, interval } = self.rate;
-        let ahead = self.used.saturating_duration_since(Instant::now());
-        let wait = ahead.saturating_sub(interval * burst.saturating_sub(1));
-        if !wait.is_zero() {
-            sleep(wait).await;
-        }
-    }
-
-    /// One was accepted.
-    fn accepted(&mut self) {
-        self.used = self.used.max(Instant::now()) + self.rate.interval;
-    }
-}
 
 /// Tasks of which a bounded number run; for one more the oldest is ended.
 struct Places<T> {
@@ -120,56 +79,38 @@ impl<T: Send + 'static> Places<T> {
     }
 }
 
-/// Serves until `stop`, and what is under way then to its end.
+/// Serves until `stop`, and then what is under way to its end. At least `interval` passes between two connections; the others wait in the
+/// listener's queue.
 pub async fn serve(
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+    mut listener: TcpListener,
+    tls: Option<watch::Receiver<Arc<ServerConfig>>>,
     router: Router,
-    rate: Rate,
+    interval: Duration,
     stop: CancellationToken,
 ) {
-    let (mut pace, mut handshakes, mut open) = (Pace::new(rate), Places::new(HANDSHAKES), Places::new(CONNECTIONS));
+    let (mut handshakes, mut open) = (Places::new(HANDSHAKES), Places::new(CONNECTIONS));
+    let (ending, mut next) = (GracefulShutdown::new(), Instant::now());
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
             Some(shaken) = handshakes.next() => if let Some(Some(stream)) = shaken {
-                open.spawn(exchange(stream, router.clone(), stop.clone()));
+                open.spawn(exchange(stream, router.clone(), ending.watcher()));
             },
             Some(_) = open.next() => {}
-            stream = async { pace.turn().await; accept(&listener).await } => {
-                pace.accepted();
+            (stream, _) = async { sleep_until(next).await; Listener::accept(&mut listener).await } => {
+                next = Instant::now() + interval;
                 match &tls {
-                    None => open.spawn(exchange(stream, router.clone(), stop.clone())),
-                    Some(tls) => handshakes.spawn(handshake(stream, tls.clone())),
+                    None => open.spawn(exchange(stream, router.clone(), ending.watcher())),
+                    Some(tls) => handshakes.spawn(handshake(stream, tls.borrow().clone().into())),
                 }
             }
         }
     }
     drop((listener, handshakes));
-    let ended = async { while open.next().await.is_some() {} };
-    if timeout(GRACE, ended).await.is_err() {
+    if timeout(GRACE, ending.shutdown()).await.is_err() {
         debug!("answers were under way for too long");
     }
-}
-
-async fn accept(listener: &TcpListener) -> TcpStream {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return stream,
-            Err(error) if is_of_the_connection(&error) => {}
-            Err(error) => {
-                warn!(%error, "cannot accept a connection, trying again");
-                sleep(ACCEPT_RETRY).await;
-            }
-        }
-    }
-}
-
-/// Whether an error is the connection's own, so that the next one may be fine.
-fn is_of_the_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
 /// The connection after its TLS handshake, if that succeeds in time.
@@ -182,56 +123,42 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(stream: S, tls: TlsAccepto
     None
 }
 
-/// Answers one request, in a bounded time.
-async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, stop: CancellationToken) {
-    if timeout(LIFETIME, answer(stream, router, stop)).await.is_err() {
-        debug!("a connection took too long");
-    }
-}
-
-/// Answers one request. Neither probes nor scrapes come often enough for a second one to be worth the place.
-async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, stop: CancellationToken) {
+/// Answers one request, in a bounded time. Neither probes nor scrapes come often enough for a second one to be worth the place.
+async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, router: Router, ending: Watcher) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).keep_alive(false);
     let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        debug!(%error, "a connection ended with an error");
+    match timeout(LIFETIME, ending.watch(connection)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!(%error, "a connection ended with an error"),
+        Err(_) => debug!("a connection took too long"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use axum::routing::get;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+        net::TcpStream,
         sync::Notify,
         time::Instant,
     };
 
-    use crate::server::tls::Certificate;
+    use crate::server::tls;
 
     fn router() -> Router {
         Router::new().route("/", get(async || "hello")).route("/never", get(std::future::pending::<()>))
     }
 
     /// The client's end of a connection that is served.
-    fn connected(tls: Option<TlsAcceptor>, stop: &CancellationToken) -> DuplexStream {
+    fn connected(tls: Option<TlsAcceptor>, ending: &GracefulShutdown) -> DuplexStream {
         let (client, server) = duplex(1024);
-        let stop = stop.clone();
+        let ending = ending.watcher();
         tokio::spawn(async move {
             match tls {
-                None => exchange(server, router(), stop).await,
+                None => exchange(server, router(), ending).await,
                 Some(tls) => assert!(handshake(server, tls).await.is_none()),
             }
         });
@@ -249,26 +176,26 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_for_one_request_and_not_for_long() {
-        let stop = CancellationToken::new();
-        let (answer, seconds) = until_closed(connected(None, &stop), "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let ending = GracefulShutdown::new();
+        let (answer, seconds) = until_closed(connected(None, &ending), "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert!(answer.ends_with("hello") && seconds == 0, "{answer} {seconds}");
-        let (_, seconds) = until_closed(connected(None, &stop), "").await;
+        let (_, seconds) = until_closed(connected(None, &ending), "").await;
         assert_eq!(seconds, HEAD.as_secs(), "who says nothing");
-        let (_, seconds) = until_closed(connected(None, &stop), "GET / HTTP/1.1\r\nHost:").await;
+        let (_, seconds) = until_closed(connected(None, &ending), "GET / HTTP/1.1\r\nHost:").await;
         assert_eq!(seconds, HEAD.as_secs(), "who does not end");
-        let (_, seconds) = until_closed(connected(None, &stop), "GET /never HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let (_, seconds) = until_closed(connected(None, &ending), "GET /never HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert_eq!(seconds, LIFETIME.as_secs(), "who is not answered");
-        let tls = Certificate::self_signed().unwrap().acceptor().unwrap();
-        let (_, seconds) = until_closed(connected(Some(tls), &stop), "").await;
+        let tls = tls::self_signed().unwrap();
+        let (_, seconds) = until_closed(connected(Some(tls.into()), &ending), "").await;
         assert_eq!(seconds, HANDSHAKE.as_secs(), "who does not shake hands");
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_has_not_asked_yet_is_sent_away_at_the_end() {
-        let stop = CancellationToken::new();
-        let client = connected(None, &stop);
+        let ending = GracefulShutdown::new();
+        let client = connected(None, &ending);
         tokio::task::yield_now().await;
-        stop.cancel();
+        ending.shutdown().await;
         assert_eq!(until_closed(client, "").await, (String::new(), 0));
     }
 
@@ -276,7 +203,7 @@ mod tests {
     async fn the_number_of_connections_is_bounded() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let server = tokio::spawn(serve(listener, None, router(), Rate::UNLIMITED, stop.clone()));
+        let server = tokio::spawn(serve(listener, None, router(), Duration::ZERO, stop.clone()));
         let mut idle = Vec::new();
         for _ in 0..CONNECTIONS {
             idle.push(TcpStream::connect(address).await.unwrap());
@@ -312,7 +239,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         let router = Router::new().route("/never", get(never));
-        let serving = tokio::spawn(serve(listener, None, router, Rate::UNLIMITED, stop.clone()));
+        let serving = tokio::spawn(serve(listener, None, router, Duration::ZERO, stop.clone()));
         came.notified().await;
         // From here on only time is waited for.
         tokio::time::pause();
@@ -333,14 +260,14 @@ mod tests {
     async fn connections_are_accepted_at_a_bounded_rate() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let rate = Rate { burst: 5, interval: Duration::from_millis(20) };
-        let server = tokio::spawn(serve(listener, None, router(), rate, stop.clone()));
+        let interval = Duration::from_millis(20);
+        let server = tokio::spawn(serve(listener, None, router(), interval, stop.clone()));
         let start = Instant::now();
         futures::future::join_all((0..20).map(async |_| {
             says_hello(TcpStream::connect(address).await.unwrap()).await;
         }))
         .await;
-        assert!(start.elapsed() >= rate.interval * 15, "all but the burst wait: {:?}", start.elapsed());
+        assert!(start.elapsed() >= interval * 19, "all but the first wait: {:?}", start.elapsed());
         stop.cancel();
         server.await.unwrap();
     }
@@ -349,8 +276,8 @@ mod tests {
     async fn handshakes_that_do_not_go_on_give_way() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let tls = Certificate::self_signed().unwrap().acceptor().unwrap();
-        let server = tokio::spawn(serve(listener, Some(tls), router(), Rate::UNLIMITED, stop.clone()));
+        let tls = tls::self_signed().unwrap();
+        let server = tokio::spawn(serve(listener, Some(watch::channel(tls).1), router(), Duration::ZERO, stop.clone()));
         let start = Instant::now();
         let mut silent = Vec::new();
         for _ in 0..=HANDSHAKES {

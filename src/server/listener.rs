@@ -2,11 +2,11 @@
 
 use std::{
     io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{Ipv4Addr, SocketAddr},
 };
 
-use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpListener, lookup_host};
+use socket2::SockRef;
+use tokio::net::TcpListener;
 
 use crate::cli::BindAddress;
 
@@ -40,41 +40,21 @@ impl Listener {
             return Ok(None);
         };
         let failed = |source| BindError { flag, host: host.clone(), port: *port, source };
-        let candidates: Vec<SocketAddr> = if host.is_empty() {
-            // An IPv6 socket takes IPv4 as well. Where there is no IPv6 at all, IPv4 must do.
-            vec![(Ipv6Addr::UNSPECIFIED, *port).into(), (Ipv4Addr::UNSPECIFIED, *port).into()]
-        } else {
-            lookup_host((host.as_str(), *port)).await.map_err(failed)?.collect()
-        };
-        let mut listened = Err(io::Error::other("the host has no address"));
-        for candidate in candidates {
-            listened = listen(candidate, waiting);
-            let is_over = match &listened {
-                Ok(_) => true,
-                // Half of "all addresses" would be a surprise to whoever asks the other half.
-                Err(error) => host.is_empty() && error.kind() == io::ErrorKind::AddrInUse,
-            };
-            if is_over {
-                break;
+        // No host means all addresses: an IPv6 socket also takes IPv4.
+        let name = if host.is_empty() { "::" } else { host.as_str() };
+        let socket = match TcpListener::bind((name, *port)).await {
+            // Without IPv6, IPv4 is all. A port in use is an error: half of all addresses would surprise the clients of the other half.
+            Err(error) if host.is_empty() && error.kind() != io::ErrorKind::AddrInUse => {
+                TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).await
             }
-        }
-        let socket = listened.and_then(TcpListener::from_std).map_err(failed)?;
+            bound => bound,
+        };
+        let socket = socket.map_err(failed)?;
+        // On a socket that listens, this only sets the length of the queue.
+        SockRef::from(&socket).listen(waiting).map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
         Ok(Some(Listener { socket, address }))
     }
-}
-
-fn listen(address: SocketAddr, waiting: i32) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    if address.is_ipv6() {
-        socket.set_only_v6(!address.ip().is_unspecified())?;
-    }
-    // A restarted process shall not wait for the connections of its predecessor to be forgotten.
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(waiting)?;
-    Ok(socket.into())
 }
 
 #[cfg(test)]

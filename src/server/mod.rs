@@ -12,25 +12,24 @@ mod probes;
 mod thread;
 mod tls;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use kube::Client;
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
+use tokio::{sync::watch, task::JoinSet};
+use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
-    cli::{BindAddress, RunArgs},
+    cli::RunArgs,
     env::Env,
     health::Health,
     telemetry::{logs::Level, metrics::Metrics},
 };
 use auth::Gate;
-use connections::Rate;
 use listener::Listener;
-use tls::Certificate;
+use tls::Files;
 
 pub use listener::BindError;
 pub use thread::Thread;
@@ -43,8 +42,8 @@ const PROBES_WAITING: i32 = 1024;
 /// The same at the metrics: few, so that a scrape does not wait for long behind a flood.
 const METRICS_WAITING: i32 = 32;
 
-/// How often connections to the metrics are accepted: scrapes are seconds apart, and handshakes and metrics cost time.
-const METRICS_RATE: Rate = Rate { burst: 10, interval: Duration::from_millis(20) };
+/// The time between two connections to the metrics: scrapes are seconds apart, and handshakes and metrics cost time.
+const METRICS_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why nothing can be served.
 #[derive(Debug, thiserror::Error)]
@@ -86,11 +85,9 @@ impl Servers {
         if let Some(listener) = Listener::bind("--health-probe-bind-address", address, PROBES_WAITING).await? {
             info!(address = %listener.address, "serving health probes");
             servers.probes = Some(listener.address);
-            servers.serve(listener, None, probes::router(health.clone()), Rate::UNLIMITED);
+            servers.serve(listener, None, probes::router(health.clone()), Duration::ZERO);
         }
-        if arguments.metrics_bind_address != BindAddress::Off {
-            servers.start_metrics(arguments, env, reviews, shown).await?;
-        }
+        servers.start_metrics(arguments, env, reviews, shown).await?;
         Ok(servers)
     }
 
@@ -101,43 +98,43 @@ impl Servers {
         reviews: Client,
         (metrics, level): (&Metrics, &Level),
     ) -> Result<(), ServeError> {
-        let certificate = match (&arguments.metrics_cert_path, arguments.metrics_secure) {
+        let address = &arguments.metrics_bind_address;
+        let Some(listener) = Listener::bind("--metrics-bind-address", address, METRICS_WAITING).await? else {
+            return Ok(());
+        };
+        let tls = match (&arguments.metrics_cert_path, arguments.metrics_secure) {
             (Some(_), false) => {
                 warn!("--metrics-cert-path is not used: --metrics-secure=false serves plain HTTP");
                 None
             }
             (None, false) => None,
-            (Some(folder), true) => Some(Certificate::from_folder(folder)?),
-            (None, true) => Some(Certificate::self_signed()?),
-        };
-        let address = &arguments.metrics_bind_address;
-        let Some(listener) = Listener::bind("--metrics-bind-address", address, METRICS_WAITING).await? else {
-            return Ok(());
+            (Some(folder), true) => {
+                let (files, tls) = Files::open(folder)?;
+                self.tasks.spawn(files.keep_fresh(self.stop.clone()));
+                Some(tls)
+            }
+            (None, true) => Some(watch::channel(tls::self_signed()?).1),
         };
         info!(address = %listener.address, secure = arguments.metrics_secure, "serving metrics");
         self.metrics = Some(listener.address);
         let gate = |access| Gate::new(access, reviews.clone(), env.clone());
-        let acceptor = certificate.as_ref().map(Certificate::acceptor);
-        let mut router = metrics::router(metrics.clone(), certificate.as_ref().map(|_| gate(metrics::ACCESS)));
+        let mut router = metrics::router(metrics.clone(), tls.as_ref().map(|_| gate(metrics::ACCESS)));
         // Without a gate everybody could drown the log.
-        if certificate.is_some() {
+        if tls.is_some() {
             router = router.merge(log_level::router(level.clone(), gate(log_level::ACCESS)));
         }
-        self.serve(listener, acceptor.transpose()?, router, METRICS_RATE);
-        if let Some(certificate) = certificate {
-            let stop = self.stop.clone();
-            self.tasks.spawn(async move {
-                tokio::select! {
-                    () = certificate.keep_fresh() => {}
-                    () = stop.cancelled() => {}
-                }
-            });
-        }
+        self.serve(listener, tls, router, METRICS_INTERVAL);
         Ok(())
     }
 
-    fn serve(&mut self, listener: Listener, tls: Option<TlsAcceptor>, router: Router, rate: Rate) {
-        self.tasks.spawn(connections::serve(listener.socket, tls, router, rate, self.stop.clone()));
+    fn serve(
+        &mut self,
+        listener: Listener,
+        tls: Option<watch::Receiver<Arc<ServerConfig>>>,
+        router: Router,
+        interval: Duration,
+    ) {
+        self.tasks.spawn(connections::serve(listener.socket, tls, router, interval, self.stop.clone()));
     }
 
     /// Where the health probes are served.
@@ -155,12 +152,9 @@ impl Servers {
     /// # Panics
     ///
     /// When a server panics.
-    pub async fn run(mut self) {
-        while let Some(end) = self.tasks.join_next().await {
-            if let Some(panic) = end.err().and_then(|error| error.try_into_panic().ok()) {
-                std::panic::resume_unwind(panic);
-            }
-        }
+    pub async fn run(self) {
+        self.tasks.join_all().await;
+        self.stop.cancelled().await;
     }
 
     /// Ends both, as [`Servers::run`] does at `stop`.

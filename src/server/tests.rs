@@ -20,7 +20,7 @@ use tokio_rustls::{
 use tower::BoxError;
 
 use super::*;
-use crate::cli::{Cli, Command};
+use crate::cli::{BindAddress, Cli, Command};
 
 /// The flags of a command line that serves at free ports of this machine alone.
 fn flags(more: &[&str]) -> RunArgs {
@@ -105,19 +105,23 @@ impl ServerCertVerifier for Trusting {
     }
 }
 
-async fn connected_by_tls(
-    address: Option<SocketAddr>,
-    version: &'static SupportedProtocolVersion,
-) -> TlsStream<TcpStream> {
+/// A client that trusts everybody.
+pub(super) fn connector(version: &'static SupportedProtocolVersion) -> TlsConnector {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[version])
         .unwrap()
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Trusting))
         .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}
+
+async fn connected_by_tls(
+    address: Option<SocketAddr>,
+    version: &'static SupportedProtocolVersion,
+) -> TlsStream<TcpStream> {
     let stream = TcpStream::connect(address.unwrap()).await.unwrap();
-    let name = ServerName::try_from("localhost").unwrap();
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+    connector(version).connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap()
 }
 
 async fn asked_by_tls(address: Option<SocketAddr>, version: &'static SupportedProtocolVersion, head: &str) -> String {

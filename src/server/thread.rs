@@ -1,26 +1,25 @@
 //! The thread of the servers: a flood of requests takes no turn from the loops of the controllers and of the election.
 
-use std::{io, thread, time::Duration};
+use std::{io, time::Duration};
 
-use tokio::{runtime, sync::watch};
+use tokio::{
+    runtime,
+    sync::oneshot,
+    task::{JoinError, JoinHandle},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::Servers;
 
-/// The stack of the thread: futures lie on the heap, and what a handshake or an answer puts on the stack is far less.
-const STACK: usize = 512 * 1024;
-
 /// How long the end may take: a little longer than the servers themselves allow.
 const END: Duration = Duration::from_secs(3);
-
-/// How the thread ended: `None` while it runs, and why it failed.
-type End = Option<Result<(), String>>;
 
 /// Servers that run on a thread of their own.
 #[derive(Debug)]
 pub struct Thread {
     stop: CancellationToken,
-    ended: watch::Receiver<End>,
+    task: JoinHandle<Result<(), JoinError>>,
 }
 
 impl Thread {
@@ -28,18 +27,17 @@ impl Thread {
     ///
     /// # Errors
     ///
-    /// When the thread cannot be started, or `serve` fails.
+    /// When the runtime cannot be started, or `serve` fails.
     pub async fn start<F, E>(serve: impl FnOnce(CancellationToken) -> F + Send + 'static) -> Result<Self, E>
     where
         F: Future<Output = Result<Servers, E>> + Send + 'static,
         E: From<io::Error> + Send + Sync + 'static,
     {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let (stop, (started, starts)) = (CancellationToken::new(), tokio::sync::oneshot::channel());
-        let (ends, ended) = watch::channel(None);
-        let servers = Thread { stop: stop.clone(), ended };
+        let (stop, (started, starts)) = (CancellationToken::new(), oneshot::channel());
+        let serving = serve(stop.clone());
         let serving = async move {
-            match serve(stop).await {
+            match serving.await {
                 Ok(servers) => {
                     let _ = started.send(Ok(()));
                     servers.run().await;
@@ -47,29 +45,30 @@ impl Thread {
                 Err(error) => drop(started.send(Err(error))),
             }
         };
-        thread::Builder::new().name("servers".to_owned()).stack_size(STACK).spawn(move || {
+        let task = tokio::task::spawn_blocking(move || {
             let end = runtime.block_on(runtime.spawn(serving));
             runtime.shutdown_background();
-            ends.send_replace(Some(end.map_err(|error| error.to_string())));
-        })?;
+            end
+        });
         // Without an answer it panicked, as `failed` says.
         starts.await.unwrap_or(Ok(()))?;
-        Ok(servers)
+        Ok(Thread { stop, task })
     }
 
     /// Waits until a server panics, and says how.
-    pub async fn failed(&self) -> String {
-        match self.ended.clone().wait_for(Option::is_some).await.map(|end| end.clone()) {
-            Ok(Some(Err(error))) => error,
-            Ok(_) => std::future::pending().await,
-            Err(_) => "the thread of the servers is gone".to_owned(),
+    pub async fn failed(&mut self) -> String {
+        match (&mut self.task).await {
+            Ok(Ok(())) => std::future::pending().await,
+            Ok(Err(error)) | Err(error) => error.to_string(),
         }
     }
 
     /// Ends the servers, as [`Servers::run`] does.
-    pub async fn end(mut self) {
+    pub async fn end(self) {
         self.stop.cancel();
-        let _ = tokio::time::timeout(END, self.ended.wait_for(Option::is_some)).await;
+        if !self.task.is_finished() {
+            let _ = timeout(END, self.task).await;
+        }
     }
 }
 
@@ -87,7 +86,7 @@ mod tests {
     use crate::{
         env::Env,
         health::Health,
-        server::{Rate, ServeError, listener::Listener, probes},
+        server::{ServeError, listener::Listener, probes},
     };
 
     #[derive(Debug, thiserror::Error)]
@@ -106,7 +105,7 @@ mod tests {
             let listener = Listener::bind("--some-flag", &at, 16).await.map_err(ServeError::from)?.unwrap();
             let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
             say.send(listener.address).unwrap();
-            servers.serve(listener, None, probes::router(health), Rate::UNLIMITED);
+            servers.serve(listener, None, probes::router(health), Duration::ZERO);
             Ok::<_, Trouble>(servers)
         });
         (thread.await.unwrap(), address.await.unwrap())
@@ -152,7 +151,7 @@ mod tests {
         let failed = servers.await.unwrap().failed().await;
         assert!(failed.contains("out of sockets"), "{failed}");
         let servers = Thread::start(async |_| -> Result<Servers, Trouble> { panic!("at the start") });
-        let servers = servers.await.unwrap();
+        let mut servers = servers.await.unwrap();
         assert!(servers.failed().await.contains("at the start"));
         servers.end().await;
     }

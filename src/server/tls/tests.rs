@@ -1,10 +1,15 @@
 //! The certificate of the metrics: what is refused, and that a new one is taken.
 
-use std::os::unix::fs::symlink;
+use std::{fs, os::unix::fs::symlink};
 
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{pki_types::ServerName, version::TLS13},
+};
 
 use super::*;
+use crate::server::tests::connector;
 
 /// A new pair: certificate and key, as PEM.
 pub(crate) fn new_pair() -> (String, String) {
@@ -22,9 +27,13 @@ pub(crate) fn write(folder: &Path, (certificate, key): &(String, String)) {
     fs::write(folder.join("tls.key"), key).unwrap();
 }
 
-/// The certificate that is served, as it stands in a file.
-fn served(current: &Current) -> Vec<CertificateDer<'static>> {
-    current.get().cert.clone()
+/// The certificate that a client sees.
+async fn served(current: &watch::Receiver<Arc<ServerConfig>>) -> Vec<CertificateDer<'static>> {
+    let (client, server) = tokio::io::duplex(16 * 1024);
+    let (acceptor, name) = (TlsAcceptor::from(current.borrow().clone()), ServerName::try_from("localhost").unwrap());
+    let (stream, _) = tokio::join!(connector(&TLS13).connect(name, client), acceptor.accept(server));
+    let chain = stream.unwrap().get_ref().1.peer_certificates().unwrap().to_vec();
+    chain.into_iter().map(CertificateDer::into_owned).collect()
 }
 
 pub(crate) fn parsed((certificate, _): &(String, String)) -> Vec<CertificateDer<'static>> {
@@ -35,20 +44,20 @@ pub(crate) fn parsed((certificate, _): &(String, String)) -> Vec<CertificateDer<
 fn what_cannot_be_served_is_refused_with_the_flag_and_the_file() {
     let folder = TempDir::new().unwrap();
     let refused = || {
-        let sentence = Certificate::from_folder(folder.path()).unwrap_err().to_string();
+        let sentence = Files::open(folder.path()).unwrap_err().to_string();
         assert!(sentence.starts_with("--metrics-cert-path: "), "{sentence}");
         sentence
     };
-    assert!(refused().contains("tls.crt: No such file"));
+    assert!(refused().contains("tls.crt: I/O error: No such file"));
     let (one, other) = (new_pair(), new_pair());
     write(folder.path(), &(one.0.clone(), other.1));
     assert!(refused().contains("cannot be used together"));
     write(folder.path(), &("no certificate".to_owned(), one.1.clone()));
-    assert!(refused().contains("tls.crt is not in PEM format"));
+    assert!(refused().contains("tls.crt: no items found; give a folder"));
     write(folder.path(), &(one.0.clone(), String::new()));
-    assert!(refused().contains("tls.key is not in PEM format"));
+    assert!(refused().contains("tls.key: no items found; give a folder"));
     write(folder.path(), &one);
-    assert!(Certificate::from_folder(folder.path()).is_ok());
+    assert!(Files::open(folder.path()).is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,43 +70,50 @@ async fn files_that_change_are_read_again() {
         write(&folder.path().join(name), pair);
     }
     symlink("first", folder.path().join("data")).unwrap();
-    for file in FILES {
+    for file in ["tls.crt", "tls.key"] {
         symlink(format!("data/{file}"), folder.path().join(file)).unwrap();
     }
-    let certificate = Certificate::from_folder(folder.path()).unwrap();
-    let current = certificate.current.clone();
-    assert_eq!(served(&current), parsed(&pairs[0]));
-    let refreshing = tokio::spawn(certificate.keep_fresh());
+    let (files, current) = Files::open(folder.path()).unwrap();
+    assert_eq!(served(&current).await, parsed(&pairs[0]));
+    let refreshing = tokio::spawn(files.keep_fresh(CancellationToken::new()));
 
     symlink("second", folder.path().join("new")).unwrap();
     fs::rename(folder.path().join("new"), folder.path().join("data")).unwrap();
-    tokio::time::sleep(LOOK + Duration::from_secs(1)).await;
-    assert_eq!(served(&current), parsed(&pairs[1]));
+    sleep(LOOK + Duration::from_secs(1)).await;
+    assert_eq!(served(&current).await, parsed(&pairs[1]));
 
     let broken = (pairs[0].0.clone(), pairs[1].1.clone());
     write(&folder.path().join("second"), &broken);
-    tokio::time::sleep(LOOK * 2).await;
-    assert_eq!(served(&current), parsed(&pairs[1]), "a broken pair changes nothing");
+    sleep(LOOK * 2).await;
+    assert_eq!(served(&current).await, parsed(&pairs[1]), "a broken pair changes nothing");
 
     fs::remove_file(folder.path().join("data")).unwrap();
-    tokio::time::sleep(LOOK * 2).await;
-    assert_eq!(served(&current), parsed(&pairs[1]), "nor do files that are gone");
+    sleep(LOOK * 2).await;
+    assert_eq!(served(&current).await, parsed(&pairs[1]), "nor do files that are gone");
 
     symlink("first", folder.path().join("data")).unwrap();
-    tokio::time::sleep(LOOK * 2).await;
-    assert_eq!(served(&current), parsed(&pairs[0]));
+    sleep(LOOK * 2).await;
+    assert_eq!(served(&current).await, parsed(&pairs[0]));
     refreshing.abort();
 }
 
-#[test]
-fn a_broken_pair_is_complained_of_once() {
+#[tokio::test(start_paused = true)]
+async fn a_broken_pair_is_complained_of_once() {
+    let log = NamedTempFile::new().unwrap();
+    let writer = Arc::new(log.reopen().unwrap());
+    let _logs = tracing::subscriber::set_default(tracing_subscriber::fmt().with_writer(writer).finish());
     let folder = TempDir::new().unwrap();
     let (one, other) = (new_pair(), new_pair());
     write(folder.path(), &one);
-    let mut certificate = Certificate::from_folder(folder.path()).unwrap();
-    let contents = || read(folder.path()).unwrap();
-    assert!(!certificate.refresh(folder.path(), contents()).unwrap(), "nothing is new");
-    write(folder.path(), &(one.0, other.1));
-    assert!(certificate.refresh(folder.path(), contents()).is_err());
-    assert!(!certificate.refresh(folder.path(), contents()).unwrap(), "nothing is new");
+    let (files, _current) = Files::open(folder.path()).unwrap();
+    let refreshing = tokio::spawn(files.keep_fresh(CancellationToken::new()));
+    for complaints in 1..=2 {
+        write(folder.path(), &(one.0.clone(), other.1.clone()));
+        sleep(LOOK * 4).await;
+        let text = fs::read_to_string(log.path()).unwrap();
+        assert_eq!(text.matches("; the former certificate is kept").count(), complaints, "{text}");
+        write(folder.path(), &one);
+        sleep(LOOK * 2).await;
+    }
+    refreshing.abort();
 }
