@@ -9,11 +9,16 @@
 
 use std::{
     convert::Infallible,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use axum::http::{HeaderMap, header};
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
@@ -90,6 +95,32 @@ pub enum Refusal {
     /// The API server does not answer.
     #[error("the API server does not say whose token this is: try again")]
     NotAnswered,
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let text = format!("{self}\n");
+        match self {
+            Refusal::NoToken | Refusal::Unknown => {
+                (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response()
+            }
+            Refusal::Forbidden { .. } => (StatusCode::FORBIDDEN, text).into_response(),
+            Refusal::Busy => (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, "1")], text).into_response(),
+            Refusal::NotAsked => (StatusCode::INTERNAL_SERVER_ERROR, text).into_response(),
+            Refusal::NotAnswered => (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
+        }
+    }
+}
+
+/// The name of the user who sent an admitted request.
+#[derive(Clone, Debug)]
+pub struct User(pub String);
+
+/// Middleware that passes on only the requests that the gate admits, with their [`User`].
+pub async fn admit(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Result<Response, Refusal> {
+    let user = gate.admit(request.headers()).await?;
+    request.extensions_mut().insert(User(user));
+    Ok(next.run(request).await)
 }
 
 /// The name of a user who has the right, or a refusal.

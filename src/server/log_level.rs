@@ -1,76 +1,52 @@
 //! `/log-level`: shows and changes the log level while the process runs. Both need the right to `put` this path. A change applies until the
 //! process ends; `--log-level` sets the level from the start.
 
-use std::sync::Arc;
-
 use axum::{
-    Router,
-    extract::{DefaultBodyLimit, FromRequest, Request, State},
-    http::{HeaderMap, StatusCode},
-    response::{IntoResponse, Response},
+    Extension, Router,
+    extract::{DefaultBodyLimit, State},
+    http::StatusCode,
+    middleware::from_fn_with_state,
     routing::put,
 };
 use tracing::info;
 
-use super::{
-    auth::{Access, Gate},
-    metrics::refused,
-};
+use super::auth::{Access, Gate, User, admit};
 use crate::{
     cli::Directives,
     telemetry::logs::{AUDIT, Level},
 };
 
-/// What whoever changes it does.
+/// The right that callers need.
 pub const ACCESS: Access = Access { verb: "put", path: "/log-level" };
 
 /// How many bytes the directives may have: far more than anybody writes, and nothing for each of the connections to hold.
 const LONGEST: usize = 4 * 1024;
 
-#[derive(Clone)]
-struct Served {
-    level: Level,
-    gate: Arc<Gate>,
-}
-
-/// Takes `/log-level` from whom the gate lets through. There is no way to it without a gate.
+/// Answers `/log-level` to users whom the gate admits. There is no way to it without a gate.
 pub fn router(level: Level, gate: Gate) -> Router {
-    let served = Served { level, gate: Arc::new(gate) };
-    Router::new().route(ACCESS.path, put(set).get(show).layer(DefaultBodyLimit::max(LONGEST))).with_state(served)
+    let route = put(set).get(show).layer(DefaultBodyLimit::max(LONGEST));
+    Router::new().route(ACCESS.path, route.route_layer(from_fn_with_state(gate.into(), admit))).with_state(level)
 }
 
-async fn show(State(served): State<Served>, headers: HeaderMap) -> Response {
-    match served.gate.admit(&headers).await {
-        Ok(_) => format!("{}\n", served.level.current().0).into_response(),
-        Err(refusal) => refused(&refusal),
-    }
+async fn show(State(level): State<Level>) -> String {
+    format!("{}\n", level.current().0)
 }
 
-async fn set(State(served): State<Served>, headers: HeaderMap, request: Request) -> Response {
-    let user = match served.gate.admit(&headers).await {
-        Ok(user) => user,
-        Err(refusal) => return refused(&refusal),
-    };
-    let body = match String::from_request(request, &()).await {
-        Ok(body) => body,
-        Err(rejection) => return (rejection.status(), format!("{rejection}\n")).into_response(),
-    };
-    let directives = match Directives::read(body.trim()) {
-        Ok(directives) => directives,
-        Err(remedy) => return (StatusCode::BAD_REQUEST, format!("{remedy}\n")).into_response(),
-    };
-    match served.level.set(&directives) {
-        Ok(old) => {
-            info!(target: AUDIT, old = old.0, new = directives.0, user, "log level changed");
-            format!("{}\n", directives.0).into_response()
-        }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-    }
+async fn set(
+    State(level): State<Level>,
+    Extension(User(user)): Extension<User>,
+    body: String,
+) -> Result<String, (StatusCode, String)> {
+    let directives =
+        Directives::read(body.trim()).map_err(|remedy| (StatusCode::BAD_REQUEST, format!("{remedy}\n")))?;
+    let old = level.set(&directives).map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")))?;
+    info!(target: AUDIT, old = old.0, new = directives.0, user, "log level changed");
+    Ok(format!("{}\n", directives.0))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::task::Poll;
+    use std::{sync::Arc, task::Poll};
 
     use axum::body::{Body, Bytes};
     use futures::stream;

@@ -1,60 +1,37 @@
-//! The metrics, for whoever may see them.
-
-use std::sync::Arc;
+//! `/metrics`, for users who may see them.
 
 use axum::{
     Router,
     extract::State,
     http::{HeaderMap, StatusCode, header},
+    middleware::from_fn_with_state,
     response::{IntoResponse, Response},
     routing::get,
 };
 
-use super::auth::{Access, Gate, Refusal};
+use super::auth::{Access, Gate, admit};
 use crate::telemetry::metrics::{Format, Metrics};
 
-/// What whoever reads the metrics does.
+/// The right that readers of the metrics need.
 pub const ACCESS: Access = Access { verb: "get", path: "/metrics" };
 
-#[derive(Clone)]
-struct Served {
-    metrics: Metrics,
-    gate: Option<Arc<Gate>>,
-}
-
-/// Answers `/metrics` to whom the gate lets through; without a gate, to everybody.
+/// Answers `/metrics` to users whom the gate admits; without a gate, to everybody.
 pub fn router(metrics: Metrics, gate: Option<Gate>) -> Router {
     let elsewhere = || async { (StatusCode::NOT_FOUND, "there is /metrics\n") };
-    let served = Served { metrics, gate: gate.map(Arc::new) };
-    Router::new().route(ACCESS.path, get(answer)).fallback(elsewhere).with_state(served)
+    let mut route = get(answer);
+    if let Some(gate) = gate {
+        route = route.route_layer(from_fn_with_state(gate.into(), admit));
+    }
+    Router::new().route(ACCESS.path, route).fallback(elsewhere).with_state(metrics)
 }
 
-async fn answer(State(served): State<Served>, headers: HeaderMap) -> Response {
-    if let Some(gate) = &served.gate
-        && let Err(refusal) = gate.admit(&headers).await
-    {
-        return refused(&refusal);
-    }
+async fn answer(State(metrics): State<Metrics>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
-    match served.metrics.text(format) {
+    match metrics.text(format) {
         Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
         Err(error) => {
             (StatusCode::INTERNAL_SERVER_ERROR, format!("the metrics cannot be written: {error}\n")).into_response()
         }
-    }
-}
-
-/// What is answered to whom the gate does not let through.
-pub fn refused(refusal: &Refusal) -> Response {
-    let text = format!("{refusal}\n");
-    match refusal {
-        Refusal::NoToken | Refusal::Unknown => {
-            (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response()
-        }
-        Refusal::Forbidden { .. } => (StatusCode::FORBIDDEN, text).into_response(),
-        Refusal::Busy => (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, "1")], text).into_response(),
-        Refusal::NotAsked => (StatusCode::INTERNAL_SERVER_ERROR, text).into_response(),
-        Refusal::NotAnswered => (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
     }
 }
