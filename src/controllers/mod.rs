@@ -2,15 +2,15 @@
 //!
 //! A further controller is one folder that implements [`Controller`] and one line in [`crate::manager::replica`].
 
-pub mod failures;
-pub mod meta;
 pub mod compact_time;
+pub mod failures;
+pub mod interner;
+pub mod meta;
 pub mod mycustomresource;
 pub mod podset;
 pub mod queue;
 pub mod requests;
 pub mod statuses;
-pub mod interner;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 

@@ -92,7 +92,10 @@ mod tests {
     }
 
     /// A watch that is answered with this code, in these pieces.
-    async fn answered(code: u16, pieces: &[&'static str]) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<Named>>> + Unpin> {
+    async fn answered(
+        code: u16,
+        pieces: &[&'static str],
+    ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<Named>>> + Unpin> {
         let pieces = pieces.iter().map(|piece| piece.as_bytes()).collect();
         answered_in(code, pieces).await
     }

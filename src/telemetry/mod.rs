@@ -1,10 +1,10 @@
 //! Logs, traces and metrics. Logs go to standard error, so that `podset-operator crd` can be piped; traces go where
 //! OpenTelemetry's own variables say, or nowhere.
 
+pub mod log_once;
 pub mod logs;
 pub mod metrics;
 mod resource;
-pub mod log_once;
 pub mod spans;
 pub mod traces;
 

@@ -14,10 +14,10 @@ use crate::{
     api::{MyCustomResourceSpec, MyCustomResourceStatus},
     controllers::{
         ObjectKey, in_scope,
+        interner::Interner,
         meta::{Meta, Uid},
         queue::{self, Trigger},
         statuses::{self, Writing},
-        interner::Interner,
     },
     listwatch::{Change, Scope, Watched},
 };

@@ -32,7 +32,11 @@ pub fn of_burst(burst: &Burst, to: usize) -> Option<Event> {
     let normal = |reason, action, note| Some(Event { reason, note, is_warning: false, action });
     let made = created.max(to.saturating_sub(from));
     if !is_scaling && made > 0 {
-        let pods = if made == 1 { "1 pod to replace a lost one".to_owned() } else { format!("{made} pods to replace lost ones") };
+        let pods = if made == 1 {
+            "1 pod to replace a lost one".to_owned()
+        } else {
+            format!("{made} pods to replace lost ones")
+        };
         normal("PodsReplaced", "Create", format!("Created {pods}"))
     } else if to > from {
         normal("ScaledUp", "Create", format!("Scaled up from {from} to {to}"))
@@ -111,7 +115,7 @@ mod tests {
         assert_eq!(told(2, 3, false, 3).unwrap(), replaced);
         assert_eq!(told(0, 0, false, 3).unwrap(), replaced, "the answers were lost");
         assert_eq!(told(3, 0, true, 3), None);
-        let refused = Burst { from: 9, created: 0, is_deleting: false, is_scaling: false };
+        let refused = Burst { wanted: 9, from: 9, created: 0, is_deleting: false, is_scaling: false };
         assert_eq!(of_burst(&refused, 8), None, "nothing was deleted: another one went");
     }
 

@@ -9,8 +9,8 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    finished,
     observe::{Caches, Observed, Set},
+    restart_backoff,
     status::{self, REASONS},
 };
 use crate::{api::condition, controllers::meta::Uid, env::Env, telemetry::metrics::SetFigures};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{restart_backoff::Finishes, locks::Locks, pace::Pace, rejected::Rejected, trace_link::TraceLink};
+use super::{locks::Locks, pace::Pace, rejected::Rejected, restart_backoff::Finishes, trace_link::TraceLink};
 use crate::controllers::{
     failures::{Failures, Waits, doubled},
     meta::Uid,

@@ -10,7 +10,6 @@
 pub mod act;
 pub mod events;
 pub mod fleet_metrics;
-pub mod restart_backoff;
 pub mod locks;
 pub mod memory;
 pub mod names;
@@ -25,6 +24,7 @@ pub mod recorder;
 pub mod refusal;
 pub mod rejected;
 pub mod report;
+pub mod restart_backoff;
 pub mod status;
 pub mod takeover;
 #[cfg(test)]

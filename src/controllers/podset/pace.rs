@@ -1,8 +1,8 @@
 //! When the status of a set is written: one rule for all changes. Pure: no I/O, no clock.
 //!
 //! The answer to a new spec is written at once. So are changes that people wait for, as long as the token bucket has a token: [`BURST`]
-//! writes in a row, then one in [`PERIOD`]. Any other change is written [`PERIOD`] after the last write, so a status is never wrong for
-//! longer. After a failure the wait doubles.
+//! writes in a row, then one in [`PERIOD`]. Any other change waits for [`DELAY`], since more may follow, and for [`PERIOD`] after the last
+//! write, so a status is never wrong for longer than that. After a failure the wait doubles.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -15,6 +15,9 @@ use crate::{
 /// The longest time for which a status may be wrong, and the time in which the bucket gains a token.
 const PERIOD: SignedDuration = SignedDuration::from_secs(5);
 
+/// How long a change waits that nobody waits for. It may have been noticed a second late.
+const DELAY: SignedDuration = SignedDuration::from_secs(4);
+
 /// How many tokens the bucket holds.
 const BURST: i32 = 10;
 
@@ -25,6 +28,8 @@ const WAITS: Waits = (PERIOD, SignedDuration::from_secs(30));
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
     last: Option<Last>,
+    /// Since when the stored status is known to be wrong.
+    wrong_since: Option<Timestamp>,
     /// When the bucket is full again.
     full_at: Option<Timestamp>,
     failures: Failures,
@@ -40,25 +45,28 @@ struct Last {
 impl Pace {
     /// When this new status is due in place of the stored one; `None`: now. `is_settled`: no pod is about to be created or deleted.
     pub fn due(
-        &self,
+        &mut self,
         stored: &PodSetStatus,
         new: &PodSetStatus,
         is_settled: bool,
         now: Timestamp,
     ) -> Option<Timestamp> {
+        let since = *self.wrong_since.get_or_insert(now);
         let last = self.last.filter(|last| last.generation == new.observed_generation)?;
         let has_token = self.full_at.is_none_or(|full_at| full_at <= now + PERIOD * (BURST - 1));
-        match self.failures.wait() {
-            None if has_token && is_awaited(stored, new, is_settled) => None,
-            wait => Some(last.at + wait.unwrap_or(PERIOD)).filter(|due| now < *due),
-        }
+        let due = match self.failures.wait() {
+            Some(wait) => last.at + wait,
+            None if has_token && is_awaited(stored, new, is_settled) => now,
+            None => (since + DELAY).max(last.at + PERIOD),
+        };
+        (now < due).then_some(due)
     }
 
     /// A status was written at this time, or is known to be outdated.
     pub fn written(&mut self, new: &PodSetStatus, at: Timestamp) {
         self.last = Some(Last { at, generation: new.observed_generation });
         self.full_at = Some(self.full_at.map_or(at, |full_at| full_at.max(at)) + PERIOD);
-        self.failures = Failures::default();
+        self.is_right();
     }
 
     /// A status may not have been written, for this reason. Returns when to try again, and whether the reason is news.
@@ -70,6 +78,7 @@ impl Pace {
 
     /// The stored status is right.
     pub fn is_right(&mut self) {
+        self.wrong_since = None;
         self.failures = Failures::default();
     }
 }
@@ -100,11 +109,14 @@ mod tests {
         assert_eq!(pace.due(&a, &a, true, after(0)), None, "the first one");
         pace.written(&a, after(0));
         let other = PodSetStatus { ready_replicas: 1, ..a.clone() };
-        assert_eq!(pace.due(&a, &other, true, after(1)), Some(after(5)));
+        assert_eq!(pace.due(&a, &other, true, after(1)), Some(after(5)), "five seconds after the last write");
         assert_eq!(pace.due(&a, &other, true, after(5)), None);
-        assert_eq!(pace.due(&a, &b, true, after(1)), None, "a pod came");
-        assert_eq!(pace.due(&a, &b, false, after(1)), Some(after(5)), "more are to come");
-        assert_eq!(pace.due(&a, &status(2, &["a"]), false, after(1)), None, "a new spec");
+        pace.written(&other, after(5));
+        assert_eq!(pace.due(&a, &other, true, after(30)), Some(after(34)), "more may follow");
+        pace.is_right();
+        assert_eq!(pace.due(&a, &b, true, after(40)), None, "a pod came");
+        assert_eq!(pace.due(&a, &b, false, after(40)), Some(after(44)), "more are to come");
+        assert_eq!(pace.due(&a, &status(2, &["a"]), false, after(40)), None, "a new spec");
     }
 
     #[test]

@@ -8,11 +8,10 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::{
-    finished,
     locks::Locks,
     memory::Memory,
     observe::{Pod, Pods, Seen, Set, View, Wanted},
-    ranking,
+    ranking, restart_backoff,
 };
 use crate::controllers::{ObjectKey, meta::Uid};
 

@@ -2,10 +2,10 @@
 //!
 //! In: what the watches say and what our own writes were answered. Out: a [`View`] of one set at one moment.
 
+mod high_water;
 mod named;
 mod pod;
 mod pods;
-mod high_water;
 mod set;
 mod sets;
 mod wire;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::wire::PodWire;
 use crate::{
-    controllers::{ObjectKey, meta::Uid, compact_time::CompactTime},
+    controllers::{ObjectKey, compact_time::CompactTime, meta::Uid},
     listwatch::Watched,
 };
 

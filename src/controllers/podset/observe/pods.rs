@@ -13,12 +13,12 @@ use jiff::Timestamp;
 
 use super::{
     Owner,
+    high_water::HighWater,
     named::Named,
     pod::{Pod, Seen},
-    high_water::HighWater,
 };
 use crate::{
-    controllers::{ObjectKey, in_scope, meta::Uid, podset::locks::Locks, interner::Interner},
+    controllers::{ObjectKey, in_scope, interner::Interner, meta::Uid, podset::locks::Locks},
     listwatch::{Change, Scope},
 };
 

@@ -10,11 +10,11 @@ use crate::{
     api::PodSetStatus,
     controllers::{
         ObjectKey, in_scope,
+        interner::Interner,
         meta::Uid,
         podset::{locks::Locks, status},
         queue::{self, Trigger},
         statuses::Writing,
-        interner::Interner,
     },
     listwatch::{Change, Scope},
 };

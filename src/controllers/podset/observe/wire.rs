@@ -9,8 +9,8 @@ use super::pod::{Phase, Pod};
 use crate::{
     api,
     controllers::{
-        meta::{self, Meta, Uid},
         compact_time::CompactTime,
+        meta::{self, Meta, Uid},
     },
 };
 
