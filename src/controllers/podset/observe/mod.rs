@@ -8,6 +8,7 @@ mod pod;
 mod pods;
 mod set;
 mod sets;
+mod taken_names;
 mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -4,6 +4,9 @@
 //! [`Pods::delete_answered`], [`Pods::looked_up`]) and what a consistent list of all pods says ([`Pods::verify`]). Entries
 //! are keyed by UID and guarded by resourceVersion, so that nothing old undoes anything newer.
 
+mod arrival;
+mod loss;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     sync::Arc,
@@ -11,14 +14,16 @@ use std::{
 
 use jiff::Timestamp;
 
+use self::arrival::Arrival;
 use super::{
     Owner,
     high_water::HighWater,
     named::Named,
     pod::{Pod, Seen},
+    taken_names::TakenNames,
 };
 use crate::{
-    controllers::{ObjectKey, in_scope, interner::Interner, meta::Uid, podset::locks::Locks},
+    controllers::{ObjectKey, interner::Interner, meta::Uid, podset::locks::Locks},
     listwatch::{Change, Scope},
 };
 
@@ -47,12 +52,8 @@ pub struct Pods {
     gone: HashMap<Uid, Arc<Pod>>,
     /// As of when all pods were listed beside the watch: one that is not known since, and whose state is not younger, is gone.
     verified: HighWater,
-    /// Names that rest, each with the time at which its pod was seen to end.
-    ended: HashMap<ObjectKey, Timestamp>,
-    /// The same in the order of time, for forgetting.
-    ends: VecDeque<(Timestamp, ObjectKey)>,
-    /// Names under which a stranger's pod without our label was met, each with the time.
-    strangers: HashMap<ObjectKey, Timestamp>,
+    /// Names that no new pod may take yet.
+    names: TakenNames,
     /// How far each watch has come.
     high_water: HighWater,
     /// Owners for which something changed that matters, since they were last taken.
@@ -74,9 +75,7 @@ impl Pods {
             texts: Interner::default(),
             gone: HashMap::new(),
             verified: HighWater::default(),
-            ended: HashMap::new(),
-            ends: VecDeque::new(),
-            strangers: HashMap::new(),
+            names: TakenNames::default(),
             high_water: HighWater::default(),
             touched: BTreeMap::new(),
             has_led: false,
@@ -132,93 +131,52 @@ impl Pods {
         pod.owner.as_ref().map(|uid| self.locks.owner(&pod.key.namespace, uid))
     }
 
-    fn snapshot(
-        &mut self,
-        scope: &Scope,
-        items: Vec<Pod>,
-        version: u64,
-        is_set: &dyn Fn(&Owner) -> bool,
-        now: Timestamp,
-    ) {
-        for pod in self.absent(scope, &items, version) {
-            self.lose(&pod, is_set, now);
-        }
-        // The watch goes on from here.
-        let listed: HashSet<&Uid> = items.iter().map(|pod| &pod.uid).collect();
-        self.gone.retain(|uid, pod| !in_scope(scope, &pod.key) || listed.contains(uid));
-        for pod in items {
-            self.upsert(pod, true, now);
-        }
-    }
-
-    /// The known pods that a consistent list of this version should show and does not.
-    fn absent(&self, scope: &Scope, items: &[Pod], version: u64) -> Vec<Arc<Pod>> {
-        let listed: HashSet<&Uid> = items.iter().map(|pod| &pod.uid).collect();
-        let known = self.by_uid.values().map(|seen| &seen.pod);
-        known
-            .filter(|pod| in_scope(scope, &pod.key) && pod.version <= version && !listed.contains(&pod.uid))
-            .cloned()
-            .collect()
-    }
-
     /// Takes in a state of a pod, unless a newer one is known, or its end was seen already.
     fn upsert(&mut self, pod: Pod, is_from_watch: bool, now: Timestamp) {
         let pod = self.shared(pod);
-        if let Some(seen) = self.by_uid.get_mut(&pod.uid) {
-            if (self.locks.is_stale)(pod.version, seen.pod.version) {
-                return;
-            }
-            let former = seen.pod.clone();
-            let (was_live, was_ready) = (seen.is_live(), seen.is_ready());
-            let may_go_now = seen.delete_rejected && pod.version > former.version;
-            seen.delete_rejected &= !may_go_now;
-            let is_same = former.is_same(&pod) && !seen.is_missing && !may_go_now;
-            seen.update(pod.clone(), now);
-            self.by_name.replace(Named(pod.clone()));
-            let is_lost = (was_live && !seen.is_live()) || (was_ready && !seen.is_ready());
-            let has_become_ready = !was_ready && seen.is_ready();
-            if is_from_watch {
-                seen.unconfirmed_since = None;
-                seen.is_missing = false;
-            }
-            if former.owner != pod.owner {
-                self.disown(&former);
+        match self.classify(&pod, is_from_watch) {
+            Arrival::Stale => {}
+            Arrival::Over => self.names.pod_ended(pod.key.clone(), now),
+            Arrival::Update => self.update(pod, is_from_watch, now),
+            Arrival::New { is_missing, replaces } => {
+                if let Some(former) = replaces {
+                    self.remove(&former, now);
+                }
+                self.names.stranger_gone(&pod.key);
+                self.by_name.insert(Named(pod.clone()));
                 self.own(&pod);
-                self.touch(&former, News::Urgent);
                 self.touch(&pod, News::Appeared);
+                self.by_uid.insert(pod.uid.clone(), Seen { is_missing, ..Seen::new(pod, now) });
             }
-            if !is_same {
-                let is_urgent = is_lost || may_go_now || (has_become_ready && self.are_all_ready(&pod));
-                self.touch(&pod, if is_urgent { News::Urgent } else { News::CanWait });
-            }
-            return;
         }
-        // A consistent read is ahead of the watch.
-        let is_over = is_from_watch && (self.locks.is_over)(pod.version, self.verified.at(&pod.key));
-        if is_over || self.gone.contains_key(&pod.uid) {
-            self.rest(pod.key.clone(), now);
-            return;
+    }
+
+    /// Takes in a newer state of a known pod.
+    fn update(&mut self, pod: Arc<Pod>, is_from_watch: bool, now: Timestamp) {
+        let Some(seen) = self.by_uid.get_mut(&pod.uid) else { return };
+        let former = seen.pod.clone();
+        let (was_live, was_ready) = (seen.is_live(), seen.is_ready());
+        let may_go_now = seen.delete_rejected && pod.version > former.version;
+        seen.delete_rejected &= !may_go_now;
+        let is_same = former.is_same(&pod) && !seen.is_missing && !may_go_now;
+        seen.update(pod.clone(), now);
+        self.by_name.replace(Named(pod.clone()));
+        let is_lost = (was_live && !seen.is_live()) || (was_ready && !seen.is_ready());
+        let has_become_ready = !was_ready && seen.is_ready();
+        if is_from_watch {
+            seen.unconfirmed_since = None;
+            seen.is_missing = false;
         }
-        // The watch has come past this state and shows no such pod: it has come and gone, or lost its label meanwhile.
-        let is_watched = !is_from_watch && pod.is_labelled;
-        let is_missing = is_watched && (self.locks.has_ended)(pod.version, self.high_water.at(&pod.key));
-        if is_missing && self.ended.contains_key(&pod.key) {
-            self.rest(pod.key.clone(), now);
-            return;
+        if former.owner != pod.owner {
+            self.disown(&former);
+            self.own(&pod);
+            self.touch(&former, News::Urgent);
+            self.touch(&pod, News::Appeared);
         }
-        if let Some(former) = self.by_name.get(&pod.key).and_then(|Named(pod)| self.by_uid.get(&pod.uid)) {
-            // One name, one pod at a time: the one of the higher version came later.
-            if (self.locks.is_stale)(pod.version, former.pod.version) {
-                return;
-            }
-            let former = former.pod.uid.clone();
-            self.remove(&former, now);
+        if !is_same {
+            let is_urgent = is_lost || may_go_now || (has_become_ready && self.are_all_ready(&pod));
+            self.touch(&pod, if is_urgent { News::Urgent } else { News::CanWait });
         }
-        self.strangers.remove(&pod.key);
-        self.by_name.insert(Named(pod.clone()));
-        self.own(&pod);
-        self.touch(&pod, News::Appeared);
-        self.by_uid.insert(pod.uid.clone(), Seen { is_missing, ..Seen::new(pod, now) });
     }
 
     /// The pod, with the texts that it has in common with others, and with its former states.
@@ -255,52 +213,6 @@ impl Pods {
                 self.by_owner.remove(&owner);
             }
         }
-    }
-
-    /// The watch no longer shows a pod: it is gone, or it may only have lost the label by which it is watched.
-    fn lose(&mut self, pod: &Pod, is_set: &dyn Fn(&Owner) -> bool, now: Timestamp) {
-        let Some(seen) = self.by_uid.get(&pod.uid) else { return };
-        // It lost its label, and has it again in a newer state: we know that from an answer, and the watch will show it.
-        if seen.pod.is_labelled && (self.locks.is_stale)(pod.version, seen.pod.version) {
-            return;
-        }
-        let may_live = (self.locks.may_live)(&seen.pod) && (self.locks.may_live)(pod) && seen.delete_answered.is_none();
-        let is_owned = self.owner(&seen.pod).is_some_and(|owner| is_set(&owner));
-        if let Some(seen) = self.by_uid.get_mut(&pod.uid).filter(|_| may_live && is_owned) {
-            seen.lost(pod.version);
-            let lost = seen.pod.clone();
-            self.touch(&lost, News::Urgent);
-            if !self.has_led {
-                self.lost.push_back((now, lost.uid.clone()));
-            }
-        } else {
-            self.remove(&pod.uid, now);
-        }
-    }
-
-    /// A pod is gone for certain: its name rests.
-    fn remove(&mut self, uid: &Uid, now: Timestamp) {
-        let Some(seen) = self.by_uid.remove(uid) else { return };
-        self.disown(&seen.pod);
-        self.touch(&seen.pod, if seen.is_live() { News::Urgent } else { News::CanWait });
-        if self.by_name.get(&seen.pod.key).is_some_and(|Named(pod)| pod.uid == *uid) {
-            self.by_name.remove(&seen.pod.key);
-        }
-        self.rest(seen.pod.key.clone(), now);
-    }
-
-    /// A read shows that a pod is gone. The watch may still be behind, unless it shows the pod no more.
-    pub fn gone(&mut self, uid: &Uid, now: Timestamp) {
-        let is_shown = |Seen { pod, .. }: &&Seen| pod.is_labelled || pod.version > self.high_water.at(&pod.key);
-        if let Some(seen) = self.by_uid.get(uid).filter(|seen| !seen.is_missing).filter(is_shown) {
-            self.gone.insert(uid.clone(), seen.pod.clone());
-        }
-        self.remove(uid, now);
-    }
-
-    fn rest(&mut self, key: ObjectKey, now: Timestamp) {
-        self.ended.insert(key.clone(), now);
-        self.ends.push_back((now, key));
     }
 
     /// A create of ours was answered with this pod. It is the pod's first state, of which the answer may tell less than the watch.
@@ -350,10 +262,10 @@ impl Pods {
             Some(pod) => {
                 // Perhaps one that was ours: it has lost its owner as well as the label.
                 self.remove(&pod.uid, now);
-                self.strangers.insert(key.clone(), now);
+                self.names.stranger_met(key.clone(), now);
             }
             None => {
-                self.strangers.remove(key);
+                self.names.stranger_gone(key);
             }
         }
     }
@@ -380,7 +292,7 @@ impl Pods {
     /// A create under this name was refused because the name was taken, and then it was free: whoever asks again asks
     /// for the same.
     pub fn may_be_reused(&mut self, key: &ObjectKey) {
-        self.ended.remove(key);
+        self.names.may_be_reused(key);
     }
 
     /// Takes in a consistent list of all pods of `scope`, made without a label selector: it shows pods of our sets that
@@ -419,13 +331,13 @@ impl Pods {
 
     /// Whether a pod of this name is known, whoever owns it.
     pub fn is_known(&self, key: &ObjectKey, now: Timestamp) -> bool {
-        let is_fresh = |met: &Timestamp| now.duration_since(*met) < self.locks.quarantine;
-        self.by_name.contains(key) || self.strangers.get(key).is_some_and(is_fresh)
+        let is_fresh = |met| now.duration_since(met) < self.locks.quarantine;
+        self.by_name.contains(key) || self.names.stranger_met_at(key).is_some_and(is_fresh)
     }
 
     /// Whether a pod of this name ended so lately that the name must rest.
     pub fn is_resting(&self, key: &ObjectKey, now: Timestamp) -> bool {
-        self.ended.get(key).is_some_and(|ended| now.duration_since(*ended) < self.locks.quarantine)
+        self.names.ended_at(key).is_some_and(|ended| now.duration_since(ended) < self.locks.quarantine)
     }
 
     /// This set is gone: what only it could look up is forgotten.
@@ -448,17 +360,7 @@ impl Pods {
                 self.remove(&uid, now);
             }
         }
-        while let Some((ended, _)) = self.ends.front()
-            && now.duration_since(*ended) >= quarantine
-        {
-            let Some((ended, key)) = self.ends.pop_front() else {
-                return;
-            };
-            if self.ended.get(&key) == Some(&ended) {
-                self.ended.remove(&key);
-            }
-        }
-        self.strangers.retain(|_, met| now.duration_since(*met) < quarantine);
+        self.names.expire(now, quarantine);
     }
 }
 
