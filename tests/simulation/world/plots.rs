@@ -92,7 +92,7 @@ pub fn late_renewal(world: &mut World) -> bool {
     let held = world.server.fault(Requests::mutating().of("leases").from(&name), Fault::HoldAnswer);
     // Later, and nobody waits for it any more.
     let pause = Duration::from_millis(world.replicas[place].model().timing.1 * 1_000 * 9 / 20);
-    let slow = world.dice.millis(200..1_500);
+    let slow = world.dice.millis(500..4_000);
     when_met(world, held, move |world, held| {
         world.later(pause, move |world| {
             held.release();
