@@ -65,10 +65,10 @@ impl Metrics {
         let help = "Number of HTTP requests, partitioned by status code, method, and host";
         registry.register("rest_client_requests", help, requests.clone());
         let leader = Family::<Labels<1>, Gauge>::default();
-        let help = "Whether this process leads by the lease of that name: 1 if it does, 0 if it stands by";
+        let help = "Whether this process holds the Lease of that name: 1 if it leads, 0 if it stands by";
         registry.register("leader_election_master_status", help, leader.clone());
         let writes_by_others = Counter::default();
-        let help = "Number of PodSet statuses that another installation was seen to write; any means that two write the same PodSets";
+        let help = "Number of PodSet statuses written by another installation; above 0, two installations write the same PodSets";
         registry.register("podset_writes_by_other_installations", help, writes_by_others.clone());
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("podset_build", "The version of podset-operator", build);

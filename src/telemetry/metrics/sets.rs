@@ -70,7 +70,7 @@ impl Collector for Sets {
         let Some(figures) = self.figures() else {
             return Ok(());
         };
-        let help = "Number of PodSets by the reason of their condition Ready; Unknown: they have none yet";
+        let help = "Number of PodSets by the reason of their condition Ready; Unknown if they have none yet";
         let mut sets = encoder.encode_descriptor("podset_sets", help, None, MetricType::Gauge)?;
         for (reason, count) in &figures.by_reason {
             ConstGauge::new(*count).encode(sets.encode_family(&[("reason", *reason)])?)?;
@@ -88,13 +88,12 @@ impl Collector for Sets {
         for (name, help, count) in counts {
             ConstGauge::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
-        let help = "How many seconds ago the PodSet that has not been as its spec wants for the longest last was; \
-                    0: all are";
+        let help = "Seconds since the longest-diverged PodSet last matched its spec; 0 if all match";
         let times = [
             ("podset_longest_unconverged_seconds", help, figures.unconverged),
             (
                 "podset_longest_backoff_seconds",
-                "The longest wait of a PodSet before it replaces a pod that finished; 0: none waits",
+                "Seconds of the longest wait of a PodSet before it replaces a finished pod; 0 if none waits",
                 figures.backoff,
             ),
         ];
