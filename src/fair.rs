@@ -20,6 +20,11 @@ use tokio::sync::oneshot;
 /// 100 ms, are complete after 4.3 s with 3, after 6.3 s with 1, and after 3.1 s without a limit (simulated).
 pub const HELD_PER_FREE: usize = 3;
 
+/// Whether a namespace that holds so much may take `more`, if so much stays free: rule 2.
+pub fn is_fair(held: usize, more: usize, stays_free: usize) -> bool {
+    held == 0 || held + more <= HELD_PER_FREE * stays_free
+}
+
 /// How many items of a namespace may be served before a repetition that waits.
 const AHEAD_OF_REPETITION: usize = 3;
 
@@ -92,10 +97,9 @@ impl<T> FairQueue<T> {
 
     /// Takes the next item that may have a place, and its namespace, which holds that place until [`FairQueue::give_back`].
     pub fn pop(&mut self) -> Option<(Arc<str>, T)> {
-        // That stay free.
-        let free = self.places.checked_sub(self.held + 1)?;
-        let may_hold = (HELD_PER_FREE * free).max(1);
-        let has_room = |namespace: &Arc<str>| self.shares.get(namespace).is_some_and(|share| share.held < may_hold);
+        let stays_free = self.places.checked_sub(self.held + 1)?;
+        let has_room =
+            |namespace: &Arc<str>| self.shares.get(namespace).is_some_and(|share| is_fair(share.held, 1, stays_free));
         let turn = self.turns.iter().position(has_room)?;
         let namespace = self.turns.remove(turn)?;
         let share = self.shares.get_mut(&namespace)?;

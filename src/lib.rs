@@ -17,3 +17,4 @@ pub mod listwatch;
 pub mod manager;
 pub mod server;
 pub mod telemetry;
+pub mod token_bucket;

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::fair::HELD_PER_FREE;
+use crate::fair::is_fair;
 
 /// How many bytes one budget has.
 const TOTAL: u32 = 8 << 20;
@@ -60,8 +60,7 @@ impl Budget {
     }
 }
 
-/// A budget that namespaces share fairly: one that holds some of it gets more only if it then holds at most
-/// [`HELD_PER_FREE`] times as much as stays free. Clones share the same bytes.
+/// A budget that namespaces share fairly ([`is_fair`]). Clones share the same bytes.
 #[derive(Clone, Debug, Default)]
 pub struct FairBudget(Arc<Mutex<HashMap<Arc<str>, usize>>>);
 
@@ -81,7 +80,7 @@ impl FairBudget {
         let bytes = bytes.min(all);
         let stays_free = all.checked_sub(held.values().sum::<usize>() + bytes)?;
         let own = held.get(namespace).copied().unwrap_or_default();
-        if own > 0 && own + bytes > HELD_PER_FREE * stays_free {
+        if !is_fair(own, bytes, stays_free) {
             return None;
         }
         held.insert(namespace.clone(), own + bytes);

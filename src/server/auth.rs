@@ -30,7 +30,7 @@ use ring::digest;
 use tokio::{sync::Semaphore, time::timeout};
 use tracing::{info, warn};
 
-use crate::{client::in_full, env::Env, telemetry::log_once::LogOnce};
+use crate::{client::in_full, env::Env, telemetry::log_once::LogOnce, token_bucket::TokenBucket};
 
 /// An action that needs a right.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -140,8 +140,8 @@ pub struct Gate {
     known: Cache<TokenHash, ()>,
     /// One lookup of a known token at a time, and one of an unknown token.
     turns: [Semaphore; 2],
-    /// When the rate allows a full burst of unknown tokens again.
-    rested: Mutex<Timestamp>,
+    /// The rate of lookups of unknown tokens.
+    rate: Mutex<TokenBucket>,
     /// The last failure in the log, which is not repeated.
     trouble: Mutex<LogOnce>,
 }
@@ -155,7 +155,7 @@ impl Gate {
             answers: Cache::new(TOKENS),
             known: Cache::new(TOKENS),
             turns: [Semaphore::new(1), Semaphore::new(1)],
-            rested: Mutex::new(env.now()),
+            rate: Mutex::new(TokenBucket::new(BURST, INTERVAL)),
             trouble: Mutex::default(),
             env,
         }
@@ -250,11 +250,10 @@ impl Gate {
 
     /// Whether the rate allows one more lookup of an unknown token. If so, the lookup counts.
     fn may_ask(&self) -> bool {
-        let (mut rested, now) = (self.rested.lock().unwrap_or_else(PoisonError::into_inner), self.env.now());
-        let then = rested.max(now) + INTERVAL;
-        let may_ask = then.duration_since(now) <= INTERVAL * BURST;
+        let (mut rate, now) = (self.rate.lock().unwrap_or_else(PoisonError::into_inner), self.env.now());
+        let may_ask = rate.has_token(now);
         if may_ask {
-            *rested = then;
+            rate.take(now);
         }
         may_ask
     }

@@ -22,7 +22,7 @@ pub const ACCESS: Access = Access { verb: "put", path: "/log-level" };
 /// How many bytes the directives may have: far more than anybody writes, and nothing for each of the connections to hold.
 const LONGEST: usize = 4 * 1024;
 
-/// Answers `/log-level` to users whom the gate admits. There is no way to it without a gate.
+/// Serves `/log-level`. The gate checks every request.
 pub fn router(level: Level, gate: Gate) -> Router {
     let route = put(set).get(show).layer(DefaultBodyLimit::max(LONGEST));
     Router::new().route(ACCESS.path, route.route_layer(from_fn_with_state(gate.into(), admit))).with_state(level)

@@ -15,7 +15,7 @@ use crate::telemetry::metrics::{Format, Metrics};
 /// The right that readers of the metrics need.
 pub const ACCESS: Access = Access { verb: "get", path: "/metrics" };
 
-/// Answers `/metrics` to users whom the gate admits; without a gate, to everybody.
+/// Serves `/metrics`. The gate, if there is one, checks every request.
 pub fn router(metrics: Metrics, gate: Option<Gate>) -> Router {
     let elsewhere = || async { (StatusCode::NOT_FOUND, "there is /metrics\n") };
     let mut route = get(answer);

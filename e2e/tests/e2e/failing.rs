@@ -96,7 +96,7 @@ pub async fn by_their_own_doing(t: Arc<Scene>) -> Result<()> {
         made => Err(format!("{made:?} pods were made, {before} before")),
     })
     .await?;
-    // Two pods a round. The first round was made up for at once, the next one waited for a second, and now each waits twice as long.
+    // Each round creates two pods. The waits before the rounds are 0 s, 1 s, 2 s, 4 s. At least one wait of 2 s lies in between.
     ensure!(
         began.elapsed() >= Duration::from_secs(2),
         "{before} pods and three more came within {:?}",

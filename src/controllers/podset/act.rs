@@ -23,6 +23,7 @@ use super::{
     observe::{Pod, Seen, Set, View, Whole},
     plan::{Deletion, Plan, Why},
     refusal,
+    rejected::Rejected,
 };
 use crate::{
     api::{self, PodSet},
@@ -213,9 +214,14 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], memory: &mut Memory, done: &mut 
             // The pod is as it was known: this concerns no other pod, and no other work.
             Answer::Refused(status) if !matches!(status.code, 404 | 409) => {
                 let Pod { key, uid, version, .. } = &*seen.pod;
-                warn!(pod = %key, error = in_words(&status), "cannot restore the label of a pod");
-                let (now, jittered) = (context.env.now(), |wait| context.env.jittered(wait, 0.1));
-                memory.relabels.note(uid.clone(), *version, status.message, now, jittered);
+                let pod = (key, uid, *version);
+                note_rejection(
+                    pass,
+                    &mut memory.relabels,
+                    pod,
+                    &in_words(&status),
+                    "cannot restore the label of a pod",
+                );
                 return true;
             }
             answer => {
@@ -234,6 +240,24 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], memory: &mut Memory, done: &mut 
         !done.has_failed
     };
     slow_start(pass, 1, pods.to_vec(), patch, settle).await;
+}
+
+/// Delays the next try of what was rejected for one pod, and logs `what` once for each new reason. Returns the message for users.
+fn note_rejection(
+    Pass { context, set, .. }: Pass<'_>,
+    rejected: &mut Rejected,
+    (key, uid, version): (&ObjectKey, &Uid, u64),
+    error: &str,
+    what: &str,
+) -> String {
+    let message = refusal::words(error, &key.name, &names::prefix(&set.key.name));
+    let jittered = |wait| context.env.jittered(wait, 0.1);
+    if rejected.note(uid.clone(), version, message.clone(), context.env.now(), jittered) {
+        warn!(pod = %key, error, "{what}");
+    } else {
+        debug!(pod = %key, error, "{what}");
+    }
+    message
 }
 
 async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, done: &mut Done) {
@@ -269,18 +293,13 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
                 return false;
             }
             Deleted::Rejected { words: error, may_land } => {
-                let message = refusal::words(&error, &key.name, &names::prefix(&set.key.name));
                 if may_land {
                     memory.deletes.insert(uid.clone(), now);
                 }
-                let jittered = |wait| context.env.jittered(wait, 0.1);
-                if memory.rejected.note(uid.clone(), version, message.clone(), now, jittered) {
-                    warn!(pod = %key, error, "a pod cannot be deleted");
-                } else {
-                    debug!(pod = %key, error, "a pod cannot be deleted");
-                }
+                let pod = (&key, &uid, version);
+                done.rejection =
+                    Some(note_rejection(pass, &mut memory.rejected, pod, &error, "a pod cannot be deleted"));
                 context.pods(set, |pods| pods.delete_rejected(&uid));
-                done.rejection = Some(message);
                 return true;
             }
             Deleted::NeverLeft(error) => {

@@ -9,29 +9,26 @@ use jiff::{SignedDuration, Timestamp};
 use super::status::holds;
 use crate::{
     api::{PodSetStatus, condition},
-    controllers::failures::{Failures, Waits},
+    controllers::{failures::Failures, statuses::PAUSE},
+    token_bucket::TokenBucket,
 };
 
 /// The longest time for which a status may be wrong, and the time in which the bucket gains a token.
-const PERIOD: SignedDuration = SignedDuration::from_secs(5);
+const PERIOD: SignedDuration = PAUSE.0;
 
-/// How long a change waits that nobody waits for. It may have been noticed a second late.
+/// The wait of any other change. The operator may notice a change a second late.
 const DELAY: SignedDuration = SignedDuration::from_secs(4);
 
 /// How many tokens the bucket holds.
 const BURST: i32 = 10;
 
-/// The first and the longest wait after a status could not be written.
-const WAITS: Waits = (PERIOD, SignedDuration::from_secs(30));
-
 /// The pace of one set's status.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Pace {
     last: Option<Last>,
     /// Since when the stored status is known to be wrong.
     wrong_since: Option<Timestamp>,
-    /// When the bucket is full again.
-    full_at: Option<Timestamp>,
+    bucket: TokenBucket,
     failures: Failures,
 }
 
@@ -40,6 +37,13 @@ pub struct Pace {
 struct Last {
     at: Timestamp,
     generation: Option<i64>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        let bucket = TokenBucket::new(BURST, PERIOD);
+        Pace { last: None, wrong_since: None, bucket, failures: Failures::default() }
+    }
 }
 
 impl Pace {
@@ -53,10 +57,9 @@ impl Pace {
     ) -> Option<Timestamp> {
         let since = *self.wrong_since.get_or_insert(now);
         let last = self.last.filter(|last| last.generation == new.observed_generation)?;
-        let has_token = self.full_at.is_none_or(|full_at| full_at <= now + PERIOD * (BURST - 1));
         let due = match self.failures.wait() {
             Some(wait) => last.at + wait,
-            None if has_token && is_awaited(stored, new, is_settled) => now,
+            None if self.bucket.has_token(now) && is_awaited(stored, new, is_settled) => now,
             None => (since + DELAY).max(last.at + PERIOD),
         };
         (now < due).then_some(due)
@@ -65,14 +68,14 @@ impl Pace {
     /// A status was written at this time, or is known to be outdated.
     pub fn written(&mut self, new: &PodSetStatus, at: Timestamp) {
         self.last = Some(Last { at, generation: new.observed_generation });
-        self.full_at = Some(self.full_at.map_or(at, |full_at| full_at.max(at)) + PERIOD);
+        self.bucket.take(at);
         self.is_right();
     }
 
     /// A status may not have been written, for this reason. Returns when to try again, and whether the reason is news.
     pub fn failed(&mut self, new: &PodSetStatus, error: &str, at: Timestamp) -> (Timestamp, bool) {
         self.last = Some(Last { at, generation: new.observed_generation });
-        let (wait, is_news) = self.failures.note(error, WAITS);
+        let (wait, is_news) = self.failures.note(error, PAUSE);
         (at + wait, is_news)
     }
 

@@ -162,7 +162,7 @@ impl Plan {
         !self.create.is_empty() && (memory.met_stranger || self.count.live < told.max(memory.live))
     }
 
-    /// Whether it deletes pods beside those whose delete was rejected before.
+    /// Whether it deletes a pod that no delete was rejected for yet.
     pub fn deletes_others(&self, memory: &Memory) -> bool {
         self.delete.iter().any(|deletion| !memory.rejected.contains(&deletion.uid))
     }

@@ -52,7 +52,7 @@ impl Rejected {
         self.by_uid.insert(uid, Rejection { message, version, at: now, wait, until: now + jittered(wait) });
         let message = self.message().map(str::to_owned);
         let is_new = message != former;
-        if !self.is_told && self.untold.is_none() {
+        if !self.is_told {
             self.untold = message;
         }
         is_new

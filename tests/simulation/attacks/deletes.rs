@@ -54,13 +54,19 @@ async fn running(server: &ApiServer, replicas: i64, locks: Locks) -> Operator {
     operator
 }
 
+/// Makes a pod the first that a scale-down deletes.
+fn first_victim(server: &ApiServer) -> String {
+    let pod = server.live_pods(NS, "web")[0].clone();
+    let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
+    server.patch(&PODS, NS, &pod, cost);
+    pod
+}
+
 /// A12: six pods are scaled to two, and the first that would go is protected. Returns those that are left.
 async fn a12(locks: Locks) -> (ApiServer, String, Vec<String>) {
     let server = ApiServer::new(1);
     let operator = running(&server, 6, locks).await;
-    let protected = server.live_pods(NS, "web")[0].clone();
-    let cost = json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "-1" } } });
-    server.patch(&PODS, NS, &protected, cost);
+    let protected = first_victim(&server);
     sleep(1).await;
     let _protection = Protection::of(&server, std::slice::from_ref(&protected));
     server.scale(NS, "web", 2);
@@ -158,9 +164,7 @@ async fn a_delete_that_nobody_decides_concerns_one_pod() {
     for (code, message, live) in [(500, failed, 2), (504, "request did not complete", 3)] {
         let server = ApiServer::new(1);
         let operator = running(&server, 6, Locks::default()).await;
-        let undecided = server.live_pods(NS, "web")[0].clone();
-        let cost = json!({ "controller.kubernetes.io/pod-deletion-cost": "-1" });
-        server.patch(&PODS, NS, &undecided, json!({ "metadata": { "annotations": cost } }));
+        let undecided = first_victim(&server);
         let answer = Status { message: message.to_owned(), ..Status::of_code(code) };
         let rule = server.fault(Requests::deletes("pods").named(&undecided), Fault::Refuse(answer));
         server.scale(NS, "web", 2);

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::controllers::ObjectKey;
 
-/// Names whose pods ended lately, and names under which a pod of somebody else was met.
+/// Names of pods that ended recently, and names that pods of other owners have.
 #[derive(Debug, Default)]
 pub struct TakenNames {
     /// When the pod of each name was seen to end.

@@ -1,0 +1,29 @@
+//! A token bucket: some tokens at once, then one in each interval. Pure: it has no clock.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// A bucket, full at first.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenBucket {
+    interval: SignedDuration,
+    burst: i32,
+    /// When it is full again.
+    full_at: Timestamp,
+}
+
+impl TokenBucket {
+    /// A bucket of `burst` tokens that gains one in each `interval`.
+    pub const fn new(burst: i32, interval: SignedDuration) -> Self {
+        TokenBucket { interval, burst, full_at: Timestamp::MIN }
+    }
+
+    /// Whether it has a token.
+    pub fn has_token(&self, now: Timestamp) -> bool {
+        self.full_at.max(now) + self.interval <= now + self.interval * self.burst
+    }
+
+    /// Takes a token. If there is none, the next one comes later.
+    pub fn take(&mut self, now: Timestamp) {
+        self.full_at = self.full_at.max(now) + self.interval;
+    }
+}
