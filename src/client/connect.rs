@@ -29,7 +29,7 @@ use super::{
     pool::{IDLE, Pool},
     shown,
 };
-use crate::{leader::locks::Locks, telemetry::metrics::Requests};
+use crate::{leader::promise::Rules, telemetry::metrics::Requests};
 
 /// What every request says of its sender.
 pub const AGENT: &str = concat!("podset-operator/", env!("CARGO_PKG_VERSION"));
@@ -127,7 +127,7 @@ where
     C::Error: Into<BoxError>,
 {
     if matches!(purpose, Purpose::Write { .. }) {
-        let gated = GatedConnector::new(connector, Locks::default().may_leave);
+        let gated = GatedConnector::new(connector, Rules::default().may_leave);
         let tls = config.rustls_https_connector_with_connector(gated)?;
         return client(config, requests, Pool::new(tls));
     }

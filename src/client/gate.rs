@@ -4,7 +4,7 @@
 //! here, in the write call to the socket itself, below TLS: what does not lead breaks the connection, and the request with
 //! it. Nothing above can forget to ask, and nothing lies between the question and the system call.
 //!
-//! The first byte that may leave is also the evidence that a request has left: see [`Pass::leaves`]. Bytes of a handshake with
+//! The first byte that may leave is also the evidence that a request has left: see [`WritePermit::leaves`]. Bytes of a handshake with
 //! a proxy or of TLS are no part of a request.
 
 use std::{
@@ -20,10 +20,10 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tower::Service;
 
-use crate::leader::Pass;
+use crate::leader::WritePermit;
 
 /// Whether bytes of a request with this right may leave now.
-type MayLeave = fn(&Pass) -> bool;
+type MayLeave = fn(&WritePermit) -> bool;
 
 /// The gate of one connection.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ enum State {
     /// The connection is being made: what is said is not of the API's language yet.
     Connecting,
     /// A request with this right is on its way.
-    Open(Pass),
+    Open(WritePermit),
     /// No request is on its way, so there is nothing to say.
     Shut,
 }
@@ -48,7 +48,7 @@ impl Gate {
     }
 
     /// A request with this right is about to leave.
-    pub fn open(&self, pass: Pass) {
+    pub fn open(&self, pass: WritePermit) {
         *self.lock() = State::Open(pass);
     }
 
@@ -82,7 +82,7 @@ pub struct GatedConnector<C> {
 }
 
 impl<C> GatedConnector<C> {
-    /// Puts a gate into each connection of this connector. `may_leave` is [`Locks::may_leave`](crate::leader::locks::Locks::may_leave).
+    /// Puts a gate into each connection of this connector. `may_leave` is [`Rules::may_leave`](crate::leader::promise::Rules::may_leave).
     pub fn new(connector: C, may_leave: MayLeave) -> Self {
         GatedConnector { connector, may_leave }
     }
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::{
         env::testing::virtual_env,
-        leader::{Ends, Office},
+        leader::{Ends, LeaderState},
     };
     use hyper_util::rt::TokioIo;
     use jiff::SignedDuration;
@@ -170,17 +170,17 @@ mod tests {
 
     fn connection() -> (TokioIo<Gated<TokioIo<DuplexStream>>>, Gate, DuplexStream) {
         let (ours, theirs) = duplex(1024);
-        let gate = Gate::connecting(Pass::is_valid);
+        let gate = Gate::connecting(WritePermit::is_valid);
         (TokioIo::new(Gated { stream: TokioIo::new(ours), gate: gate.clone() }), gate, theirs)
     }
 
     #[tokio::test(start_paused = true)]
     async fn bytes_leave_for_as_long_as_their_request_may() {
         let env = virtual_env();
-        let mut office = Office::vacant(env.clone());
+        let mut leader_state = LeaderState::vacant(env.clone());
         let second = |n| env.now() + SignedDuration::from_secs(n);
-        office.begin(Some(Ends { gate: second(5), writes: second(20) }));
-        let write = office.leadership().begin_write().unwrap();
+        leader_state.begin(Some(Ends { gate: second(5), writes: second(20) }));
+        let write = leader_state.leadership().begin_write().unwrap();
         let (mut stream, gate, mut server) = connection();
         stream.write_all(b"hello").await.expect("a handshake needs no leadership");
         gate.shut();
@@ -202,11 +202,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_has_left_when_the_gate_lets_its_first_byte_pass() {
         let env = virtual_env();
-        let mut office = Office::vacant(env.clone());
+        let mut leader_state = LeaderState::vacant(env.clone());
         let second = |n| env.now() + SignedDuration::from_secs(n);
         let (early, late) = (second(5), second(20));
-        office.begin(Some(Ends { gate: early, writes: late }));
-        let leadership = office.leadership();
+        leader_state.begin(Some(Ends { gate: early, writes: late }));
+        let leadership = leader_state.leadership();
         let begin = || leadership.begin_write().unwrap();
 
         let (mut stream, gate, _server) = connection();
@@ -230,7 +230,7 @@ mod tests {
 
         // The socket takes nothing: what it would do with the byte later is not known.
         let (full, _theirs) = duplex(1);
-        let gate = Gate::connecting(Pass::is_valid);
+        let gate = Gate::connecting(WritePermit::is_valid);
         let mut stream = TokioIo::new(Gated { stream: TokioIo::new(full), gate: gate.clone() });
         stream.write_all(b"h").await.unwrap();
         let write = begin();

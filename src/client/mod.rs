@@ -26,7 +26,7 @@ pub use self::{
     plugin::PluginError,
     pool::Pool,
     reader::{ReadError, Reader, is_absent, refused, status},
-    writer::{Answer, WRITES_OF_A_NAMESPACE, Writer, is_refusal},
+    writer::{Answer, WRITES_OF_A_NAMESPACE, Writer, is_rejection},
 };
 use crate::{leader::Leadership, telemetry::metrics::Requests};
 

@@ -25,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tower::{BoxError, Service, ServiceExt};
 
 use super::{budget::Budget, gate::Gate, place};
-use crate::leader::Pass;
+use crate::leader::WritePermit;
 
 /// How long a connection may lie idle: well below the API server's own 90 s, so that no request meets a connection that is
 /// just being closed.
@@ -137,7 +137,8 @@ where
     }
 
     async fn exchange(self, mut request: Request<Body>) -> Result<Response<Full<Bytes>>, BoxError> {
-        let pass = request.extensions_mut().remove::<Pass>().ok_or("a write was sent without asking for leadership")?;
+        let pass =
+            request.extensions_mut().remove::<WritePermit>().ok_or("a write was sent without asking for leadership")?;
         let mut connection = match self.reuse().await {
             Some(connection) => connection,
             // Boxed: the handshake's state would make room for itself in every exchange.
@@ -187,7 +188,7 @@ mod tests {
     use crate::{
         client::gate::GatedConnector,
         env::testing::virtual_env,
-        leader::{Office, Write},
+        leader::{LeaderState, Write},
     };
     use http_body_util::BodyExt;
     use hyper_util::client::legacy::connect::HttpConnector;
@@ -202,12 +203,12 @@ mod tests {
     async fn server() -> (TcpListener, String, Clients) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        (listener, address, Pool::new(GatedConnector::new(HttpConnector::new(), Pass::is_valid)))
+        (listener, address, Pool::new(GatedConnector::new(HttpConnector::new(), WritePermit::is_valid)))
     }
 
-    fn request(address: &str, office: &Office) -> (Write, Request<Body>) {
+    fn request(address: &str, leader_state: &LeaderState) -> (Write, Request<Body>) {
         let request = Request::post(format!("{address}/pods?timeout=1s")).body(Body::from(b"a pod".to_vec()));
-        let (write, mut request) = (office.leadership().begin_write().unwrap(), request.unwrap());
+        let (write, mut request) = (leader_state.leadership().begin_write().unwrap(), request.unwrap());
         request.extensions_mut().insert(write.pass());
         (write, request)
     }
@@ -221,8 +222,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_is_used_again_and_breaks_when_leadership_ends() {
-        let mut office = Office::vacant(virtual_env());
-        office.begin(None);
+        let mut leader_state = LeaderState::vacant(virtual_env());
+        leader_state.begin(None);
         let (listener, address, pool) = server().await;
         let server = tokio::spawn(async move {
             let (mut connection, _) = listener.accept().await.unwrap();
@@ -232,13 +233,13 @@ mod tests {
             (said, rest)
         });
         for _ in 0..2 {
-            let (write, request) = request(&address, &office);
+            let (write, request) = request(&address, &leader_state);
             let response = pool.clone().exchange(request).await.unwrap();
             assert!(write.has_left());
             assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{}");
         }
-        let (write, late) = request(&address, &office);
-        office.resign();
+        let (write, late) = request(&address, &leader_state);
+        leader_state.resign();
         pool.clone().exchange(late).await.expect_err("the leader has resigned");
         assert!(!write.has_left(), "the gate was closed before its first byte");
         let (said, rest) = server.await.unwrap();
@@ -255,10 +256,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_is_given_up_takes_its_connection_with_it() {
-        let mut office = Office::vacant(virtual_env());
-        office.begin(None);
+        let mut leader_state = LeaderState::vacant(virtual_env());
+        leader_state.begin(None);
         let (listener, address, pool) = server().await;
-        let (write, request) = request(&address, &office);
+        let (write, request) = request(&address, &leader_state);
         let waiting = tokio::time::timeout(Duration::from_millis(50), pool.clone().exchange(request));
         let (given_up, accepted) = tokio::join!(waiting, listener.accept());
         assert!(given_up.is_err() && write.has_left());
@@ -270,11 +271,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_nobody_uses_is_closed() {
-        let mut office = Office::vacant(virtual_env());
-        office.begin(None);
+        let mut leader_state = LeaderState::vacant(virtual_env());
+        leader_state.begin(None);
         let (listener, address, pool) = server().await;
         let exchange = || {
-            let (pool, (write, request)) = (pool.clone(), request(&address, &office));
+            let (pool, (write, request)) = (pool.clone(), request(&address, &leader_state));
             async move {
                 let answer = pool.exchange(request).await;
                 write.answered();

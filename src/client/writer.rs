@@ -38,7 +38,7 @@ pub enum Answer {
     /// It was done; the form and the bytes of the answer.
     Done(Bytes),
     /// It was refused for certain.
-    Refused(Box<Status>),
+    Rejected(Box<Status>),
     /// The API server complains, and nobody can say whether it was, or will be, done all the same.
     Unclear(Box<Status>),
     /// Nobody can say whether it was, or will be, done; why.
@@ -54,7 +54,7 @@ impl Answer {
     pub fn complaint(&self) -> Option<String> {
         match self {
             Answer::Done(..) | Answer::NotSent => None,
-            Answer::Refused(status) | Answer::Unclear(status) => Some(in_words(status)),
+            Answer::Rejected(status) | Answer::Unclear(status) => Some(in_words(status)),
             Answer::Unknown(error) | Answer::NeverLeft(error) => Some(error.clone()),
         }
     }
@@ -153,7 +153,7 @@ fn bounded(request: Request<Vec<u8>>, served: NonZero<u128>) -> Result<Request<V
 
 /// Whether an answer with this code proves that the request was not carried out. 408 is a time-out by another name, and
 /// 429 may be the word of whatever stands before the API server.
-pub fn is_refusal(code: StatusCode) -> bool {
+pub fn is_rejection(code: StatusCode) -> bool {
     code.is_client_error() && !matches!(code, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
 }
 
@@ -169,7 +169,7 @@ fn sort(code: StatusCode, body: Bytes) -> Answer {
     }
     let status = serde_json::from_slice::<Status>(&body).ok().filter(|status| status.code == code.as_u16());
     match status {
-        Some(status) if is_refusal(code) || is_failed_webhook(&status) => Answer::Refused(Box::new(status)),
+        Some(status) if is_rejection(code) || is_failed_webhook(&status) => Answer::Rejected(Box::new(status)),
         Some(status) => Answer::Unclear(Box::new(status)),
         None => Answer::Unknown(format!("{code} without a reason")),
     }

@@ -132,7 +132,7 @@ impl Next {
 
 /// What every controller of a process works with.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub struct Context {
     /// Time and chance.
     pub env: Env,
     /// Whether the process may write.
@@ -153,7 +153,7 @@ pub struct Surroundings {
 /// # Panics
 ///
 /// The future panics when a reconcile or something in the background panics: half a controller must not go on.
-pub fn run<C: Controller>(controller: Arc<C>, around: Surroundings) -> impl Future<Output = ()> + Send {
+pub fn run<C: Controller>(controller: Arc<C>, around: Context) -> impl Future<Output = ()> + Send {
     let name = controller.name();
     let synced = controller.synced().clone();
     around.health.ready_when(format!("{name}-caches"), move || synced.verdict());
@@ -188,14 +188,14 @@ fn pass_on_panic(end: Result<(), JoinError>) {
 /// What takes keys from the queue and reconciles them.
 struct Worker<C> {
     controller: Arc<C>,
-    around: Surroundings,
+    around: Context,
     pulse: Pulse,
     metrics: ControllerMetrics,
 }
 
 impl<C: Controller> Worker<C> {
     async fn run(&self) {
-        let Surroundings { leadership, stop, .. } = &self.around;
+        let Context { leadership, stop, .. } = &self.around;
         let name = self.controller.name();
         let mut synced = self.controller.synced().subscribe();
         let until_synced = async {
@@ -256,7 +256,7 @@ impl<C: Controller> Worker<C> {
     }
 
     async fn work(&self, term: Term, running: &mut JoinSet<()>) {
-        let Surroundings { env, leadership, stop, .. } = &self.around;
+        let Context { env, leadership, stop, .. } = &self.around;
         loop {
             self.pulse.beat();
             tokio::select! {

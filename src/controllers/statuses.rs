@@ -113,13 +113,13 @@ where
             Ok(object) => Applied::Written(object),
             Err(error) => Applied::Failed(in_full(&error)),
         },
-        Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_again::<K, W>(clients, key).await {
+        Answer::Rejected(status) if matches!(status.code, 404 | 409) => match read_again::<K, W>(clients, key).await {
             // The object is as it was thought to be: a webhook refuses its status, or its kind has none.
             Ok(Some(found)) if Some(found.version()) == version => Applied::Failed(in_words(&status)),
             Ok(found) => Applied::Outdated(found),
             Err(error) => Applied::Failed(error),
         },
-        Answer::Refused(status) | Answer::Unclear(status) => Applied::Failed(in_words(&status)),
+        Answer::Rejected(status) | Answer::Unclear(status) => Applied::Failed(in_words(&status)),
         Answer::Unknown(error) | Answer::NeverLeft(error) => Applied::Failed(error),
         Answer::NotSent => Applied::NotSent,
     }

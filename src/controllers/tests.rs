@@ -5,7 +5,7 @@ use tokio::time::advance;
 use tokio_test::{assert_pending, assert_ready, task};
 
 use super::*;
-use crate::{leader::Office, listwatch::synced::Listing};
+use crate::{leader::LeaderState, listwatch::synced::Listing};
 
 /// A controller of nothing, with one watch, which the test plays.
 struct Idle {
@@ -54,21 +54,21 @@ impl Controller for Idle {
 }
 
 /// The controller, what surrounds it, and what plays its watch and its election.
-fn idle(api_is_away: bool) -> (Arc<Idle>, Surroundings, Listing, Office) {
+fn idle(api_is_away: bool) -> (Arc<Idle>, Context, Listing, LeaderState) {
     idle_in(crate::env::testing::virtual_env(), api_is_away)
 }
 
-fn idle_in(env: Env, api_is_away: bool) -> (Arc<Idle>, Surroundings, Listing, Office) {
+fn idle_in(env: Env, api_is_away: bool) -> (Arc<Idle>, Context, Listing, LeaderState) {
     let metrics = Metrics::new(env.clone());
     let synced = Synced::new(1);
     let listing = synced.watch("things", &None);
     let queue = Queue::new(env.clone(), metrics.queue("idle"));
-    let office = Office::vacant(env.clone());
-    let leadership = office.leadership();
+    let leader_state = LeaderState::vacant(env.clone());
+    let leadership = leader_state.leadership();
     let health = Health::new(env.clone());
     health.started();
-    let around = Surroundings { env, leadership, metrics, health, at_once: 2, stop: CancellationToken::new() };
-    (Arc::new(Idle { queue, synced, api_is_away }), around, listing, office)
+    let around = Context { env, leadership, metrics, health, at_once: 2, stop: CancellationToken::new() };
+    (Arc::new(Idle { queue, synced, api_is_away }), around, listing, leader_state)
 }
 
 fn worker(health: &Health) -> Result<(), String> {
@@ -86,13 +86,13 @@ async fn turning(worker: &mut task::Spawn<impl Future<Output = ()>>, health: &He
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_lives_while_it_turns_whatever_it_waits_for() {
-    let (controller, around, listing, mut office) = idle(true);
+    let (controller, around, listing, mut leader_state) = idle(true);
     let (health, stop) = (around.health.clone(), around.stop.clone());
     let mut running = task::spawn(Box::pin(run(controller, around)));
     turning(&mut running, &health).await;
     listing.listed();
     turning(&mut running, &health).await;
-    office.begin(None);
+    leader_state.begin(None);
     turning(&mut running, &health).await;
 
     advance(Duration::from_secs(61)).await;
@@ -107,10 +107,10 @@ async fn a_worker_lives_while_it_turns_whatever_it_waits_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_works_turns() {
-    let (controller, around, listing, mut office) = idle(false);
+    let (controller, around, listing, mut leader_state) = idle(false);
     let health = around.health.clone();
     listing.listed();
-    office.begin(None);
+    leader_state.begin(None);
     let mut running = task::spawn(Box::pin(run(controller, around)));
     turning(&mut running, &health).await;
     advance(Duration::from_secs(61)).await;
@@ -132,10 +132,10 @@ async fn a_controller_is_ready_when_its_caches_are() {
 
 #[tokio::test(start_paused = true)]
 async fn reconciles_are_counted_by_what_comes_next() {
-    let (controller, around, listing, mut office) = idle(false);
+    let (controller, around, listing, mut leader_state) = idle(false);
     let (metrics, stop) = (around.metrics.clone(), around.stop.clone());
     listing.listed();
-    office.begin(None);
+    leader_state.begin(None);
     let running = tokio::spawn(run(controller.clone(), around));
     tokio::time::sleep(Duration::from_millis(1)).await;
     for name in ["fails", "waits", "is-gone", "rests", "rests-too", "goes-on"] {
@@ -163,7 +163,7 @@ fn value(metrics: &Metrics, series: &str) -> f64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_queues_nothing_and_its_term_begins_with_what_is_known() {
-    let (controller, around, listing, mut office) = idle(false);
+    let (controller, around, listing, mut leader_state) = idle(false);
     let metrics = around.metrics.clone();
     listing.listed();
     let _running = tokio::spawn(run(controller.clone(), around));
@@ -172,7 +172,7 @@ async fn a_standby_queues_nothing_and_its_term_begins_with_what_is_known() {
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(value(&metrics, "workqueue_adds_total"), 0.0);
-    office.begin(None);
+    leader_state.begin(None);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(value(&metrics, "workqueue_adds_total"), 1.0);
     assert_eq!(value(&metrics, "workqueue_work_duration_seconds_count"), 1.0);
@@ -180,10 +180,10 @@ async fn a_standby_queues_nothing_and_its_term_begins_with_what_is_known() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_due_while_all_are_busy_is_counted() {
-    let (controller, around, listing, mut office) = idle(false);
+    let (controller, around, listing, mut leader_state) = idle(false);
     let metrics = around.metrics.clone();
     listing.listed();
-    office.begin(None);
+    leader_state.begin(None);
     let _running = tokio::spawn(run(controller.clone(), around));
     tokio::time::sleep(Duration::from_secs(1)).await;
     for (namespace, name) in [("default", "rests"), ("default", "hangs"), ("other", "hangs-too")] {
@@ -197,10 +197,10 @@ async fn what_is_due_while_all_are_busy_is_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn one_namespace_leaves_room_for_another() {
-    let (controller, around, listing, mut office) = idle(false);
+    let (controller, around, listing, mut leader_state) = idle(false);
     let metrics = around.metrics.clone();
     listing.listed();
-    office.begin(None);
+    leader_state.begin(None);
     let _running = tokio::spawn(run(controller.clone(), around));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let done = || value(&metrics, "workqueue_work_duration_seconds_count");
@@ -232,10 +232,10 @@ fn what_comes_next_says_how_a_reconcile_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn objects_at_rest_are_looked_at_again_at_different_times() {
-    let (controller, around, listing, mut office) = idle_in(crate::env::testing::virtual_env_of(0.5), false);
+    let (controller, around, listing, mut leader_state) = idle_in(crate::env::testing::virtual_env_of(0.5), false);
     let metrics = around.metrics.clone();
     listing.listed();
-    office.begin(None);
+    leader_state.begin(None);
     let _running = tokio::spawn(run(controller.clone(), around));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let looks = || value(&metrics, "workqueue_work_duration_seconds_count");
@@ -249,10 +249,10 @@ async fn objects_at_rest_are_looked_at_again_at_different_times() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_under_way_is_waited_for_when_the_process_shall_end_but_not_for_ever() {
-    let (controller, around, listing, mut office) = idle(false);
+    let (controller, around, listing, mut leader_state) = idle(false);
     let stop = around.stop.clone();
     listing.listed();
-    office.begin(None);
+    leader_state.begin(None);
     let running = tokio::spawn(run(controller.clone(), around));
     tokio::time::sleep(Duration::from_secs(1)).await;
     controller.queue.add(ObjectKey::new("default", "hangs"), "test");

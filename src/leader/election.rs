@@ -1,6 +1,6 @@
 //! The loop of leader election: stand by, lead, give the lease back.
 //!
-//! In: the Lease, by a watch and by operations on it. Out: what the [`Office`] says. It writes the Lease and nothing else.
+//! In: the Lease, by a watch and by operations on it. Out: what the [`LeaderState`] says. It writes the Lease and nothing else.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,7 +18,7 @@ use super::{
     lease::Lease,
     observation::{Observation, WentBack},
     operation::{Intent, OperationError, Setting},
-    term::{Ends, Office},
+    term::{Ends, LeaderState},
 };
 use crate::{
     client::Reader,
@@ -52,16 +52,16 @@ pub enum Lost {
 /// A candidate, and perhaps the leader.
 pub struct Election {
     setting: Setting,
-    office: Office,
+    leader_state: LeaderState,
     observation: Arc<Mutex<Observation>>,
     turned: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Election {
-    /// A candidate for this office. `turned` is called at each turn of its loop.
-    pub fn new(setting: Setting, office: Office, turned: Arc<dyn Fn() + Send + Sync>) -> Self {
-        let observation = Observation::new(setting.identity.clone(), setting.timing.lease_duration, setting.locks);
-        Election { setting, office, observation: Arc::new(Mutex::new(observation)), turned }
+    /// A candidate for this leader_state. `turned` is called at each turn of its loop.
+    pub fn new(setting: Setting, leader_state: LeaderState, turned: Arc<dyn Fn() + Send + Sync>) -> Self {
+        let observation = Observation::new(setting.identity.clone(), setting.timing.lease_duration, setting.rules);
+        Election { setting, leader_state, observation: Arc::new(Mutex::new(observation)), turned }
     }
 
     /// Stands for election once `ready`, and leads when elected. `stop` ends a candidacy at once; a leader goes on until
@@ -139,7 +139,7 @@ impl Election {
         info!(identity = self.setting.identity, "elected: this process leads");
         let end = self.lead(since, &mut news, &drained).await;
         // The gate first: from here on no write leaves.
-        self.office.resign();
+        self.leader_state.resign();
         end?;
         self.give_back().await;
         Ok(())
@@ -211,9 +211,9 @@ impl Election {
 
     fn begin(&mut self, since: Timestamp) -> bool {
         let ends = Ends::after(since, &self.setting.timing);
-        let is_current = self.setting.env.now() < ends.gate && !(self.setting.locks.has_lost)(&self.observation());
+        let is_current = self.setting.env.now() < ends.gate && !(self.setting.rules.has_lost)(&self.observation());
         if is_current {
-            self.office.begin(Some(ends));
+            self.leader_state.begin(Some(ends));
         }
         is_current
     }
@@ -253,7 +253,7 @@ impl Election {
             };
             match renewed {
                 // Whatever is renewed after the deadline does not revive the term.
-                Ok(Some(renewed)) if self.office.prolong(Ends::after(renewed, &timing)) => {
+                Ok(Some(renewed)) if self.leader_state.prolong(Ends::after(renewed, &timing)) => {
                     since = renewed;
                     trouble.over();
                 }
@@ -281,7 +281,7 @@ impl Election {
 
     fn check(&self) -> Result<(), Lost> {
         let observation = self.observation();
-        if (self.setting.locks.has_lost)(&observation) {
+        if (self.setting.rules.has_lost)(&observation) {
             return Err(Lost::Taken(match observation.is_absent() {
                 true => "the Lease was deleted".to_owned(),
                 false => format!("{} holds it", observation.holder()),
@@ -292,7 +292,7 @@ impl Election {
 
     /// Gives the lease back, if no write can take effect any more.
     async fn give_back(&self) {
-        if !(self.setting.locks.may_release)(&self.office) {
+        if !(self.setting.rules.may_release)(&self.leader_state) {
             warn!("a write may still take effect: the lease is not given back, it runs out");
             return;
         }

@@ -2,7 +2,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `locks` | the promise, its rules, and each rule as a value that a test can exchange |
+//! | `promise` | the promise, its rules, and each rule as a value that a test can exchange |
 //! | `term` | leadership as a value: who may write, and for how long |
 //! | `timing` | the durations, and what follows from them |
 //! | `lease` | what a Lease says |
@@ -14,9 +14,9 @@
 
 mod election;
 mod lease;
-pub mod locks;
 mod observation;
 mod operation;
+pub mod promise;
 mod term;
 mod timing;
 
@@ -24,6 +24,6 @@ pub use self::{
     election::{Election, Lost},
     observation::{Observation, WentBack},
     operation::Setting,
-    term::{Ends, Leadership, MAY_LAND, Office, Pass, Term, WRITE_TIMEOUT, Write},
+    term::{Ends, LeaderState, Leadership, MAY_LAND, Term, WRITE_TIMEOUT, Write, WritePermit},
     timing::{Timing, TimingError},
 };

@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{lease::Lease, locks::Locks};
+use super::{lease::Lease, promise::Rules};
 use crate::listwatch::Watched;
 
 /// What was seen last.
@@ -33,7 +33,7 @@ pub struct WentBack {
 pub struct Observation {
     us: String,
     own: SignedDuration,
-    locks: Locks,
+    rules: Rules,
     /// What was seen last, and since when it has looked like that.
     sight: Option<(Sight, Timestamp)>,
     /// When anything was heard of it last.
@@ -50,9 +50,9 @@ pub struct Observation {
 
 impl Observation {
     /// Nothing was seen yet by the candidate `us`, whose own lease duration is `own`.
-    pub fn new(us: impl Into<String>, own: SignedDuration, locks: Locks) -> Self {
+    pub fn new(us: impl Into<String>, own: SignedDuration, rules: Rules) -> Self {
         let us = us.into();
-        Observation { us, own, locks, sight: None, heard: None, highest: 0, held: None, ours: None, in_doubt: false }
+        Observation { us, own, rules, sight: None, heard: None, highest: 0, held: None, ours: None, in_doubt: false }
     }
 
     /// A watch shows the Lease. What is not newer than what is known was overtaken on its way.
@@ -175,7 +175,7 @@ impl Observation {
     /// From when on the Lease is free to be taken, if nothing changes; `None` when nothing was seen of it yet.
     pub fn frees_at(&self) -> Option<Timestamp> {
         let (sight, since) = self.sight.as_ref()?;
-        let after = |written| since.saturating_add((self.locks.wait)(self.own, written)).unwrap_or(Timestamp::MAX);
+        let after = |written| since.saturating_add((self.rules.wait)(self.own, written)).unwrap_or(Timestamp::MAX);
         // Nobody was ever seen to hold it, or whoever did gave it back: there is nobody to wait for.
         let vacant = self.held.map_or(*since, after);
         Some(match sight {

@@ -22,12 +22,12 @@ use tower::{BoxError, Service};
 
 use super::{
     lease::Lease,
-    locks::{Locks, Version},
     observation::{Observation, WentBack},
+    promise::{Rules, Version},
     timing::Timing,
 };
 use crate::{
-    client::{is_absent, is_refusal},
+    client::{is_absent, is_rejection},
     env::Env,
     listwatch::Watched,
 };
@@ -48,7 +48,7 @@ pub struct Setting {
     /// Time and chance.
     pub env: Env,
     /// The rules.
-    pub locks: Locks,
+    pub rules: Rules,
 }
 
 /// What an operation is for.
@@ -183,7 +183,7 @@ impl Layer {
     }
 
     async fn read(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
-        let (env, locks) = (&self.setting.env, &self.setting.locks);
+        let (env, rules) = (&self.setting.env, &self.setting.rules);
         let (known, before) = {
             let observation = self.observation();
             (observation.highest(), observation.expired(env.now()))
@@ -206,7 +206,7 @@ impl Layer {
             return Err(went_back.into());
         }
         let shown = match self.intent {
-            Intent::Take if (locks.is_free)(before, observation.expired(env.now()), read) => Shown::Free,
+            Intent::Take if (rules.is_free)(before, observation.expired(env.now()), read) => Shown::Free,
             // One that was made anew is another one, whoever stands in it.
             Intent::Renew if observation.is_ours() => Shown::Ours,
             Intent::Take | Intent::Renew => Shown::Held,
@@ -244,13 +244,13 @@ impl Layer {
         let (head, body) = request.into_parts();
         let mut body: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
         if head.method != Method::POST {
-            match (self.setting.locks.version)(&mut self.notes().read) {
+            match (self.setting.rules.version)(&mut self.notes().read) {
                 Version::Exactly(version) => body["metadata"]["resourceVersion"] = json!(version),
                 Version::Unknown => return Err("a write of the Lease without a read before it is refused".into()),
                 Version::Any => {}
             }
         }
-        let (env, locks) = (&self.setting.env, &self.setting.locks);
+        let (env, rules) = (&self.setting.env, &self.setting.rules);
         let sent = env.now();
         let request = Request::from_parts(head, Body::from(serde_json::to_vec(&body)?));
         self.observation().writes();
@@ -259,10 +259,10 @@ impl Layer {
             let lease: Lease = serde_json::from_slice(&answer)?;
             if lease.holder() == Some(self.setting.identity.as_str()) {
                 let answered = env.now();
-                self.notes().term_from = Some((locks.term_from)(sent, answered));
+                self.notes().term_from = Some((rules.term_from)(sent, answered));
                 self.observation().wrote(lease, answered);
             }
-        } else if is_refusal(status) {
+        } else if is_rejection(status) {
             self.observation().refused();
         }
         Ok(response(status, answer))

@@ -2,7 +2,7 @@
 //!
 //! A [`Leadership`] is asked in three places only: the controllers' loop asks it whether to work at all; the writing
 //! client asks it before each request ([`Leadership::begin_write`]) and once more where the bytes leave
-//! ([`Pass::is_valid`]). Whoever holds the [`Office`] decides; without election that is [`Leadership::always`].
+//! ([`WritePermit::is_valid`]). Whoever holds the [`LeaderState`] decides; without election that is [`Leadership::always`].
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -23,7 +23,7 @@ pub const WRITE_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
 /// proxy, in a load balancer or in front of a stopped API server.
 pub const MAY_LAND: SignedDuration = SignedDuration::from_secs(60);
 
-/// A term of office.
+/// A term of leader_state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Term {
     /// Counts the terms of this process from 1.
@@ -90,9 +90,9 @@ pub struct Leadership {
 impl Leadership {
     /// Leads for as long as the process lives: no election.
     pub fn always(env: Env) -> Self {
-        let mut office = Office::vacant(env);
-        office.begin(None);
-        office.leadership
+        let mut leader_state = LeaderState::vacant(env);
+        leader_state.begin(None);
+        leader_state.leadership
     }
 
     /// The term in which this process leads now, if it does.
@@ -110,7 +110,7 @@ impl Leadership {
             return None;
         }
         self.tally().under_way += 1;
-        let pass = Pass { leadership: self.clone(), number: term.number, timeout, has_left: Arc::default() };
+        let pass = WritePermit { leadership: self.clone(), number: term.number, timeout, has_left: Arc::default() };
         Some(Write { pass, sent: now, is_answered: false })
     }
 
@@ -163,14 +163,14 @@ struct Tally {
 /// A write that is under way. If it has left and is dropped without [`Write::answered`], it may still take effect.
 #[derive(Debug)]
 pub struct Write {
-    pass: Pass,
+    pass: WritePermit,
     sent: Timestamp,
     is_answered: bool,
 }
 
 impl Write {
     /// What the request shows where its bytes leave.
-    pub fn pass(&self) -> Pass {
+    pub fn pass(&self) -> WritePermit {
         self.pass.clone()
     }
 
@@ -209,7 +209,7 @@ impl Drop for Write {
 
 /// The right of one request to leave.
 #[derive(Clone, Debug)]
-pub struct Pass {
+pub struct WritePermit {
     leadership: Leadership,
     number: u64,
     timeout: SignedDuration,
@@ -217,7 +217,7 @@ pub struct Pass {
     has_left: Arc<OnceLock<bool>>,
 }
 
-impl Pass {
+impl WritePermit {
     /// The gate calls this before each byte that it lets pass, and lets it pass only if the answer is `true`. The answer is
     /// `false` if the request was given up before its first byte.
     pub fn leaves(&self) -> bool {
@@ -236,15 +236,15 @@ impl Pass {
 
 /// The writing side: whoever holds it says whether this process leads.
 #[derive(Debug)]
-pub struct Office {
+pub struct LeaderState {
     terms: u64,
     leadership: Leadership,
 }
 
-impl Office {
-    /// An office that nobody holds.
+impl LeaderState {
+    /// An leader_state that nobody holds.
     pub fn vacant(env: Env) -> Self {
-        Office { terms: 0, leadership: Leadership { seat: Arc::default(), env, tally: Arc::default() } }
+        LeaderState { terms: 0, leadership: Leadership { seat: Arc::default(), env, tally: Arc::default() } }
     }
 
     /// The value by which others see it.

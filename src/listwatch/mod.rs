@@ -1,7 +1,7 @@
 //! A list-watch that tells what a cache needs to be right: the resourceVersion of every list, event and bookmark.
 //!
 //! kube's own watcher hides the version of a list and the bookmarks, without which a cache cannot tell a replayed event
-//! from a new one, nor a pod that is gone from one that was created while the list was being made (`locks.rs`).
+//! from a new one, nor a pod that is gone from one that was created while the list was being made (`promise.rs`).
 //! In: a path to watch. Out: [`Change`]s, in the order of their versions. It only reads, and it never ends by itself.
 
 mod events;

@@ -23,7 +23,7 @@ use crate::{
     controllers::podset,
     env::Env,
     health::Health,
-    leader::{self, Leadership, Office, TimingError},
+    leader::{self, LeaderState, Leadership, TimingError},
     server::{self, ServeError, Servers},
     telemetry::{self, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
 };
@@ -167,8 +167,8 @@ impl Manager {
         let timing = arguments.timing()?;
         let (config, is_outside) = config::config(arguments).await?;
         let metrics = Metrics::new(env.clone());
-        let office = arguments.leader_elect.then(|| Office::vacant(env.clone()));
-        let leadership = office.as_ref().map_or_else(|| Leadership::always(env.clone()), Office::leadership);
+        let leader_state = arguments.leader_elect.then(|| LeaderState::vacant(env.clone()));
+        let leadership = leader_state.as_ref().map_or_else(|| Leadership::always(env.clone()), LeaderState::leadership);
         let user_timeout = Duration::try_from(timing.user_timeout()).unwrap_or_default();
         let purpose = Purpose::WithoutLeadership { user_timeout };
         let clients = Clients::connect(&config, leadership.clone(), user_timeout, &metrics.requests())?;
@@ -181,13 +181,13 @@ impl Manager {
             Ok::<_, StartError>(servers)
         })
         .await?;
-        let candidacy = match office {
+        let candidacy = match leader_state {
             None => None,
-            Some(office) => Some(Candidacy {
-                office,
+            Some(leader_state) => Some(Candidacy {
+                leader_state,
                 client: client::connect(&config, purpose, &metrics.requests())?,
                 namespace: config.default_namespace.clone(),
-                locks: leader::locks::Locks::default(),
+                rules: leader::promise::Rules::default(),
             }),
         };
         let replica = Replica::start(Parts {
@@ -198,7 +198,7 @@ impl Manager {
             clients,
             leadership,
             candidacy,
-            locks: podset::locks::Locks::default(),
+            rules: podset::promise::Rules::default(),
             metrics,
             health: health.clone(),
             stop: stop.clone(),

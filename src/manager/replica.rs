@@ -19,13 +19,13 @@ use crate::{
     cli::RunArgs,
     client::Clients,
     controllers::{
-        self, Controller, Surroundings,
+        self, Context, Controller,
         mycustomresource::MyCustomResourceController,
         podset::{self, PodSetController},
     },
     env::Env,
     health::{Health, Pulse},
-    leader::{self, Election, Leadership, Office, Setting, TimingError},
+    leader::{self, Election, LeaderState, Leadership, Setting, TimingError},
     telemetry::metrics::Metrics,
 };
 
@@ -52,7 +52,7 @@ pub struct Parts<'a> {
     /// How it comes to lead; `None`: it leads from the start.
     pub candidacy: Option<Candidacy>,
     /// The rules that keep the bound.
-    pub locks: podset::locks::Locks,
+    pub rules: podset::promise::Rules,
     /// Where is counted and measured what happens.
     pub metrics: Metrics,
     /// Where it says how it feels.
@@ -66,13 +66,13 @@ pub struct Parts<'a> {
 /// What a replica stands for election with.
 pub struct Candidacy {
     /// What it may hold.
-    pub office: Office,
+    pub leader_state: LeaderState,
     /// A client for the Lease, which needs no leadership and has connections of its own.
     pub client: Client,
     /// The namespace of the Lease, where the flags do not name one.
     pub namespace: String,
     /// The rules of the election.
-    pub locks: leader::locks::Locks,
+    pub rules: leader::promise::Rules,
 }
 
 /// A replica that runs. It ends with this value.
@@ -96,7 +96,7 @@ impl Replica {
             clients,
             leadership,
             candidacy,
-            locks,
+            rules,
             metrics,
             health,
             stop,
@@ -106,7 +106,7 @@ impl Replica {
         let scopes = arguments.scopes();
         let (flag, name) = (&arguments.leader_elect_resource_namespace, &arguments.leader_elect_resource_name);
         let home = candidacy.as_ref().map(|candidacy| flag.as_ref().unwrap_or(&candidacy.namespace).clone());
-        let around = Surroundings {
+        let around = Context {
             env: env.clone(),
             leadership: leadership.clone(),
             metrics: metrics.clone(),
@@ -117,7 +117,7 @@ impl Replica {
         let podset = podset::Parts {
             env: env.clone(),
             clients: clients.clone(),
-            locks,
+            rules,
             scopes: scopes.clone(),
             default_image: arguments.default_image.clone(),
             installation: home.as_ref().map_or_else(|| identity.clone(), |home| format!("{home}/{name}")),
@@ -134,12 +134,12 @@ impl Replica {
             let search = Search { reader, env: env.clone(), name: name.clone(), home: home.clone(), timing };
             search.start(&mut tasks, stop.clone())
         });
-        if let Some((Candidacy { office, client, locks, .. }, namespace)) = candidacy.zip(home) {
+        if let Some((Candidacy { leader_state, client, rules, .. }, namespace)) = candidacy.zip(home) {
             let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline / 2);
-            let setting = Setting { client, namespace, name: name.clone(), identity, timing, env, locks };
+            let setting = Setting { client, namespace, name: name.clone(), identity, timing, env, rules };
             let turned = Arc::new(move || pulse.beat());
             let ready = may_stand(synced, search);
-            let election = Election::new(setting, office, turned).run(ready, stop, tasks.drained());
+            let election = Election::new(setting, leader_state, turned).run(ready, stop, tasks.drained());
             tasks.start_election(election);
         }
         health.started();
@@ -158,7 +158,7 @@ impl Replica {
     }
 }
 
-fn start<C: Controller>(controller: C, around: &Surroundings, tasks: &mut Tasks) -> watch::Receiver<bool> {
+fn start<C: Controller>(controller: C, around: &Context, tasks: &mut Tasks) -> watch::Receiver<bool> {
     let (name, synced) = (controller.name(), controller.synced().subscribe());
     tasks.start(name, controllers::run(Arc::new(controller), around.clone()));
     synced

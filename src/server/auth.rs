@@ -64,7 +64,7 @@ const INTERVAL: SignedDuration = SignedDuration::from_millis(500);
 
 /// Why a request is refused.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Refusal {
+pub enum Rejection {
     /// The request has no token.
     #[error("send the token of a ServiceAccount: `Authorization: Bearer TOKEN`")]
     NoToken,
@@ -97,17 +97,17 @@ pub enum Refusal {
     NotAnswered,
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         let text = format!("{self}\n");
         match self {
-            Refusal::NoToken | Refusal::Unknown => {
+            Rejection::NoToken | Rejection::Unknown => {
                 (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response()
             }
-            Refusal::Forbidden { .. } => (StatusCode::FORBIDDEN, text).into_response(),
-            Refusal::Busy => (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, "1")], text).into_response(),
-            Refusal::NotAsked => (StatusCode::INTERNAL_SERVER_ERROR, text).into_response(),
-            Refusal::NotAnswered => (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
+            Rejection::Forbidden { .. } => (StatusCode::FORBIDDEN, text).into_response(),
+            Rejection::Busy => (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, "1")], text).into_response(),
+            Rejection::NotAsked => (StatusCode::INTERNAL_SERVER_ERROR, text).into_response(),
+            Rejection::NotAnswered => (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
         }
     }
 }
@@ -117,14 +117,14 @@ impl IntoResponse for Refusal {
 pub struct User(pub String);
 
 /// Middleware that passes on only the requests that the gate admits, with their [`User`].
-pub async fn admit(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Result<Response, Refusal> {
+pub async fn admit(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Result<Response, Rejection> {
     let user = gate.admit(request.headers()).await?;
     request.extensions_mut().insert(User(user));
     Ok(next.run(request).await)
 }
 
 /// The name of a user who has the right, or a refusal.
-type Answer = Result<String, Refusal>;
+type Answer = Result<String, Rejection>;
 
 /// A hash that does not reveal the token.
 type TokenHash = [u8; digest::SHA256_OUTPUT_LEN];
@@ -167,7 +167,7 @@ impl Gate {
     ///
     /// When the token is missing, or the API server does not know it, gives it no right, or does not answer.
     pub async fn admit(&self, headers: &HeaderMap) -> Answer {
-        let token = bearer(headers).ok_or(Refusal::NoToken)?;
+        let token = bearer(headers).ok_or(Rejection::NoToken)?;
         let mut hash = TokenHash::default();
         hash.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
         let now = self.env.now();
@@ -185,7 +185,7 @@ impl Gate {
                 self.known.insert(hash, ());
                 ALLOWED
             }
-            Err(Refusal::Unknown | Refusal::Forbidden { .. }) => {
+            Err(Rejection::Unknown | Rejection::Forbidden { .. }) => {
                 self.known.remove(&hash);
                 REFUSED
             }
@@ -196,10 +196,10 @@ impl Gate {
 
     async fn ask_in_turn(&self, token: &str, is_known: bool) -> Answer {
         if !is_known && !self.may_ask() {
-            return Err(Refusal::Busy);
+            return Err(Rejection::Busy);
         }
         let turn = self.turns[usize::from(is_known)].acquire();
-        let _turn = timeout(PATIENCE, turn).await.map_err(|_| Refusal::NotAnswered)?;
+        let _turn = timeout(PATIENCE, turn).await.map_err(|_| Rejection::NotAnswered)?;
         let path = self.access.path;
         let (refusal, cause) = match timeout(LOOKUP, self.ask(token)).await {
             Ok(Ok(answer)) => {
@@ -209,10 +209,10 @@ impl Gate {
                 return answer;
             }
             Ok(Err(error)) => match &error {
-                kube::Error::Api(status) if matches!(status.code, 401 | 403) => (Refusal::NotAsked, in_full(&error)),
-                _ => (Refusal::NotAnswered, in_full(&error)),
+                kube::Error::Api(status) if matches!(status.code, 401 | 403) => (Rejection::NotAsked, in_full(&error)),
+                _ => (Rejection::NotAnswered, in_full(&error)),
             },
-            Err(_) => (Refusal::NotAnswered, format!("no answer within {} s", LOOKUP.as_secs())),
+            Err(_) => (Rejection::NotAnswered, format!("no answer within {} s", LOOKUP.as_secs())),
         };
         // The log has the cause. The caller, who may be anyone, does not get it.
         let sentence = format!("cannot authenticate requests for {path}: {refusal}: {cause}");
@@ -229,7 +229,7 @@ impl Gate {
         let reviewed = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
         let user = reviewed.status.filter(|status| status.authenticated == Some(true)).and_then(|status| status.user);
         let Some(UserInfo { extra, groups, uid, username }) = user else {
-            return Ok(Err(Refusal::Unknown));
+            return Ok(Err(Rejection::Unknown));
         };
         let Access { verb, path } = self.access;
         let attributes = NonResourceAttributes { path: Some(path.to_owned()), verb: Some(verb.to_owned()) };
@@ -245,7 +245,7 @@ impl Gate {
         let reviewed = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
         let is_allowed = reviewed.status.is_some_and(|status| status.allowed && status.denied != Some(true));
         let user = username.unwrap_or_default();
-        Ok(if is_allowed { Ok(user) } else { Err(Refusal::Forbidden { user, access: self.access }) })
+        Ok(if is_allowed { Ok(user) } else { Err(Rejection::Forbidden { user, access: self.access }) })
     }
 
     /// Whether the rate allows one more lookup of an unknown token. If so, the lookup counts.

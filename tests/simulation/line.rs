@@ -16,15 +16,15 @@ use hyper_util::{
 };
 use podset_operator::{
     client::{GatedConnector, Pool},
-    leader::Pass,
+    leader::WritePermit,
 };
 use tokio::time::{Sleep, sleep_until};
 use tower::ServiceExt;
 
 use crate::apiserver::{Connection, Ice};
 
-/// A client whose writes pass the gate. `may_leave` is the lock of the gate.
-pub fn gated(connection: &Connection, ice: &Ice, may_leave: fn(&Pass) -> bool) -> kube::Client {
+/// A client whose writes pass the gate. `may_leave` is the rule of the gate.
+pub fn gated(connection: &Connection, ice: &Ice, may_leave: fn(&WritePermit) -> bool) -> kube::Client {
     let (server, ice, log) = (connection.clone(), ice.clone(), connection.clone());
     let dial = tower::service_fn(move |_: Uri| {
         let stream = server.dial();

@@ -1,5 +1,5 @@
 //! Instances of the operator on the API server of the simulation: the real controllers, with time, chance, clients,
-//! leadership and locks as a test hands them in.
+//! leadership and rules as a test hands them in.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,13 +8,13 @@ use jiff::{SignedDuration, Timestamp};
 use podset_operator::{
     client::{Clients, Reader, Writer},
     controllers::{
-        self, Controller, Surroundings,
+        self, Context, Controller,
         mycustomresource::MyCustomResourceController,
-        podset::{Parts, PodSetController, locks::Locks},
+        podset::{Parts, PodSetController, promise::Rules},
     },
     env::{Clock, Env, Random},
     health::Health,
-    leader::{Ends, Leadership, Office, Pass},
+    leader::{Ends, LeaderState, Leadership, WritePermit},
     telemetry::metrics::Metrics,
 };
 use tokio::{task::JoinSet, time::Instant};
@@ -30,52 +30,52 @@ const AT_ONCE: usize = 64;
 
 /// An instance of the operator.
 pub struct Operator {
-    office: Office,
-    around: Surroundings,
+    leader_state: LeaderState,
+    around: Context,
     tasks: JoinSet<()>,
 }
 
 impl Operator {
     /// An instance that does not lead; `name` is that of its client.
-    pub fn standby(server: &ApiServer, name: &str, locks: Locks) -> Self {
+    pub fn standby(server: &ApiServer, name: &str, rules: Rules) -> Self {
         let env = env(server);
-        let office = Office::vacant(env.clone());
-        let leadership = office.leadership();
-        Self::start(server, name, locks, env, (leadership.clone(), leadership), office)
+        let leader_state = LeaderState::vacant(env.clone());
+        let leadership = leader_state.leadership();
+        Self::start(server, name, rules, env, (leadership.clone(), leadership), leader_state)
     }
 
     /// An instance that leads from the start and for ever.
-    pub fn leader(server: &ApiServer, name: &str, locks: Locks) -> Self {
-        let mut operator = Self::standby(server, name, locks);
+    pub fn leader(server: &ApiServer, name: &str, rules: Rules) -> Self {
+        let mut operator = Self::standby(server, name, rules);
         operator.lead();
         operator
     }
 
-    /// An instance that writes whether it leads or not: the lock of the write gate taken out.
-    pub fn without_gate(server: &ApiServer, name: &str, locks: Locks) -> Self {
+    /// An instance that writes whether it leads or not: the rule of the write gate taken out.
+    pub fn without_gate(server: &ApiServer, name: &str, rules: Rules) -> Self {
         let env = env(server);
-        let office = Office::vacant(env.clone());
-        let leadership = (office.leadership(), Leadership::always(env.clone()));
-        Self::start(server, name, locks, env, leadership, office)
+        let leader_state = LeaderState::vacant(env.clone());
+        let leadership = (leader_state.leadership(), Leadership::always(env.clone()));
+        Self::start(server, name, rules, env, leadership, leader_state)
     }
 
     fn start(
         server: &ApiServer,
         name: &str,
-        locks: Locks,
+        rules: Rules,
         env: Env,
         (leadership, writes): (Leadership, Leadership),
-        office: Office,
+        leader_state: LeaderState,
     ) -> Self {
         let metrics = Metrics::new(env.clone());
         let url = Uri::default();
-        let writer = line::gated(&server.connection(name), &Ice::default(), Pass::is_valid);
+        let writer = line::gated(&server.connection(name), &Ice::default(), WritePermit::is_valid);
         let clients =
             Clients { read: Reader::new(server.client(name), &url), write: Writer::new(writer, &url, writes) };
         let parts = Parts {
             env: env.clone(),
             clients: clients.clone(),
-            locks,
+            rules,
             scopes: vec![None],
             default_image: "example.com/default".to_owned(),
             instance: name.to_owned(),
@@ -84,8 +84,8 @@ impl Operator {
         };
         let friends = MyCustomResourceController::new(env.clone(), clients, vec![None], &metrics);
         let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
-        let around = Surroundings { env, leadership, metrics, health, at_once: AT_ONCE, stop };
-        let mut operator = Operator { office, around, tasks: JoinSet::new() };
+        let around = Context { env, leadership, metrics, health, at_once: AT_ONCE, stop };
+        let mut operator = Operator { leader_state, around, tasks: JoinSet::new() };
         operator.run(PodSetController::new(parts));
         operator.run(friends);
         operator.around.health.started();
@@ -108,18 +108,18 @@ impl Operator {
 
     /// Leads from now on.
     pub fn lead(&mut self) {
-        self.office.begin(None);
+        self.leader_state.begin(None);
     }
 
     /// Leads for so long, and no write takes longer.
     pub fn lead_for(&mut self, term: Duration) {
         let end = self.around.env.now() + SignedDuration::try_from(term).expect("a test is not that long");
-        self.office.begin(Some(Ends { gate: end, writes: end }));
+        self.leader_state.begin(Some(Ends { gate: end, writes: end }));
     }
 
     /// Leads no longer.
     pub fn resign(&mut self) {
-        self.office.resign();
+        self.leader_state.resign();
     }
 
     /// Ends in the orderly way.

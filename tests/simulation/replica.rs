@@ -16,7 +16,7 @@ use podset_operator::{
     controllers::podset,
     env::{Env, Random},
     health::Health,
-    leader::{self, Leadership, Office},
+    leader::{self, LeaderState, Leadership},
     manager::{
         Failure,
         replica::{Candidacy, Parts},
@@ -41,9 +41,9 @@ pub struct Model {
     /// The durations: lease, renew deadline, retry period, in seconds.
     pub timing: (u64, u64, u64),
     /// The rules of the election.
-    pub locks: leader::locks::Locks,
+    pub rules: leader::promise::Rules,
     /// The rules that keep the bound.
-    pub podset: podset::locks::Locks,
+    pub podset: podset::promise::Rules,
     /// Whether writes end before the term that they were begun in.
     pub is_bounded: bool,
     /// By how many seconds its wall clock is off.
@@ -60,8 +60,8 @@ impl Default for Model {
     fn default() -> Self {
         Model {
             timing: (15, 10, 2),
-            locks: leader::locks::Locks::default(),
-            podset: podset::locks::Locks::default(),
+            rules: leader::promise::Rules::default(),
+            podset: podset::promise::Rules::default(),
             is_bounded: true,
             wall_offset: 0,
             seed: 0,
@@ -111,13 +111,13 @@ impl Replica {
             clock: Arc::new(VirtualClock::new(server, model.wall_offset, ice.clone())),
             random: Arc::new(Seeded(Mutex::new(Chance::from_seed(model.seed)))),
         };
-        let office = Office::vacant(env.clone());
-        let (leadership, stop) = (office.leadership(), CancellationToken::new());
+        let leader_state = LeaderState::vacant(env.clone());
+        let (leadership, stop) = (leader_state.leadership(), CancellationToken::new());
         let wire = Wire { connection: server.connection(name), ice: ice.clone() };
         let client = || kube::Client::new(wire.clone(), LEASE.0);
         let asked = if model.is_bounded { leadership.clone() } else { Leadership::always(env.clone()) };
         let url = Uri::default();
-        let writer = line::gated(&wire.connection, &ice, model.locks.may_leave);
+        let writer = line::gated(&wire.connection, &ice, model.rules.may_leave);
         let writer = Writer::new(writer, &url, asked);
         let (arguments, metrics, health) = (model.flags(), Metrics::new(env.clone()), Health::new(env.clone()));
         let parts = Parts {
@@ -127,8 +127,13 @@ impl Replica {
             env: env.clone(),
             clients: Clients { read: Reader::new(client(), &url), write: writer },
             leadership: leadership.clone(),
-            candidacy: Some(Candidacy { office, client: client(), namespace: LEASE.0.to_owned(), locks: model.locks }),
-            locks: model.podset,
+            candidacy: Some(Candidacy {
+                leader_state,
+                client: client(),
+                namespace: LEASE.0.to_owned(),
+                rules: model.rules,
+            }),
+            rules: model.podset,
             metrics: metrics.clone(),
             health: health.clone(),
             stop: stop.clone(),

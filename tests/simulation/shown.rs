@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podset_operator::{
-    controllers::podset::locks::Locks,
+    controllers::podset::promise::Rules,
     health::{Report, Verdict},
     telemetry::metrics::Format::OpenMetrics,
 };
@@ -39,7 +39,7 @@ async fn whoever_is_not_ready_says_what_it_waits_for() {
     server.settings(|settings| {
         settings.unserved.insert("podsets.app.example.com");
     });
-    let operator = Operator::standby(&server, "a", Locks::default());
+    let operator = Operator::standby(&server, "a", Rules::default());
     sleep(seconds(60)).await;
     let readiness = operator.health().readiness();
     let why = verdict(&readiness, "podset-caches").unwrap_err();
@@ -56,7 +56,7 @@ async fn whoever_is_not_ready_says_what_it_waits_for() {
 async fn an_api_server_that_is_away_is_no_reason_for_a_restart() {
     let server = ApiServer::new(1);
     server.partition("a");
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     for _ in 0..60 {
         sleep(seconds(60)).await;
         assert!(operator.health().liveness().values().all(Verdict::is_ok), "{:?}", operator.health());
@@ -72,7 +72,7 @@ async fn an_api_server_that_is_away_is_no_reason_for_a_restart() {
 #[tokio::test(start_paused = true)]
 async fn a_scale_and_its_failure_are_counted() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 3);
     server.wait_until(|s| s.ready_pods(NS, "web").len() == 3, seconds(60)).await;
     sleep(seconds(60)).await;

@@ -156,7 +156,7 @@ pub struct Run {
     pub processor: String,
     /// Its cores.
     pub cores: usize,
-    /// Memory of the machine, in GiB.
+    /// SetState of the machine, in GiB.
     pub memory: f64,
     /// The API server's version.
     pub kubernetes: String,

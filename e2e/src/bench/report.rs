@@ -315,7 +315,7 @@ Written by `make bench`, which measures all of it or a part: how long people wai
 - the **ReplicaSet controller**: a kube-controller-manager that runs no other controller, and whose client has no limits. Some of its events
   it writes seconds later, so that they count as requests at rest;
 - a **tuned Go operator** ([hack/bench/go-peer](../hack/bench/go-peer/main.go)): controller-runtime, 16 workers, parallel writes, no
-  events, no election, no limits of its client; it counts pods and keeps no promise;
+  events, no election, no limits of its client; it counts pods and keeps no rules;
 - **bare requests**: nobody. The benchmark creates and deletes the same pods itself, over as many connections as served best in one trial of
   each number. No controller can be much faster; machines are noisy, and so is this.
 

@@ -17,7 +17,7 @@ use super::*;
 use crate::{
     client::Clients,
     env::testing::virtual_env,
-    leader::{Ends, Office},
+    leader::{Ends, LeaderState},
     telemetry::metrics::Metrics,
 };
 
@@ -29,7 +29,7 @@ fn status(code: u16, reason: &str) -> Vec<u8> {
 fn sorted(code: u16, body: &[u8]) -> &'static str {
     match sort(StatusCode::from_u16(code).unwrap(), Bytes::copy_from_slice(body)) {
         Answer::Done(..) => "done",
-        Answer::Refused(_) => "refused",
+        Answer::Rejected(_) => "refused",
         Answer::Unclear(_) => "unclear",
         Answer::Unknown(_) => "unknown",
         Answer::NeverLeft(_) => "never left",
@@ -126,7 +126,7 @@ async fn nothing_is_sent_without_leadership() {
         #[allow(unreachable_code)]
         Ok::<_, BoxError>(Response::new(Body::empty()))
     });
-    let leadership = crate::leader::Office::vacant(crate::env::testing::virtual_env()).leadership();
+    let leadership = crate::leader::LeaderState::vacant(crate::env::testing::virtual_env()).leadership();
     let writer = Writer::new(Client::new(service, "default"), &Uri::default(), leadership);
     assert!(matches!(writer.send(&"a".into(), request).await, Answer::NotSent));
 }
@@ -143,11 +143,11 @@ async fn no_write_tells_the_api_server_that_it_may_take_for_ever() {
         }
     });
     let env = virtual_env();
-    let mut office = Office::vacant(env.clone());
-    let writer = Writer::new(Client::new(service, "default"), &Uri::default(), office.leadership());
+    let mut leader_state = LeaderState::vacant(env.clone());
+    let writer = Writer::new(Client::new(service, "default"), &Uri::default(), leader_state.leadership());
     for left in [1, 999, 1_000, 1_001, 1_142, 1_143, 2_000, 5_000] {
         let end = env.now() + SignedDuration::from_micros(left);
-        office.begin(Some(Ends { gate: end, writes: end }));
+        leader_state.begin(Some(Ends { gate: end, writes: end }));
         let build = || Request::post("/a").body(Vec::new()).map_err(request::Error::BuildRequest);
         writer.send(&"a".into(), build).await;
     }
@@ -159,13 +159,13 @@ async fn no_write_tells_the_api_server_that_it_may_take_for_ever() {
 /// milliseconds.
 async fn write(config: Config, budget: Option<i64>) -> (Answer, bool) {
     let env = virtual_env();
-    let mut office = Office::vacant(env.clone());
+    let mut leader_state = LeaderState::vacant(env.clone());
     let requests = Metrics::new(virtual_env()).requests();
-    let clients = Clients::connect(&config, office.leadership(), Duration::from_secs(1), &requests).unwrap();
+    let clients = Clients::connect(&config, leader_state.leadership(), Duration::from_secs(1), &requests).unwrap();
     let end = budget.map(|budget| env.now() + SignedDuration::from_millis(budget));
-    office.begin(end.map(|end| Ends { gate: end, writes: end }));
+    leader_state.begin(end.map(|end| Ends { gate: end, writes: end }));
     let answer = clients.write.send(&"a".into(), request).await;
-    (answer, office.is_settled())
+    (answer, leader_state.is_settled())
 }
 
 /// A place at which somebody listens, and does this with the first connection.

@@ -1,6 +1,6 @@
 //! Third stage, *act*: does what the plan says, and nothing else. The only writes of pods.
 //!
-//! In: a plan. Out: [`Done`], what came of it. Every answer goes into the cache or into the memory at once, so that the
+//! In: a plan. Out: [`Done`], what came of it. Every answer goes into the cache or into the state at once, so that the
 //! next plan counts it. It decides nothing: not what is created, only what an answer proves.
 
 mod create;
@@ -17,13 +17,12 @@ use serde_json::json;
 use tracing::{debug, warn};
 
 use super::{
-    Context,
-    memory::{Memory, Refusal},
-    names,
+    Context, names,
     observe::{Pod, Seen, Set, View, Whole},
     plan::{Deletion, Plan, Why},
-    refusal,
-    rejected::Rejected,
+    rejected_deletes::RejectedDeletes,
+    rejection,
+    set_state::{Rejection, SetState},
 };
 use crate::{
     api::{self, PodSet},
@@ -45,13 +44,13 @@ pub struct Done {
     /// Names of the surplus pods that were deleted.
     pub deleted: Vec<String>,
     /// Why pods were refused, if one was.
-    pub refusal: Option<Refusal>,
+    pub rejected_create: Option<Rejection>,
     /// Whether pods were to be created.
     pub is_creating: bool,
     /// Whether surplus pods were to be deleted.
     pub is_deleting: bool,
     /// Why a delete was rejected, if one was.
-    pub rejection: Option<String>,
+    pub rejected_delete: Option<String>,
     /// Whether something failed, so that the next try must wait.
     pub has_failed: bool,
 }
@@ -63,7 +62,7 @@ enum Deleted {
     /// It was gone already.
     Gone,
     /// The API server rejected it, or complains and may carry it out all the same (`may_land`).
-    Rejected { words: String, may_land: bool },
+    RejectedDeletes { words: String, may_land: bool },
     /// Nobody can say.
     Unknown(String),
     /// It never left.
@@ -85,19 +84,19 @@ struct Pass<'a> {
 }
 
 /// Carries out a plan.
-pub async fn act(context: &Context, view: &View, plan: Plan, memory: &mut Memory) -> Done {
+pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetState) -> Done {
     let is_creating = !plan.create.is_empty();
     let is_deleting = plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
     let until = context.env.now() + PASS;
     let pass = Pass { context, set: &view.set, until, at_once: AT_ONCE };
     let mut done = Done { is_creating, is_deleting, ..Done::default() };
     let unlabelled = view.pods.iter().map(|seen| &seen.pod).filter(|pod| !pod.is_labelled);
-    memory.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
+    state.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
     look(pass, &plan.look, &mut done).await;
-    probe(pass, plan.probe, memory, &mut done).await;
-    relabel(pass, &plan.relabel, memory, &mut done).await;
-    delete(pass, plan.delete, memory, &mut done).await;
-    create::create(pass, plan.create, memory, &mut done).await;
+    probe(pass, plan.probe, state, &mut done).await;
+    relabel(pass, &plan.relabel, state, &mut done).await;
+    delete(pass, plan.delete, state, &mut done).await;
+    create::create(pass, plan.create, state, &mut done).await;
     done
 }
 
@@ -147,7 +146,7 @@ async fn look(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
 }
 
 /// Looks whether creates of unknown fate have taken effect, now that they can do so no more.
-async fn probe(pass: Pass<'_>, names: Vec<String>, memory: &mut Memory, done: &mut Done) {
+async fn probe(pass: Pass<'_>, names: Vec<String>, state: &mut SetState, done: &mut Done) {
     let Pass { context, set, .. } = pass;
     let key = |name: &str| ObjectKey::new(set.key.namespace.clone(), name);
     let read = |name: String| async move { (read_pod(context, &key(&name)).await, name) };
@@ -155,7 +154,7 @@ async fn probe(pass: Pass<'_>, names: Vec<String>, memory: &mut Memory, done: &m
         Ok(found) => {
             let now = context.env.now();
             context.pods(set, |pods| pods.looked_up(&key(&name), None, found, now));
-            memory.creates.remove(&name);
+            state.creates.remove(&name);
             true
         }
         Err(error) => {
@@ -196,7 +195,7 @@ fn decoded(body: &[u8]) -> Result<Pod, String> {
 }
 
 /// Gives the watched label back to pods that lost it.
-async fn relabel(pass: Pass<'_>, pods: &[Seen], memory: &mut Memory, done: &mut Done) {
+async fn relabel(pass: Pass<'_>, pods: &[Seen], state: &mut SetState, done: &mut Done) {
     let Pass { context, set, .. } = pass;
     let patch = |seen: Seen| async move {
         let metadata = json!({
@@ -212,16 +211,10 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], memory: &mut Memory, done: &mut 
             Answer::Done(body) => decoded(&body).ok().filter(|pod| pod.is_labelled),
             Answer::NotSent => return false,
             // The pod is as it was known: this concerns no other pod, and no other work.
-            Answer::Refused(status) if !matches!(status.code, 404 | 409) => {
+            Answer::Rejected(status) if !matches!(status.code, 404 | 409) => {
                 let Pod { key, uid, version, .. } = &*seen.pod;
                 let pod = (key, uid, *version);
-                note_rejection(
-                    pass,
-                    &mut memory.relabels,
-                    pod,
-                    &in_words(&status),
-                    "cannot restore the label of a pod",
-                );
+                note_rejection(pass, &mut state.relabels, pod, &in_words(&status), "cannot restore the label of a pod");
                 return true;
             }
             answer => {
@@ -245,12 +238,12 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], memory: &mut Memory, done: &mut 
 /// Delays the next try of what was rejected for one pod, and logs `what` once for each new reason. Returns the message for users.
 fn note_rejection(
     Pass { context, set, .. }: Pass<'_>,
-    rejected: &mut Rejected,
+    rejected: &mut RejectedDeletes,
     (key, uid, version): (&ObjectKey, &Uid, u64),
     error: &str,
     what: &str,
 ) -> String {
-    let message = refusal::words(error, &key.name, &names::prefix(&set.key.name));
+    let message = rejection::words(error, &key.name, &names::prefix(&set.key.name));
     let jittered = |wait| context.env.jittered(wait, 0.1);
     if rejected.note(uid.clone(), version, message.clone(), context.env.now(), jittered) {
         warn!(pod = %key, error, "{what}");
@@ -260,7 +253,7 @@ fn note_rejection(
     message
 }
 
-async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, done: &mut Done) {
+async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, state: &mut SetState, done: &mut Done) {
     let Pass { context, set, .. } = pass;
     let send = |deletion: Deletion| async move { (delete_one(context, &deletion).await, deletion) };
     let settle = |(result, deletion): (Deleted, Deletion)| {
@@ -274,7 +267,7 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
                     Why::Finished => {}
                     // Until it is gone for certain, nothing else is made.
                     Why::Stray => {
-                        memory.rejected.forget(&uid);
+                        state.rejected.forget(&uid);
                         done.has_failed = true;
                         return true;
                     }
@@ -283,22 +276,22 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
             Deleted::Gone => context.pods(set, |pods| pods.gone(&uid, now)),
             Deleted::Unknown(error) => {
                 warn!(pod = %key, error, "the delete of a pod was not answered: its fate is unknown");
-                memory.deletes.insert(uid, now);
+                state.deletes.insert(uid, now);
                 // Nothing waits for a finished pod to go.
                 done.has_failed |= why != Why::Finished;
                 return false;
             }
-            Deleted::Rejected { .. } if !(context.locks.is_confined)(why) => {
+            Deleted::RejectedDeletes { .. } if !(context.rules.is_confined)(why) => {
                 done.has_failed = true;
                 return false;
             }
-            Deleted::Rejected { words: error, may_land } => {
+            Deleted::RejectedDeletes { words: error, may_land } => {
                 if may_land {
-                    memory.deletes.insert(uid.clone(), now);
+                    state.deletes.insert(uid.clone(), now);
                 }
                 let pod = (&key, &uid, version);
-                done.rejection =
-                    Some(note_rejection(pass, &mut memory.rejected, pod, &error, "a pod cannot be deleted"));
+                done.rejected_delete =
+                    Some(note_rejection(pass, &mut state.rejected, pod, &error, "a pod cannot be deleted"));
                 context.pods(set, |pods| pods.delete_rejected(&uid));
                 return true;
             }
@@ -309,28 +302,28 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, memory: &mut Memory, d
             }
             Deleted::NotSent => return false,
         }
-        memory.deletes.remove(&uid);
-        memory.strays.remove(&uid);
-        memory.rejected.forget(&uid);
+        state.deletes.remove(&uid);
+        state.strays.remove(&uid);
+        state.rejected.forget(&uid);
         true
     };
     slow_start(pass, 1, deletions, send, settle).await;
 }
 
 async fn delete_one(context: &Context, deletion: &Deletion) -> Deleted {
-    let uid = (context.locks.precondition)(&deletion.uid);
+    let uid = (context.rules.precondition)(&deletion.uid);
     let build = || requests::delete::<PodResource>(&deletion.key, uid.as_deref());
-    let rejected = |words: &str, may_land| Deleted::Rejected { words: cut(words, LONGEST), may_land };
+    let rejected = |words: &str, may_land| Deleted::RejectedDeletes { words: cut(words, LONGEST), may_land };
     match context.clients.write.send(&deletion.key.namespace, build).await {
         Answer::Done(body) => accepted(&body, &deletion.uid),
         // Not found, or another incarnation: whether that is so, a read tells.
-        Answer::Refused(status) if matches!(status.code, 404 | 409) => match read_pod(context, &deletion.key).await {
+        Answer::Rejected(status) if matches!(status.code, 404 | 409) => match read_pod(context, &deletion.key).await {
             Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
             Ok(Some(pod)) if pod.is_terminating => Deleted::Accepted(Some(Box::new(pod))),
             Ok(_) => rejected(status.message.as_str(), false),
             Err(error) => Deleted::Unknown(error),
         },
-        Answer::Refused(status) => rejected(&status.message, false),
+        Answer::Rejected(status) => rejected(&status.message, false),
         Answer::Unclear(status) => rejected(&in_words(&status), true),
         Answer::Unknown(error) => Deleted::Unknown(error),
         Answer::NeverLeft(error) => Deleted::NeverLeft(error),

@@ -5,7 +5,7 @@ use kube::Resource;
 use serde_json::{Value, json};
 
 use super::{
-    memory::{Burst, Refusal, RefusalKind},
+    set_state::{Burst, Rejection, RejectionKind},
     status,
 };
 use crate::{
@@ -49,17 +49,23 @@ pub fn of_burst(burst: &Burst, to: usize) -> Option<Event> {
 
 /// Pods are refused: told once for each new reason; where the API server fails, once, for its words are others each time. Of a
 /// namespace that is being deleted nothing is told. `told` is what this process told last, `stored` what the status says.
-pub fn of_refusal(refusal: &Refusal, told: Option<&Refusal>, stored: Option<&str>) -> Option<Event> {
-    let (what, is_told_by_kind) = match refusal.kind {
-        RefusalKind::Forbidden | RefusalKind::InvalidTemplate => ("Pods are refused", false),
-        RefusalKind::Unclear => ("Pods may not have been created", true),
-        RefusalKind::NamespaceTerminating => return None,
+pub fn of_rejected_create(
+    rejected_create: &Rejection,
+    told: Option<&Rejection>,
+    stored: Option<&str>,
+) -> Option<Event> {
+    let (what, is_told_by_kind) = match rejected_create.kind {
+        RejectionKind::Forbidden | RejectionKind::InvalidTemplate => ("Pods are refused", false),
+        RejectionKind::Unclear => ("Pods may not have been created", true),
+        RejectionKind::NamespaceTerminating => return None,
     };
     let is_news = match told {
-        Some(told) => told.kind != refusal.kind || (!is_told_by_kind && told.message != refusal.message),
-        None => stored.is_none_or(|stored| !is_told_by_kind && stored != refusal.message),
+        Some(told) => {
+            told.kind != rejected_create.kind || (!is_told_by_kind && told.message != rejected_create.message)
+        }
+        None => stored.is_none_or(|stored| !is_told_by_kind && stored != rejected_create.message),
     };
-    is_news.then(|| failure(status::FAILED_CREATE, "Create", what, &refusal.message))
+    is_news.then(|| failure(status::FAILED_CREATE, "Create", what, &rejected_create.message))
 }
 
 /// The API server rejects the delete of pods, with this message.
@@ -121,21 +127,21 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_once() {
-        let refusal = Refusal { message: "no".to_owned(), kind: RefusalKind::Forbidden, generation: 1 };
-        let of = |refusal: &Refusal, told| of_refusal(refusal, told, None);
-        assert_eq!(of(&refusal, None).unwrap().note, "Pods are refused: no");
-        assert_eq!(of(&refusal, Some(&refusal)), None);
-        assert_eq!(of_refusal(&refusal, None, Some("no")), None, "by a former leader");
-        let another = Refusal { message: "another reason".to_owned(), ..refusal.clone() };
-        assert!(of(&refusal, Some(&another)).is_some());
-        let unclear = Refusal { kind: RefusalKind::Unclear, ..refusal.clone() };
-        assert_eq!(of(&unclear, Some(&refusal)).unwrap().note, "Pods may not have been created: no");
+        let rejected_create = Rejection { message: "no".to_owned(), kind: RejectionKind::Forbidden, generation: 1 };
+        let of = |rejected_create: &Rejection, told| of_rejected_create(rejected_create, told, None);
+        assert_eq!(of(&rejected_create, None).unwrap().note, "Pods are refused: no");
+        assert_eq!(of(&rejected_create, Some(&rejected_create)), None);
+        assert_eq!(of_rejected_create(&rejected_create, None, Some("no")), None, "by a former leader");
+        let another = Rejection { message: "another reason".to_owned(), ..rejected_create.clone() };
+        assert!(of(&rejected_create, Some(&another)).is_some());
+        let unclear = Rejection { kind: RejectionKind::Unclear, ..rejected_create.clone() };
+        assert_eq!(of(&unclear, Some(&rejected_create)).unwrap().note, "Pods may not have been created: no");
         assert_eq!(
-            of(&Refusal { kind: RefusalKind::Unclear, ..another.clone() }, Some(&unclear)),
+            of(&Rejection { kind: RejectionKind::Unclear, ..another.clone() }, Some(&unclear)),
             None,
             "in other words"
         );
-        let terminating = Refusal { kind: RefusalKind::NamespaceTerminating, ..refusal.clone() };
+        let terminating = Rejection { kind: RejectionKind::NamespaceTerminating, ..rejected_create.clone() };
         assert_eq!(of(&terminating, None), None);
     }
 
@@ -179,8 +185,8 @@ mod tests {
     fn long_names_and_notes_are_cut() {
         let mut set = testing::set(1);
         set.key.name = "n".repeat(253).into();
-        let refusal = Refusal { message: "x".repeat(5000), kind: RefusalKind::Forbidden, generation: 1 };
-        let event = of_refusal(&refusal, None, None).unwrap();
+        let rejected_create = Rejection { message: "x".repeat(5000), kind: RejectionKind::Forbidden, generation: 1 };
+        let event = of_rejected_create(&rejected_create, None, None).unwrap();
         let event = manifest(&event, (&set.key, &set.uid), testing::now(), 1, &"i".repeat(300));
         assert!(event["metadata"]["name"].as_str().unwrap().len() <= 253);
         assert_eq!(event["note"].as_str().unwrap().len(), 1024);

@@ -121,8 +121,8 @@ mod tests {
     use super::*;
     use crate::{
         controllers::podset::{
-            locks::Locks,
             observe::Pod,
+            promise::Rules,
             testing::{self, PodBuilder},
         },
         env::testing::virtual_env,
@@ -147,7 +147,7 @@ mod tests {
     /// Figures of this set and these pods.
     fn figures(set: Set, pods: Vec<PodBuilder>) -> FleetMetrics {
         let env = virtual_env();
-        let observed = Observed::new(Locks::default());
+        let observed = Observed::new(Rules::default());
         let pods: Vec<Pod> = pods.into_iter().map(|pod| pod.0).collect();
         {
             let mut caches = observed.lock();

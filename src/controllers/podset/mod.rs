@@ -2,29 +2,29 @@
 //!
 //! The folder is the pipeline, in the order in which data flows: [`observe`] (what is) → [`plan`] (what should happen,
 //! pure) → [`act`] (the only writes of pods) → [`report`] (status and events, from what was done; [`recorder`] tells the events). Beside it the rules:
-//! [`pod`], [`names`], [`ranking`], [`restart_backoff`], [`refusal`], [`status`], [`events`]; what is remembered between two
-//! passes, [`memory`] and, of rejected deletes, [`rejected`]; whether another installation writes as well, [`others`]; what a term begins
+//! [`pod`], [`names`], [`ranking`], [`restart_backoff`], [`rejection`], [`status`], [`events`]; what is remembered between two
+//! passes, [`state`] and, of rejected deletes, [`rejected`]; whether another installation writes as well, [`others`]; what a term begins
 //! with, [`takeover`]; what is read before pods are created, [`read_first`]; what traces tell, [`trace_link`]; what the metrics show of all
-//! sets, [`fleet_metrics`]; and the promise with the locks behind it, [`locks`].
+//! sets, [`fleet_metrics`]; and the promise with the rules behind it, [`promise`].
 
 pub mod act;
 pub mod events;
 pub mod fleet_metrics;
-pub mod locks;
-pub mod memory;
 pub mod names;
 pub mod observe;
 pub mod others;
 pub mod pace;
 pub mod plan;
 pub mod pod;
+pub mod promise;
 pub mod ranking;
 mod read_first;
 pub mod recorder;
-pub mod refusal;
-pub mod rejected;
+pub mod rejected_deletes;
+pub mod rejection;
 pub mod report;
 pub mod restart_backoff;
+pub mod set_state;
 pub mod status;
 pub mod takeover;
 #[cfg(test)]
@@ -55,13 +55,13 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 use fleet_metrics::FleetMetrics;
-use locks::Locks;
-use memory::Memory;
 use observe::{Caches, Effects, News, Observed, Pod, Pods, Set, Sets, View};
 use others::Others;
 use plan::{Hold, NamesIn, Plan, soonest};
+use promise::Rules;
 use read_first::Ready;
 use recorder::Recorder;
+use set_state::SetState;
 use takeover::TakeOver;
 
 /// The controller's name.
@@ -74,8 +74,8 @@ pub struct Parts {
     pub env: Env,
     /// The API server.
     pub clients: Clients,
-    /// The locks behind the promise.
-    pub locks: Locks,
+    /// The rules behind the promise.
+    pub rules: Rules,
     /// The namespaces to watch; `[None]` is all of them.
     pub scopes: Vec<Scope>,
     /// The image of the default pod.
@@ -92,7 +92,7 @@ pub struct Parts {
 pub struct Context {
     env: Env,
     clients: Clients,
-    locks: Locks,
+    rules: Rules,
     scopes: Vec<Scope>,
     default_spec: Value,
     recorder: Recorder,
@@ -100,7 +100,7 @@ pub struct Context {
     observed: Arc<Observed>,
     queue: Queue,
     /// What is remembered of each set, while nobody works on it.
-    memories: Mutex<HashMap<Uid, Box<Memory>>>,
+    states: Mutex<HashMap<Uid, Box<SetState>>>,
     /// For large templates, and the pods that are created from them.
     templates: FairBudget,
 }
@@ -150,7 +150,7 @@ impl Context {
             caches.settle(&effects, self.env.now());
         }
         for (_, uid) in &effects.gone {
-            self.memories().remove(uid);
+            self.states().remove(uid);
         }
         for writer in effects.writers {
             self.others.has_written(writer);
@@ -160,8 +160,8 @@ impl Context {
         }
     }
 
-    fn memories(&self) -> MutexGuard<'_, HashMap<Uid, Box<Memory>>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    fn states(&self) -> MutexGuard<'_, HashMap<Uid, Box<SetState>>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -175,27 +175,16 @@ pub struct PodSetController {
 impl PodSetController {
     /// A controller that has seen nothing yet.
     pub fn new(parts: Parts) -> Self {
-        let Parts { env, clients, locks, scopes, default_image, instance, metrics, installation } = parts;
+        let Parts { env, clients, rules, scopes, default_image, instance, metrics, installation } = parts;
         let synced = Synced::new(scopes.len() * 2);
-        let (observed, queue) = (Arc::new(Observed::new(locks)), Queue::new(env.clone(), metrics.queue(NAME)));
+        let (observed, queue) = (Arc::new(Observed::new(rules)), Queue::new(env.clone(), metrics.queue(NAME)));
         let recorder = Recorder::new(env.clone(), clients.write.clone(), instance);
         let others = Others::new(installation, metrics);
-        let memories = Mutex::default();
+        let states = Mutex::default();
         let default_spec = pod::default_spec(&default_image);
         let templates = FairBudget::default();
-        let context = Context {
-            env,
-            clients,
-            locks,
-            scopes,
-            default_spec,
-            recorder,
-            others,
-            observed,
-            queue,
-            memories,
-            templates,
-        };
+        let context =
+            Context { env, clients, rules, scopes, default_spec, recorder, others, observed, queue, states, templates };
         PodSetController { context, synced, take_over: TakeOver::default() }
     }
 
@@ -214,57 +203,57 @@ impl PodSetController {
     }
 
     /// As [`Self::plan`], and tells what was decided, if anything was.
-    fn decide(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Option<(View, Plan)> {
-        self.plan(key, uid, memory).inspect(|(_, plan)| trace_link::tell_plan(plan))
+    fn decide(&self, key: &ObjectKey, uid: &Uid, state: &mut SetState) -> Option<(View, Plan)> {
+        self.plan(key, uid, state).inspect(|(_, plan)| trace_link::tell_plan(plan))
     }
 
     /// The set of this name and UID and the plan for it, both of one moment; `None`: it is gone.
-    fn plan(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Option<(View, Plan)> {
-        let Context { env, locks, observed, .. } = &self.context;
+    fn plan(&self, key: &ObjectKey, uid: &Uid, state: &mut SetState) -> Option<(View, Plan)> {
+        let Context { env, rules, observed, .. } = &self.context;
         let now = env.now();
-        memory.expire(now, locks);
+        state.expire(now, rules);
         let caches = observed.lock();
         let set = caches.sets.get(key).filter(|set| set.uid == *uid)?;
         let is_unread = self.take_over.is_unread(&self.context, &set);
-        let view = View { pods: caches.pods.of(&locks.owner(&key.namespace, uid)), set, is_unread };
-        memory.finishes.note(&view, now);
+        let view = View { pods: caches.pods.of(&rules.owner(&key.namespace, uid)), set, is_unread };
+        state.finishes.note(&view, now);
         let names = NamesIn { pods: &caches.pods, set: key, now };
-        let plan = plan::plan(&view, memory, &names, locks, now);
+        let plan = plan::plan(&view, state, &names, rules, now);
         Some((view, plan))
     }
 
     /// Whether anything would be written for the set.
-    fn needs_a_write(&self, view: &View, plan: &Plan, memory: &Memory) -> bool {
-        let new = (self.context.locks.status)(view, plan, memory, self.context.env.clock.wall());
+    fn needs_a_write(&self, view: &View, plan: &Plan, state: &SetState) -> bool {
+        let new = (self.context.rules.status)(view, plan, state, self.context.env.clock.wall());
         plan.has_writes() || !status::is_same(&view.set.status, &new)
     }
 
     /// One pass of the pipeline: observe, plan, act, and report from what was done.
-    async fn pass(&self, key: &ObjectKey, uid: &Uid, memory: &mut Memory) -> Next {
+    async fn pass(&self, key: &ObjectKey, uid: &Uid, state: &mut SetState) -> Next {
         let context = &self.context;
-        let Some((view, plan)) = self.decide(key, uid, memory) else {
+        let Some((view, plan)) = self.decide(key, uid, state) else {
             return Next::Never;
         };
-        if view.is_unread && self.needs_a_write(&view, &plan, memory) {
+        if view.is_unread && self.needs_a_write(&view, &plan, state) {
             // The read queues it again.
             return if self.take_over.wait(key) { Next::Resync } else { Next::At(context.env.now()) };
         }
-        let Ready { view, plan, room } = match self.read_before_creates(view, plan, memory).await {
+        let Ready { view, plan, room } = match self.read_before_creates(view, plan, state).await {
             Ok(ready) => ready,
             Err(next) => return next,
         };
-        memory.read_failures = Failures::default();
+        state.read_failures = Failures::default();
         let (view, after, has_failed) = if plan.has_work() {
             let from = plan.count.live;
-            let done = act::act(context, &view, plan, memory).await;
-            let (has_failed, is_rejected) = (done.has_failed, done.rejection.is_some());
-            report::learn(context, &view, done, from, memory);
+            let done = act::act(context, &view, plan, state).await;
+            let (has_failed, is_rejected) = (done.has_failed, done.rejected_delete.is_some());
+            report::learn(context, &view, done, from, state);
             // The template is needed no more.
             drop((view, room));
-            match self.plan(key, uid, memory) {
+            match self.plan(key, uid, state) {
                 // Other pods go in the place of one that cannot be deleted, before anything is told.
-                Some((_, after)) if is_rejected && after.deletes_others(memory) => {
-                    report::settle(&after, memory);
+                Some((_, after)) if is_rejected && after.deletes_others(state) => {
+                    report::settle(&after, state);
                     return Next::At(context.env.now());
                 }
                 Some((view, after)) => (view, after, has_failed || is_rejected),
@@ -273,11 +262,11 @@ impl PodSetController {
         } else {
             (view, plan, false)
         };
-        report::settle(&after, memory);
-        if view.is_unread && self.needs_a_write(&view, &after, memory) {
+        report::settle(&after, state);
+        if view.is_unread && self.needs_a_write(&view, &after, state) {
             return Next::At(context.env.now());
         }
-        let reported = report::report(context, &view, &after, memory).await;
+        let reported = report::report(context, &view, &after, state).await;
         let act_again = after.has_work().then(|| context.env.now());
         match soonest(soonest(act_again, reported.again), after.wake) {
             None => Next::Resync,
@@ -297,13 +286,13 @@ impl Controller for PodSetController {
         let controller = self.clone();
         let mut background = vec![async move { controller.context.recorder.run().await }.boxed()];
         for scope in &self.context.scopes {
-            let Context { clients, env, locks, .. } = &self.context;
-            let sets = set_source(scope, locks);
+            let Context { clients, env, rules, .. } = &self.context;
+            let sets = set_source(scope, rules);
             let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(sets.what, scope));
             let sink = move |change| controller.set_changed(&of, change);
             background.push(listwatch::run(clients.read.clone(), sets, env.clone(), listing, sink).boxed());
 
-            let pods = pod_source(scope, locks);
+            let pods = pod_source(scope, rules);
             let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(pods.what, scope));
             let sink = move |change| controller.pod_changed(&of, change);
             background.push(listwatch::run(clients.read.clone(), pods, env.clone(), listing, sink).boxed());
@@ -339,33 +328,33 @@ impl Controller for PodSetController {
     async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {
         let Some(set) = self.context.observed.lock().sets.get(key) else { return Next::Never };
         let uid = set.uid.clone();
-        let mut memory = self.context.memories().remove(&uid).unwrap_or_default();
-        memory.trace_link.begin(set.generation);
-        let next = self.pass(key, &uid, &mut memory).await;
+        let mut state = self.context.states().remove(&uid).unwrap_or_default();
+        state.trace_link.begin(set.generation);
+        let next = self.pass(key, &uid, &mut state).await;
         let caches = self.context.observed.lock();
         let at_its_end = caches.sets.get(key).filter(|set| report::is_at_its_end(&set.status));
         let is_known = caches.sets.contains(&uid);
         drop(caches);
         if let Some(set) = at_its_end {
-            memory.trace_link.answered(set.status.observed_generation.unwrap_or_default());
+            state.trace_link.answered(set.status.observed_generation.unwrap_or_default());
         }
         if is_known {
-            self.context.memories().insert(uid, memory);
+            self.context.states().insert(uid, state);
         }
         next
     }
 }
 
 /// The watch of PodSets.
-fn set_source(scope: &Scope, locks: &Locks) -> Source {
+fn set_source(scope: &Scope, rules: &Rules) -> Source {
     let path = requests::collection::<PodSet>(scope);
     let what = "podsets.app.example.com";
-    Source { what, path, labels: None, fields: None, metadata_only: false, is_stale: locks.is_stale }
+    Source { what, path, labels: None, fields: None, metadata_only: false, is_stale: rules.is_stale }
 }
 
 /// The watch of the operator's own pods.
-fn pod_source(scope: &Scope, locks: &Locks) -> Source {
+fn pod_source(scope: &Scope, rules: &Rules) -> Source {
     let path = requests::collection::<PodResource>(scope);
     let labels = Some(api::WATCHED_PODS);
-    Source { what: "pods", path, labels, fields: None, metadata_only: false, is_stale: locks.is_stale }
+    Source { what: "pods", path, labels, fields: None, metadata_only: false, is_stale: rules.is_stale }
 }

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::{
-    locks::Locks,
-    memory::Memory,
     observe::{Pod, Pods, Seen, Set, View, Wanted},
+    promise::Rules,
     ranking, restart_backoff,
+    set_state::SetState,
 };
 use crate::controllers::{ObjectKey, meta::Uid};
 
@@ -157,14 +157,14 @@ impl Plan {
 
     /// Whether it creates pods of a set that may be no more: it makes up for pods that were lost since the set's status was written or
     /// its last pass ended, and they may go because the set goes; or strangers have names of it, and they may be of a set made anew.
-    pub fn creates_in_doubt(&self, set: &Set, memory: &Memory) -> bool {
+    pub fn creates_in_doubt(&self, set: &Set, state: &SetState) -> bool {
         let told = usize::try_from(set.status.available_replicas).unwrap_or_default();
-        !self.create.is_empty() && (memory.met_stranger || self.count.live < told.max(memory.live))
+        !self.create.is_empty() && (state.met_stranger || self.count.live < told.max(state.live))
     }
 
     /// Whether it deletes a pod that no delete was rejected for yet.
-    pub fn deletes_others(&self, memory: &Memory) -> bool {
-        self.delete.iter().any(|deletion| !memory.rejected.contains(&deletion.uid))
+    pub fn deletes_others(&self, state: &SetState) -> bool {
+        self.delete.iter().any(|deletion| !state.rejected.contains(&deletion.uid))
     }
 
     /// Whether it asks for anything.
@@ -174,9 +174,9 @@ impl Plan {
 }
 
 /// Plans one step.
-pub fn plan(view: &View, memory: &Memory, names: &dyn Names, locks: &Locks, now: Timestamp) -> Plan {
-    let plan = wished(view, memory, names, locks, now);
-    match memory.waits_until(view.set.generation, now) {
+pub fn plan(view: &View, state: &SetState, names: &dyn Names, rules: &Rules, now: Timestamp) -> Plan {
+    let plan = wished(view, state, names, rules, now);
+    match state.waits_until(view.set.generation, now) {
         Some(until) if plan.has_work() => {
             let wake = soonest(plan.wake, Some(until));
             Plan { count: plan.count, rejected: plan.rejected, hold: Hold::Failure, wake, ..Plan::default() }
@@ -186,41 +186,41 @@ pub fn plan(view: &View, memory: &Memory, names: &dyn Names, locks: &Locks, now:
 }
 
 /// What would be done if nothing had failed lately.
-fn wished(view: &View, memory: &Memory, names: &dyn Names, locks: &Locks, now: Timestamp) -> Plan {
+fn wished(view: &View, state: &SetState, names: &dyn Names, rules: &Rules, now: Timestamp) -> Plan {
     let View { set, pods, .. } = view;
     let plan = Plan {
-        count: count(view, memory),
+        count: count(view, state),
         look: pods.iter().filter(|seen| seen.look_at().is_some_and(|at| at <= now)).cloned().collect(),
-        probe: memory.overdue(now, locks.quarantine).map(str::to_owned).collect(),
-        wake: wake(view, memory, locks, now),
+        probe: state.overdue(now, rules.quarantine).map(str::to_owned).collect(),
+        wake: wake(view, state, rules, now),
         ..Plan::default()
     };
-    let plan = plan.with_deletes(strays(view, memory), memory, now);
+    let plan = plan.with_deletes(strays(view, state), state, now);
     let wanted = match &set.wanted {
         Ok(wanted) if !set.is_deleting => wanted,
         _ => {
             return Plan { hold: Hold::Forever, ..plan };
         }
     };
-    let (count, relabel) = (plan.count, unlabelled(view, memory, now));
-    let rejected = plan.rejected.into_iter().chain(undeletable(view, memory, count)).collect();
+    let (count, relabel) = (plan.count, unlabelled(view, state, now));
+    let rejected = plan.rejected.into_iter().chain(undeletable(view, state, count)).collect();
     let plan = Plan { relabel, rejected, ..plan }
-        .with_deletes(victims(view, memory, count, now), memory, now)
-        .with_deletes(superfluous(pods, memory), memory, now);
-    plan_creates(plan, view, wanted, memory, names, locks, now)
+        .with_deletes(victims(view, state, count, now), state, now)
+        .with_deletes(superfluous(pods, state), state, now);
+    plan_creates(plan, view, wanted, state, names, rules, now)
 }
 
-fn unlabelled(view: &View, memory: &Memory, now: Timestamp) -> Vec<Seen> {
-    let is_stray = |seen: &Seen| memory.strays.contains_key(&seen.pod.uid);
-    let waits = |seen: &Seen| memory.relabels.waits_until(&seen.pod.uid, seen.pod.version, now).is_some();
+fn unlabelled(view: &View, state: &SetState, now: Timestamp) -> Vec<Seen> {
+    let is_stray = |seen: &Seen| state.strays.contains_key(&seen.pod.uid);
+    let waits = |seen: &Seen| state.relabels.waits_until(&seen.pod.uid, seen.pod.version, now).is_some();
     let lacks_label =
         |seen: &&Seen| !seen.pod.is_labelled && !seen.is_terminating() && !seen.is_missing && !is_stray(seen);
     view.pods.iter().filter(lacks_label).filter(|seen| !waits(seen)).cloned().collect()
 }
 
-fn count(view: &View, memory: &Memory) -> Count {
+fn count(view: &View, state: &SetState) -> Count {
     let live: BTreeSet<&str> = view.pods.iter().filter(|seen| seen.is_live()).map(|seen| &*seen.pod.key.name).collect();
-    let unseen = memory.unknown().filter(|name| !live.contains(name)).count();
+    let unseen = state.unknown().filter(|name| !live.contains(name)).count();
     Count {
         wanted: view.set.replicas(),
         live: live.len(),
@@ -234,20 +234,20 @@ fn plan_creates(
     plan: Plan,
     view: &View,
     wanted: &Wanted,
-    memory: &Memory,
+    state: &SetState,
     names: &dyn Names,
-    locks: &Locks,
+    rules: &Rules,
     now: Timestamp,
 ) -> Plan {
-    if let Some(until) = memory.rests_until(view.set.generation, now) {
+    if let Some(until) = state.rests_until(view.set.generation, now) {
         return Plan { hold: Hold::Forever, wake: soonest(plan.wake, Some(until)), ..plan };
     }
     // A pod that was changed on its way would be changed again: first it must be gone.
-    if plan.count.occupied > wanted.replicas || memory.strays_hold() {
+    if plan.count.occupied > wanted.replicas || state.strays_hold() {
         return plan;
     }
-    let mut create = creations(view, &plan, memory, names, locks);
-    let replacement = memory.finishes.next;
+    let mut create = creations(view, &plan, state, names, rules);
+    let replacement = state.finishes.next;
     // What else is missing was deleted, or never made, and waits for nothing.
     let at_once = replacement.map_or(create.len(), |next| create.len().saturating_sub(next.pods));
     if let Some(next) = replacement {
@@ -255,7 +255,7 @@ fn plan_creates(
     }
     // A new spec may be the cure: it is tried at once, and once.
     let generation = Some(view.set.generation);
-    let is_tried = view.set.status.observed_generation == generation || memory.tried_generation == generation;
+    let is_tried = view.set.status.observed_generation == generation || state.tried_generation == generation;
     match replacement.filter(|next| next.due > now && is_tried) {
         Some(next) if create.len() > at_once => {
             create.truncate(at_once);
@@ -267,11 +267,11 @@ fn plan_creates(
 
 /// First the names that were asked for already and show no pod: of those whose fate is unknown all, for they count;
 /// then the lowest names that are free.
-fn creations(view: &View, plan: &Plan, memory: &Memory, names: &dyn Names, locks: &Locks) -> Vec<Creation> {
+fn creations(view: &View, plan: &Plan, state: &SetState, names: &dyn Names, rules: &Rules) -> Vec<Creation> {
     let set = &view.set;
     let mut creations = Vec::new();
     let mut left = plan.count.missing();
-    for (name, create) in &memory.creates {
+    for (name, create) in &state.creates {
         let is_absent = !names.is_known(name) && (create.is_unknown || !names.is_resting(name));
         if is_absent && (create.is_unknown || left > 0) {
             let (index, name, is_repeated) = (create.index, name.clone(), create.is_unknown);
@@ -283,8 +283,8 @@ fn creations(view: &View, plan: &Plan, memory: &Memory, names: &dyn Names, locks
         if left == 0 {
             break;
         }
-        let name = (locks.name)(&set.key.name, &set.uid, index);
-        let is_free = !names.is_known(&name) && !names.is_resting(&name) && !memory.creates.contains_key(&name);
+        let name = (rules.name)(&set.key.name, &set.uid, index);
+        let is_free = !names.is_known(&name) && !names.is_resting(&name) && !state.creates.contains_key(&name);
         if is_free {
             creations.push(Creation { index, name, replacements: 0, is_repeated: false });
             left -= 1;
@@ -295,12 +295,12 @@ fn creations(view: &View, plan: &Plan, memory: &Memory, names: &dyn Names, locks
 
 impl Plan {
     /// Adds these deletes, but for those that were rejected and whose delay still runs.
-    fn with_deletes(mut self, deletions: Vec<Deletion>, memory: &Memory, now: Timestamp) -> Plan {
+    fn with_deletes(mut self, deletions: Vec<Deletion>, state: &SetState, now: Timestamp) -> Plan {
         for deletion in deletions {
-            if memory.rejected.contains(&deletion.uid) {
+            if state.rejected.contains(&deletion.uid) {
                 self.rejected.insert(deletion.uid.clone());
             }
-            match memory.rejected.waits_until(&deletion.uid, deletion.version, now) {
+            match state.rejected.waits_until(&deletion.uid, deletion.version, now) {
                 Some(until) => self.wake = soonest(self.wake, Some(until)),
                 None => self.delete.push(deletion),
             }
@@ -309,7 +309,7 @@ impl Plan {
     }
 }
 
-fn strays(view: &View, memory: &Memory) -> Vec<Deletion> {
+fn strays(view: &View, state: &SetState) -> Vec<Deletion> {
     let version = |uid: &Uid| view.pods.iter().find(|seen| seen.pod.uid == *uid).map_or(0, |seen| seen.pod.version);
     let deletion = |(uid, name): (&Uid, &String)| Deletion {
         key: ObjectKey::new(view.set.key.namespace.clone(), name.as_str()),
@@ -317,26 +317,26 @@ fn strays(view: &View, memory: &Memory) -> Vec<Deletion> {
         version: version(uid),
         why: Why::Stray,
     };
-    memory.strays.iter().map(deletion).collect()
+    state.strays.iter().map(deletion).collect()
 }
 
 /// The pods that a scale-down takes. A pod whose delete was rejected is among them, but the next one goes in its place; unless an
 /// earlier delete of it was not answered, and may still take effect.
-fn victims(view: &View, memory: &Memory, count: Count, now: Timestamp) -> Vec<Deletion> {
+fn victims(view: &View, state: &SetState, count: Count, now: Timestamp) -> Vec<Deletion> {
     let may_go = |seen: &Seen| {
         let Pod { uid, version, .. } = &*seen.pod;
-        memory.rejected.waits_until(uid, *version, now).is_none() || memory.is_going(uid)
+        state.rejected.waits_until(uid, *version, now).is_none() || state.is_going(uid)
     };
     let certain = view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing);
     let (strays, candidates): (Vec<&Seen>, Vec<&Seen>) =
-        certain.partition(|seen| memory.strays.contains_key(&seen.pod.uid));
+        certain.partition(|seen| state.strays.contains_key(&seen.pod.uid));
     let going_anyway = strays.iter().filter(|seen| may_go(seen)).count();
     let mut left = count.surplus().saturating_sub(going_anyway);
     if left == 0 {
         return Vec::new();
     }
     let mut victims = Vec::new();
-    for seen in ranking::victims_first(&candidates, memory) {
+    for seen in ranking::victims_first(&candidates, state) {
         if left == 0 {
             break;
         }
@@ -344,20 +344,20 @@ fn victims(view: &View, memory: &Memory, count: Count, now: Timestamp) -> Vec<De
         victims.push(deletion(seen, Why::Surplus));
     }
     // What failed before does not keep the others from being tried.
-    victims.sort_by_key(|victim| memory.is_going(&victim.uid));
+    victims.sort_by_key(|victim| state.is_going(&victim.uid));
     victims
 }
 
 /// The pods that cannot be deleted while one of them is surplus.
-fn undeletable(view: &View, memory: &Memory, count: Count) -> impl Iterator<Item = Uid> {
+fn undeletable(view: &View, state: &SetState, count: Count) -> impl Iterator<Item = Uid> {
     let uids = view.pods.iter().filter(move |seen| count.surplus() > 0 && seen.is_live()).map(|seen| &seen.pod.uid);
-    uids.filter(|uid| memory.rejected.contains(uid)).cloned()
+    uids.filter(|uid| state.rejected.contains(uid)).cloned()
 }
 
 /// Finished pods that are more than are kept; none for a while after the delete of one was not answered.
-fn superfluous(pods: &[Seen], memory: &Memory) -> Vec<Deletion> {
+fn superfluous(pods: &[Seen], state: &SetState) -> Vec<Deletion> {
     let finished: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
-    if finished.iter().any(|seen| memory.is_going(&seen.pod.uid)) {
+    if finished.iter().any(|seen| state.is_going(&seen.pod.uid)) {
         return Vec::new();
     }
     restart_backoff::superfluous(&finished).into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
@@ -368,11 +368,11 @@ fn deletion(seen: &Seen, why: Why) -> Deletion {
 }
 
 /// When time alone will change the picture.
-fn wake(view: &View, memory: &Memory, locks: &Locks, now: Timestamp) -> Option<Timestamp> {
+fn wake(view: &View, state: &SetState, rules: &Rules, now: Timestamp) -> Option<Timestamp> {
     let look = view.pods.iter().filter_map(Seen::look_at).filter(|at| *at > now).min();
-    let relabel = |Seen { pod, .. }: &Seen| memory.relabels.waits_until(&pod.uid, pod.version, now);
+    let relabel = |Seen { pod, .. }: &Seen| state.relabels.waits_until(&pod.uid, pod.version, now);
     let relabel = view.pods.iter().filter_map(relabel).min();
-    soonest(soonest(look, relabel), memory.next_settled(now, locks.quarantine))
+    soonest(soonest(look, relabel), state.next_settled(now, rules.quarantine))
 }
 
 /// The earlier of two times.

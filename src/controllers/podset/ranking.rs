@@ -7,12 +7,12 @@
 use std::{cmp::Reverse, collections::HashMap};
 
 use super::{
-    memory::Memory,
     observe::{Phase, Seen},
+    set_state::SetState,
 };
 
 /// The pods in the order in which a scale-down takes them.
-pub fn victims_first<'a>(pods: &[&'a Seen], memory: &Memory) -> Vec<&'a Seen> {
+pub fn victims_first<'a>(pods: &[&'a Seen], state: &SetState) -> Vec<&'a Seen> {
     let mut on_node: HashMap<&str, usize> = HashMap::new();
     for node in pods.iter().filter_map(|seen| seen.pod.node.as_deref()) {
         *on_node.entry(node).or_default() += 1;
@@ -21,7 +21,7 @@ pub fn victims_first<'a>(pods: &[&'a Seen], memory: &Memory) -> Vec<&'a Seen> {
     ranked.sort_by_cached_key(|seen| {
         let pod = &seen.pod;
         (
-            !memory.is_going(&pod.uid),
+            !state.is_going(&pod.uid),
             pod.node.is_some(),
             phase_rank(pod.phase),
             pod.ready_since.is_some(),
@@ -69,12 +69,12 @@ mod tests {
         ]
         .map(PodBuilder::seen)
         .into();
-        let mut memory = Memory::default();
-        memory.deletes.insert(pods[0].pod.uid.clone(), testing::now());
+        let mut state = SetState::default();
+        state.deletes.insert(pods[0].pod.uid.clone(), testing::now());
 
         let mut shuffled: Vec<&Seen> = pods.iter().rev().collect();
         shuffled.rotate_left(5);
-        let ranked: Vec<&str> = victims_first(&shuffled, &memory).iter().map(|seen| &*seen.pod.key.name).collect();
+        let ranked: Vec<&str> = victims_first(&shuffled, &state).iter().map(|seen| &*seen.pod.key.name).collect();
         let expected: Vec<&str> = pods.iter().map(|seen| &*seen.pod.key.name).collect();
         assert_eq!(ranked, expected);
     }

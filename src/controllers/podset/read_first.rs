@@ -7,10 +7,10 @@ use tracing::warn;
 
 use super::{
     PodSetController, act,
-    memory::Memory,
     observe::{Set, View},
     plan::Plan,
     report,
+    set_state::SetState,
 };
 use crate::{
     client::Room,
@@ -40,10 +40,15 @@ impl PodSetController {
     /// # Errors
     ///
     /// When no pods can be created now; when to try again.
-    pub(super) async fn read_before_creates(&self, view: View, plan: Plan, memory: &mut Memory) -> Result<Ready, Next> {
+    pub(super) async fn read_before_creates(
+        &self,
+        view: View,
+        plan: Plan,
+        state: &mut SetState,
+    ) -> Result<Ready, Next> {
         let context = &self.context;
         let bytes = act::bytes_to_read(&view.set, &plan.create);
-        if bytes.is_none() && !plan.creates_in_doubt(&view.set, memory) {
+        if bytes.is_none() && !plan.creates_in_doubt(&view.set, state) {
             return Ok(Ready { view, plan, room: None });
         }
         let room = bytes.and_then(|bytes| context.templates.try_take(&view.set.key.namespace, bytes));
@@ -53,7 +58,7 @@ impl PodSetController {
                 return Ok(Ready { view, plan: others, room: None });
             }
             // Its worker does not wait: it has other sets to work on.
-            let reported = report::report(context, &view, &plan, memory).await;
+            let reported = report::report(context, &view, &plan, state).await;
             let again = context.env.now() + context.env.jittered(ROOM_RETRY, 0.5);
             return Err(Next::At(reported.again.map_or(again, |at| at.min(again))));
         }
@@ -61,10 +66,10 @@ impl PodSetController {
         let Set { key, uid, .. } = &*view.set;
         let read = match act::read_set(context, &view.set).await {
             Ok(read) => read,
-            Err(error) => return Err(self.read_again(key, &error, memory)),
+            Err(error) => return Err(self.read_again(key, &error, state)),
         };
-        memory.met_stranger = false;
-        let (view, plan) = self.decide(key, uid, memory).ok_or(Next::Never)?;
+        state.met_stranger = false;
+        let (view, plan) = self.decide(key, uid, state).ok_or(Next::Never)?;
         let needed = act::bytes_to_read(&view.set, &plan.create);
         if needed.is_none() {
             return Ok(Ready { view, plan, room: None });
@@ -81,8 +86,8 @@ impl PodSetController {
     }
 
     /// When to try again after the set could not be read.
-    fn read_again(&self, key: &ObjectKey, error: &str, memory: &mut Memory) -> Next {
-        let (wait, is_news) = memory.read_failures.note(error, READ_RETRY);
+    fn read_again(&self, key: &ObjectKey, error: &str, state: &mut SetState) -> Next {
+        let (wait, is_news) = state.read_failures.note(error, READ_RETRY);
         if is_news {
             warn!(set = %key, error, "cannot read a PodSet before creating its pods, trying again");
         }
@@ -107,7 +112,7 @@ mod tests {
         client::{Clients, Reader, Writer},
         controllers::{
             Controller,
-            podset::{Parts, locks::Locks, testing},
+            podset::{Parts, promise::Rules, testing},
             queue,
         },
         env::testing::virtual_env,
@@ -172,7 +177,7 @@ mod tests {
             let write = Writer::new(client.clone(), &Uri::default(), Leadership::always(env.clone()));
             let controller = Arc::new(PodSetController::new(Parts {
                 clients: Clients { read: Reader::untraced(client), write },
-                locks: Locks { is_unread: |_, _| false, ..Locks::default() },
+                rules: Rules { is_unread: |_, _| false, ..Rules::default() },
                 scopes: vec![None],
                 default_image: String::new(),
                 instance: String::new(),

@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        controllers::podset::{memory::Burst, testing},
+        controllers::podset::{set_state::Burst, testing},
         env::testing::virtual_env,
         leader::Leadership,
     };

@@ -10,9 +10,9 @@ use super::{
     Context,
     act::Done,
     events::{self, Event},
-    memory::{Burst, Memory, RefusalKind},
     observe::{Set, View},
     plan::{Hold, Plan},
+    set_state::{Burst, RejectionKind, SetState},
     status, trace_link,
 };
 use crate::{
@@ -24,27 +24,27 @@ use crate::{
 /// How many pod names a log line shows.
 const NAMES_SHOWN: usize = 10;
 
-/// Takes what was done into the memory, and says it in one line of the log. `from` is the number of live pods before.
-pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &mut Memory) {
+/// Takes what was done into the state, and says it in one line of the log. `from` is the number of live pods before.
+pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mut SetState) {
     let set = &view.set;
     let (created, deleted) = (done.created.len(), done.deleted.len());
-    let is_scaling = !is_fulfilled(set, memory);
+    let is_scaling = !is_fulfilled(set, state);
     // What went meanwhile is lost: the next create asks whether the set is still there.
-    memory.live = (from + created).saturating_sub(deleted);
+    state.live = (from + created).saturating_sub(deleted);
     trace_link::note_done(&done);
     if done.is_creating || done.is_deleting {
         let wanted = set.replicas();
-        let former = memory.burst.take_if(|burst| burst.wanted != wanted);
-        memory.ended.extend(former.map(|burst| (burst, from)));
-        let burst = memory.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
+        let former = state.burst.take_if(|burst| burst.wanted != wanted);
+        state.ended.extend(former.map(|burst| (burst, from)));
+        let burst = state.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
         if is_scaling {
-            memory.fulfilled = None;
+            state.fulfilled = None;
         }
         burst.created += created;
         burst.is_deleting |= done.is_deleting;
     }
     if done.is_creating {
-        memory.tried_generation = Some(set.generation);
+        state.tried_generation = Some(set.generation);
     }
     if created + deleted > 0 {
         let to = (from + created).saturating_sub(deleted);
@@ -53,52 +53,52 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, memory: &m
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
     }
     if done.has_failed {
-        memory.back_off(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
+        state.back_off(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
     } else if created > 0 {
-        memory.backoff = None;
+        state.backoff = None;
     }
     if created > 0 {
-        memory.rest = None;
+        state.rest = None;
     }
-    if let Some(refusal) = done.refusal {
-        let is_news = memory.refusal.as_ref().is_none_or(|former| former.message != refusal.message);
-        if refusal.kind == RefusalKind::NamespaceTerminating {
+    if let Some(rejected_create) = done.rejected_create {
+        let is_news = state.rejected_create.as_ref().is_none_or(|former| former.message != rejected_create.message);
+        if rejected_create.kind == RejectionKind::NamespaceTerminating {
             if is_news {
                 info!(set = %set.key, "the namespace is being deleted: no pods are created");
             }
-            memory.give_up(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
+            state.give_up(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
         } else if is_news {
-            warn!(set = %set.key, reason = refusal.message, "pods are refused");
+            warn!(set = %set.key, reason = rejected_create.message, "pods are refused");
         }
-        memory.refusal = Some(refusal);
+        state.rejected_create = Some(rejected_create);
     } else if created > 0 {
-        memory.refusal = None;
+        state.rejected_create = None;
     }
 }
 
 /// Takes note of how the set stands after a pass: what is cured is forgotten.
-pub fn settle(after: &Plan, memory: &mut Memory) {
-    memory.live = memory.live.max(after.count.live);
+pub fn settle(after: &Plan, state: &mut SetState) {
+    state.live = state.live.max(after.count.live);
     // Creates of unknown fate fulfil and cure nothing.
     if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
-        memory.fulfilled = Some(after.count.wanted);
+        state.fulfilled = Some(after.count.wanted);
     }
-    if after.count.live >= after.count.wanted && !memory.has_pending_strays() {
-        memory.refusal = None;
+    if after.count.live >= after.count.wanted && !state.has_pending_strays() {
+        state.rejected_create = None;
     }
-    memory.rejected.retain(&after.rejected);
+    state.rejected.retain(&after.rejected);
     if after.hold == Hold::Nothing && !after.has_work() {
-        memory.backoff = None;
+        state.backoff = None;
     }
 }
 
 /// Whether the set had as many pods as its spec wants once already, as far as is remembered or its stored status tells.
-fn is_fulfilled(set: &Set, memory: &Memory) -> bool {
+fn is_fulfilled(set: &Set, state: &SetState) -> bool {
     let wanted = set.replicas();
     let stored = &set.status;
     let is_stored = stored.observed_generation == Some(set.generation)
         && usize::try_from(stored.available_replicas).is_ok_and(|available| available == wanted);
-    is_stored || memory.fulfilled == Some(wanted)
+    is_stored || state.fulfilled == Some(wanted)
 }
 
 fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
@@ -120,39 +120,43 @@ pub struct Reported {
 }
 
 /// Writes the status if it is due, and hands over the events that are.
-pub async fn report(context: &Context, view: &View, plan: &Plan, memory: &mut Memory) -> Reported {
+pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut SetState) -> Reported {
     let set = &view.set;
     let is_settled = plan.create.is_empty() && plan.delete.is_empty();
     // A try that failed and changed nothing yet may still turn out to have changed something, and what was made otherwise
     // than ordered goes again.
-    let has_strays = memory.has_pending_strays();
+    let has_strays = state.has_pending_strays();
     let is_over =
         |burst: &mut Burst| is_settled && !has_strays && (plan.hold != Hold::Failure || burst.from != plan.count.live);
-    let burst = memory.burst.take_if(is_over);
-    let events = if is_settled { due_events(set, plan, burst, memory) } else { Vec::new() };
+    let burst = state.burst.take_if(is_over);
+    let events = if is_settled { due_events(set, plan, burst, state) } else { Vec::new() };
     context.recorder.record(set, events);
-    let new = (context.locks.status)(view, plan, memory, context.env.clock.wall());
+    let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
     if status::is_same(&set.status, &new) {
-        memory.pace.is_right();
+        state.pace.is_right();
         return Reported::default();
     }
-    match memory.pace.due(&set.status, &new, is_settled, context.env.now()) {
-        None => write_status(context, set, &new, memory).await,
+    match state.pace.due(&set.status, &new, is_settled, context.env.now()) {
+        None => write_status(context, set, &new, state).await,
         again => Reported { again, has_failed: false },
     }
 }
 
 /// The events that are due now, of work that is over and of a refusal; they are not due again.
-fn due_events(set: &Set, plan: &Plan, burst: Option<Burst>, memory: &mut Memory) -> Vec<Event> {
-    let ended = memory.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
+fn due_events(set: &Set, plan: &Plan, burst: Option<Burst>, state: &mut SetState) -> Vec<Event> {
+    let ended = state.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
     let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::of_burst(&burst, live)).collect();
     let stored = status::find(&set.status, condition::REPLICA_FAILURE);
     let stored = |reason| stored.filter(|stored| stored.reason == reason).map(|stored| stored.message.as_str());
-    if let Some(refusal) = &memory.refusal {
-        due.extend(events::of_refusal(refusal, memory.refusal_told.as_ref(), stored(status::FAILED_CREATE)));
+    if let Some(rejected_create) = &state.rejected_create {
+        due.extend(events::of_rejected_create(
+            rejected_create,
+            state.refusal_told.as_ref(),
+            stored(status::FAILED_CREATE),
+        ));
     }
-    memory.refusal_told = memory.refusal.clone();
-    let rejection = memory.rejected.take_untold(stored(status::FAILED_DELETE));
+    state.refusal_told = state.rejected_create.clone();
+    let rejection = state.rejected.take_untold(stored(status::FAILED_DELETE));
     due.extend(rejection.map(|message| events::of_rejection(&message)));
     due
 }
@@ -163,13 +167,13 @@ pub fn is_at_its_end(status: &PodSetStatus) -> bool {
 }
 
 /// Applies a status.
-async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, memory: &mut Memory) -> Reported {
+async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, state: &mut SetState) -> Reported {
     let at = context.env.now();
     let new = PodSetStatus { written_by: Some(context.others.installation()), ..new.clone() };
     context.observed.lock().sets.writing.begin(&set.uid, new.clone());
-    let version = (context.locks.status_version)(set.version);
+    let version = (context.rules.status_version)(set.version);
     let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, version, &new).await;
-    let reported = written(context, set, &new, memory, applied, at);
+    let reported = written(context, set, &new, state, applied, at);
     context.observed.lock().sets.writing.end(&set.uid);
     reported
 }
@@ -179,23 +183,23 @@ fn written(
     context: &Context,
     set: &Set,
     new: &PodSetStatus,
-    memory: &mut Memory,
+    state: &mut SetState,
     applied: Applied<Set>,
     at: Timestamp,
 ) -> Reported {
     match applied {
         Applied::Written(stored) => {
-            memory.pace.written(new, at);
+            state.pace.written(new, at);
             context.set_answered(set, Some(*stored));
             Reported::default()
         }
         Applied::Outdated(found) => {
-            memory.pace.written(new, at);
+            state.pace.written(new, at);
             context.set_answered(set, found.map(|found| *found));
             Reported { again: Some(context.env.now()), has_failed: false }
         }
         Applied::Failed(error) => {
-            let (again, is_news) = memory.pace.failed(new, &error, context.env.now());
+            let (again, is_news) = state.pace.failed(new, &error, context.env.now());
             if is_news {
                 warn!(set = %set.key, error, "the status may not have been written, trying again");
             } else {

@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{
-    memory::{Memory, RefusalKind},
     observe::{Seen, View},
     plan::{Hold, Plan},
     pod,
+    set_state::{RejectionKind, SetState},
 };
 use crate::{
     api::{PodSetStatus, condition},
@@ -18,11 +18,11 @@ use crate::{
 
 /// The status of a set as it stands: its pods, the plan made after everything was tried, and why pods are refused.
 /// `wall` is the time of day that a condition which changes is given.
-pub fn status(view: &View, plan: &Plan, memory: &Memory, wall: Timestamp) -> PodSetStatus {
+pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> PodSetStatus {
     let View { set, pods, .. } = view;
     let available: Vec<&Seen> = pods.iter().filter(|seen| seen.is_available()).collect();
     let ready = available.iter().filter(|seen| seen.is_ready()).count();
-    let state = State::of(view, plan, memory, available.len(), ready);
+    let state = State::of(view, plan, state, available.len(), ready);
     let wanted = set.wanted.as_ref().ok().map(|wanted| wanted.replicas);
     PodSetStatus {
         pod_names: available.iter().map(|seen| seen.pod.key.name.clone()).collect(),
@@ -58,7 +58,7 @@ pub enum State {
     /// Pods are being created, deleted or waited for; why containers of theirs do not start, if one does not.
     Progressing(Option<String>),
     /// Pods are refused.
-    Refused(String),
+    Rejected(String),
     /// Pods that are to go cannot be deleted.
     Undeletable {
         /// The API server's message.
@@ -78,7 +78,7 @@ pub enum State {
 pub const REASONS: [&str; 5] = ["AllPodsReady", "PodsNotReady", "PodsFailing", "InvalidTemplate", "Deleting"];
 
 impl State {
-    fn of(view: &View, plan: &Plan, memory: &Memory, available: usize, ready: usize) -> State {
+    fn of(view: &View, plan: &Plan, state: &SetState, available: usize, ready: usize) -> State {
         let wanted = plan.count.wanted;
         if view.set.is_deleting {
             return State::Deleting;
@@ -87,15 +87,16 @@ impl State {
             return State::Invalid(error.clone());
         }
         // The refusal of a former spec says nothing of this one.
-        let refusal = memory.refusal.as_ref().filter(|refusal| refusal.generation == view.set.generation);
-        match refusal.map(|refusal| (refusal.kind, refusal.message.clone())) {
-            Some((RefusalKind::InvalidTemplate, message)) => return State::Invalid(message),
-            Some((RefusalKind::Forbidden | RefusalKind::Unclear, message)) => return State::Refused(message),
-            Some((RefusalKind::NamespaceTerminating, _)) | None => {}
+        let rejected_create =
+            state.rejected_create.as_ref().filter(|rejected_create| rejected_create.generation == view.set.generation);
+        match rejected_create.map(|rejected_create| (rejected_create.kind, rejected_create.message.clone())) {
+            Some((RejectionKind::InvalidTemplate, message)) => return State::Invalid(message),
+            Some((RejectionKind::Forbidden | RejectionKind::Unclear, message)) => return State::Rejected(message),
+            Some((RejectionKind::NamespaceTerminating, _)) | None => {}
         }
         // While other pods are deleted in their place, it may still turn out well.
-        let is_stuck = !plan.deletes_others(memory) && !plan.rejected.is_empty();
-        let rejection = memory.rejected.message().filter(|_| is_stuck);
+        let is_stuck = !plan.deletes_others(state) && !plan.rejected.is_empty();
+        let rejection = state.rejected.message().filter(|_| is_stuck);
         if plan.hold == Hold::Finishing {
             State::Failing
         } else if let Some(message) = rejection {
@@ -119,7 +120,7 @@ impl State {
     pub fn reason(&self) -> &'static str {
         match self {
             State::AllReady | State::Undeletable { is_ready: true, .. } => "AllPodsReady",
-            State::Progressing(_) | State::Refused(_) | State::Undeletable { .. } => "PodsNotReady",
+            State::Progressing(_) | State::Rejected(_) | State::Undeletable { .. } => "PodsNotReady",
             State::Failing => "PodsFailing",
             State::Invalid(_) => "InvalidTemplate",
             State::Deleting => "Deleting",
@@ -163,7 +164,7 @@ fn summary(state: &State, wanted: Option<usize>, ready: usize) -> String {
     match state {
         State::AllReady | State::Progressing(None) => k_of_n,
         State::Progressing(Some(message)) => format!("{k_of_n}; {message}"),
-        State::Refused(message) | State::Invalid(message) => format!("{k_of_n}: {message}"),
+        State::Rejected(message) | State::Invalid(message) => format!("{k_of_n}: {message}"),
         State::Undeletable { message, .. } => format!("{k_of_n}; pods cannot be deleted: {message}"),
         State::Failing => format!("{k_of_n}: {KEEP_FINISHING}"),
         State::Deleting => format!("{k_of_n}: the set is being deleted"),
@@ -182,7 +183,7 @@ fn conditions(
     match state {
         State::AllReady => {}
         State::Progressing(_) => holds(condition::RECONCILING, "Progressing", "creating, deleting or waiting for pods"),
-        State::Refused(message) => {
+        State::Rejected(message) => {
             holds(condition::RECONCILING, "Retrying", "pods are refused; trying again, later each time");
             holds(condition::REPLICA_FAILURE, FAILED_CREATE, message);
         }
@@ -244,8 +245,8 @@ mod tests {
 
     use super::*;
     use crate::controllers::podset::{
-        memory::Refusal,
         plan::Count,
+        set_state::Rejection,
         testing::{self, PodBuilder},
     };
 
@@ -272,14 +273,17 @@ mod tests {
     }
 
     /// Each condition as `Type=Status/Reason`.
-    fn told(view: &View, hold: Hold, memory: &Memory) -> Vec<String> {
-        let status = status(view, &planned(view, hold), memory, testing::now());
+    fn told(view: &View, hold: Hold, state: &SetState) -> Vec<String> {
+        let status = status(view, &planned(view, hold), state, testing::now());
         let line = |held: &Condition| format!("{}={}/{}", held.type_, held.status, held.reason);
         status.conditions.iter().map(line).collect()
     }
 
-    fn refused(kind: RefusalKind) -> Memory {
-        Memory { refusal: Some(Refusal { message: "no".to_owned(), kind, generation: 1 }), ..Memory::default() }
+    fn refused(kind: RejectionKind) -> SetState {
+        SetState {
+            rejected_create: Some(Rejection { message: "no".to_owned(), kind, generation: 1 }),
+            ..SetState::default()
+        }
     }
 
     #[test]
@@ -287,33 +291,33 @@ mod tests {
         let one = || view(vec![testing::pod("a").ready(9)]);
         let mut deleting = two_ready();
         Arc::make_mut(&mut deleting.set).is_deleting = true;
-        let none = Memory::default();
-        let cases: [(View, Hold, Memory, &[&str]); 7] = [
+        let none = SetState::default();
+        let cases: [(View, Hold, SetState, &[&str]); 7] = [
             (two_ready(), Hold::Nothing, none.clone(), &["Ready=True/AllPodsReady"]),
             (one(), Hold::Nothing, none.clone(), &["Ready=False/PodsNotReady", "Reconciling=True/Progressing"]),
             (
                 one(),
                 Hold::Failure,
-                refused(RefusalKind::Forbidden),
+                refused(RejectionKind::Forbidden),
                 &["Ready=False/PodsNotReady", "Reconciling=True/Retrying", "ReplicaFailure=True/FailedCreate"],
             ),
             (one(), Hold::Finishing, none.clone(), &["Ready=False/PodsFailing", "Reconciling=True/BackingOff"]),
             (
                 one(),
                 Hold::Failure,
-                refused(RefusalKind::InvalidTemplate),
+                refused(RejectionKind::InvalidTemplate),
                 &["Ready=False/InvalidTemplate", "Stalled=True/InvalidTemplate", "ReplicaFailure=True/FailedCreate"],
             ),
             (
                 one(),
                 Hold::Forever,
-                refused(RefusalKind::NamespaceTerminating),
+                refused(RejectionKind::NamespaceTerminating),
                 &["Ready=False/PodsNotReady", "Reconciling=True/Progressing"],
             ),
             (deleting, Hold::Forever, none, &["Ready=False/Deleting", "Reconciling=True/Deleting"]),
         ];
-        for (view, hold, memory, expected) in cases {
-            let told = told(&view, hold, &memory);
+        for (view, hold, state, expected) in cases {
+            let told = told(&view, hold, &state);
             assert_eq!(told, expected);
             assert!(REASONS.iter().any(|reason| told[0].ends_with(&format!("/{reason}"))), "{told:?}");
         }
@@ -322,12 +326,12 @@ mod tests {
     #[test]
     fn ready_says_in_one_sentence_what_is_the_matter() {
         let one = || view(vec![testing::pod("a").ready(9)]);
-        let said = |view: &View, hold: Hold, memory: &Memory| {
-            status(view, &planned(view, hold), memory, testing::now()).conditions.swap_remove(0).message
+        let said = |view: &View, hold: Hold, state: &SetState| {
+            status(view, &planned(view, hold), state, testing::now()).conditions.swap_remove(0).message
         };
-        let none = Memory::default();
+        let none = SetState::default();
         assert_eq!(said(&two_ready(), Hold::Nothing, &none), "2 of 2 pods are ready");
-        assert_eq!(said(&one(), Hold::Failure, &refused(RefusalKind::Forbidden)), "1 of 2 pods are ready: no");
+        assert_eq!(said(&one(), Hold::Failure, &refused(RejectionKind::Forbidden)), "1 of 2 pods are ready: no");
         let failing = "1 of 2 pods are ready: pods keep exiting; backing off before replacing them";
         assert_eq!(said(&one(), Hold::Finishing, &none), failing);
         let waiting = |name, reason| testing::pod(name).waits_for(reason);
@@ -352,7 +356,7 @@ mod tests {
             testing::pod("e").phase(crate::controllers::podset::observe::Phase::Unknown),
         ];
         let view = view(pods);
-        let status = status(&view, &planned(&view, Hold::Nothing), &Memory::default(), testing::now());
+        let status = status(&view, &planned(&view, Hold::Nothing), &SetState::default(), testing::now());
         assert_eq!(status.pod_names, ["a".into(), "b".into()]);
         assert_eq!((status.available_replicas, status.ready_replicas), (2, 1));
         assert_eq!(status.conditions[0].message, "1 of 2 pods are ready");
@@ -367,7 +371,7 @@ mod tests {
             (set.generation, set.status.observed_generation) = (7, stored);
             let mut plan = planned(&view, Hold::Nothing);
             plan.count.occupied = occupied;
-            status(&view, &plan, &Memory::default(), testing::now()).observed_generation
+            status(&view, &plan, &SetState::default(), testing::now()).observed_generation
         };
         assert_eq!(answered(0, Some(6)), Some(7), "on the way up at once");
         assert_eq!(answered(2, Some(6)), Some(7));
@@ -379,9 +383,9 @@ mod tests {
     fn a_transition_time_changes_with_the_status_alone() {
         let mut view = view(vec![testing::pod("a").ready(9)]);
         let later = testing::now() + jiff::SignedDuration::from_secs(100);
-        let first = status(&view, &planned(&view, Hold::Nothing), &Memory::default(), testing::now());
+        let first = status(&view, &planned(&view, Hold::Nothing), &SetState::default(), testing::now());
         Arc::make_mut(&mut view.set).status = first.clone();
-        let failing = status(&view, &planned(&view, Hold::Finishing), &Memory::default(), later);
+        let failing = status(&view, &planned(&view, Hold::Finishing), &SetState::default(), later);
         assert_eq!(failing.conditions[0].reason, "PodsFailing");
         assert_eq!(failing.conditions[0].last_transition_time, first.conditions[0].last_transition_time);
         assert!(!is_same(&first, &failing));
@@ -393,7 +397,7 @@ mod tests {
         assert!(is_same(&first, &turned), "in whatever order, whatever others add");
         view = two_ready();
         Arc::make_mut(&mut view.set).status = first;
-        let ready = status(&view, &planned(&view, Hold::Nothing), &Memory::default(), later);
+        let ready = status(&view, &planned(&view, Hold::Nothing), &SetState::default(), later);
         assert_eq!(ready.conditions[0].last_transition_time.0, later);
     }
 }

@@ -65,7 +65,7 @@ struct State {
 #[derive(Debug, Default)]
 pub struct Known {
     /// The sets that are older than the term. While this is `None`, any set may be.
-    elders: Option<HashSet<Uid>>,
+    preexisting: Option<HashSet<Uid>>,
     /// The namespaces whose sets and pods were listed.
     read: BTreeSet<Arc<str>>,
 }
@@ -73,7 +73,7 @@ pub struct Known {
 impl Known {
     /// Whether the set must be read before anything is written for it.
     pub fn is_unread(&self, set: &Set) -> bool {
-        let may_be_older = self.elders.as_ref().is_none_or(|elders| elders.contains(&set.uid));
+        let may_be_older = self.preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
         may_be_older && !self.read.contains(&set.key.namespace)
     }
 }
@@ -92,7 +92,7 @@ impl TakeOver {
 
     /// Whether the set must be read before anything is written for it.
     pub fn is_unread(&self, context: &Context, set: &Set) -> bool {
-        (context.locks.is_unread)(&self.lock().known, set)
+        (context.rules.is_unread)(&self.lock().known, set)
     }
 
     /// Asks for the read of a set, which is queued again afterwards. Returns `false` if it was read meanwhile.
@@ -117,13 +117,13 @@ impl TakeOver {
 
     /// Learns which sets are older than the term.
     async fn list_elders(&self, context: &Context) {
-        let mut elders = HashSet::new();
+        let mut preexisting = HashSet::new();
         for scope in &context.scopes {
-            elders.extend(until_read(context, scope, || list_sets(context, scope)).await);
+            preexisting.extend(until_read(context, scope, || list_sets(context, scope)).await);
         }
         let waiting: Vec<ObjectKey> = {
             let mut state = self.lock();
-            state.known.elders = Some(elders);
+            state.known.preexisting = Some(preexisting);
             state.waiting.values().flatten().cloned().collect()
         };
         // Some of them may be younger than the term.
@@ -199,7 +199,7 @@ where
 /// Takes in consistent lists of the sets and of all pods of a scope.
 async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
     list_sets(context, scope).await?;
-    let source = Source { labels: context.locks.taken_over, ..super::pod_source(scope, &context.locks) };
+    let source = Source { labels: context.rules.taken_over, ..super::pod_source(scope, &context.rules) };
     let ours = |pod: &Pod| pod.owner.is_some() || pod.is_labelled;
     let (pods, version) = listwatch::list(&context.clients.read, &source, ours).await?;
     context.pods_listed(scope, pods, version);
@@ -208,7 +208,7 @@ async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
 
 /// Takes in a consistent list of the sets of a scope. Returns their UIDs.
 async fn list_sets(context: &Context, scope: &Scope) -> Result<Vec<Uid>, ReadError> {
-    let source = super::set_source(scope, &context.locks);
+    let source = super::set_source(scope, &context.rules);
     let (sets, version) = listwatch::list(&context.clients.read, &source, |_: &Set| true).await?;
     let uids = sets.iter().map(|set| set.uid.clone()).collect();
     context.sets_listed(scope, sets, version);
@@ -226,7 +226,7 @@ mod tests {
         let set = testing::set(3);
         let (own, other) = (set.key.namespace.clone(), Arc::from("another"));
         let uids = |uid: &Uid| Some(HashSet::from([uid.clone()]));
-        for (elders, read, expected) in [
+        for (preexisting, read, expected) in [
             (None, None, true),
             (None, Some(other), true),
             (None, Some(own.clone()), false),
@@ -234,7 +234,7 @@ mod tests {
             (uids(&set.uid), Some(own), false),
             (uids(&"another".into()), None, false),
         ] {
-            let known = Known { elders, read: read.into_iter().collect() };
+            let known = Known { preexisting, read: read.into_iter().collect() };
             assert_eq!(known.is_unread(&set), expected, "{known:?}");
         }
     }

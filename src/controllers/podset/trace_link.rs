@@ -67,9 +67,9 @@ pub fn note_done(done: &Done) {
     let (created, deleted) = (spans::count(done.created.len()), spans::count(done.deleted.len()));
     let span = Span::current();
     record_all!(span, pods.created = created, pods.deleted = deleted);
-    let refusal = done.refusal.as_ref().map(|refusal| refusal.message.as_str());
-    match refusal.or(done.rejection.as_deref()) {
-        Some(reason) if done.has_failed || done.rejection.is_some() => spans::failed(reason),
+    let rejected_create = done.rejected_create.as_ref().map(|rejected_create| rejected_create.message.as_str());
+    match rejected_create.or(done.rejected_delete.as_deref()) {
+        Some(reason) if done.has_failed || done.rejected_delete.is_some() => spans::failed(reason),
         None if done.has_failed => spans::failed("a request for a pod failed"),
         _ => {}
     }

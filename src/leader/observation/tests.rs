@@ -10,7 +10,7 @@ struct Story {
 impl Story {
     fn begin() -> Self {
         let own = SignedDuration::from_secs(15);
-        Story { observation: Observation::new("us", own, Locks::default()), now: Timestamp::UNIX_EPOCH }
+        Story { observation: Observation::new("us", own, Rules::default()), now: Timestamp::UNIX_EPOCH }
     }
 
     fn after(&mut self, seconds: i64) -> &mut Self {

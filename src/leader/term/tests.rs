@@ -17,11 +17,11 @@ async fn pass(seconds: u64) {
 #[tokio::test(start_paused = true)]
 async fn a_write_ends_before_its_lease() {
     let env = virtual_env();
-    let mut office = Office::vacant(env.clone());
-    let leadership = office.leadership();
+    let mut leader_state = LeaderState::vacant(env.clone());
+    let leadership = leader_state.leadership();
     assert_eq!(timeout(&leadership), None, "nobody leads yet");
 
-    office.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
+    leader_state.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
     // 15 s of lease, 2 s in the kernel, 1 s to leave; and never more than 10 s.
     assert_eq!(timeout(&leadership), Some(Duration::from_secs(10)));
     pass(5).await;
@@ -31,7 +31,7 @@ async fn a_write_ends_before_its_lease() {
     assert!(write.pass().is_valid(), "it has a second to leave");
     tokio::time::advance(Duration::from_millis(1)).await;
     assert!(!write.pass().is_valid(), "now it would outlive the lease");
-    office.prolong(Ends::after(env.now(), &timing(15, 10, 2)));
+    leader_state.prolong(Ends::after(env.now(), &timing(15, 10, 2)));
     assert!(write.pass().is_valid(), "the lease was renewed");
     pass(10).await;
     assert_eq!(timeout(&leadership), None, "the gate closes at the deadline");
@@ -55,73 +55,76 @@ fn whatever_the_durations_are_a_write_has_time_up_to_the_deadline_and_none_outli
 #[tokio::test(start_paused = true)]
 async fn a_term_that_is_over_stays_over() {
     let env = virtual_env();
-    let mut office = Office::vacant(env.clone());
-    let term = office.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
-    let write = office.leadership().begin_write().unwrap();
+    let mut leader_state = LeaderState::vacant(env.clone());
+    let term = leader_state.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
+    let write = leader_state.leadership().begin_write().unwrap();
     pass(10).await;
-    assert!(!office.prolong(Ends::after(env.now(), &timing(15, 10, 2))), "a renewal that comes late revives nothing");
-    assert_eq!(office.leadership().term(), None);
-    let next = office.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
+    assert!(
+        !leader_state.prolong(Ends::after(env.now(), &timing(15, 10, 2))),
+        "a renewal that comes late revives nothing"
+    );
+    assert_eq!(leader_state.leadership().term(), None);
+    let next = leader_state.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
     assert!(next.number > term.number);
     assert!(!write.pass().is_valid(), "what was meant for one term does not leave in another");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_term_is_seen_by_those_who_wait() {
-    let mut office = Office::vacant(virtual_env());
-    let leadership = office.leadership();
+    let mut leader_state = LeaderState::vacant(virtual_env());
+    let leadership = leader_state.leadership();
     let mut waiting = tokio_test::task::spawn(async { leadership.clone().begun().await.number });
     tokio_test::assert_pending!(waiting.poll());
-    office.begin(None);
+    leader_state.begin(None);
     assert!(waiting.is_woken());
     assert_eq!(tokio_test::assert_ready!(waiting.poll()), 1);
 
     let mut ending = tokio_test::task::spawn(async { leadership.clone().ended(1).await });
     tokio_test::assert_pending!(ending.poll());
-    office.resign();
+    leader_state.resign();
     tokio_test::assert_ready!(ending.poll());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_term_needs_nobody_to_say_so() {
     let env = virtual_env();
-    let mut office = Office::vacant(env.clone());
-    let term = office.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
-    office.leadership().ended(term.number).await;
+    let mut leader_state = LeaderState::vacant(env.clone());
+    let term = leader_state.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
+    leader_state.leadership().ended(term.number).await;
     assert_eq!(env.now().duration_since(Timestamp::UNIX_EPOCH).as_secs(), 10);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_without_an_answer_may_land_for_a_minute() {
-    let mut office = Office::vacant(virtual_env());
-    office.begin(None);
-    let leadership = office.leadership();
+    let mut leader_state = LeaderState::vacant(virtual_env());
+    leader_state.begin(None);
+    let leadership = leader_state.leadership();
     let write = leadership.begin_write().unwrap();
-    assert!(!office.is_settled(), "one is under way");
+    assert!(!leader_state.is_settled(), "one is under way");
     write.answered();
-    assert!(office.is_settled());
+    assert!(leader_state.is_settled());
     let write = leadership.begin_write().unwrap();
     assert!(write.pass().leaves());
     drop(write);
-    assert!(!office.is_settled(), "one has no answer");
+    assert!(!leader_state.is_settled(), "one has no answer");
     pass(59).await;
-    assert!(!office.is_settled());
+    assert!(!leader_state.is_settled());
     pass(1).await;
-    assert!(office.is_settled());
+    assert!(leader_state.is_settled());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_never_left_cannot_take_effect() {
-    let mut office = Office::vacant(virtual_env());
-    office.begin(None);
-    let leadership = office.leadership();
+    let mut leader_state = LeaderState::vacant(virtual_env());
+    leader_state.begin(None);
+    let leadership = leader_state.leadership();
     let write = leadership.begin_write().unwrap();
     let pass = write.pass();
-    assert!(!office.is_settled(), "it may still leave");
+    assert!(!leader_state.is_settled(), "it may still leave");
     assert!(!write.has_left());
     assert!(!pass.leaves(), "it was given up, so no byte of it leaves any more");
     drop(write);
-    assert!(office.is_settled());
+    assert!(leader_state.is_settled());
     let pass = leadership.begin_write().unwrap().pass();
     assert!(!pass.leaves(), "a write that is dropped is given up as well");
     let write = leadership.begin_write().unwrap();

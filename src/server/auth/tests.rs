@@ -73,11 +73,11 @@ fn gate() -> (Arc<Reviewer>, Gate) {
     (reviewer, Gate::new(METRICS, Client::new(service, "default"), crate::env::testing::virtual_env()))
 }
 
-fn bob_may_not() -> Refusal {
-    Refusal::Forbidden { user: "bob".to_owned(), access: METRICS }
+fn bob_may_not() -> Rejection {
+    Rejection::Forbidden { user: "bob".to_owned(), access: METRICS }
 }
 
-fn alice() -> Result<String, Refusal> {
+fn alice() -> Result<String, Rejection> {
     Ok("alice".to_owned())
 }
 
@@ -85,7 +85,7 @@ fn with(authorization: &str) -> HeaderMap {
     [(header::AUTHORIZATION, HeaderValue::from_str(authorization).unwrap())].into_iter().collect()
 }
 
-async fn admit(gate: &Gate, token: &str) -> Result<String, Refusal> {
+async fn admit(gate: &Gate, token: &str) -> Result<String, Rejection> {
     gate.admit(&with(&format!("Bearer {token}"))).await
 }
 
@@ -100,16 +100,16 @@ async fn whoever_may_get_metrics_is_let_through() {
     assert_eq!(*reviewer.last.lock().unwrap(), expected, "all that is known of the user is passed on");
     assert_eq!(gate.admit(&with("bearer  alice")).await, alice(), "the scheme is any case");
     assert_eq!(gate.admit(&with("Bearer bob")).await, Err(bob_may_not()));
-    assert_eq!(gate.admit(&with("Bearer junk")).await, Err(Refusal::Unknown));
+    assert_eq!(gate.admit(&with("Bearer junk")).await, Err(Rejection::Unknown));
 }
 
 #[tokio::test]
 async fn without_a_token_nothing_is_asked() {
     let (reviewer, gate) = gate();
     for authorization in ["alice", "Basic alice", "Bearer", "Bearer ", "Bearer a b", ""] {
-        assert_eq!(gate.admit(&with(authorization)).await, Err(Refusal::NoToken), "{authorization}");
+        assert_eq!(gate.admit(&with(authorization)).await, Err(Rejection::NoToken), "{authorization}");
     }
-    assert_eq!(gate.admit(&HeaderMap::new()).await, Err(Refusal::NoToken));
+    assert_eq!(gate.admit(&HeaderMap::new()).await, Err(Rejection::NoToken));
     assert_eq!(reviewer.asked(), 0);
 }
 
@@ -139,15 +139,15 @@ async fn a_token_that_was_revoked_is_no_longer_known() {
     admit(&gate, "alice").await.unwrap();
     advance(Duration::from_secs(61)).await;
     reviewer.knows_nobody.store(true, Ordering::SeqCst);
-    assert_eq!(admit(&gate, "alice").await, Err(Refusal::Unknown));
+    assert_eq!(admit(&gate, "alice").await, Err(Rejection::Unknown));
     for junk in 0..BURST {
-        assert_eq!(admit(&gate, &format!("junk-{junk}")).await, Err(Refusal::Unknown));
+        assert_eq!(admit(&gate, &format!("junk-{junk}")).await, Err(Rejection::Unknown));
     }
     advance(Duration::from_millis(10_001)).await;
     for junk in 0..BURST {
-        assert_eq!(admit(&gate, &format!("more-{junk}")).await, Err(Refusal::Unknown));
+        assert_eq!(admit(&gate, &format!("more-{junk}")).await, Err(Rejection::Unknown));
     }
-    assert_eq!(admit(&gate, "alice").await, Err(Refusal::Busy), "she waits like a stranger");
+    assert_eq!(admit(&gate, "alice").await, Err(Rejection::Busy), "she waits like a stranger");
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,12 +165,12 @@ async fn junk_neither_presses_the_api_server_nor_shuts_out_the_good() {
     advance(Duration::from_secs(61)).await;
     let mut busy = 0;
     for junk in 0..5000 {
-        busy += usize::from(admit(&gate, &format!("junk-{junk}")).await == Err(Refusal::Busy));
+        busy += usize::from(admit(&gate, &format!("junk-{junk}")).await == Err(Rejection::Busy));
     }
     assert_eq!((reviewer.asked() - 2, busy), (20, 4980));
     assert!(gate.answers.len() <= super::TOKENS, "{}", gate.answers.len());
     assert_eq!(admit(&gate, "alice").await, alice(), "she was let through lately");
-    assert_eq!(admit(&gate, "bob").await, Err(Refusal::Busy), "a stranger must wait");
+    assert_eq!(admit(&gate, "bob").await, Err(Rejection::Busy), "a stranger must wait");
     advance(Duration::from_secs(1)).await;
     assert_eq!(admit(&gate, "bob").await, Err(bob_may_not()));
     advance(Duration::from_secs(3)).await;
@@ -188,7 +188,7 @@ async fn a_known_token_stays_known_while_the_api_server_is_away() {
     admit(&gate, "alice").await.unwrap();
     advance(Duration::from_secs(61)).await;
     reviewer.is_away.store(true, Ordering::SeqCst);
-    assert_eq!(admit(&gate, "alice").await, Err(Refusal::NotAnswered));
+    assert_eq!(admit(&gate, "alice").await, Err(Rejection::NotAnswered));
     for junk in 0..5000 {
         let _ = admit(&gate, &format!("junk-{junk}")).await;
     }
@@ -202,7 +202,7 @@ async fn a_failure_is_for_those_who_wait_for_it() {
     reviewer.is_silent.store(true, Ordering::SeqCst);
     let start = Instant::now();
     let all = join_all((0..30).map(|_| admit(&gate, "alice"))).await;
-    assert!(all.iter().all(|answer| *answer == Err(Refusal::NotAnswered)), "{all:?}");
+    assert!(all.iter().all(|answer| *answer == Err(Rejection::NotAnswered)), "{all:?}");
     assert_eq!((reviewer.asked(), start.elapsed()), (1, LOOKUP));
 }
 
@@ -210,9 +210,9 @@ async fn a_failure_is_for_those_who_wait_for_it() {
 async fn an_api_server_that_does_not_answer_is_said_and_not_remembered() {
     let (reviewer, gate) = gate();
     reviewer.is_away.store(true, Ordering::SeqCst);
-    assert_eq!(admit(&gate, "alice").await, Err(Refusal::NotAnswered));
+    assert_eq!(admit(&gate, "alice").await, Err(Rejection::NotAnswered));
     reviewer.is_away.store(false, Ordering::SeqCst);
-    assert_eq!(admit(&gate, "overloaded").await, Err(Refusal::NotAnswered));
+    assert_eq!(admit(&gate, "overloaded").await, Err(Rejection::NotAnswered));
     assert_eq!(admit(&gate, "alice").await, alice());
 }
 
@@ -224,8 +224,8 @@ async fn an_api_server_that_keeps_silent_holds_nobody_for_long() {
     let names: Vec<String> = (0..100).map(|number| format!("user-{number}")).collect();
     let all = join_all(names.iter().map(|name| admit(&gate, name))).await;
     assert!(start.elapsed() <= PATIENCE + LOOKUP + Duration::from_millis(10), "{:?}", start.elapsed());
-    let refused = |with: Refusal| all.iter().filter(|result| **result == Err(with.clone())).count();
-    assert_eq!((refused(Refusal::NotAnswered), refused(Refusal::Busy)), (20, 80));
+    let refused = |with: Rejection| all.iter().filter(|result| **result == Err(with.clone())).count();
+    assert_eq!((refused(Rejection::NotAnswered), refused(Rejection::Busy)), (20, 80));
     assert!(reviewer.asked() <= 2, "one question at a time: {}", reviewer.asked());
 }
 
@@ -233,6 +233,6 @@ async fn an_api_server_that_keeps_silent_holds_nobody_for_long() {
 async fn an_operator_that_may_not_ask_says_what_it_needs() {
     let (_, gate) = gate();
     let refusal = admit(&gate, "forbidden-to-ask").await.unwrap_err();
-    assert_eq!(refusal, Refusal::NotAsked);
+    assert_eq!(refusal, Rejection::NotAsked);
     assert!(refusal.to_string().contains("system:auth-delegator"));
 }

@@ -46,7 +46,7 @@ impl Settings {
 
 /// What the variables ask for.
 #[derive(Debug, PartialEq)]
-pub struct Wishes {
+pub struct TraceConfig {
     /// `None`: no traces.
     pub settings: Option<Settings>,
     /// Attributes of this process that the user adds or replaces.
@@ -56,11 +56,11 @@ pub struct Wishes {
 }
 
 /// Reads the variables. Empty ones count as not set.
-pub fn read(variable: impl Fn(&str) -> Option<String>) -> Wishes {
+pub fn read(variable: impl Fn(&str) -> Option<String>) -> TraceConfig {
     let mut reader = Reader { variable: &variable, warnings: Vec::new() };
     let settings = reader.settings();
     let resource = reader.resource();
-    Wishes { settings, resource, warnings: reader.warnings }
+    TraceConfig { settings, resource, warnings: reader.warnings }
 }
 
 struct Reader<'a> {

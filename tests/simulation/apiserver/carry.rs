@@ -302,7 +302,7 @@ impl State {
 
     fn execute(&mut self, request: &ApiRequest) -> Result<Done, Answer> {
         // Too much is broken already: what runs away would eat the machine.
-        if self.promise.violations().len() > RUNAWAY {
+        if self.rules.violations().len() > RUNAWAY {
             return Err(Status::of_code(503).into());
         }
         if self.settings.unserved.contains(request.kind.qualified) {

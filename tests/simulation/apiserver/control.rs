@@ -257,12 +257,12 @@ impl ApiServer {
 
     /// Every moment so far at which a set had more live pods than allowed.
     pub fn violations(&self) -> Vec<Violation> {
-        self.with(|state| state.promise.violations().to_vec())
+        self.with(|state| state.rules.violations().to_vec())
     }
 
     /// The most pods that the set of this UID ever had live at once.
     pub fn most_live(&self, uid: &str) -> usize {
-        self.with(|state| state.promise.most_live(uid))
+        self.with(|state| state.rules.most_live(uid))
     }
 
     /// From now on this client stands for election: it may write only while the Lease names it.
@@ -278,7 +278,7 @@ impl ApiServer {
     /// The first promise that was broken, if one was.
     pub fn broken(&self) -> Option<String> {
         self.with(|state| {
-            let bound = state.promise.violations().first().map(Violation::to_string);
+            let bound = state.rules.violations().first().map(Violation::to_string);
             let writer =
                 || state.one_writer.violations().first().map(|w| format!("written by one that does not lead: {w}"));
             bound.or_else(writer).or_else(|| state.truth.violations().first().cloned())

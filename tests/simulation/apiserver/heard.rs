@@ -236,9 +236,9 @@ impl Heard {
         let request = &entry.request;
         let (code, client) = (entry.answered.unwrap_or_default(), self.client(&request.instance));
         let is_failed_webhook = body["message"].as_str().is_some_and(|words| words.contains("failed calling webhook"));
-        let is_refusal = (400..500).contains(&code) && !matches!(code, 408 | 429);
+        let is_rejection = (400..500).contains(&code) && !matches!(code, 408 | 429);
         if request.verb == Verb::Delete
-            && (is_refusal || is_failed_webhook)
+            && (is_rejection || is_failed_webhook)
             && let Some(uid) = client.target(request)
         {
             client.deletes.remove(&uid);

@@ -65,7 +65,7 @@ pub enum Unreadable {
     /// No such path: the real server answers in plain text.
     UnknownPath,
     /// A refusal with a Status.
-    Refused(Box<Status>),
+    Rejected(Box<Status>),
 }
 
 impl ApiRequest {
@@ -135,7 +135,7 @@ impl ApiRequest {
 }
 
 fn refuse(status: Status) -> Unreadable {
-    Unreadable::Refused(Box::new(status))
+    Unreadable::Rejected(Box::new(status))
 }
 
 fn verb(method: &Method, collection: bool, watch: bool) -> Option<Verb> {

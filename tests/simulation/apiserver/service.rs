@@ -159,7 +159,7 @@ impl tower::Service<Request<Body>> for Connection {
             server.with(reach)?;
             match ApiRequest::read(&instance, request).await {
                 Ok(request) => accept(&server.shared, Arc::new(request)).await,
-                Err(Unreadable::Refused(status)) => Ok(Answer::from(*status).into_response()),
+                Err(Unreadable::Rejected(status)) => Ok(Answer::from(*status).into_response()),
                 Err(Unreadable::UnknownPath) => Ok(Answer::NoSuchPath.into_response()),
             }
         })

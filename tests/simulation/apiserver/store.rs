@@ -103,7 +103,7 @@ pub struct State {
     pub admission: Admission,
     pub kubelet: Kubelet,
     pub ownership: Ownership,
-    pub promise: Promise,
+    pub rules: Promise,
     pub one_writer: OneWriter,
     pub truth: Truth,
 }
@@ -132,7 +132,7 @@ impl State {
             admission: Admission::default(),
             kubelet: Kubelet::default(),
             ownership: Ownership::default(),
-            promise: Promise::default(),
+            rules: Promise::default(),
             one_writer: OneWriter::default(),
             truth: Truth::default(),
         };
@@ -242,7 +242,7 @@ impl State {
             before,
             by: by.to_owned(),
         };
-        self.promise.observe(&change);
+        self.rules.observe(&change);
         self.one_writer.changed(&change);
         self.truth.observe(&change);
         self.watch_change(&change);

@@ -1,6 +1,6 @@
 //! A9, and what else the API server may say to a create: webhooks that change pods, refusals, quotas, namespaces that go.
 
-use podset_operator::{controllers::podset::locks::Locks, telemetry::metrics::Format::OpenMetrics};
+use podset_operator::{controllers::podset::promise::Rules, telemetry::metrics::Format::OpenMetrics};
 use serde_json::{Value, json};
 
 use super::*;
@@ -10,14 +10,14 @@ use crate::apiserver::{Fault, PODS, Requests, Status};
 const MANY: usize = 10;
 
 /// A9: a webhook takes the owner reference off every pod of the set.
-async fn a9(locks: Locks) -> (ApiServer, usize) {
+async fn a9(rules: Rules) -> (ApiServer, usize) {
     let server = ApiServer::new(1);
     server.set_webhook(|pod| {
         pod["metadata"]["ownerReferences"] = json!([]);
         Ok(())
     });
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, locks);
+    let operator = leader(&server, rules);
     let mut most = 0;
     for _ in 0..50 {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -40,7 +40,7 @@ async fn a9(locks: Locks) -> (ApiServer, usize) {
 
 #[tokio::test(start_paused = true)]
 async fn a9_pods_that_come_back_changed_are_deleted() {
-    let (server, most) = a9(Locks::default()).await;
+    let (server, most) = a9(Rules::default()).await;
     assert_eq!(most, 1);
     assert_eq!(server.all(&PODS, NS).len(), 3);
     assert_eq!(server.events(NS, "FailedCreate").len(), 1);
@@ -48,7 +48,7 @@ async fn a9_pods_that_come_back_changed_are_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a9_succeeds_if_what_comes_back_is_not_looked_at() {
-    assert!(a9(Locks { differs: |_, _, _| None, ..Locks::default() }).await.1 > MANY);
+    assert!(a9(Rules { differs: |_, _, _| None, ..Rules::default() }).await.1 > MANY);
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +59,7 @@ async fn a_webhook_that_takes_the_label_away_makes_no_pods_without_end() {
         Ok(())
     });
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     sleep(60).await;
     assert!(server.effects(&Requests::creates("pods")) < 10);
     assert_eq!(server.events(NS, "ScaledUp").len(), 0, "what goes again is no scale");
@@ -82,7 +82,7 @@ async fn a_webhook_that_renames_pods_makes_no_pods_without_end() {
         Ok(())
     });
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     for _ in 0..600 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(server.all(&PODS, NS).len() <= 1);
@@ -104,7 +104,7 @@ async fn webhooks_that_hide_and_rename_make_no_second_pod_of_a_create_without_an
     });
     server.fault(Requests::creates("pods").first(1), Fault::ExecuteThenCut);
     server.create_podset(NS, "web", 1);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     server.wait_until(|s| s.all(&PODS, NS).len() == 1, seconds(5)).await;
     server.set_webhook(|pod| {
         pod["metadata"]["name"] = json!("renamed");
@@ -126,7 +126,7 @@ async fn a_stray_of_a_set_that_is_deleted_is_deleted_without_haste() {
         Ok(())
     });
     server.create_podset(NS, "web", 1);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     server.wait_until(|s| s.all(&PODS, NS).len() == 1, seconds(5)).await;
     server.delete_podset(NS, "web");
     sleep(60).await;
@@ -145,7 +145,7 @@ async fn a_quota_is_waited_for() {
     let server = ApiServer::new(1);
     server.set_quota(NS, "two", 2);
     server.create_podset(NS, "web", 5);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     sleep(60).await;
     assert_eq!(server.live_pods(NS, "web").len(), 2);
     assert_eq!(condition(&server, "Ready"), (json!("False"), json!("PodsNotReady")));
@@ -180,7 +180,7 @@ async fn a_webhook_that_is_away_is_told_and_waited_for() {
         let server = ApiServer::new(1);
         let away = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(500)));
         server.create_podset(NS, "web", replicas);
-        let operator = leader(&server, Locks::default());
+        let operator = leader(&server, Rules::default());
         sleep(60).await;
         assert_eq!(condition(&server, "Ready"), (json!("False"), json!("PodsNotReady")));
         assert_eq!(condition(&server, "Reconciling"), (json!("True"), json!("Retrying")));
@@ -209,7 +209,7 @@ async fn creates_of_which_nothing_is_known_are_told_as_well() {
         let server = ApiServer::new(1);
         let away = server.fault(Requests::creates("pods"), fault);
         server.create_podset(NS, "web", 3);
-        let operator = leader(&server, Locks::default());
+        let operator = leader(&server, Rules::default());
         sleep(120).await;
         assert_eq!(condition(&server, "ReplicaFailure"), (json!("True"), json!("FailedCreate")));
         let ready = server.podset(NS, "web")["status"]["conditions"][0]["message"].as_str().unwrap().to_owned();
@@ -228,7 +228,7 @@ async fn pods_that_come_when_the_webhook_is_back_replace_none() {
     let server = ApiServer::new(1);
     let away = server.fault(Requests::creates("pods").after(2), Fault::Refuse(Status::of_code(500)));
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     sleep(20).await;
     assert_eq!(server.live_pods(NS, "web").len(), 2);
     away.remove();
@@ -245,7 +245,7 @@ async fn a_moment_of_the_api_servers_is_not_told() {
     let server = ApiServer::new(1);
     server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(500)));
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     ready(&server, "web", 3).await;
     at_rest(&server, "web", 3).await;
     assert_eq!(server.events(NS, "FailedCreate").len(), 0);
@@ -257,7 +257,7 @@ async fn a_template_that_can_never_work_is_told_and_its_correction_tried_at_once
     let server = ApiServer::new(1);
     let spec = json!({ "replicas": 2, "template": { "spec": { "containers": [] } } });
     server.create(&crate::apiserver::PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     sleep(60).await;
     assert_eq!(condition(&server, "Stalled"), (json!("True"), json!("InvalidTemplate")));
     let cure = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "c", "image": "i" }] } } } });
@@ -275,7 +275,7 @@ async fn a_namespace_that_goes_is_left_in_peace() {
     // The set goes last, as it may.
     server.settings(|settings| settings.collect_after = seconds(600));
     server.create_podset("doomed", "web", 3);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     server.wait_until(|s| s.ready_pods("doomed", "web").len() == 3, seconds(60)).await;
     sleep(10).await;
     server.delete_namespace("doomed");
@@ -295,7 +295,7 @@ async fn a_namespace_that_goes_is_left_in_peace() {
 async fn a_namespace_that_is_made_anew_gets_its_pods_at_once() {
     let server = ApiServer::new(1);
     server.create_podset("phoenix", "web", 3);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     server.wait_until(|s| s.ready_pods("phoenix", "web").len() == 3, seconds(60)).await;
     server.delete_namespace("phoenix");
     server.kill_pod("phoenix", &server.live_pods("phoenix", "web")[0]);
@@ -317,7 +317,7 @@ async fn a_refusal_that_comes_and_goes_costs_no_pod() {
     let server = ApiServer::new(1);
     server.set_webhook(|_| Err(Status::of_code(403)));
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     sleep(20).await;
     assert_eq!(server.all(&PODS, NS).len(), 0);
     server.lift_webhook();

@@ -1,6 +1,6 @@
 //! A11: a pod in another namespace claims the set as its owner.
 
-use podset_operator::controllers::podset::locks::Locks;
+use podset_operator::controllers::podset::promise::Rules;
 use serde_json::{Value, json};
 
 use super::*;
@@ -25,10 +25,10 @@ fn create_elsewhere(server: &ApiServer, name: &str, owners: &Value) {
 }
 
 /// A11: claims appear, first of pods that are ready already, and disappear again. Returns whether the set's own pods are as they were.
-async fn a11(locks: Locks) -> (ApiServer, bool) {
+async fn a11(rules: Rules) -> (ApiServer, bool) {
     let server = ApiServer::new(1);
     let uid = server.create_podset(NS, "web", 3);
-    let operator = leader(&server, locks);
+    let operator = leader(&server, rules);
     ready(&server, "web", 3).await;
     sleep(10).await;
     let uids =
@@ -61,7 +61,7 @@ async fn a11(locks: Locks) -> (ApiServer, bool) {
 
 #[tokio::test(start_paused = true)]
 async fn a11_a_claim_from_another_namespace_is_none() {
-    let (server, is_untouched) = a11(Locks::default()).await;
+    let (server, is_untouched) = a11(Rules::default()).await;
     assert!(is_untouched);
     server.check();
     let theirs = server.all(&PODS, ELSEWHERE);
@@ -72,7 +72,7 @@ async fn a11_a_claim_from_another_namespace_is_none() {
 
 #[tokio::test(start_paused = true)]
 async fn a11_succeeds_if_the_uid_alone_counts() {
-    let (server, is_untouched) = a11(Locks { home: |_| "anywhere".into(), ..Locks::default() }).await;
+    let (server, is_untouched) = a11(Rules { home: |_| "anywhere".into(), ..Rules::default() }).await;
     assert!(!is_untouched || is_broken(&server));
 }
 
@@ -82,13 +82,13 @@ async fn a11_a_claim_is_none_for_the_next_leader_either() {
     let server = ApiServer::new(1);
     let uid = server.create_podset(NS, "web", 3);
     server.create_podset(ELSEWHERE, "web", 2);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     ready(&server, "web", 3).await;
     server.wait_until(|s| s.ready_pods(ELSEWHERE, "web").len() == 2, seconds(60)).await;
     operator.kill();
     create_elsewhere(&server, "claim", &claim(&uid));
     let cut = server.fault(Requests::deletes("pods").in_namespace(ELSEWHERE), Fault::Refuse(Status::of_code(500)));
-    let operator = Operator::leader(&server, "b", Locks::default());
+    let operator = Operator::leader(&server, "b", Rules::default());
     for namespace in [NS, ELSEWHERE] {
         server.kill_pod(namespace, &server.live_pods(namespace, "web")[0]);
     }

@@ -1,6 +1,6 @@
 //! A12: the API server rejects the delete of one pod, and goes on doing so.
 
-use podset_operator::controllers::podset::locks::Locks;
+use podset_operator::controllers::podset::promise::Rules;
 use serde_json::{Value, json};
 
 use super::*;
@@ -46,9 +46,9 @@ fn condition(server: &ApiServer, kind: &str) -> String {
 const REJECTION: &str = r#"True/FailedDelete: pods "web-pod" is forbidden: it is protected"#;
 
 /// A set whose pods are all ready.
-async fn running(server: &ApiServer, replicas: i64, locks: Locks) -> Operator {
+async fn running(server: &ApiServer, replicas: i64, rules: Rules) -> Operator {
     server.create_podset(NS, "web", replicas);
-    let operator = leader(server, locks);
+    let operator = leader(server, rules);
     ready(server, "web", usize::try_from(replicas).unwrap()).await;
     sleep(10).await;
     operator
@@ -63,9 +63,9 @@ fn first_victim(server: &ApiServer) -> String {
 }
 
 /// A12: six pods are scaled to two, and the first that would go is protected. Returns those that are left.
-async fn a12(locks: Locks) -> (ApiServer, String, Vec<String>) {
+async fn a12(rules: Rules) -> (ApiServer, String, Vec<String>) {
     let server = ApiServer::new(1);
-    let operator = running(&server, 6, locks).await;
+    let operator = running(&server, 6, rules).await;
     let protected = first_victim(&server);
     sleep(1).await;
     let _protection = Protection::of(&server, std::slice::from_ref(&protected));
@@ -78,7 +78,7 @@ async fn a12(locks: Locks) -> (ApiServer, String, Vec<String>) {
 
 #[tokio::test(start_paused = true)]
 async fn a12_one_protected_pod_keeps_no_other() {
-    let (server, protected, left) = a12(Locks::default()).await;
+    let (server, protected, left) = a12(Rules::default()).await;
     assert!(left.len() == 2 && left.contains(&protected), "{left:?}");
     assert_eq!(condition(&server, "Ready"), "True/AllPodsReady: 2 of 2 pods are ready");
     assert_eq!(condition(&server, "ReplicaFailure"), "", "it may stay");
@@ -89,7 +89,7 @@ async fn a12_one_protected_pod_keeps_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a12_succeeds_if_a_rejection_concerns_the_whole_set() {
-    let (_, _, left) = a12(Locks { is_confined: |_| false, ..Locks::default() }).await;
+    let (_, _, left) = a12(Rules { is_confined: |_| false, ..Rules::default() }).await;
     assert_eq!(left.len(), 6);
 }
 
@@ -97,7 +97,7 @@ async fn a12_succeeds_if_a_rejection_concerns_the_whole_set() {
 #[tokio::test(start_paused = true)]
 async fn pods_that_cannot_be_deleted_are_told_and_tried_again_and_hold_up_nothing() {
     let server = ApiServer::new(1);
-    let operator = running(&server, 6, Locks::default()).await;
+    let operator = running(&server, 6, Rules::default()).await;
     let protection = Protection::of(&server, &server.live_pods(NS, "web")[..2]);
     server.scale(NS, "web", 1);
     sleep(60).await;
@@ -138,14 +138,14 @@ async fn pods_that_cannot_be_deleted_are_told_and_tried_again_and_hold_up_nothin
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_does_not_tell_it_again() {
     let server = ApiServer::new(1);
-    let operator = running(&server, 3, Locks::default()).await;
+    let operator = running(&server, 3, Rules::default()).await;
     let protection = Protection::of(&server, &server.live_pods(NS, "web"));
     server.scale(NS, "web", 1);
     sleep(20).await;
     assert_eq!((condition(&server, "ReplicaFailure"), protection.hits() % 3), (REJECTION.to_owned(), 0));
     operator.kill();
     let (patches, hits) = (server.count(&Requests::status_patches("podsets")), protection.hits());
-    let operator = Operator::leader(&server, "b", Locks::default());
+    let operator = Operator::leader(&server, "b", Rules::default());
     sleep(60).await;
     assert!(protection.hits() > hits, "it has learnt it again");
     assert_eq!(server.events(NS, "FailedDelete").len(), 1);
@@ -163,7 +163,7 @@ async fn a_delete_that_nobody_decides_concerns_one_pod() {
     // A delete that may still be carried out must not cost another pod its life.
     for (code, message, live) in [(500, failed, 2), (504, "request did not complete", 3)] {
         let server = ApiServer::new(1);
-        let operator = running(&server, 6, Locks::default()).await;
+        let operator = running(&server, 6, Rules::default()).await;
         let undecided = first_victim(&server);
         let answer = Status { message: message.to_owned(), ..Status::of_code(code) };
         let rule = server.fault(Requests::deletes("pods").named(&undecided), Fault::Refuse(answer));
@@ -185,7 +185,7 @@ async fn a_delete_that_nobody_decides_concerns_one_pod() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_label_cannot_be_restored_holds_up_nothing() {
     let server = ApiServer::new(1);
-    let operator = running(&server, 3, Locks::default()).await;
+    let operator = running(&server, 3, Rules::default()).await;
     let pods = server.live_pods(NS, "web");
     let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
     let rule = server.fault(Requests::all().verb(Verb::Patch).of("pods"), rejection);
@@ -209,7 +209,7 @@ async fn a_pod_whose_label_cannot_be_restored_holds_up_nothing() {
 #[tokio::test(start_paused = true)]
 async fn finished_pods_that_cannot_be_deleted_keep_no_pod_from_being_replaced() {
     let server = ApiServer::new(1);
-    let operator = running(&server, 2, Locks::default()).await;
+    let operator = running(&server, 2, Rules::default()).await;
     let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
     let rule = server.fault(Requests::deletes("pods"), rejection);
     for _ in 0..6 {
@@ -242,7 +242,7 @@ async fn strays_that_stay(changed: usize) -> (ApiServer, FaultRule, Operator) {
     let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
     let rule = server.fault(Requests::deletes("pods"), rejection);
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     (server, rule, operator)
 }
 
@@ -280,7 +280,7 @@ async fn strays_that_cannot_be_deleted_are_few() {
 #[tokio::test(start_paused = true)]
 async fn a_set_whose_pods_cannot_be_deleted_replaces_those_that_others_delete() {
     let server = ApiServer::new(1);
-    let operator = running(&server, 4, Locks::default()).await;
+    let operator = running(&server, 4, Rules::default()).await;
     let protection = Protection::of(&server, &server.live_pods(NS, "web"));
     server.scale(NS, "web", 2);
     sleep(100).await;

@@ -1,16 +1,16 @@
 //! A5, A6: events that come late, again, or before the answer to the write that caused them.
 
-use podset_operator::controllers::podset::locks::Locks;
+use podset_operator::controllers::podset::promise::Rules;
 use serde_json::json;
 
 use super::*;
 use crate::apiserver::{Fault, PODS, Requests};
 
 /// A5: the watch of the sets lags; an answer brings the new N before it; then the old N comes late.
-async fn a5(locks: Locks) -> ApiServer {
+async fn a5(rules: Rules) -> ApiServer {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 1);
-    let operator = leader(&server, locks);
+    let operator = leader(&server, rules);
     ready(&server, "web", 1).await;
     sleep(10).await;
     server.watches().on("podsets").delay(seconds(10));
@@ -25,21 +25,21 @@ async fn a5(locks: Locks) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a5_an_old_n_never_comes_back() {
-    let server = a5(Locks::default()).await;
+    let server = a5(Rules::default()).await;
     server.check();
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a5_succeeds_if_what_is_old_is_believed() {
-    assert!(is_broken(&a5(Locks { is_stale: |_, _| false, ..Locks::default() }).await));
+    assert!(is_broken(&a5(Rules { is_stale: |_, _| false, ..Rules::default() }).await));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a5_whatever_becomes_of_the_watches_the_bound_holds() {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 5);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     ready(&server, "web", 5).await;
     for round in 0..12 {
         let watches = server.watches().of("a");
@@ -67,11 +67,11 @@ async fn a5_whatever_becomes_of_the_watches_the_bound_holds() {
 
 /// A5: the watch of the pods lags behind the read with which a new leader begins, and brings a pod that the read showed to be gone:
 /// one too many, it seems.
-async fn a5_ghost(locks: Locks) -> ApiServer {
+async fn a5_ghost(rules: Rules) -> ApiServer {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 2);
-    let a = leader(&server, Locks::default());
-    let mut b = Operator::standby(&server, "b", locks);
+    let a = leader(&server, Rules::default());
+    let mut b = Operator::standby(&server, "b", rules);
     ready(&server, "web", 2).await;
     sleep(10).await;
     server.watches().of("b").on("pods").delay(seconds(20));
@@ -91,23 +91,23 @@ async fn a5_ghost(locks: Locks) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a5_a_pod_that_a_read_showed_gone_costs_no_other_its_life() {
-    let server = a5_ghost(Locks::default()).await;
+    let server = a5_ghost(Rules::default()).await;
     server.check();
     assert_eq!(server.effects(&Requests::deletes("pods")), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a5_succeeds_if_a_read_is_not_ahead_of_the_watch() {
-    let server = a5_ghost(Locks { is_over: |_, _| false, ..Locks::default() }).await;
+    let server = a5_ghost(Rules { is_over: |_, _| false, ..Rules::default() }).await;
     assert!(server.effects(&Requests::deletes("pods")) > 0);
 }
 
 /// A6: a pod is made and killed before its create is answered.
-async fn a6(locks: Locks) -> bool {
+async fn a6(rules: Rules) -> bool {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 1);
     let answer = server.fault(Requests::creates("pods").first(1), Fault::HoldAnswer);
-    let operator = leader(&server, locks);
+    let operator = leader(&server, rules);
     answer.met(1).await;
     server.wait_until(|s| s.live_pods(NS, "web").len() == 1, seconds(5)).await;
     server.kill_pod(NS, &only_pod(&server, "web"));
@@ -121,19 +121,19 @@ async fn a6(locks: Locks) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a6_a_pod_that_ended_before_its_answer_is_no_ghost() {
-    assert!(a6(Locks::default()).await);
+    assert!(a6(Rules::default()).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a6_succeeds_if_every_answer_is_believed() {
-    assert!(!a6(Locks { has_ended: |_, _| false, ..Locks::default() }).await);
+    assert!(!a6(Rules { has_ended: |_, _| false, ..Rules::default() }).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a6_a_set_that_ended_before_its_answer_gets_no_pods() {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 2);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     ready(&server, "web", 2).await;
     sleep(10).await;
     let answer = server.fault(Requests::status_patches("podsets").first(1), Fault::HoldAnswer);
@@ -153,7 +153,7 @@ async fn a6_a_set_that_ended_before_its_answer_gets_no_pods() {
 async fn a1_a_create_that_lands_at_the_last_moment_is_not_forgotten_before_it_is_seen() {
     let server = super::server_that_executes_late();
     server.create_podset(NS, "web", 1);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     ready(&server, "web", 1).await;
     let late = server.fault(Requests::creates("pods").first(1), Fault::ExecuteLate(Duration::from_millis(59_900)));
     server.scale(NS, "web", 2);
@@ -173,7 +173,7 @@ async fn a1_a_create_that_lands_at_the_last_moment_is_not_forgotten_before_it_is
 async fn a5_a_set_that_is_gone_does_not_come_back_with_an_old_n() {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 2);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     ready(&server, "web", 2).await;
     sleep(10).await;
     server.watches().on("podsets").delay(seconds(10));

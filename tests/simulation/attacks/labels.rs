@@ -1,6 +1,6 @@
 //! A7: the label by which pods are watched is taken away.
 
-use podset_operator::controllers::podset::locks::Locks;
+use podset_operator::controllers::podset::promise::Rules;
 
 use super::*;
 use crate::apiserver::object;
@@ -8,10 +8,10 @@ use crate::apiserver::object;
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
 /// A7: the label is taken away while the operator watches, and then the set is scaled down.
-async fn a7_watched(locks: Locks) -> ApiServer {
+async fn a7_watched(rules: Rules) -> ApiServer {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, locks);
+    let operator = leader(&server, rules);
     ready(&server, "web", 3).await;
     for pod in &server.live_pods(NS, "web")[..2] {
         server.strip_label(NS, pod, LABEL);
@@ -24,10 +24,10 @@ async fn a7_watched(locks: Locks) -> ApiServer {
 }
 
 /// A7: the label is taken away while nobody watches, and another leads.
-async fn a7_unwatched(locks: Locks) -> ApiServer {
+async fn a7_unwatched(rules: Rules) -> ApiServer {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     ready(&server, "web", 3).await;
     for pod in server.live_pods(NS, "web") {
         server.kill_pod(NS, &pod);
@@ -35,17 +35,17 @@ async fn a7_unwatched(locks: Locks) -> ApiServer {
     ready(&server, "web", 3).await;
     operator.kill();
     server.strip_label(NS, &server.live_pods(NS, "web")[0], LABEL);
-    let operator = Operator::leader(&server, "b", locks);
+    let operator = Operator::leader(&server, "b", rules);
     sleep(60).await;
     operator.kill();
     server
 }
 
 /// A7: the label is taken away while nobody leads, a standby loses sight of the pods and forgets them, and then it leads.
-async fn a7_forgotten(locks: Locks) -> ApiServer {
+async fn a7_forgotten(rules: Rules) -> ApiServer {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     ready(&server, "web", 3).await;
     // The first names are free again, later.
     for pod in server.live_pods(NS, "web") {
@@ -53,7 +53,7 @@ async fn a7_forgotten(locks: Locks) -> ApiServer {
     }
     ready(&server, "web", 3).await;
     sleep(10).await;
-    let mut standby = Operator::standby(&server, "b", locks);
+    let mut standby = Operator::standby(&server, "b", rules);
     sleep(10).await;
     operator.kill();
     for pod in &server.live_pods(NS, "web")[..2] {
@@ -78,17 +78,17 @@ fn are_labelled(server: &ApiServer) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
-    let server = a7_watched(Locks::default()).await;
+    let server = a7_watched(Rules::default()).await;
     server.check();
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
     assert!(are_labelled(&server));
 
-    let server = a7_unwatched(Locks::default()).await;
+    let server = a7_unwatched(Rules::default()).await;
     server.check();
     assert_eq!(server.ready_pods(NS, "web").len(), 3);
     assert!(are_labelled(&server));
 
-    let server = a7_forgotten(Locks::default()).await;
+    let server = a7_forgotten(Rules::default()).await;
     server.check();
     assert_eq!(server.ready_pods(NS, "web").len(), 2);
     assert_eq!(server.effects(&crate::apiserver::Requests::creates("pods")), 6, "the new leader makes none");
@@ -97,26 +97,26 @@ async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a7_succeeds_if_out_of_sight_is_gone() {
-    assert!(is_broken(&a7_watched(Locks { may_live: |_| false, ..Locks::default() }).await));
+    assert!(is_broken(&a7_watched(Rules { may_live: |_| false, ..Rules::default() }).await));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a7_succeeds_if_nothing_is_read_at_take_over() {
-    assert!(is_broken(&a7_unwatched(Locks { is_unread: |_, _| false, ..Locks::default() }).await));
-    assert!(is_broken(&a7_forgotten(Locks { is_unread: |_, _| false, ..Locks::default() }).await));
+    assert!(is_broken(&a7_unwatched(Rules { is_unread: |_, _| false, ..Rules::default() }).await));
+    assert!(is_broken(&a7_forgotten(Rules { is_unread: |_, _| false, ..Rules::default() }).await));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a7_succeeds_if_the_take_over_reads_labelled_pods_alone() {
-    let locks = Locks { taken_over: Some("app.kubernetes.io/managed-by=podset-operator"), ..Locks::default() };
-    assert!(is_broken(&a7_unwatched(locks).await));
+    let rules = Rules { taken_over: Some("app.kubernetes.io/managed-by=podset-operator"), ..Rules::default() };
+    assert!(is_broken(&a7_unwatched(rules).await));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_owner_reference_is_taken_away_is_nobodys() {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 2);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     ready(&server, "web", 2).await;
     let freed = server.live_pods(NS, "web")[0].clone();
     server.strip_owner(NS, &freed);

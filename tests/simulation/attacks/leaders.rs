@@ -1,19 +1,19 @@
 //! A2, A3, A4: two instances, of which one leads and then the other.
 
 use jiff::SignedDuration;
-use podset_operator::controllers::podset::locks::Locks;
+use podset_operator::controllers::podset::promise::Rules;
 
 use super::*;
 use crate::apiserver::{Fault, Requests};
 
 /// A2: the old leader creates the next name because the former pod is still going; the new one sees it gone and takes its
 /// name.
-async fn a2(locks: Locks) -> ApiServer {
+async fn a2(rules: Rules) -> ApiServer {
     let server = server_that_executes_late();
     going_slowly(&server, 3);
     server.create_podset(NS, "web", 1);
-    let mut a = Operator::leader(&server, "a", locks);
-    let mut b = Operator::standby(&server, "b", locks);
+    let mut a = Operator::leader(&server, "a", rules);
+    let mut b = Operator::standby(&server, "b", rules);
     ready(&server, "web", 1).await;
     let late = server.fault(Requests::creates("pods").from("a"), Fault::ExecuteLate(seconds(10)));
     server.delete_pod(NS, &only_pod(&server, "web"));
@@ -29,22 +29,22 @@ async fn a2(locks: Locks) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a2_the_new_leader_chooses_the_same_name() {
-    let server = a2(Locks::default()).await;
+    let server = a2(Rules::default()).await;
     server.check();
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a2_succeeds_if_names_do_not_rest() {
-    assert!(is_broken(&a2(Locks { quarantine: SignedDuration::ZERO, ..Locks::default() }).await));
+    assert!(is_broken(&a2(Rules { quarantine: SignedDuration::ZERO, ..Rules::default() }).await));
 }
 
 /// A3: a request is executed after its sender lost the lease, and the new leader knows nothing of why it was sent.
-async fn a3(new: fn(&ApiServer, &str, Locks) -> Operator) -> ApiServer {
+async fn a3(new: fn(&ApiServer, &str, Rules) -> Operator) -> ApiServer {
     let server = ApiServer::new(1);
     going_slowly(&server, 1);
     server.create_podset(NS, "web", 1);
-    let mut a = new(&server, "a", Locks::default());
+    let mut a = new(&server, "a", Rules::default());
     a.lead();
     ready(&server, "web", 1).await;
     a.lead_for(seconds(5));
@@ -52,7 +52,7 @@ async fn a3(new: fn(&ApiServer, &str, Locks) -> Operator) -> ApiServer {
     server.delete_pod(NS, &only_pod(&server, "web"));
     slow.met(1).await;
     sleep(2).await;
-    let mut b = Operator::standby(&server, "b", Locks::default());
+    let mut b = Operator::standby(&server, "b", Rules::default());
     sleep(4).await;
     b.lead();
     sleep(30).await;
@@ -74,13 +74,13 @@ async fn a3_succeeds_if_writes_are_not_bounded_by_the_term() {
 }
 
 /// A4: the watches of a standby stand still while others lead; then it leads, and misses the pods that live.
-async fn a4_pods(locks: Locks) -> ApiServer {
+async fn a4_pods(rules: Rules) -> ApiServer {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 3);
-    let mut b = Operator::standby(&server, "b", locks);
+    let mut b = Operator::standby(&server, "b", rules);
     sleep(1).await;
     server.watches().of("b").stall();
-    let a = Operator::leader(&server, "a", locks);
+    let a = Operator::leader(&server, "a", rules);
     ready(&server, "web", 3).await;
     // Not the first names any more.
     for pod in server.live_pods(NS, "web") {
@@ -98,8 +98,8 @@ async fn a4_pods(locks: Locks) -> ApiServer {
 async fn a4_spec() -> ApiServer {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 3);
-    let a = Operator::leader(&server, "a", Locks::default());
-    let mut b = Operator::standby(&server, "b", Locks::default());
+    let a = Operator::leader(&server, "a", Rules::default());
+    let mut b = Operator::standby(&server, "b", Rules::default());
     ready(&server, "web", 3).await;
     server.watches().of("b").on("podsets").stall();
     server.scale(NS, "web", 1);
@@ -114,7 +114,7 @@ async fn a4_spec() -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a4_a_new_leader_reads_before_it_writes() {
-    let server = a4_pods(Locks::default()).await;
+    let server = a4_pods(Rules::default()).await;
     server.check();
     assert_eq!(server.ready_pods(NS, "web").len(), 3);
     let server = a4_spec().await;
@@ -124,7 +124,7 @@ async fn a4_a_new_leader_reads_before_it_writes() {
 
 #[tokio::test(start_paused = true)]
 async fn a4_succeeds_if_nothing_is_read_at_take_over() {
-    assert!(is_broken(&a4_pods(Locks { is_unread: |_, _| false, ..Locks::default() }).await));
+    assert!(is_broken(&a4_pods(Rules { is_unread: |_, _| false, ..Rules::default() }).await));
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,8 +135,8 @@ async fn a_hand_over_in_the_middle_of_a_scale_up_converges() {
         settings.request_latency = std::time::Duration::from_millis(50);
     });
     server.create_podset(NS, "web", 300);
-    let mut a = Operator::leader(&server, "a", Locks::default());
-    let mut b = Operator::standby(&server, "b", Locks::default());
+    let mut a = Operator::leader(&server, "a", Rules::default());
+    let mut b = Operator::standby(&server, "b", Rules::default());
     server.wait_until(|s| s.live_pods(NS, "web").len() > 20, seconds(60)).await;
     a.resign();
     b.lead();
@@ -154,8 +154,8 @@ async fn a4_a_set_that_the_new_leader_has_not_met_is_read_when_it_does() {
     for set in ["web", "other"] {
         server.create_podset(NS, set, 2);
     }
-    let a = Operator::leader(&server, "a", Locks::default());
-    let mut b = Operator::standby(&server, "b", Locks::default());
+    let a = Operator::leader(&server, "a", Rules::default());
+    let mut b = Operator::standby(&server, "b", Rules::default());
     for set in ["web", "other"] {
         ready(&server, set, 2).await;
     }

@@ -1,5 +1,5 @@
-//! The attacks on "never more than N". Each is a story told twice: with every lock of the operator in place it fails, and
-//! with the lock that is meant to stop it taken out it succeeds.
+//! The attacks on "never more than N". Each is a story told twice: with every rule of the operator in place it fails, and
+//! with the rule that is meant to stop it taken out it succeeds.
 
 mod answers;
 mod claims;
@@ -12,7 +12,7 @@ mod statuses;
 
 use std::time::Duration;
 
-use podset_operator::controllers::podset::locks::Locks;
+use podset_operator::controllers::podset::promise::Rules;
 
 use crate::{
     apiserver::{ApiServer, PodScript},
@@ -87,7 +87,7 @@ fn only_pod(server: &ApiServer, set: &str) -> String {
     pod.clone()
 }
 
-/// An operator that leads, with these locks.
-fn leader(server: &ApiServer, locks: Locks) -> Operator {
-    Operator::leader(server, "a", locks)
+/// An operator that leads, with these promise.
+fn leader(server: &ApiServer, rules: Rules) -> Operator {
+    Operator::leader(server, "a", rules)
 }

@@ -3,19 +3,19 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use jiff::SignedDuration;
-use podset_operator::controllers::podset::{locks::Locks, names::pod_name};
+use podset_operator::controllers::podset::{names::pod_name, promise::Rules};
 use serde_json::json;
 
 use super::*;
 use crate::apiserver::{Fault, Requests, Status, object};
 
 /// A1: a create is not answered, is repeated, its pod is deleted by a user and replaced; then the first create lands.
-async fn a1(locks: Locks) -> ApiServer {
+async fn a1(rules: Rules) -> ApiServer {
     let server = server_that_executes_late();
     going_slowly(&server, 10);
     let rule = server.fault(Requests::creates("pods").first(1), Fault::ExecuteLate(seconds(40)));
     server.create_podset(NS, "web", 1);
-    let operator = leader(&server, locks);
+    let operator = leader(&server, rules);
     rule.met(1).await;
     if becomes_ready(&server, "web", 1, 5).await {
         let pod = only_pod(&server, "web");
@@ -28,27 +28,27 @@ async fn a1(locks: Locks) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a1_a_late_create_makes_no_second_pod() {
-    a1(Locks::default()).await.check();
+    a1(Rules::default()).await.check();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a1_succeeds_if_an_unknown_fate_is_forgotten() {
-    let locks = Locks { quarantine: SignedDuration::ZERO, ..Locks::default() };
-    assert!(is_broken(&a1(locks).await));
+    let rules = Rules { quarantine: SignedDuration::ZERO, ..Rules::default() };
+    assert!(is_broken(&a1(rules).await));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a1_succeeds_if_names_are_drawn_anew() {
     static DRAWN: AtomicU32 = AtomicU32::new(0);
     let name = |set: &str, uid: &str, _: u32| pod_name(set, uid, DRAWN.fetch_add(1, Ordering::Relaxed));
-    assert!(is_broken(&a1(Locks { name, quarantine: SignedDuration::ZERO, ..Locks::default() }).await));
+    assert!(is_broken(&a1(Rules { name, quarantine: SignedDuration::ZERO, ..Rules::default() }).await));
 }
 
 /// A1: the pod of a create without an answer is not seen for longer than a create may take, and fewer are wanted.
-async fn a1_unseen(locks: Locks) -> ApiServer {
+async fn a1_unseen(rules: Rules) -> ApiServer {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 1);
-    let operator = leader(&server, locks);
+    let operator = leader(&server, rules);
     ready(&server, "web", 1).await;
     server.watches().on("pods").stall();
     let lost = server.fault(Requests::creates("pods").first(1), Fault::ExecuteThenCut);
@@ -63,14 +63,14 @@ async fn a1_unseen(locks: Locks) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a1_a_read_settles_an_unknown_fate() {
-    let server = a1_unseen(Locks::default()).await;
+    let server = a1_unseen(Rules::default()).await;
     server.check();
     assert_eq!(server.live_pods(NS, "web").len(), 1, "the pod is found and deleted");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a1_succeeds_if_time_alone_settles_an_unknown_fate() {
-    assert!(is_broken(&a1_unseen(Locks { may_forget: |_| true, ..Locks::default() }).await));
+    assert!(is_broken(&a1_unseen(Rules { may_forget: |_| true, ..Rules::default() }).await));
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,7 +91,7 @@ async fn a1_converges_whenever_the_answer_is_lost() {
         server.fault(Requests::creates("pods").first(3), fault.clone());
         server.fault(Requests::deletes("pods").first(3), fault);
         server.create_podset(NS, "web", 4);
-        let operator = leader(&server, Locks::default());
+        let operator = leader(&server, Rules::default());
         ready(&server, "web", 4).await;
         server.scale(NS, "web", 2);
         ready(&server, "web", 2).await;
@@ -102,7 +102,7 @@ async fn a1_converges_whenever_the_answer_is_lost() {
 }
 
 /// A8: the names that the set would take belong to a stranger's pod.
-async fn a8(locks: Locks) -> (ApiServer, bool) {
+async fn a8(rules: Rules) -> (ApiServer, bool) {
     let server = ApiServer::new(1);
     let uid = server.create_podset(NS, "web", 2);
     let first = pod_name("web", &uid, 0);
@@ -112,7 +112,7 @@ async fn a8(locks: Locks) -> (ApiServer, bool) {
     server.create_pod(NS, &copy, labels);
     let strangers = [object::uid(&server.pod(NS, &first)).to_owned(), object::uid(&server.pod(NS, &copy)).to_owned()];
 
-    let operator = leader(&server, locks);
+    let operator = leader(&server, rules);
     let is_ready = becomes_ready(&server, "web", 2, 20).await;
     operator.kill();
     let left = [object::uid(&server.pod(NS, &first)).to_owned(), object::uid(&server.pod(NS, &copy)).to_owned()];
@@ -122,7 +122,7 @@ async fn a8(locks: Locks) -> (ApiServer, bool) {
 
 #[tokio::test(start_paused = true)]
 async fn a8_a_strangers_pod_is_stepped_over() {
-    let (server, is_ready) = a8(Locks::default()).await;
+    let (server, is_ready) = a8(Rules::default()).await;
     assert!(is_ready);
     server.check();
     assert_eq!(server.effects(&Requests::creates("pods")), 2);
@@ -140,7 +140,7 @@ async fn no_stranger_is_stepped_over_before_the_set_was_read_again() {
     server.create_pod(NS, &pod_name("web", &uid, 0), json!({ "app": "theirs" }));
     let reads = Requests::all().verb(crate::apiserver::Verb::Get).of("podsets");
     let refused = server.fault(reads, Fault::Refuse(Status::of_code(503)));
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     sleep(20).await;
     assert_eq!(server.effects(&Requests::creates("pods")), 1, "the name that is free");
     refused.remove();
@@ -151,7 +151,7 @@ async fn no_stranger_is_stepped_over_before_the_set_was_read_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a8_succeeds_if_whoever_has_the_name_is_taken_for_ours() {
-    let (_, is_ready) = a8(Locks { is_ours: |_, _| true, ..Locks::default() }).await;
+    let (_, is_ready) = a8(Rules { is_ours: |_, _| true, ..Rules::default() }).await;
     assert!(!is_ready);
 }
 
@@ -159,7 +159,7 @@ async fn a8_succeeds_if_whoever_has_the_name_is_taken_for_ours() {
 async fn a8_an_orphaned_set_that_is_made_anew_leaves_the_orphans_alone() {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     ready(&server, "web", 3).await;
     let orphans = server.live_pods(NS, "web");
     server.orphan_podset(NS, "web");
@@ -177,7 +177,7 @@ async fn a10_down_and_up_again_within_the_grace_period() {
     let server = ApiServer::new(1);
     going_slowly(&server, 30);
     server.create_podset(NS, "web", 10);
-    let operator = leader(&server, Locks::default());
+    let operator = leader(&server, Rules::default());
     ready(&server, "web", 10).await;
     for n in [5, 10, 5, 10, 1, 10] {
         server.scale(NS, "web", n);
@@ -190,11 +190,11 @@ async fn a10_down_and_up_again_within_the_grace_period() {
 }
 
 /// A10: a delete that comes late meets the successor of the pod that it was meant for.
-async fn a10(locks: Locks) -> bool {
+async fn a10(rules: Rules) -> bool {
     let server = server_that_executes_late();
     server.create_podset(NS, "web", 2);
     // A short quarantine, so that the name is taken again before the late delete lands.
-    let operator = leader(&server, Locks { quarantine: SignedDuration::from_secs(5), ..locks });
+    let operator = leader(&server, Rules { quarantine: SignedDuration::from_secs(5), ..rules });
     ready(&server, "web", 2).await;
     let rule = server.fault(Requests::deletes("pods").first(1), Fault::ExecuteLate(seconds(30)));
     server.scale(NS, "web", 1);
@@ -211,10 +211,10 @@ async fn a10(locks: Locks) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a10_a_late_delete_hits_nobody_else() {
-    assert!(a10(Locks::default()).await);
+    assert!(a10(Rules::default()).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a10_succeeds_if_a_delete_names_no_incarnation() {
-    assert!(!a10(Locks { precondition: |_| None, ..Locks::default() }).await);
+    assert!(!a10(Rules { precondition: |_| None, ..Rules::default() }).await);
 }

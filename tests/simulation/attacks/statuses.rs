@@ -2,17 +2,17 @@
 
 use podset_operator::{
     api::PodSetStatus,
-    controllers::podset::{locks::Locks, status},
+    controllers::podset::{promise::Rules, status},
 };
 
 use super::*;
 use crate::apiserver::{Fault, Requests};
 
 /// A set is scaled down, and its pods are deleted slowly.
-async fn scaled_down(locks: Locks) -> ApiServer {
+async fn scaled_down(rules: Rules) -> ApiServer {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, locks);
+    let operator = leader(&server, rules);
     ready(&server, "web", 3).await;
     server.fault(Requests::deletes("pods"), Fault::Delay(seconds(5)));
     server.scale(NS, "web", 1);
@@ -24,29 +24,29 @@ async fn scaled_down(locks: Locks) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a_generation_is_answered_when_the_surplus_is_gone() {
-    let server = scaled_down(Locks::default()).await;
+    let server = scaled_down(Rules::default()).await;
     server.check();
     assert_eq!(server.podset(NS, "web")["status"]["observedGeneration"], 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_generation_that_is_answered_at_once_allows_fewer_pods_than_live() {
-    let at_once = Locks {
-        status: |view, plan, memory, wall| {
+    let at_once = Rules {
+        status: |view, plan, state, wall| {
             let observed_generation = Some(view.set.generation);
-            PodSetStatus { observed_generation, ..status::status(view, plan, memory, wall) }
+            PodSetStatus { observed_generation, ..status::status(view, plan, state, wall) }
         },
-        ..Locks::default()
+        ..Rules::default()
     };
     assert!(is_broken(&scaled_down(at_once).await));
 }
 
 /// A status lands late, and the set was made anew meanwhile.
-async fn late_status(locks: Locks) -> ApiServer {
+async fn late_status(rules: Rules) -> ApiServer {
     let server = server_that_executes_late();
     let late = server.fault(Requests::status_patches("podsets").first(1), Fault::ExecuteLate(seconds(30)));
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, locks);
+    let operator = leader(&server, rules);
     late.met(1).await;
     server.delete_podset(NS, "web");
     server.create_podset(NS, "web", 1);
@@ -57,11 +57,11 @@ async fn late_status(locks: Locks) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_status_reaches_no_other_set_of_the_name() {
-    late_status(Locks::default()).await.check();
+    late_status(Rules::default()).await.check();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_late_status_that_names_no_version_reaches_another_set() {
-    let server = late_status(Locks { status_version: |_| None, ..Locks::default() }).await;
+    let server = late_status(Rules { status_version: |_| None, ..Rules::default() }).await;
     assert!(server.broken().is_some());
 }

@@ -33,8 +33,8 @@ fn cluster() -> ApiServer {
     server
 }
 
-fn with(locks: leader::locks::Locks) -> Model {
-    Model { locks, ..Model::default() }
+fn with(rules: leader::promise::Rules) -> Model {
+    Model { rules, ..Model::default() }
 }
 
 /// Waits until this replica leads.

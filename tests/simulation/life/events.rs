@@ -1,6 +1,6 @@
 //! Events leave beside the reconciles: what that saves the sets, and what it must not lose.
 
-use podset_operator::controllers::podset::locks::Locks;
+use podset_operator::controllers::podset::promise::Rules;
 use tokio::time::{Instant, sleep};
 
 use super::{NS, seconds, settled};
@@ -13,7 +13,7 @@ use crate::{
 #[tokio::test(start_paused = true)]
 async fn an_event_that_is_not_answered_holds_up_no_set() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     let held = server.fault(Requests::creates("events"), Fault::HoldExecution);
     for replicas in [2, 5, 3] {
         if replicas == 2 {
@@ -34,7 +34,7 @@ async fn an_event_that_is_not_answered_holds_up_no_set() {
 #[tokio::test(start_paused = true)]
 async fn what_happened_is_told_before_the_process_ends_a_few_events_at_once() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.fault(Requests::creates("events"), Fault::Delay(seconds(1)));
     let sets = ["a", "b", "c", "d", "e", "f", "g", "h"];
     for set in sets {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use podset_operator::controllers::podset::locks::Locks;
+use podset_operator::controllers::podset::promise::Rules;
 use tokio::time::sleep;
 
 use super::{NS, seconds};
@@ -39,7 +39,7 @@ fn busy_server(sets: usize, replicas: i64) -> ApiServer {
 async fn sets_whose_creates_are_slow_and_rejected_delay_no_other_namespace() {
     let server = busy_server(2_000, 1);
     server.set_quota(BUSY, "none", 0);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(10)).await;
     another_namespace_scales(&server).await;
     let tried = server.count(&Requests::creates("pods").in_namespace(BUSY));
@@ -53,7 +53,7 @@ async fn sets_whose_creates_are_slow_and_rejected_delay_no_other_namespace() {
 #[tokio::test(start_paused = true)]
 async fn large_sets_whose_creates_are_slow_delay_no_other_namespace() {
     let server = busy_server(100, 10);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(30)).await;
     another_namespace_scales(&server).await;
     assert!(server.all(&PODS, BUSY).len() > 300);
@@ -66,7 +66,7 @@ async fn large_sets_whose_creates_are_slow_delay_no_other_namespace() {
 async fn a_new_set_comes_before_those_that_failed() {
     let server = busy_server(1_000, 1);
     server.set_quota(BUSY, "none", 0);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     // Each was tried once, and many wait to be tried again.
     sleep(seconds(330)).await;
     server.create_podset(BUSY, "new", 1);
@@ -87,7 +87,7 @@ fn friends(numbers: Range<usize>) -> impl Iterator<Item = String> {
 #[tokio::test(start_paused = true)]
 async fn resources_that_look_for_a_pod_that_flaps_are_told_at_once_and_then_seldom() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     for name in friends(0..100) {
         server.create_mycustomresource(NS, &name, "joe");
     }

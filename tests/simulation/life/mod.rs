@@ -10,7 +10,7 @@ mod told;
 
 use std::time::Duration;
 
-use podset_operator::controllers::podset::locks::Locks;
+use podset_operator::controllers::podset::promise::Rules;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -54,7 +54,7 @@ async fn is_silent(server: &ApiServer, for_seconds: u64) {
 async fn pods_that_take_long_to_create_come_in_growing_rounds() {
     let server = ApiServer::new(1);
     server.fault(Requests::creates("pods"), Fault::Delay(seconds(5)));
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 10);
     // One, two, four, and the other three.
     server.wait_until(|s| s.live_pods(NS, "web").len() == 10, seconds(21)).await;
@@ -64,7 +64,7 @@ async fn pods_that_take_long_to_create_come_in_growing_rounds() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_keeps_failing_holds_up_no_pod_that_is_deleted() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 5);
     settled(&server, "web", 5).await;
     let count = |name: &String| server.pod(NS, name)["metadata"]["annotations"]["app.example.com/replacements"].clone();
@@ -88,7 +88,7 @@ async fn a_pod_that_keeps_failing_holds_up_no_pod_that_is_deleted() {
 async fn pods_that_keep_finishing_are_replaced_later_each_time() {
     let server = ApiServer::new(1);
     server.pods_live(PodScript::fails_after(seconds(1)));
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 2);
     sleep(seconds(300)).await;
     let creates = server.count(&Requests::creates("pods"));
@@ -106,7 +106,7 @@ async fn pods_that_keep_finishing_are_replaced_later_each_time() {
 
     // A new leader counts on; a spec that is the cure is tried at once.
     operator.end().await;
-    let operator = Operator::leader(&server, "b", Locks::default());
+    let operator = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(5)).await;
     assert_eq!(server.count(&Requests::creates("pods").from("b")), 0);
     server.pods_live(PodScript::default());
@@ -126,7 +126,7 @@ async fn pods_that_keep_finishing_are_replaced_later_each_time() {
 #[tokio::test(start_paused = true)]
 async fn a_set_that_is_deleted_gets_no_new_pods() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 3);
     settled(&server, "web", 3).await;
     let creates = server.count(&Requests::creates("pods"));
@@ -142,7 +142,7 @@ async fn a_set_that_is_deleted_gets_no_new_pods() {
 async fn a_set_that_is_deleted_out_of_sight_gets_no_new_pods() {
     for delete in [ApiServer::delete_podset, ApiServer::delete_podset_in_foreground] {
         let server = ApiServer::new(1);
-        let operator = Operator::leader(&server, "a", Locks::default());
+        let operator = Operator::leader(&server, "a", Rules::default());
         server.create_podset(NS, "web", 3);
         settled(&server, "web", 3).await;
         let creates = server.count(&Requests::creates("pods"));
@@ -158,7 +158,7 @@ async fn a_set_that_is_deleted_out_of_sight_gets_no_new_pods() {
 #[tokio::test(start_paused = true)]
 async fn a_set_that_does_not_decode_stops_no_other() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     let odd = json!({ "metadata": { "name": "odd" }, "spec": { "replicas": 2, "template": { "metadata": "odd" } } });
     server.create(&PODSETS, NS, odd);
     // Nested deeper than serde_json decodes: it is stored, goes on into the pods as it is, and is refused there.
@@ -178,7 +178,7 @@ async fn a_set_that_does_not_decode_stops_no_other() {
 #[tokio::test(start_paused = true)]
 async fn a_friend_is_told_of_at_once() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_mycustomresource(NS, "one", "joe");
     let healthy = |s: &ApiServer| s.get(&MYCUSTOMRESOURCES, NS, "one")["status"]["Healthy"].clone();
     server.wait_until(|s| healthy(s) == json!(false), seconds(5)).await;
@@ -211,7 +211,7 @@ async fn an_api_server_without_the_crds_is_waited_for() {
     server.settings(|settings| {
         settings.unserved.insert("podsets.app.example.com");
     });
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(60)).await;
     server.settings(|settings| settings.unserved.clear());
     server.create_podset(NS, "web", 2);

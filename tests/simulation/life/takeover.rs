@@ -1,6 +1,6 @@
 //! A new leader reads each namespace before its first write there, and no namespace waits for another.
 
-use podset_operator::controllers::podset::locks::Locks;
+use podset_operator::controllers::podset::promise::Rules;
 use tokio::time::sleep;
 
 use super::seconds;
@@ -18,10 +18,10 @@ async fn standby(namespaces: &[&str]) -> (ApiServer, Operator) {
             server.create_podset(namespace, &set, 2);
         }
     }
-    let first = Operator::leader(&server, "a", Locks::default());
+    let first = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(10)).await;
     first.end().await;
-    let standby = Operator::standby(&server, "b", Locks::default());
+    let standby = Operator::standby(&server, "b", Rules::default());
     for namespace in namespaces {
         for set in sets() {
             server.scale(namespace, &set, 3);

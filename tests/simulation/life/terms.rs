@@ -1,6 +1,6 @@
 //! What a new leader does before its first write, and what it leaves alone.
 
-use podset_operator::controllers::podset::locks::Locks;
+use podset_operator::controllers::podset::promise::Rules;
 use tokio::time::sleep;
 
 use super::{NS, is_silent, seconds, settled};
@@ -12,12 +12,12 @@ use crate::{
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_writes_nothing_where_nothing_is_to_be_done() {
     let server = ApiServer::new(1);
-    let first = Operator::leader(&server, "a", Locks::default());
+    let first = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 3);
     server.create_mycustomresource(NS, "one", "joe");
     settled(&server, "web", 3).await;
     first.end().await;
-    let second = Operator::leader(&server, "b", Locks::default());
+    let second = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(30)).await;
     assert_eq!(server.count(&Requests::mutating().from("b")), 0);
     is_silent(&server, 1_500).await;
@@ -27,14 +27,14 @@ async fn a_new_leader_writes_nothing_where_nothing_is_to_be_done() {
 /// A set in each of thirty namespaces, which wants a second pod while nobody leads, and a standby, "b".
 async fn thirty_sets_that_wait() -> (ApiServer, Operator) {
     let server = ApiServer::new(1);
-    let first = Operator::leader(&server, "a", Locks::default());
+    let first = Operator::leader(&server, "a", Rules::default());
     for namespace in thirty_namespaces() {
         server.create_namespace(&namespace);
         server.create_podset(&namespace, "web", 1);
     }
     sleep(seconds(30)).await;
     first.end().await;
-    let second = Operator::standby(&server, "b", Locks::default());
+    let second = Operator::standby(&server, "b", Rules::default());
     for namespace in thirty_namespaces() {
         server.scale(&namespace, "web", 2);
     }
@@ -84,7 +84,7 @@ async fn a_namespace_that_cannot_be_read_holds_up_no_other() {
     let server = ApiServer::new(1);
     server.create_podset("a-first", "web", 2);
     server.create_podset("b-second", "web", 2);
-    let mut operator = Operator::standby(&server, "b", Locks::default());
+    let mut operator = Operator::standby(&server, "b", Rules::default());
     sleep(seconds(1)).await;
     server.fault(Requests::all().verb(Verb::List).in_namespace("a-first"), Fault::Refuse(Status::of_code(403)));
     operator.lead();

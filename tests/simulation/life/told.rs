@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use podset_operator::controllers::podset::locks::Locks;
+use podset_operator::controllers::podset::promise::Rules;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -40,7 +40,7 @@ impl<'a> Bill<'a> {
 #[tokio::test(start_paused = true)]
 async fn a_scale_costs_its_pods_two_patches_and_one_event() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(1)).await;
     let mut bill = Bill::new(&server);
     server.create_podset(NS, "web", 10);
@@ -63,7 +63,7 @@ async fn a_scale_costs_its_pods_two_patches_and_one_event() {
 #[tokio::test(start_paused = true)]
 async fn lost_pods_are_told_at_once_until_the_bucket_is_empty() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
     sleep(seconds(60)).await;
@@ -90,7 +90,7 @@ async fn lost_pods_are_told_at_once_until_the_bucket_is_empty() {
 #[tokio::test(start_paused = true)]
 async fn pods_that_go_while_others_are_refused_are_no_scale_down() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
     let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
@@ -108,7 +108,7 @@ async fn pods_that_go_while_others_are_refused_are_no_scale_down() {
 #[tokio::test(start_paused = true)]
 async fn a_scale_after_pods_were_refused_is_told_as_a_scale() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 5);
     settled(&server, "web", 5).await;
     let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
@@ -126,7 +126,7 @@ async fn a_scale_after_pods_were_refused_is_told_as_a_scale() {
 #[tokio::test(start_paused = true)]
 async fn what_was_made_up_for_is_told_apart_from_the_scale_that_follows() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
     // A pass takes so long that the scale comes between two of them.
@@ -148,7 +148,7 @@ async fn what_was_made_up_for_is_told_apart_from_the_scale_that_follows() {
 #[tokio::test(start_paused = true)]
 async fn a_cure_is_no_scale() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 2);
     settled(&server, "web", 2).await;
     server.pods_live(PodScript::fails_after(seconds(1)));
@@ -183,7 +183,7 @@ async fn pods_become_ready_one_by_one(latency: Duration) {
         let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 40;
         PodScript { ready_after: Some(seconds(place)), ..PodScript::default() }
     });
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 10);
     for second in 1..60_usize {
         sleep(seconds(1)).await;
@@ -205,7 +205,7 @@ async fn that_some_pods_are_ready_is_told_with_the_rest_that_soon_follow() {
         let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 3;
         PodScript { ready_after: Some(seconds(8) + Duration::from_millis(900) * place as u32), ..PodScript::default() }
     });
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(1)).await;
     let mut bill = Bill::new(&server);
     server.create_podset(NS, "web", 10);
@@ -218,7 +218,7 @@ async fn that_some_pods_are_ready_is_told_with_the_rest_that_soon_follow() {
 #[tokio::test(start_paused = true)]
 async fn that_a_pod_of_a_ready_set_is_so_no_more_is_told_at_once() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 3);
     settled(&server, "web", 3).await;
     sleep(seconds(60)).await;
@@ -232,7 +232,7 @@ async fn that_a_pod_of_a_ready_set_is_so_no_more_is_told_at_once() {
 async fn a_change_of_the_spec_is_answered_at_once() {
     let server = ApiServer::new(1);
     server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 2);
     for (generation, replicas) in [(1, 2), (2, 4), (3, 5)] {
         if generation > 1 {
@@ -250,7 +250,7 @@ async fn a_change_of_the_spec_is_answered_at_once() {
 async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
     let server = ApiServer::new(1);
     server.settings(|settings| settings.max_replicas = 5_000);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(1)).await;
     let mut bill = Bill::new(&server);
     server.create_podset(NS, "web", 1_000);
@@ -271,7 +271,7 @@ async fn that_a_large_set_is_complete_is_told_at_once_however_long_it_took() {
         settings.request_latency = Duration::from_millis(200);
     });
     server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(2)).await;
     server.create_podset(NS, "web", 3_000);
     let began = Instant::now();
@@ -289,7 +289,7 @@ async fn that_a_large_set_is_complete_is_told_at_once_however_long_it_took() {
 #[tokio::test(start_paused = true)]
 async fn a_status_is_not_written_to_a_set_that_was_made_anew() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Locks::default());
+    let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 3);
     settled(&server, "web", 3).await;
     sleep(seconds(10)).await;
@@ -316,7 +316,7 @@ async fn a_status_that_is_refused_for_good_is_tried_less_and_less() {
         for kind in ["podsets", "mycustomresources"] {
             server.fault(Requests::status_patches(kind), Fault::Refuse(Status::of_code(code)));
         }
-        let operator = Operator::leader(&server, "a", Locks::default());
+        let operator = Operator::leader(&server, "a", Rules::default());
         server.create_podset(NS, "web", 3);
         server.create_mycustomresource(NS, "lonely", "friend");
         sleep(seconds(120)).await;

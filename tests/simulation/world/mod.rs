@@ -68,14 +68,18 @@ const TIMINGS: [(u64, u64, u64); 4] = [(15, 10, 2), (6, 5, 1), (3, 2, 1), (4, 2,
 /// What a replica is, beside what chance makes of it.
 #[derive(Clone, Copy)]
 struct Variant {
-    podset: podset::locks::Locks,
-    leader: leader::locks::Locks,
+    podset: podset::promise::Rules,
+    leader: leader::promise::Rules,
     is_bounded: bool,
 }
 
 impl Default for Variant {
     fn default() -> Self {
-        Variant { podset: podset::locks::Locks::default(), leader: leader::locks::Locks::default(), is_bounded: true }
+        Variant {
+            podset: podset::promise::Rules::default(),
+            leader: leader::promise::Rules::default(),
+            is_bounded: true,
+        }
     }
 }
 
@@ -287,10 +291,10 @@ impl World {
     fn start_replica(&mut self) {
         let name = format!("replica-{}", self.started);
         self.started += 1;
-        let Variant { podset, leader: locks, is_bounded } = self.variant;
+        let Variant { podset, leader: rules, is_bounded } = self.variant;
         let model = Model {
             timing: self.dice.one(&self.timings),
-            locks,
+            rules,
             podset,
             is_bounded,
             wall_offset: self.dice.below(1_200).cast_signed() - 600,

@@ -2,7 +2,7 @@
 //! misses is of no use, or not tested.
 //!
 //! Not here are four that no world misses:
-//! - names that are the same for the same intent. Names and the memory of unknown fates cover for each other: A1 in
+//! - names that are the same for the same intent. Names and the state of unknown fates cover for each other: A1 in
 //!   `attacks/names.rs` is told without both.
 //! - the rest of a name after its pod's end. It is a second line: where the first holds, that no request takes effect after
 //!   its sender's lease, nothing happens without it. A2 in `attacks/leaders.rs` is told without the first.
@@ -14,10 +14,10 @@
 use jiff::{SignedDuration, Timestamp};
 use podset_operator::{
     api::{self, PodSetStatus},
-    controllers::podset::{self, memory::Memory, observe::View, plan::Plan},
+    controllers::podset::{self, observe::View, plan::Plan, set_state::SetState},
     leader::{
         self,
-        locks::{Locks, Version},
+        promise::{Rules, Version},
     },
 };
 
@@ -32,49 +32,49 @@ struct Mutant {
     variant: Variant,
 }
 
-fn bound(name: &'static str, podset: podset::locks::Locks) -> Mutant {
+fn bound(name: &'static str, podset: podset::promise::Rules) -> Mutant {
     Mutant { name, variant: Variant { podset, ..Variant::default() } }
 }
 
-fn election(name: &'static str, leader: Locks) -> Mutant {
+fn election(name: &'static str, leader: Rules) -> Mutant {
     Mutant { name, variant: Variant { leader, ..Variant::default() } }
 }
 
-fn answered_at_once(view: &View, plan: &Plan, memory: &Memory, wall: Timestamp) -> PodSetStatus {
+fn answered_at_once(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> PodSetStatus {
     let observed_generation = Some(view.set.generation);
-    PodSetStatus { observed_generation, ..podset::status::status(view, plan, memory, wall) }
+    PodSetStatus { observed_generation, ..podset::status::status(view, plan, state, wall) }
 }
 
 fn mutants() -> Vec<Mutant> {
-    let (podset, leader) = (podset::locks::Locks::default(), leader::locks::Locks::default());
+    let (podset, leader) = (podset::promise::Rules::default(), leader::promise::Rules::default());
     vec![
-        bound("an unknown fate is forgotten", podset::locks::Locks { quarantine: SignedDuration::ZERO, ..podset }),
+        bound("an unknown fate is forgotten", podset::promise::Rules { quarantine: SignedDuration::ZERO, ..podset }),
         bound(
             "a request takes half a minute at most",
-            podset::locks::Locks { quarantine: SignedDuration::from_secs(30), ..podset },
+            podset::promise::Rules { quarantine: SignedDuration::from_secs(30), ..podset },
         ),
-        bound("time alone settles an unknown fate", podset::locks::Locks { may_forget: |_| true, ..podset }),
+        bound("time alone settles an unknown fate", podset::promise::Rules { may_forget: |_| true, ..podset }),
         bound(
             "the take-over reads labelled pods alone",
-            podset::locks::Locks { taken_over: Some(api::WATCHED_PODS), ..podset },
+            podset::promise::Rules { taken_over: Some(api::WATCHED_PODS), ..podset },
         ),
-        bound("a generation is answered at once", podset::locks::Locks { status: answered_at_once, ..podset }),
-        bound("a status names no version", podset::locks::Locks { status_version: |_| None, ..podset }),
-        bound("nothing is read at take-over", podset::locks::Locks { is_unread: |_, _| false, ..podset }),
-        bound("what is old is believed", podset::locks::Locks { is_stale: |_, _| false, ..podset }),
-        bound("out of sight is gone", podset::locks::Locks { may_live: |_| false, ..podset }),
-        bound("whoever has the name is ours", podset::locks::Locks { is_ours: |_, _| true, ..podset }),
-        bound("what comes back is not looked at", podset::locks::Locks { differs: |_, _, _| None, ..podset }),
-        bound("a delete names no incarnation", podset::locks::Locks { precondition: |_| None, ..podset }),
-        bound("ownership by UID alone", podset::locks::Locks { home: |_| "anywhere".into(), ..podset }),
-        bound("one rejected delete holds up the set", podset::locks::Locks { is_confined: |_| false, ..podset }),
-        election("the own duration alone counts", Locks { wait: |own, _| own, ..leader }),
-        election("a read need not confirm", Locks { is_free: |before, _, _| before.is_some(), ..leader }),
-        election("a write of the Lease carries no version", Locks { version: |_| Version::Any, ..leader }),
-        election("a term counts from the answer", Locks { term_from: |_, answered| answered, ..leader }),
-        election("a lease that is lost is not noticed", Locks { has_lost: |_| false, ..leader }),
-        election("the lease is given back at once", Locks { may_release: |_| true, ..leader }),
-        election("nobody asks where bytes leave", Locks { may_leave: |_| true, ..leader }),
+        bound("a generation is answered at once", podset::promise::Rules { status: answered_at_once, ..podset }),
+        bound("a status names no version", podset::promise::Rules { status_version: |_| None, ..podset }),
+        bound("nothing is read at take-over", podset::promise::Rules { is_unread: |_, _| false, ..podset }),
+        bound("what is old is believed", podset::promise::Rules { is_stale: |_, _| false, ..podset }),
+        bound("out of sight is gone", podset::promise::Rules { may_live: |_| false, ..podset }),
+        bound("whoever has the name is ours", podset::promise::Rules { is_ours: |_, _| true, ..podset }),
+        bound("what comes back is not looked at", podset::promise::Rules { differs: |_, _, _| None, ..podset }),
+        bound("a delete names no incarnation", podset::promise::Rules { precondition: |_| None, ..podset }),
+        bound("ownership by UID alone", podset::promise::Rules { home: |_| "anywhere".into(), ..podset }),
+        bound("one rejected delete holds up the set", podset::promise::Rules { is_confined: |_| false, ..podset }),
+        election("the own duration alone counts", Rules { wait: |own, _| own, ..leader }),
+        election("a read need not confirm", Rules { is_free: |before, _, _| before.is_some(), ..leader }),
+        election("a write of the Lease carries no version", Rules { version: |_| Version::Any, ..leader }),
+        election("a term counts from the answer", Rules { term_from: |_, answered| answered, ..leader }),
+        election("a lease that is lost is not noticed", Rules { has_lost: |_| false, ..leader }),
+        election("the lease is given back at once", Rules { may_release: |_| true, ..leader }),
+        election("nobody asks where bytes leave", Rules { may_leave: |_| true, ..leader }),
         Mutant {
             name: "writes are not bounded by the term",
             variant: Variant { is_bounded: false, ..Variant::default() },

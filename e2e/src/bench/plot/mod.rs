@@ -92,7 +92,7 @@ const COSTS: [(&str, &str, Figure); 4] = [
     ("Time", "seconds until all pods were there and every status right", |measured| measured.status),
     ("Requests", "requests for each pod", |measured| Some(measured.requests_a_pod())),
     ("Processor", "ms for each pod", Measured::cpu_a_pod),
-    ("Memory", "the most, in MiB", |measured| measured.peak),
+    ("SetState", "the most, in MiB", |measured| measured.peak),
 ];
 
 /// Requests, processor time and memory, a group of bars for each load.

@@ -1,7 +1,7 @@
 //! Part of *act*: creates pods, and takes in what each answer proves.
 //!
 //! In: the creations of a plan. Out: [`Done`]. A pod that was made goes into the cache; a create that was not answered
-//! goes into the memory, where it counts as live.
+//! goes into the state, where it counts as live.
 
 use kube::core::Status;
 use tracing::{debug, warn};
@@ -12,12 +12,11 @@ use crate::{
     controllers::{
         ObjectKey,
         podset::{
-            memory::{Memory, Refusal, RefusalKind},
             names,
             observe::{Pod, PodsLike, Set, Wanted},
             plan::Creation,
-            pod,
-            refusal::refusal,
+            pod, rejection,
+            set_state::{Rejection, RejectionKind, SetState},
         },
         requests,
     },
@@ -33,11 +32,11 @@ enum Created {
     /// Its name was taken: by this pod, or by one that is gone again.
     Taken(Option<Box<Pod>>),
     /// It was refused.
-    Refused(Refusal),
+    Rejected(Rejection),
     /// Nobody can say; what is wrong.
-    Unknown(Refusal),
+    Unknown(Rejection),
     /// It never left; why.
-    NeverLeft(Refusal),
+    NeverLeft(Rejection),
     /// Whether it is needed cannot be read: it was not sent.
     Unread(String),
     /// This process does not lead.
@@ -58,15 +57,14 @@ pub fn bytes_to_read(set: &Set, creations: &[Creation]) -> Option<usize> {
 }
 
 /// Creates pods.
-pub(super) async fn create(pass: Pass<'_>, creations: Vec<Creation>, memory: &mut Memory, done: &mut Done) {
+pub(super) async fn create(pass: Pass<'_>, creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
     let Pass { context, set, .. } = pass;
     let pass = Pass { at_once: at_once(set.template_bytes()), ..pass };
     let send = |creation: Creation| async move { (create_one(context, set, &creation).await, creation) };
     // As many as this spec has just been given without a failure.
-    let is_known = memory.tried_generation == Some(set.generation) && memory.backoff.is_none();
-    let known = memory.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
-    let settle =
-        |(created, creation): (Created, Creation)| settle_create(context, set, created, creation, memory, done);
+    let is_known = state.tried_generation == Some(set.generation) && state.backoff.is_none();
+    let known = state.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
+    let settle = |(created, creation): (Created, Creation)| settle_create(context, set, created, creation, state, done);
     slow_start(pass, 1 + known, creations, send, settle).await;
 }
 
@@ -85,9 +83,10 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
     }
     let unclear = |words: String| {
         let message = cut(&words, LONGEST);
-        Refusal { kind: RefusalKind::Unclear, message, generation: set.generation }
+        Rejection { kind: RejectionKind::Unclear, message, generation: set.generation }
     };
-    let refused = |status: &Status| refusal(status, &creation.name, &names::prefix(&set.key.name), set.generation);
+    let refused =
+        |status: &Status| rejection::read(status, &creation.name, &names::prefix(&set.key.name), set.generation);
     let Creation { name, replacements, .. } = creation;
     let namespace = &set.key.namespace;
     let build = || {
@@ -100,12 +99,12 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
             Err(error) => Created::Unknown(unclear(format!("the answer cannot be read: {error}"))),
         },
         // The name is taken, or a quota is being changed: the reason tells, and a read whether it is true.
-        Answer::Refused(status) if status.code == 409 => match read_pod(context, &key).await {
-            Ok(None) if status.reason != "AlreadyExists" => Created::Refused(refused(&status)),
+        Answer::Rejected(status) if status.code == 409 => match read_pod(context, &key).await {
+            Ok(None) if status.reason != "AlreadyExists" => Created::Rejected(refused(&status)),
             Ok(found) => Created::Taken(found.map(Box::new)),
             Err(error) => Created::Unknown(unclear(error)),
         },
-        Answer::Refused(status) => Created::Refused(refused(&status)),
+        Answer::Rejected(status) => Created::Rejected(refused(&status)),
         Answer::Unclear(status) => Created::Unknown(unclear(refused(&status).message)),
         Answer::Unknown(error) => Created::Unknown(unclear(error)),
         Answer::NeverLeft(error) => Created::NeverLeft(unclear(error)),
@@ -119,43 +118,43 @@ fn settle_create(
     set: &Set,
     created: Created,
     creation: Creation,
-    memory: &mut Memory,
+    state: &mut SetState,
     done: &mut Done,
 ) -> bool {
     let now = context.env.now();
     let Creation { index, name, replacements, .. } = creation;
     match created {
         Created::Made(made) => {
-            let is_as_ordered = settle_made(context, set, *made, name, memory, done);
+            let is_as_ordered = settle_made(context, set, *made, name, state, done);
             if is_as_ordered {
-                memory.finishes.created(replacements);
+                state.finishes.created(replacements);
             }
             return is_as_ordered;
         }
         Created::Taken(found) => {
-            memory.create_settled(&name);
-            memory.met_stranger |= settle_taken(context, set, &name, found, done);
+            state.create_settled(&name);
+            state.met_stranger |= settle_taken(context, set, &name, found, done);
         }
-        Created::Refused(refusal) => {
-            if refusal.kind != RefusalKind::NamespaceTerminating {
-                debug!(set = %set.key, pod = name, reason = refusal.message, "a pod was refused");
+        Created::Rejected(rejected_create) => {
+            if rejected_create.kind != RejectionKind::NamespaceTerminating {
+                debug!(set = %set.key, pod = name, reason = rejected_create.message, "a pod was refused");
             }
-            memory.create_refused(&name, index, now);
+            state.create_refused(&name, index, now);
             // A namespace that is being deleted has waits of its own.
-            done.has_failed |= refusal.kind != RefusalKind::NamespaceTerminating;
-            done.refusal = Some(refusal);
+            done.has_failed |= rejected_create.kind != RejectionKind::NamespaceTerminating;
+            done.rejected_create = Some(rejected_create);
             return false;
         }
         Created::Unknown(complaint) => {
-            let is_again = memory.unknown().any(|unknown| unknown == name);
+            let is_again = state.unknown().any(|unknown| unknown == name);
             complain(set, &name, complaint, ("nobody can say whether a pod was created", is_again), done);
-            memory.create_unanswered(&name, index, now);
+            state.create_unanswered(&name, index, now);
             return false;
         }
         Created::NeverLeft(complaint) => {
-            let is_again = memory.creates.contains_key(&name);
+            let is_again = state.creates.contains_key(&name);
             complain(set, &name, complaint, ("the create of a pod was not sent", is_again), done);
-            memory.create_refused(&name, index, now);
+            state.create_refused(&name, index, now);
             return false;
         }
         Created::Unread(error) => {
@@ -170,20 +169,20 @@ fn settle_create(
 
 /// A create failed, and the API server did not say so. Once may have been a moment. Again, users must know it: a webhook that
 /// does not answer, say.
-fn complain(set: &Set, name: &str, complaint: Refusal, (what, is_again): (&str, bool), done: &mut Done) {
+fn complain(set: &Set, name: &str, complaint: Rejection, (what, is_again): (&str, bool), done: &mut Done) {
     done.has_failed = true;
     if is_again {
         debug!(set = %set.key, pod = name, reason = complaint.message, "{what}, again");
-        done.refusal = Some(complaint);
+        done.rejected_create = Some(complaint);
     } else {
         warn!(set = %set.key, pod = name, reason = complaint.message, "{what}");
     }
 }
 
 /// A pod was made: as ordered, or it must go again.
-fn settle_made(context: &Context, set: &Set, pod: Pod, name: String, memory: &mut Memory, done: &mut Done) -> bool {
-    memory.create_settled(&name);
-    let difference = (context.locks.differs)(&pod, &name, &set.uid);
+fn settle_made(context: &Context, set: &Set, pod: Pod, name: String, state: &mut SetState, done: &mut Done) -> bool {
+    state.create_settled(&name);
+    let difference = (context.rules.differs)(&pod, &name, &set.uid);
     let (uid, made) = (pod.uid.clone(), pod.key.name.to_string());
     if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
         context.pods(set, |pods| pods.created(pod, context.env.now()));
@@ -191,8 +190,8 @@ fn settle_made(context: &Context, set: &Set, pod: Pod, name: String, memory: &mu
     if let Some(difference) = difference {
         let message = format!("pods come back changed, {difference}: an admission webhook or policy changes them");
         warn!(set = %set.key, pod = made, "{message}");
-        memory.strays.insert(uid, made);
-        done.refusal = Some(Refusal { message, kind: RefusalKind::Forbidden, generation: set.generation });
+        state.strays.insert(uid, made);
+        done.rejected_create = Some(Rejection { message, kind: RejectionKind::Forbidden, generation: set.generation });
         done.has_failed = true;
         return false;
     }
@@ -206,7 +205,7 @@ fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<Box<Pod>
     let key = ObjectKey::new(set.key.namespace.clone(), name);
     match found {
         Some(pod) => {
-            let is_ours = (context.locks.is_ours)(&pod, &set.uid);
+            let is_ours = (context.rules.is_ours)(&pod, &set.uid);
             if is_ours && !pod.is_terminating && !pod.is_finished() {
                 done.created.push(name.to_owned());
             }

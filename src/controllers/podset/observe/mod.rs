@@ -20,7 +20,7 @@ pub use pods::{News, Pods};
 pub use set::{PodsLike, Set, Template, Wanted, Whole};
 pub use sets::{Effects, Sets};
 
-use super::locks::Locks;
+use super::promise::Rules;
 use crate::{
     controllers::{ObjectKey, meta::Uid},
     listwatch::{Change, Scope},
@@ -38,7 +38,7 @@ pub struct Observed {
 /// The two caches; whoever holds them holds the lock.
 #[derive(Debug)]
 pub struct Caches {
-    locks: Locks,
+    rules: Rules,
     /// PodSets.
     pub sets: Sets,
     /// Pods.
@@ -58,8 +58,8 @@ pub struct View {
 
 impl Observed {
     /// Nothing is known yet.
-    pub fn new(locks: Locks) -> Self {
-        Observed { caches: Mutex::new(Caches { locks, sets: Sets::new(locks), pods: Pods::new(locks) }) }
+    pub fn new(rules: Rules) -> Self {
+        Observed { caches: Mutex::new(Caches { rules, sets: Sets::new(rules), pods: Pods::new(rules) }) }
     }
 
     /// The caches. The lock is held for moments only, never across an await.
@@ -78,7 +78,7 @@ impl Caches {
 
     /// The set as its pods name it.
     pub fn owner(&self, set: &Set) -> Owner {
-        self.locks.owner(&set.key.namespace, &set.uid)
+        self.rules.owner(&set.key.namespace, &set.uid)
     }
 
     /// The sets whose pods changed in a way that matters, since this was last asked; but for the one that is being worked on.
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_pod_too_many_cannot_wait() {
-        let observed = Observed::new(Locks::default());
+        let observed = Observed::new(Rules::default());
         let mut caches = observed.lock();
         caches.sets.apply(&None, Change::Snapshot { items: vec![testing::set(2)], version: 10 });
         let mut news_of = |name, version| {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn names_that_were_written_are_in_memory_once() {
-        let observed = Observed::new(Locks::default());
+        let observed = Observed::new(Rules::default());
         let mut caches = observed.lock();
         let known = testing::set(1);
         caches.sets.apply(&None, Change::Snapshot { items: vec![known.clone()], version: 10 });

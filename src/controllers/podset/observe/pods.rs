@@ -23,7 +23,7 @@ use super::{
     taken_names::TakenNames,
 };
 use crate::{
-    controllers::{ObjectKey, interner::Interner, meta::Uid, podset::locks::Locks},
+    controllers::{ObjectKey, interner::Interner, meta::Uid, podset::promise::Rules},
     listwatch::{Change, Scope},
 };
 
@@ -42,7 +42,7 @@ pub enum News {
 /// The pods that carry our label, and those of our sets that lost it.
 #[derive(Debug)]
 pub struct Pods {
-    locks: Locks,
+    rules: Rules,
     by_uid: HashMap<Uid, Seen>,
     by_owner: HashMap<Owner, BTreeSet<Uid>>,
     by_name: HashSet<Named>,
@@ -66,9 +66,9 @@ pub struct Pods {
 
 impl Pods {
     /// An empty cache.
-    pub fn new(locks: Locks) -> Self {
+    pub fn new(rules: Rules) -> Self {
         Pods {
-            locks,
+            rules,
             by_uid: HashMap::new(),
             by_owner: HashMap::new(),
             by_name: HashSet::new(),
@@ -102,7 +102,7 @@ impl Pods {
                 version
             }
             Change::Deleted(pod) => {
-                let is_over = |known: &Arc<Pod>| !(self.locks.is_stale)(pod.version, known.version);
+                let is_over = |known: &Arc<Pod>| !(self.rules.is_stale)(pod.version, known.version);
                 if self.gone.get(&pod.uid).is_some_and(is_over) {
                     self.gone.remove(&pod.uid);
                 }
@@ -128,7 +128,7 @@ impl Pods {
 
     /// The PodSet that the pod names as its owner.
     fn owner(&self, pod: &Pod) -> Option<Owner> {
-        pod.owner.as_ref().map(|uid| self.locks.owner(&pod.key.namespace, uid))
+        pod.owner.as_ref().map(|uid| self.rules.owner(&pod.key.namespace, uid))
     }
 
     /// Takes in a state of a pod, unless a newer one is known, or its end was seen already.
@@ -248,7 +248,7 @@ impl Pods {
                 let uid = pod.uid.clone();
                 let is_watched = pod.is_labelled && pod.version <= self.high_water.at(&pod.key);
                 // If the watch lost sight of it after the read was sent, the read says nothing of that.
-                let is_current = |seen: &Seen| !(self.locks.is_stale)(pod.version, seen.pod.version);
+                let is_current = |seen: &Seen| !(self.rules.is_stale)(pod.version, seen.pod.version);
                 let was_missing = sought.is_some_and(|sought| sought.is_missing && sought.pod.uid == uid);
                 let is_found = was_missing && self.by_uid.get(&uid).is_some_and(is_current);
                 self.upsert(pod, false, now);
@@ -331,13 +331,13 @@ impl Pods {
 
     /// Whether a pod of this name is known, whoever owns it.
     pub fn is_known(&self, key: &ObjectKey, now: Timestamp) -> bool {
-        let is_fresh = |met| now.duration_since(met) < self.locks.quarantine;
+        let is_fresh = |met| now.duration_since(met) < self.rules.quarantine;
         self.by_name.contains(key) || self.names.stranger_met_at(key).is_some_and(is_fresh)
     }
 
     /// Whether a pod of this name ended so lately that the name must rest.
     pub fn is_resting(&self, key: &ObjectKey, now: Timestamp) -> bool {
-        self.names.ended_at(key).is_some_and(|ended| now.duration_since(ended) < self.locks.quarantine)
+        self.names.ended_at(key).is_some_and(|ended| now.duration_since(ended) < self.rules.quarantine)
     }
 
     /// This set is gone: what only it could look up is forgotten.
@@ -354,7 +354,7 @@ impl Pods {
     /// Forgets the names whose rest is over. Until a term begins, also the pods of which the watch lost sight long ago: should one be
     /// alive, the reads with which a term begins find it before anything is written for its set.
     pub fn expire(&mut self, now: Timestamp) {
-        let quarantine = self.locks.quarantine;
+        let quarantine = self.rules.quarantine;
         while let Some((_, uid)) = self.lost.pop_front_if(|(at, _)| now.duration_since(*at) >= quarantine) {
             if self.by_uid.get(&uid).is_some_and(|seen| seen.is_missing) {
                 self.remove(&uid, now);

@@ -12,7 +12,7 @@ use crate::{
         ObjectKey, in_scope,
         interner::Interner,
         meta::Uid,
-        podset::{locks::Locks, status},
+        podset::{promise::Rules, status},
         queue::{self, Trigger},
         statuses::Writing,
     },
@@ -22,7 +22,7 @@ use crate::{
 /// The PodSets of the watched namespaces.
 #[derive(Debug)]
 pub struct Sets {
-    locks: Locks,
+    rules: Rules,
     by_key: HashMap<ObjectKey, Arc<Set>>,
     by_uid: HashMap<Uid, ObjectKey>,
     /// Sets that an answer said are gone, until the watch says so: what it still brings of them is old.
@@ -50,9 +50,9 @@ pub struct Effects {
 
 impl Sets {
     /// An empty cache.
-    pub fn new(locks: Locks) -> Self {
+    pub fn new(rules: Rules) -> Self {
         Sets {
-            locks,
+            rules,
             by_key: HashMap::new(),
             by_uid: HashMap::new(),
             gone: HashMap::new(),
@@ -137,7 +137,7 @@ impl Sets {
             return;
         }
         let former = self.by_key.get(&set.key);
-        if former.is_some_and(|former| (self.locks.is_stale)(set.version, former.version)) {
+        if former.is_some_and(|former| (self.rules.is_stale)(set.version, former.version)) {
             return;
         }
         if let Some(writer) = &mut set.status.written_by {
@@ -156,7 +156,7 @@ impl Sets {
             set.status.pod_names.clone_from(&known.pod_names);
         }
         if let Some(former) = former.filter(|former| former.uid != set.uid) {
-            effects.gone.push(self.locks.owner(&former.key.namespace, &former.uid));
+            effects.gone.push(self.rules.owner(&former.key.namespace, &former.uid));
             self.by_uid.remove(&former.uid);
         }
         self.by_uid.insert(set.uid.clone(), set.key.clone());
@@ -169,7 +169,7 @@ impl Sets {
             effects.wake.push((key.clone(), queue::SPEC));
         }
         if let Some(key) = self.by_uid.remove(uid) {
-            effects.gone.push(self.locks.owner(&key.namespace, uid));
+            effects.gone.push(self.rules.owner(&key.namespace, uid));
         }
     }
 
@@ -181,7 +181,7 @@ impl Sets {
     /// The name of the set that pods name so.
     pub fn key_of(&self, owner: &Owner) -> Option<&ObjectKey> {
         let (_, uid) = owner;
-        self.by_uid.get(uid).filter(|key| self.locks.owner(&key.namespace, uid) == *owner)
+        self.by_uid.get(uid).filter(|key| self.rules.owner(&key.namespace, uid) == *owner)
     }
 
     /// Whether this UID is that of a known set.
@@ -220,7 +220,7 @@ mod tests {
     /// The writers that are noticed when a set with the status `former` gets the status `new`.
     fn noticed(former: PodSetStatus, new: PodSetStatus) -> Vec<Arc<str>> {
         let set = |version, status| Set { version, status, ..testing::set(2) };
-        let mut sets = Sets::new(Locks::default());
+        let mut sets = Sets::new(Rules::default());
         let first = sets.apply(&None, Change::Snapshot { items: vec![set(10, former)], version: 10 });
         assert_eq!(first.writers, [], "nobody knows when a status was written that was there before");
         sets.apply(&None, Change::Applied(set(11, new.clone()))).writers

@@ -7,13 +7,13 @@ use proptest::{collection::vec, prelude::*};
 
 use super::*;
 use crate::controllers::podset::{
-    memory::Create,
     names::pod_name,
     observe::Phase,
+    set_state::Create,
     testing::{self, PodBuilder},
 };
 
-mod rejected;
+mod rejected_deletes;
 
 /// Names as a test gives them.
 #[derive(Debug, Default)]
@@ -46,10 +46,10 @@ fn known(view: &View) -> Known {
     Known { known: view.pods.iter().map(|seen| seen.pod.key.name.to_string()).collect(), ..Known::default() }
 }
 
-fn planned(view: &View, memory: &Memory) -> Plan {
-    let mut memory = memory.clone();
-    memory.finishes.note(view, testing::now());
-    plan(view, &memory, &known(view), &Locks::default(), testing::now())
+fn planned(view: &View, state: &SetState) -> Plan {
+    let mut state = state.clone();
+    state.finishes.note(view, testing::now());
+    plan(view, &state, &known(view), &Rules::default(), testing::now())
 }
 
 fn created(plan: &Plan) -> Vec<&str> {
@@ -62,7 +62,7 @@ fn deleted(plan: &Plan) -> Vec<&str> {
 
 #[test]
 fn a_new_set_takes_its_first_names() {
-    let plan = planned(&view(3, vec![]), &Memory::default());
+    let plan = planned(&view(3, vec![]), &SetState::default());
     assert_eq!(created(&plan), [nth(0), nth(1), nth(2)]);
     assert_eq!((plan.hold, plan.wake), (Hold::Nothing, None));
 }
@@ -79,7 +79,7 @@ fn whatever_may_live_counts() {
         ("a pod that succeeded", running(0).failed(700).phase(Phase::Succeeded), 1),
     ];
     for (what, pod, creates) in cases {
-        assert_eq!(planned(&view(1, vec![pod]), &Memory::default()).create.len(), creates, "{what}");
+        assert_eq!(planned(&view(1, vec![pod]), &SetState::default()).create.len(), creates, "{what}");
     }
 }
 
@@ -87,73 +87,73 @@ fn whatever_may_live_counts() {
 fn a_pod_that_is_out_of_sight_counts_but_costs_no_other_its_life() {
     let mut view = view(1, vec![testing::pod(&nth(0)).ready(9), testing::pod(&nth(1)).ready(9)]);
     view.pods[0].is_missing = true;
-    let plan = planned(&view, &Memory::default());
+    let plan = planned(&view, &SetState::default());
     assert_eq!((created(&plan).len(), deleted(&plan).len(), plan.look.len()), (0, 0, 1));
 }
 
 /// The story of a create whose answer was lost (attack A1).
 #[test]
 fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {
-    let mut memory = Memory::default();
+    let mut state = SetState::default();
     let now = testing::now();
-    memory.create_unanswered(&nth(2), 2, now);
+    state.create_unanswered(&nth(2), 2, now);
     let two = vec![testing::pod(&nth(0)).ready(9), testing::pod(&nth(1)).ready(9)];
 
-    let step_1 = planned(&view(3, two.clone()), &memory);
+    let step_1 = planned(&view(3, two.clone()), &state);
     assert_eq!(created(&step_1), [nth(2)], "it is asked for again under its own name");
 
-    let step_2 = planned(&view(2, two.clone()), &memory);
+    let step_2 = planned(&view(2, two.clone()), &state);
     assert_eq!((created(&step_2).len(), deleted(&step_2).len()), (0, 0), "scaled down: it is not asked for again");
 
     let landed = [two.clone(), vec![testing::pod(&nth(2)).ready(9)]].concat();
-    assert_eq!(deleted(&planned(&view(2, landed.clone()), &memory)).len(), 1, "it landed: one is surplus");
-    assert_eq!(planned(&view(3, landed), &memory).count.occupied, 3, "its pod and its fate count once");
+    assert_eq!(deleted(&planned(&view(2, landed.clone()), &state)).len(), 1, "it landed: one is surplus");
+    assert_eq!(planned(&view(3, landed), &state).count.occupied, 3, "its pod and its fate count once");
 
     let died = [two, vec![testing::pod(&nth(2)).terminating()]].concat();
-    let step_3 = planned(&view(3, died), &memory);
+    let step_3 = planned(&view(3, died), &state);
     assert_eq!(created(&step_3).len(), 0, "its pod is going, but the first create may still land");
     assert_eq!(step_3.wake, Some(now + SignedDuration::from_secs(60)));
 }
 
 #[test]
 fn a_refused_name_is_asked_for_first_and_never_beside_another() {
-    let mut memory = Memory::default();
-    memory.create_refused(&nth(5), 5, testing::now());
-    assert_eq!(created(&planned(&view(1, vec![]), &memory)), [nth(5)]);
-    assert_eq!(created(&planned(&view(2, vec![]), &memory)), [nth(5), nth(0)]);
+    let mut state = SetState::default();
+    state.create_refused(&nth(5), 5, testing::now());
+    assert_eq!(created(&planned(&view(1, vec![]), &state)), [nth(5)]);
+    assert_eq!(created(&planned(&view(2, vec![]), &state)), [nth(5), nth(0)]);
 }
 
 #[test]
 fn names_of_strangers_and_of_the_dead_are_stepped_over() {
     let view = view(2, vec![]);
     let names = Known { known: [nth(0)].into(), resting: [nth(1)].into() };
-    let plan = plan(&view, &Memory::default(), &names, &Locks::default(), testing::now());
+    let plan = plan(&view, &SetState::default(), &names, &Rules::default(), testing::now());
     assert_eq!(created(&plan), [nth(2), nth(3)]);
 }
 
 #[test]
 fn an_unanswered_delete_is_repeated_before_another_pod_is_chosen() {
-    let mut memory = Memory::default();
+    let mut state = SetState::default();
     let pods: Vec<_> = (0..3).map(|index| testing::pod(&nth(index)).ready(9)).collect();
-    memory.deletes.insert(pods[1].0.uid.clone(), testing::now());
-    assert_eq!(deleted(&planned(&view(2, pods.clone()), &memory)), [nth(1)]);
-    let two = deleted(&planned(&view(1, pods.clone()), &memory)).last().map(|name| name.to_string());
+    state.deletes.insert(pods[1].0.uid.clone(), testing::now());
+    assert_eq!(deleted(&planned(&view(2, pods.clone()), &state)), [nth(1)]);
+    let two = deleted(&planned(&view(1, pods.clone()), &state)).last().map(|name| name.to_string());
     assert_eq!(two, Some(nth(1)), "after the others, which may go well");
-    assert_eq!(planned(&view(3, pods), &memory).create.len(), 0, "it counts as live for creating");
+    assert_eq!(planned(&view(3, pods), &state).create.len(), 0, "it counts as live for creating");
 }
 
 #[test]
 fn finished_pods_are_replaced_later_each_time_unless_the_spec_changes() {
     let failed = testing::pod(&nth(0)).failed(1).replacements(3);
     let mut view = view(1, vec![failed]);
-    let plan = planned(&view, &Memory::default());
+    let plan = planned(&view, &SetState::default());
     assert_eq!((plan.create.len(), plan.hold), (0, Hold::Finishing));
     assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(3)));
 
     Arc::make_mut(&mut view.set).generation = 2;
-    let plan = planned(&view, &Memory::default());
+    let plan = planned(&view, &SetState::default());
     assert_eq!(plan.create.iter().map(|creation| creation.replacements).collect::<Vec<_>>(), [4]);
-    let tried = Memory { tried_generation: Some(2), ..Memory::default() };
+    let tried = SetState { tried_generation: Some(2), ..SetState::default() };
     assert_eq!(planned(&view, &tried).hold, Hold::Finishing, "once");
 }
 
@@ -164,15 +164,15 @@ fn a_pod_that_keeps_failing_holds_up_no_other() {
         view(4, vec![failed, testing::pod(&nth(1)).ready(9)])
     };
     let counts = |plan: &Plan| plan.create.iter().map(|creation| creation.replacements).collect::<Vec<_>>();
-    let plan = planned(&view(1), &Memory::default());
+    let plan = planned(&view(1), &SetState::default());
     assert_eq!((counts(&plan), plan.hold), (vec![0, 0], Hold::Finishing), "two were deleted");
     assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(3)));
-    let plan = planned(&view(4), &Memory::default());
+    let plan = planned(&view(4), &SetState::default());
     assert_eq!((counts(&plan), plan.hold), (vec![0, 0, 4], Hold::Nothing));
 
-    let mut memory = Memory::default();
-    memory.create_unanswered(&nth(2), 2, testing::now());
-    let plan = planned(&view(1), &memory);
+    let mut state = SetState::default();
+    state.create_unanswered(&nth(2), 2, testing::now());
+    let plan = planned(&view(1), &state);
     assert_eq!((created(&plan)[0].to_owned(), plan.create.len()), (nth(2), 2), "one of them asked for already");
 }
 
@@ -180,7 +180,7 @@ fn a_pod_that_keeps_failing_holds_up_no_other() {
 fn three_finished_pods_are_kept() {
     let finished = (0..5).map(|index| testing::pod(&nth(index)).failed(1000 + i64::from(index)));
     let pods = finished.chain([testing::pod(&nth(9)).ready(9)]).collect();
-    let plan = planned(&view(1, pods), &Memory::default());
+    let plan = planned(&view(1, pods), &SetState::default());
     assert_eq!(deleted(&plan), [nth(4), nth(3)]);
     assert!(plan.delete.iter().all(|deletion| deletion.why == Why::Finished));
 }
@@ -189,24 +189,24 @@ fn three_finished_pods_are_kept() {
 fn a_finished_pod_that_could_not_be_deleted_holds_up_nothing() {
     let finished = (0..5).map(|index| testing::pod(&nth(index)).failed(1000 + i64::from(index)));
     let view = view(1, finished.collect());
-    let mut memory = Memory::default();
-    let plan = planned(&view, &memory);
-    memory.deletes.insert(plan.delete[0].uid.clone(), testing::now());
-    let plan = planned(&view, &memory);
+    let mut state = SetState::default();
+    let plan = planned(&view, &state);
+    state.deletes.insert(plan.delete[0].uid.clone(), testing::now());
+    let plan = planned(&view, &state);
     assert_eq!((plan.delete.len(), plan.create.len()), (0, 1), "nor is another one tried");
-    assert_eq!(plan.wake, Some(testing::now() + Locks::default().quarantine), "it is tried again");
+    assert_eq!(plan.wake, Some(testing::now() + Rules::default().quarantine), "it is tried again");
 }
 
 #[test]
 fn a_failure_is_not_tried_again_at_once_unless_the_spec_changes() {
-    let mut memory = Memory::default();
-    memory.back_off(testing::now(), 1, |wait| wait);
+    let mut state = SetState::default();
+    state.back_off(testing::now(), 1, |wait| wait);
     let mut view = view(3, vec![]);
-    let plan = planned(&view, &memory);
+    let plan = planned(&view, &state);
     assert_eq!((plan.create.len(), plan.hold), (0, Hold::Failure));
     assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(1)));
     Arc::make_mut(&mut view.set).generation = 2;
-    assert_eq!(planned(&view, &memory).create.len(), 3);
+    assert_eq!(planned(&view, &state).create.len(), 3);
 }
 
 #[test]
@@ -216,38 +216,38 @@ fn nothing_is_created_for_what_is_being_deleted_or_cannot_be_read() {
     let mut unreadable = view(3, vec![testing::pod(&nth(0))]);
     Arc::make_mut(&mut unreadable.set).wanted = Err("no".to_owned());
     for view in [deleting, unreadable] {
-        let plan = planned(&view, &Memory::default());
+        let plan = planned(&view, &SetState::default());
         assert_eq!((plan.create.len(), plan.delete.len(), plan.hold), (0, 0, Hold::Forever));
     }
 }
 
 #[test]
 fn nothing_is_created_for_a_while_in_a_namespace_that_goes_but_for_a_new_spec() {
-    let mut memory = Memory::default();
-    memory.give_up(testing::now(), 1, |wait| wait);
-    let plan = planned(&view(3, vec![]), &memory);
+    let mut state = SetState::default();
+    state.give_up(testing::now(), 1, |wait| wait);
+    let plan = planned(&view(3, vec![]), &state);
     let in_a_second = testing::now() + SignedDuration::from_secs(1);
     assert_eq!((plan.create.len(), plan.hold, plan.wake), (0, Hold::Forever, Some(in_a_second)));
-    memory.give_up(testing::now() - SignedDuration::from_secs(2), 1, |wait| wait);
-    assert_eq!(planned(&view(3, vec![]), &memory).create.len(), 3, "it may have been a former one of this name");
-    memory.give_up(testing::now(), 0, |wait| wait);
-    assert_eq!(planned(&view(3, vec![]), &memory).create.len(), 3);
+    state.give_up(testing::now() - SignedDuration::from_secs(2), 1, |wait| wait);
+    assert_eq!(planned(&view(3, vec![]), &state).create.len(), 3, "it may have been a former one of this name");
+    state.give_up(testing::now(), 0, |wait| wait);
+    assert_eq!(planned(&view(3, vec![]), &state).create.len(), 3);
 }
 
 #[test]
 fn nothing_is_created_while_a_stray_is_left() {
-    let mut memory = Memory::default();
-    memory.strays.insert("stray-uid".into(), nth(0));
-    let plan = planned(&view(2, vec![]), &memory);
+    let mut state = SetState::default();
+    state.strays.insert("stray-uid".into(), nth(0));
+    let plan = planned(&view(2, vec![]), &state);
     assert_eq!(created(&plan).len(), 0);
     assert_eq!(deleted(&plan), [nth(0)]);
 }
 
 #[test]
 fn a_create_that_can_take_effect_no_more_is_looked_up_before_it_is_forgotten() {
-    let mut memory = Memory::default();
-    memory.create_unanswered(&nth(1), 1, testing::now() - SignedDuration::from_secs(60));
-    let plan = planned(&view(1, vec![testing::pod(&nth(0)).ready(9)]), &memory);
+    let mut state = SetState::default();
+    state.create_unanswered(&nth(1), 1, testing::now() - SignedDuration::from_secs(60));
+    let plan = planned(&view(1, vec![testing::pod(&nth(0)).ready(9)]), &state);
     assert_eq!((plan.probe.as_slice(), plan.count.occupied), ([nth(1)].as_slice(), 2));
 }
 
@@ -272,7 +272,7 @@ fn any_pod(index: u32) -> impl Strategy<Value = (PodBuilder, bool)> {
 #[derive(Clone, Debug)]
 struct Case {
     view: View,
-    memory: Memory,
+    state: SetState,
     names: (BTreeSet<String>, BTreeSet<String>),
 }
 
@@ -288,23 +288,23 @@ fn any_case() -> impl Strategy<Value = Case> {
             for (seen, (_, is_missing)) in view.pods.iter_mut().zip(&pods) {
                 seen.is_missing = *is_missing;
             }
-            let mut memory = Memory::default();
+            let mut state = SetState::default();
             let now = testing::now();
             for (index, is_unknown, ago) in creates {
                 let at = now - SignedDuration::from_secs(ago);
-                memory.creates.insert(nth(index), Create { index, at, is_unknown });
+                state.creates.insert(nth(index), Create { index, at, is_unknown });
             }
-            memory.expire(now, &Locks::default());
+            state.expire(now, &Rules::default());
             for index in going {
-                memory.deletes.insert(format!("uid-{index}").into(), now);
+                state.deletes.insert(format!("uid-{index}").into(), now);
             }
             for index in rejected {
-                memory.rejected.note(format!("uid-{index}").into(), 20, "no".to_owned(), now, |wait| wait);
+                state.rejected.note(format!("uid-{index}").into(), 20, "no".to_owned(), now, |wait| wait);
             }
             let own = view.pods.iter().map(|seen| seen.pod.key.name.to_string());
             let known = own.chain(known.into_iter().map(nth)).collect();
-            memory.finishes.note(&view, now);
-            Case { view, memory, names: (known, resting.into_iter().map(nth).collect()) }
+            state.finishes.note(&view, now);
+            Case { view, state, names: (known, resting.into_iter().map(nth).collect()) }
         },
     )
 }
@@ -312,7 +312,7 @@ fn any_case() -> impl Strategy<Value = Case> {
 impl Case {
     fn plan(&self) -> Plan {
         let names = Known { known: self.names.0.clone(), resting: self.names.1.clone() };
-        plan(&self.view, &self.memory, &names, &Locks::default(), testing::now())
+        plan(&self.view, &self.state, &names, &Rules::default(), testing::now())
     }
 
     /// The world after the plan was carried out and every pod became ready; and time has settled every fate.
@@ -332,9 +332,9 @@ impl Case {
         set.generation = 2;
         let view = View { set: Arc::new(set), pods, is_unread: false };
         let known = view.pods.iter().map(|seen| seen.pod.key.name.to_string()).collect();
-        let mut memory = Memory::default();
-        memory.finishes.note(&view, testing::now());
-        Case { view, memory, names: (known, self.names.1.clone()) }
+        let mut state = SetState::default();
+        state.finishes.note(&view, testing::now());
+        Case { view, state, names: (known, self.names.1.clone()) }
     }
 }
 
@@ -344,7 +344,7 @@ proptest! {
     #[test]
     fn it_never_creates_beyond_n(case in any_case()) {
         let plan = case.plan();
-        let unknown: BTreeSet<&str> = case.memory.unknown().collect();
+        let unknown: BTreeSet<&str> = case.state.unknown().collect();
         let live = case.view.pods.iter().filter(|seen| seen.is_live()).map(|seen| &*seen.pod.key.name);
         let may_live: BTreeSet<&str> = live.chain(unknown.iter().copied()).chain(created(&plan)).collect();
         let names = created(&plan);

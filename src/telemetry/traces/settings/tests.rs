@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn read_from(variables: &[(&str, &str)]) -> Wishes {
+fn read_from(variables: &[(&str, &str)]) -> TraceConfig {
     read(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
 }
 
@@ -113,7 +113,7 @@ fn a_wrong_value_is_named_with_its_remedy_and_counts_as_not_set() {
         ("OTEL_RESOURCE_ATTRIBUTES", "team=%zz", "give KEY=VALUE"),
     ] {
         let good = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://collector:4318/v1/traces");
-        let Wishes { settings, resource, warnings } = read_from(&[(name, value), good]);
+        let TraceConfig { settings, resource, warnings } = read_from(&[(name, value), good]);
         assert!(settings.is_some(), "{name}");
         assert!(resource.is_empty(), "{name}");
         if value.is_empty() {
@@ -129,7 +129,7 @@ fn a_wrong_value_is_named_with_its_remedy_and_counts_as_not_set() {
 #[test]
 fn an_endpoint_that_is_none_leaves_nothing_to_send_to() {
     for value in ["collector:4318", "ftp://collector", "http://", "http://a b"] {
-        let Wishes { settings, warnings, .. } = read_from(&[("OTEL_EXPORTER_OTLP_ENDPOINT", value)]);
+        let TraceConfig { settings, warnings, .. } = read_from(&[("OTEL_EXPORTER_OTLP_ENDPOINT", value)]);
         assert_eq!(settings, None, "{value}");
         assert!(
             warnings[0].starts_with("OTEL_EXPORTER_OTLP_ENDPOINT cannot be used as it is: give it as http://HOST"),

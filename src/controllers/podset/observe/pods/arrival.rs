@@ -25,21 +25,21 @@ impl Pods {
     /// What this state of a pod means.
     pub(super) fn classify(&self, pod: &Pod, is_from_watch: bool) -> Arrival {
         if let Some(seen) = self.by_uid.get(&pod.uid) {
-            let is_stale = (self.locks.is_stale)(pod.version, seen.pod.version);
+            let is_stale = (self.rules.is_stale)(pod.version, seen.pod.version);
             return if is_stale { Arrival::Stale } else { Arrival::Update };
         }
         // A consistent read is ahead of the watch.
-        let is_over = is_from_watch && (self.locks.is_over)(pod.version, self.verified.at(&pod.key));
+        let is_over = is_from_watch && (self.rules.is_over)(pod.version, self.verified.at(&pod.key));
         // It has come and gone, or lost its label meanwhile.
         let is_watched = !is_from_watch && pod.is_labelled;
-        let is_missing = is_watched && (self.locks.has_ended)(pod.version, self.high_water.at(&pod.key));
+        let is_missing = is_watched && (self.rules.has_ended)(pod.version, self.high_water.at(&pod.key));
         if is_over || self.gone.contains_key(&pod.uid) || (is_missing && self.names.ended_at(&pod.key).is_some()) {
             return Arrival::Over;
         }
         let former = self.by_name.get(&pod.key).and_then(|Named(former)| self.by_uid.get(&former.uid));
         match former.map(|seen| &seen.pod) {
             // One name, one pod at a time: the one of the higher version came later.
-            Some(former) if (self.locks.is_stale)(pod.version, former.version) => Arrival::Stale,
+            Some(former) if (self.rules.is_stale)(pod.version, former.version) => Arrival::Stale,
             former => Arrival::New { is_missing, replaces: former.map(|former| former.uid.clone()) },
         }
     }
@@ -49,13 +49,13 @@ impl Pods {
 mod tests {
     use super::*;
     use crate::{
-        controllers::podset::{locks::Locks, testing},
+        controllers::podset::{promise::Rules, testing},
         listwatch::Change,
     };
 
     #[test]
     fn a_state_is_judged_by_what_is_known() {
-        let mut pods = Pods::new(Locks::default());
+        let mut pods = Pods::new(Rules::default());
         let known = testing::pod("known").version(5).0;
         pods.apply(&None, Change::Snapshot { items: vec![known], version: 10 }, &|_| true, testing::now());
         pods.verify(&None, vec![testing::pod("known").version(5).0], 20, testing::now());

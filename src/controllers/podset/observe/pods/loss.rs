@@ -38,10 +38,10 @@ impl Pods {
     pub(super) fn lose(&mut self, pod: &Pod, is_set: &dyn Fn(&Owner) -> bool, now: Timestamp) {
         let Some(seen) = self.by_uid.get(&pod.uid) else { return };
         // It lost its label, and has it again in a newer state: we know that from an answer, and the watch will show it.
-        if seen.pod.is_labelled && (self.locks.is_stale)(pod.version, seen.pod.version) {
+        if seen.pod.is_labelled && (self.rules.is_stale)(pod.version, seen.pod.version) {
             return;
         }
-        let may_live = (self.locks.may_live)(&seen.pod) && (self.locks.may_live)(pod) && seen.delete_answered.is_none();
+        let may_live = (self.rules.may_live)(&seen.pod) && (self.rules.may_live)(pod) && seen.delete_answered.is_none();
         let is_owned = self.owner(&seen.pod).is_some_and(|owner| is_set(&owner));
         if let Some(seen) = self.by_uid.get_mut(&pod.uid).filter(|_| may_live && is_owned) {
             seen.lost(pod.version);

@@ -5,14 +5,14 @@ use crate::controllers::podset::plan::{Deletion, Why};
 
 /// What is told of these pods, of which some cannot be deleted.
 fn told_of_undeletable(pods: Vec<PodBuilder>, undeletable: &[&str], other: Plan) -> Vec<String> {
-    let (view, mut memory) = (view(pods), Memory::default());
+    let (view, mut state) = (view(pods), SetState::default());
     let mut plan = Plan { count: planned(&view, Hold::Nothing).count, ..other };
     for name in undeletable {
         let uid = testing::pod(name).0.uid;
-        memory.rejected.note(uid.clone(), 20, "no".to_owned(), testing::now(), |wait| wait);
+        state.rejected.note(uid.clone(), 20, "no".to_owned(), testing::now(), |wait| wait);
         plan.rejected.insert(uid);
     }
-    let conditions = status(&view, &plan, &memory, testing::now()).conditions;
+    let conditions = status(&view, &plan, &state, testing::now()).conditions;
     conditions.iter().map(|held| format!("{}={}/{}: {}", held.type_, held.status, held.reason, held.message)).collect()
 }
 

@@ -3,10 +3,10 @@
 use super::*;
 
 /// The delete of the pod of this index was rejected so many seconds ago, for the first time.
-fn rejected(memory: &mut Memory, index: u32, ago: i64) {
+fn rejected(state: &mut SetState, index: u32, ago: i64) {
     let uid = testing::pod(&nth(index)).0.uid;
     let at = testing::now() - SignedDuration::from_secs(ago);
-    memory.rejected.note(uid, 20, "no".to_owned(), at, |wait| wait);
+    state.rejected.note(uid, 20, "no".to_owned(), at, |wait| wait);
 }
 
 /// The pods of the first indices; those of the lowest go first.
@@ -16,22 +16,22 @@ fn running(count: u32) -> Vec<PodBuilder> {
 
 #[test]
 fn a_pod_that_cannot_be_deleted_is_passed_over() {
-    let mut memory = Memory::default();
-    assert_eq!(deleted(&planned(&view(2, running(4)), &memory)), [nth(0), nth(1)]);
-    rejected(&mut memory, 0, 0);
-    let plan = planned(&view(2, running(4)), &memory);
+    let mut state = SetState::default();
+    assert_eq!(deleted(&planned(&view(2, running(4)), &state)), [nth(0), nth(1)]);
+    rejected(&mut state, 0, 0);
+    let plan = planned(&view(2, running(4)), &state);
     assert_eq!(deleted(&plan), [nth(1), nth(2)], "the next ones go");
     assert_eq!((plan.rejected.len(), plan.hold), (1, Hold::Nothing));
     assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(1)), "and it is tried again");
-    assert_eq!(planned(&view(4, running(4)), &memory).rejected.len(), 0, "it may stay");
+    assert_eq!(planned(&view(4, running(4)), &state).rejected.len(), 0, "it may stay");
 
-    let mut later = Memory::default();
+    let mut later = SetState::default();
     rejected(&mut later, 0, 1);
     assert_eq!(deleted(&planned(&view(2, running(4)), &later)), [nth(0), nth(1)]);
-    memory.deletes.insert(testing::pod(&nth(0)).0.uid, testing::now());
-    assert_eq!(deleted(&planned(&view(2, running(4)), &memory)), [nth(1)], "an earlier delete may still take effect");
+    state.deletes.insert(testing::pod(&nth(0)).0.uid, testing::now());
+    assert_eq!(deleted(&planned(&view(2, running(4)), &state)), [nth(1)], "an earlier delete may still take effect");
     let changed = |pods: Vec<PodBuilder>| pods.into_iter().map(|pod| pod.version(21)).collect();
-    let mut often = Memory::default();
+    let mut often = SetState::default();
     for ago in [9, 5, 2] {
         rejected(&mut often, 0, ago);
     }
@@ -42,51 +42,51 @@ fn a_pod_that_cannot_be_deleted_is_passed_over() {
 
 #[test]
 fn pods_none_of_which_can_be_deleted_are_waited_for_in_peace() {
-    let mut memory = Memory::default();
+    let mut state = SetState::default();
     for index in 0..3 {
-        rejected(&mut memory, index, 0);
+        rejected(&mut state, index, 0);
     }
-    let plan = planned(&view(1, running(3)), &memory);
+    let plan = planned(&view(1, running(3)), &state);
     assert!(!plan.has_work());
     assert_eq!((plan.rejected.len(), plan.count.surplus()), (3, 2));
     assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(1)));
-    assert_eq!(created(&planned(&view(4, running(3)), &memory)), [nth(3)], "a set that grows gets its pods");
-    memory.back_off(testing::now(), 1, |wait| wait);
-    assert_eq!(planned(&view(1, running(3)), &memory).rejected.len(), 3, "whatever else fails");
+    assert_eq!(created(&planned(&view(4, running(3)), &state)), [nth(3)], "a set that grows gets its pods");
+    state.back_off(testing::now(), 1, |wait| wait);
+    assert_eq!(planned(&view(1, running(3)), &state).rejected.len(), 3, "whatever else fails");
 }
 
 #[test]
 fn a_finished_pod_whose_delete_was_rejected_keeps_none_of_the_others() {
     let finished = (0..6).map(|index| testing::pod(&nth(index)).failed(1000 - i64::from(index)));
     let view = view(1, finished.collect());
-    let mut memory = Memory::default();
-    rejected(&mut memory, 0, 0);
-    let plan = planned(&view, &memory);
+    let mut state = SetState::default();
+    rejected(&mut state, 0, 0);
+    let plan = planned(&view, &state);
     assert_eq!((deleted(&plan), plan.create.len()), (vec![&*nth(1), &*nth(2)], 1));
     assert_eq!(plan.rejected.len(), 1);
 }
 
 #[test]
 fn a_stray_that_cannot_be_deleted_keeps_no_set_from_its_pods() {
-    let mut memory = Memory::default();
+    let mut state = SetState::default();
     let stray = testing::pod(&nth(0)).0;
-    memory.strays.insert(stray.uid.clone(), nth(0));
-    assert_eq!(created(&planned(&view(2, vec![]), &memory)).len(), 0);
-    rejected(&mut memory, 0, 0);
-    let plan = planned(&view(2, vec![]), &memory);
+    state.strays.insert(stray.uid.clone(), nth(0));
+    assert_eq!(created(&planned(&view(2, vec![]), &state)).len(), 0);
+    rejected(&mut state, 0, 0);
+    let plan = planned(&view(2, vec![]), &state);
     assert_eq!((created(&plan).len(), deleted(&plan).len(), plan.rejected.len()), (2, 0, 1));
     for (index, creates) in [(1, 2), (2, 0)] {
-        memory.strays.insert(testing::pod(&nth(index)).0.uid, nth(index));
-        rejected(&mut memory, index, 0);
-        assert_eq!(created(&planned(&view(2, vec![]), &memory)).len(), creates, "{index}");
+        state.strays.insert(testing::pod(&nth(index)).0.uid, nth(index));
+        rejected(&mut state, index, 0);
+        assert_eq!(created(&planned(&view(2, vec![]), &state)).len(), creates, "{index}");
     }
     // It has its owner, and counts: others go in its place.
-    let mut memory = Memory::default();
-    memory.strays.insert(stray.uid, nth(0));
-    assert_eq!(deleted(&planned(&view(2, running(3)), &memory)), [nth(0)]);
-    rejected(&mut memory, 0, 0);
-    assert_eq!(deleted(&planned(&view(2, running(3)), &memory)), [nth(1)]);
-    let mut later = Memory { strays: memory.strays.clone(), ..Memory::default() };
+    let mut state = SetState::default();
+    state.strays.insert(stray.uid, nth(0));
+    assert_eq!(deleted(&planned(&view(2, running(3)), &state)), [nth(0)]);
+    rejected(&mut state, 0, 0);
+    assert_eq!(deleted(&planned(&view(2, running(3)), &state)), [nth(1)]);
+    let mut later = SetState { strays: state.strays.clone(), ..SetState::default() };
     rejected(&mut later, 0, 1);
     assert_eq!(deleted(&planned(&view(2, running(3)), &later)), [nth(0)], "it is tried again, and may go");
 }

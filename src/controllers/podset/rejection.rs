@@ -2,12 +2,12 @@
 
 use kube::core::Status;
 
-use super::memory::{Refusal, RefusalKind};
+use super::set_state::{Rejection, RejectionKind};
 use crate::client::{LONGEST, cut};
 
 /// Reads the API server's refusal of the pod of this name, for this generation of the spec.
-pub fn refusal(status: &Status, pod: &str, prefix: &str, generation: i64) -> Refusal {
-    Refusal { kind: kind(status), message: words(&status.message, pod, prefix), generation }
+pub fn read(status: &Status, pod: &str, prefix: &str, generation: i64) -> Rejection {
+    Rejection { kind: kind(status), message: words(&status.message, pod, prefix), generation }
 }
 
 /// The API server's message about the pod of this name. Pod names change with each try, the reason does not: the prefix of the names
@@ -16,20 +16,20 @@ pub fn words(message: &str, pod: &str, prefix: &str) -> String {
     cut(&message.replace(pod, prefix), LONGEST)
 }
 
-fn kind(status: &Status) -> RefusalKind {
+fn kind(status: &Status) -> RejectionKind {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     if causes.clone().any(|cause| cause.reason == "NamespaceTerminating") {
-        return RefusalKind::NamespaceTerminating;
+        return RejectionKind::NamespaceTerminating;
     }
     // Webhooks refuse with whatever reason and code they like, and may think otherwise tomorrow.
     if status.message.starts_with("admission webhook") {
-        return RefusalKind::Forbidden;
+        return RejectionKind::Forbidden;
     }
     // Admission policies refuse with the same reason, but name no field.
     let is_invalid = status.reason == "Invalid" && causes.clone().any(|cause| !cause.field.is_empty());
     // Unknown fields and wrong types.
     let is_unreadable = status.code == 400;
-    if is_invalid || is_unreadable { RefusalKind::InvalidTemplate } else { RefusalKind::Forbidden }
+    if is_invalid || is_unreadable { RejectionKind::InvalidTemplate } else { RejectionKind::Forbidden }
 }
 
 #[cfg(test)]
@@ -37,8 +37,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn read(status: Value) -> Refusal {
-        refusal(&serde_json::from_value(status).unwrap(), "web-podabcde", "web-pod", 1)
+    fn read(status: Value) -> Rejection {
+        super::read(&serde_json::from_value(status).unwrap(), "web-podabcde", "web-pod", 1)
     }
 
     #[test]
@@ -47,7 +47,7 @@ mod tests {
             "code": 403, "reason": "Forbidden", "details": { "name": "web-podabcde", "kind": "pods" },
             "message": "pods \"web-podabcde\" is forbidden: exceeded quota: two, requested: pods=1, used: pods=2",
         }));
-        assert_eq!(quota.kind, RefusalKind::Forbidden);
+        assert_eq!(quota.kind, RejectionKind::Forbidden);
         assert_eq!(
             quota.message,
             "pods \"web-pod\" is forbidden: exceeded quota: two, requested: pods=1, used: pods=2"
@@ -57,31 +57,31 @@ mod tests {
             "code": 422, "reason": "Invalid", "message": "Pod \"web-podabcde\" is invalid: spec.containers: Required value",
             "details": { "causes": [{ "reason": "FieldValueRequired", "message": "Required value", "field": "spec.containers" }] },
         }));
-        assert_eq!(invalid.kind, RefusalKind::InvalidTemplate);
+        assert_eq!(invalid.kind, RejectionKind::InvalidTemplate);
 
         let policy = read(json!({
             "code": 422, "reason": "Invalid", "message": "ValidatingAdmissionPolicy 'p' denied request",
             "details": { "causes": [{ "message": "denied request" }] },
         }));
-        assert_eq!(policy.kind, RefusalKind::Forbidden);
+        assert_eq!(policy.kind, RejectionKind::Forbidden);
 
         let unknown_field = read(json!({
             "code": 400, "reason": "BadRequest", "message": "strict decoding error: unknown field \"spec.contaners\"",
         }));
-        assert_eq!(unknown_field.kind, RefusalKind::InvalidTemplate);
+        assert_eq!(unknown_field.kind, RejectionKind::InvalidTemplate);
 
         for (code, reason) in [(400, ""), (422, "Invalid")] {
             let webhook = read(json!({
                 "code": code, "reason": reason, "message": "admission webhook \"x\" denied the request: no",
                 "details": { "causes": [{ "reason": "FieldValueForbidden", "message": "no", "field": "spec.hostNetwork" }] },
             }));
-            assert_eq!(webhook.kind, RefusalKind::Forbidden, "{code}");
+            assert_eq!(webhook.kind, RejectionKind::Forbidden, "{code}");
         }
 
         let terminating = read(json!({
             "code": 403, "reason": "Forbidden", "message": "because it is being terminated",
             "details": { "causes": [{ "reason": "NamespaceTerminating", "message": "x", "field": "metadata.namespace" }] },
         }));
-        assert_eq!(terminating.kind, RefusalKind::NamespaceTerminating);
+        assert_eq!(terminating.kind, RejectionKind::NamespaceTerminating);
     }
 }

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{locks::Locks, pace::Pace, rejected::Rejected, restart_backoff::Finishes, trace_link::TraceLink};
+use super::{
+    pace::Pace, promise::Rules, rejected_deletes::RejectedDeletes, restart_backoff::Finishes, trace_link::TraceLink,
+};
 use crate::controllers::{
     failures::{Failures, Waits, doubled},
     meta::Uid,
@@ -31,15 +33,15 @@ const MOST_STRAYS: usize = 3;
 
 /// What is remembered of a set.
 #[derive(Clone, Debug, Default)]
-pub struct Memory {
+pub struct SetState {
     /// Creates that did not succeed, by name.
     pub creates: BTreeMap<String, Create>,
     /// Deletes without an answer: when the last one was given up.
     pub deletes: BTreeMap<Uid, Timestamp>,
     /// Deletes that the API server rejected.
-    pub rejected: Rejected,
+    pub rejected: RejectedDeletes,
     /// Pods to which the API server does not let the label be given back.
-    pub relabels: Rejected,
+    pub relabels: RejectedDeletes,
     /// Pods that were made otherwise than ordered and shall go: their names by UID.
     pub strays: BTreeMap<Uid, String>,
     /// The pods that finished, and what waits to be created in their place.
@@ -49,9 +51,9 @@ pub struct Memory {
     /// The wait because the namespace is being deleted: no pod is created.
     pub rest: Option<Backoff>,
     /// Why the API server refuses pods, while it does.
-    pub refusal: Option<Refusal>,
+    pub rejected_create: Option<Rejection>,
     /// The refusal of which users were told.
-    pub refusal_told: Option<Refusal>,
+    pub refusal_told: Option<Rejection>,
     /// The work that is under way and not yet told.
     pub burst: Option<Burst>,
     /// Work that ended and is not yet told, and how many pods were live then.
@@ -97,18 +99,18 @@ pub struct Backoff {
 
 /// Why pods are refused.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Refusal {
+pub struct Rejection {
     /// The server's words, without what changes each time.
     pub message: String,
     /// What kind of refusal it is.
-    pub kind: RefusalKind,
+    pub kind: RejectionKind,
     /// The generation of the spec that was refused.
     pub generation: i64,
 }
 
 /// What kind of refusal it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum RefusalKind {
+pub enum RejectionKind {
     /// It may be granted another time: quota, admission.
     Forbidden,
     /// Nobody can say that no pod was made: the API server fails, as where a webhook does not answer, or it is not heard.
@@ -134,7 +136,7 @@ pub struct Burst {
     pub is_scaling: bool,
 }
 
-impl Memory {
+impl SetState {
     /// The names of the creates that may still take effect.
     pub fn unknown(&self) -> impl Iterator<Item = &str> {
         self.creates.iter().filter(|(_, create)| create.is_unknown).map(|(name, _)| name.as_str())
@@ -146,9 +148,9 @@ impl Memory {
     }
 
     /// Forgets what is too old to matter. A create of unknown fate is not forgotten: after the quarantine it is looked up.
-    pub fn expire(&mut self, now: Timestamp, locks: &Locks) {
-        let is_open = |at: Timestamp| now.duration_since(at) < locks.quarantine;
-        self.creates.retain(|_, create| is_open(create.at) || !(locks.may_forget)(create));
+    pub fn expire(&mut self, now: Timestamp, rules: &Rules) {
+        let is_open = |at: Timestamp| now.duration_since(at) < rules.quarantine;
+        self.creates.retain(|_, create| is_open(create.at) || !(rules.may_forget)(create));
         self.deletes.retain(|_, at| is_open(*at));
     }
 
@@ -231,30 +233,30 @@ fn running(wait: Option<Backoff>, generation: i64, now: Timestamp) -> Option<Tim
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::podset::{locks::QUARANTINE, testing};
+    use crate::controllers::podset::{promise::QUARANTINE, testing};
 
     #[test]
     fn waits_double_up_to_thirty_seconds_and_begin_anew_with_the_spec() {
-        let mut memory = Memory::default();
+        let mut state = SetState::default();
         let now = testing::now();
         let waits: Vec<i64> = (0..7)
             .map(|_| {
-                memory.back_off(now, 1, |wait| wait);
-                memory.waits_until(1, now).unwrap().duration_since(now).as_secs()
+                state.back_off(now, 1, |wait| wait);
+                state.waits_until(1, now).unwrap().duration_since(now).as_secs()
             })
             .collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
-        assert_eq!(memory.waits_until(2, now), None, "a new spec is tried at once");
-        memory.back_off(now, 2, |wait| wait);
-        assert_eq!(memory.waits_until(2, now).unwrap().duration_since(now).as_secs(), 1);
+        assert_eq!(state.waits_until(2, now), None, "a new spec is tried at once");
+        state.back_off(now, 2, |wait| wait);
+        assert_eq!(state.waits_until(2, now).unwrap().duration_since(now).as_secs(), 1);
     }
 
     #[test]
     fn a_namespace_that_is_said_to_go_is_tried_a_few_times_and_then_left_for_long() {
-        let (mut memory, start) = (Memory::default(), testing::now());
+        let (mut state, start) = (SetState::default(), testing::now());
         let mut wait = |generation| {
-            memory.give_up(start, generation, |wait| wait);
-            memory.rests_until(generation, start).unwrap().duration_since(start).as_secs()
+            state.give_up(start, generation, |wait| wait);
+            state.rests_until(generation, start).unwrap().duration_since(start).as_secs()
         };
         let waits: Vec<i64> = (0..7).map(|_| wait(1)).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 600, 600]);
@@ -263,39 +265,39 @@ mod tests {
 
     #[test]
     fn strays_that_cannot_be_deleted_keep_pods_from_being_created_only_if_they_are_many() {
-        let mut memory = Memory::default();
+        let mut state = SetState::default();
         for (uid, holds) in [("a", false), ("b", false), ("c", true)] {
-            memory.strays.insert(uid.into(), uid.to_owned());
-            assert!(memory.strays_hold(), "{uid} may still go");
-            memory.rejected.note(uid.into(), 0, "no".to_owned(), testing::now(), |wait| wait);
-            assert_eq!(memory.strays_hold(), holds, "{uid}");
+            state.strays.insert(uid.into(), uid.to_owned());
+            assert!(state.strays_hold(), "{uid} may still go");
+            state.rejected.note(uid.into(), 0, "no".to_owned(), testing::now(), |wait| wait);
+            assert_eq!(state.strays_hold(), holds, "{uid}");
         }
     }
 
     #[test]
     fn only_a_read_after_the_quarantine_settles_an_unknown_fate() {
-        let mut memory = Memory::default();
+        let mut state = SetState::default();
         let start = testing::now();
-        memory.create_unanswered("a", 0, start);
-        memory.create_settled("a");
-        memory.create_refused("a", 0, start + SignedDuration::from_secs(9));
-        memory.expire(start + SignedDuration::from_secs(59), &Locks::default());
-        assert_eq!(memory.unknown().collect::<Vec<_>>(), ["a"]);
-        assert_eq!(memory.next_settled(start, QUARANTINE), Some(start + QUARANTINE));
+        state.create_unanswered("a", 0, start);
+        state.create_settled("a");
+        state.create_refused("a", 0, start + SignedDuration::from_secs(9));
+        state.expire(start + SignedDuration::from_secs(59), &Rules::default());
+        assert_eq!(state.unknown().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(state.next_settled(start, QUARANTINE), Some(start + QUARANTINE));
         let end = start + QUARANTINE;
-        memory.expire(end, &Locks::default());
-        assert_eq!(memory.unknown().collect::<Vec<_>>(), ["a"], "until it was looked up");
-        assert_eq!(memory.overdue(end - SignedDuration::from_secs(1), QUARANTINE).count(), 0);
-        assert_eq!(memory.overdue(end, QUARANTINE).collect::<Vec<_>>(), ["a"]);
+        state.expire(end, &Rules::default());
+        assert_eq!(state.unknown().collect::<Vec<_>>(), ["a"], "until it was looked up");
+        assert_eq!(state.overdue(end - SignedDuration::from_secs(1), QUARANTINE).count(), 0);
+        assert_eq!(state.overdue(end, QUARANTINE).collect::<Vec<_>>(), ["a"]);
     }
 
     #[test]
     fn a_refused_name_is_remembered_but_does_not_count() {
-        let mut memory = Memory::default();
-        memory.create_refused("a", 0, testing::now());
-        assert_eq!(memory.unknown().count(), 0);
-        assert!(memory.creates.contains_key("a"));
-        memory.create_settled("a");
-        assert!(memory.creates.is_empty());
+        let mut state = SetState::default();
+        state.create_refused("a", 0, testing::now());
+        assert_eq!(state.unknown().count(), 0);
+        assert!(state.creates.contains_key("a"));
+        state.create_settled("a");
+        assert!(state.creates.is_empty());
     }
 }

@@ -1,51 +1,52 @@
-//! Never more than N, not for a moment: the promise, and the locks behind it.
+//! Never more than N, not for a moment: the promise, and the rules behind it.
 //!
 //! **The promise.** At any time the pods of a set that are live (in its namespace, owned by its UID, not being deleted, neither Failed
 //! nor Succeeded) are at most as many as the largest `spec.replicas` among the generations from `status.observedGeneration`
 //! to `metadata.generation`. It holds whatever the operator sees late, twice or not at all, and whatever becomes of its
 //! requests, as long as a request takes effect within [`QUARANTINE`] of its sending and before the sender's lease ends.
 //!
-//! The line that keeps it is `Count::missing` in `plan.rs`: whatever may live counts. The locks see to it that the count
+//! The line that keeps it is `Count::missing` in `plan.rs`: whatever may live counts. The rules ensure that the count
 //! is true.
 //!
-//! **The locks.** Each is a value, so that a test can put another in its place and see the promise break. The attacks
-//! A1 to A12 stand in `tests/simulation/attacks`, each told with the locks in place and with the one that stops it taken
+//! **The promise.** Each is a value, so that a test can put another in its place and see the promise break. The attacks
+//! A1 to A12 stand in `tests/simulation/attacks`, each told with the rules in place and with the one that stops it taken
 //! out: A1, A8, A10 in `names.rs`, A2 to A4 in `leaders.rs`, A5 and A6 in `events.rs`, A7 in `labels.rs`, A9 in
 //! `answers.rs`, A11 in `claims.rs`, A12 in `deletes.rs`.
 //!
 //! The table names files from this folder on, or from the root of the repository: `src/…`.
 //!
-//! | lock | what it keeps out | where it is used | test that fails without it |
+//! | rule | what it keeps out | where it is used | test that fails without it |
 //! |---|---|---|---|
-//! | same intent, same name ([`Locks::name`]) | two pods out of one create that was sent twice | `plan.rs` | A1 |
-//! | unknown counts as live, for [`Locks::quarantine`] | a create that lands after its answer was lost | `memory.rs`, `plan.rs` | A1 |
-//! | a read settles an unknown fate, not time ([`Locks::may_forget`]) | a create that took effect while the watch lags | `memory.rs` | A1 |
-//! | a name rests after its pod's end, for [`Locks::quarantine`] | the same pod made under two indices by two leaders | `observe/pods.rs` | A2 |
+//! | same intent, same name ([`Rules::name`]) | two pods out of one create that was sent twice | `plan.rs` | A1 |
+//! | unknown counts as live, for [`Rules::quarantine`] | a create that lands after its answer was lost | `state.rs`, `plan.rs` | A1 |
+//! | a read settles an unknown fate, not time ([`Rules::may_forget`]) | a create that took effect while the watch lags | `state.rs` | A1 |
+//! | a name rests after its pod's end, for [`Rules::quarantine`] | the same pod made under two indices by two leaders | `observe/pods.rs` | A2 |
 //! | a write ends before its sender's term ([`crate::client::Writer`]) | a request of a former leader | `src/client/writer.rs`, `src/leader/term.rs` | A3 |
-//! | reads before the first write of a term ([`Locks::is_unread`]) | a standby whose watch stood still | `takeover.rs` | A4 |
-//! | the take-over reads all pods, labelled or not ([`Locks::taken_over`]) | a pod that lost the watched label while nobody watched | `takeover.rs` | A7 |
-//! | a status answers a generation when the surplus is gone ([`Locks::status`]) | more pods than the acknowledged generation allows | `report.rs` | `attacks/statuses.rs` |
-//! | a status names the version that it was made for ([`Locks::status_version`]) | an old status in place of a newer one, or on another set of the name | `report.rs` | `attacks/statuses.rs` |
-//! | nothing old undoes anything newer ([`Locks::is_stale`]) | a late event that brings back an old N or a dead pod | `src/listwatch/mod.rs`, `observe/` | A5 |
-//! | a read is ahead of the watch ([`Locks::is_over`]) | a dead pod that comes back, and for which another one is deleted | `observe/pods.rs` | A5 |
-//! | an end seen before its beginning was answered ([`Locks::has_ended`]) | a ghost that counts for ever | `observe/pods.rs` | A6 |
-//! | out of sight is not gone ([`Locks::may_live`]) | a pod that lost the watched label | `observe/pods.rs` | A7 |
-//! | whose name is it ([`Locks::is_ours`]) | a stranger's pod under one of our names | `act/create.rs` | A8 |
-//! | what came back is what was ordered ([`Locks::differs`]) | pods without end behind a webhook that changes them | `act/create.rs` | A9 |
-//! | a delete hits one incarnation ([`Locks::precondition`]) | a late delete that hits the pod's successor | `act.rs` | A10 |
-//! | a claim counts in its own namespace ([`Locks::home`]) | a pod elsewhere that costs one of the set's its life | `observe/` | A11 |
-//! | a rejected delete concerns one pod ([`Locks::is_confined`]) | a pod that cannot be deleted and keeps all others | `act.rs`, `rejected.rs` | A12 |
+//! | reads before the first write of a term ([`Rules::is_unread`]) | a standby whose watch stood still | `takeover.rs` | A4 |
+//! | the take-over reads all pods, labelled or not ([`Rules::taken_over`]) | a pod that lost the watched label while nobody watched | `takeover.rs` | A7 |
+//! | a status answers a generation when the surplus is gone ([`Rules::status`]) | more pods than the acknowledged generation allows | `report.rs` | `attacks/statuses.rs` |
+//! | a status names the version that it was made for ([`Rules::status_version`]) | an old status in place of a newer one, or on another set of the name | `report.rs` | `attacks/statuses.rs` |
+//! | nothing old undoes anything newer ([`Rules::is_stale`]) | a late event that brings back an old N or a dead pod | `src/listwatch/mod.rs`, `observe/` | A5 |
+//! | a read is ahead of the watch ([`Rules::is_over`]) | a dead pod that comes back, and for which another one is deleted | `observe/pods.rs` | A5 |
+//! | an end seen before its beginning was answered ([`Rules::has_ended`]) | a ghost that counts for ever | `observe/pods.rs` | A6 |
+//! | out of sight is not gone ([`Rules::may_live`]) | a pod that lost the watched label | `observe/pods.rs` | A7 |
+//! | whose name is it ([`Rules::is_ours`]) | a stranger's pod under one of our names | `act/create.rs` | A8 |
+//! | what came back is what was ordered ([`Rules::differs`]) | pods without end behind a webhook that changes them | `act/create.rs` | A9 |
+//! | a delete hits one incarnation ([`Rules::precondition`]) | a late delete that hits the pod's successor | `act.rs` | A10 |
+//! | a claim counts in its own namespace ([`Rules::home`]) | a pod elsewhere that costs one of the set's its life | `observe/` | A11 |
+//! | a rejected delete concerns one pod ([`Rules::is_confined`]) | a pod that cannot be deleted and keeps all others | `act.rs`, `rejected_deletes.rs` | A12 |
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    memory::{Create, Memory},
     names,
     observe::{Owner, Pod, Set, View},
     plan::{Plan, Why},
-    pod, status,
+    pod,
+    set_state::{Create, SetState},
+    status,
     takeover::Known,
 };
 use crate::{api::PodSetStatus, controllers::meta::Uid, leader::MAY_LAND, listwatch};
@@ -53,9 +54,9 @@ use crate::{api::PodSetStatus, controllers::meta::Uid, leader::MAY_LAND, listwat
 /// How long after its sending a request may still take effect.
 pub const QUARANTINE: SignedDuration = MAY_LAND;
 
-/// The locks, see the head of this file.
+/// The promise, see the head of this file.
 #[derive(Clone, Copy, Debug)]
-pub struct Locks {
+pub struct Rules {
     /// The name of the pod with this index in the set of this name and UID.
     pub name: fn(set: &str, uid: &str, index: u32) -> String,
     /// How long a create of unknown fate counts as live, and how long a name rests after its pod's end.
@@ -67,7 +68,7 @@ pub struct Locks {
     /// The label selector of the list of pods at take-over; `None`: all pods.
     pub taken_over: Option<&'static str>,
     /// The status of a set, with the generation that it answers.
-    pub status: fn(view: &View, plan: &Plan, memory: &Memory, wall: Timestamp) -> PodSetStatus,
+    pub status: fn(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> PodSetStatus,
     /// The resourceVersion that the set must have for a status made for this version.
     pub status_version: fn(version: u64) -> Option<u64>,
     /// Whether a state of this resourceVersion is older than the one that is known: it changes nothing.
@@ -91,16 +92,16 @@ pub struct Locks {
     pub is_confined: fn(why: Why) -> bool,
 }
 
-impl Locks {
+impl Rules {
     /// The owner that a pod in this namespace names by this UID, or the set itself of this namespace and UID.
     pub fn owner(&self, namespace: &Arc<str>, uid: &Uid) -> Owner {
         ((self.home)(namespace), uid.clone())
     }
 }
 
-impl Default for Locks {
+impl Default for Rules {
     fn default() -> Self {
-        Locks {
+        Rules {
             name: names::pod_name,
             quarantine: QUARANTINE,
             may_forget: |create| !create.is_unknown,

@@ -8,22 +8,22 @@
 //!
 //! | rule | where | attack |
 //! |---|---|---|
-//! | 1. A lease has expired when this process has seen the same version of it for the longer of its own and the written duration, counted from receipt; and only if a read just before the write still shows that version | [`Locks::wait`], [`Locks::is_free`] | E2 a watch that stalls; E6 different durations |
-//! | 2. A write of the Lease carries the version of the read in the same operation, and there is one operation at a time | [`Locks::version`] | E3 two take what both saw expired |
-//! | 3. A term runs from before the sending of the last good renewal, and one that is over stays over | [`Locks::term_from`], [`Office::prolong`](super::Office::prolong) | E4 an answer that comes late |
-//! | 4. The leader's own watch or read that shows another holder, or none, ends its term at once; a Lease that was deleted or emptied is not taken before its former holder's duration is over, unless that holder gave it back | [`Locks::has_lost`], [`Observation::frees_at`] | E5 a Lease deleted, emptied, overwritten |
-//! | 5. The lease is given back only when no write can take effect any more. A write of which no byte left cannot | [`Locks::may_release`], [`Pass::leaves`] | E7 a create without an answer |
-//! | 6. Leadership is asked where bytes leave | [`Locks::may_leave`], `src/client/gate.rs` | E1 frozen between the check and the socket |
+//! | 1. A lease has expired when this process has seen the same version of it for the longer of its own and the written duration, counted from receipt; and only if a read just before the write still shows that version | [`Rules::wait`], [`Rules::is_free`] | E2 a watch that stalls; E6 different durations |
+//! | 2. A write of the Lease carries the version of the read in the same operation, and there is one operation at a time | [`Rules::version`] | E3 two take what both saw expired |
+//! | 3. A term runs from before the sending of the last good renewal, and one that is over stays over | [`Rules::term_from`], [`LeaderState::prolong`](super::LeaderState::prolong) | E4 an answer that comes late |
+//! | 4. The leader's own watch or read that shows another holder, or none, ends its term at once; a Lease that was deleted or emptied is not taken before its former holder's duration is over, unless that holder gave it back | [`Rules::has_lost`], [`Observation::frees_at`] | E5 a Lease deleted, emptied, overwritten |
+//! | 5. The lease is given back only when no write can take effect any more. A write of which no byte left cannot | [`Rules::may_release`], [`WritePermit::leaves`] | E7 a create without an answer |
+//! | 6. Leadership is asked where bytes leave | [`Rules::may_leave`], `src/client/gate.rs` | E1 frozen between the check and the socket |
 //! | 7. Elapsed time includes the time for which the machine slept | `src/env.rs` | |
 //! | 8. A Lease whose version goes back ends the process: the cluster is older than what it knows | [`Observation::read`] | |
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Office, Pass, observation::Observation};
+use super::{LeaderState, WritePermit, observation::Observation};
 
 /// The rules that a test can exchange.
 #[derive(Clone, Copy, Debug)]
-pub struct Locks {
+pub struct Rules {
     /// How long a lease must be seen unchanged, from its own duration and the written one.
     pub wait: fn(own: SignedDuration, written: SignedDuration) -> SignedDuration,
     /// Whether the Lease may be taken: from the version that has expired, if any, as it was known before the read just made
@@ -36,9 +36,9 @@ pub struct Locks {
     /// Whether what was seen of the Lease says that this process no longer holds it.
     pub has_lost: fn(&Observation) -> bool,
     /// Whether the lease may be given back.
-    pub may_release: fn(&Office) -> bool,
+    pub may_release: fn(&LeaderState) -> bool,
     /// Whether bytes of a write may leave now: the gate of each connection for writes asks this.
-    pub may_leave: fn(&Pass) -> bool,
+    pub may_leave: fn(&WritePermit) -> bool,
 }
 
 /// Which version a write of the Lease carries.
@@ -52,16 +52,16 @@ pub enum Version {
     Any,
 }
 
-impl Default for Locks {
+impl Default for Rules {
     fn default() -> Self {
-        Locks {
+        Rules {
             wait: Ord::max,
             is_free: |_, after, read| after == Some(read),
             version: |read| read.take().map_or(Version::Unknown, Version::Exactly),
             term_from: |sent, _| sent,
             has_lost: |observation| !observation.is_ours(),
-            may_release: Office::is_settled,
-            may_leave: Pass::is_valid,
+            may_release: LeaderState::is_settled,
+            may_leave: WritePermit::is_valid,
         }
     }
 }

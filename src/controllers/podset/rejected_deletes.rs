@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::memory::BACKOFF;
+use super::set_state::BACKOFF;
 use crate::controllers::{failures::doubled, meta::Uid};
 
 /// The deletes of one set that were rejected.
 #[derive(Clone, Debug, Default)]
-pub struct Rejected {
-    by_uid: BTreeMap<Uid, Rejection>,
+pub struct RejectedDeletes {
+    by_uid: BTreeMap<Uid, RejectedDelete>,
     /// Whether an event has told of them. Messages may differ each time, so there is one event until all of them are over.
     is_told: bool,
     /// The message of the event that is still to be sent.
@@ -22,7 +22,7 @@ pub struct Rejected {
 
 /// A delete that was rejected.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Rejection {
+struct RejectedDelete {
     /// The API server's message, without the parts that change each time.
     message: String,
     /// The resourceVersion of the pod for which the delete was planned.
@@ -35,7 +35,7 @@ struct Rejection {
     until: Timestamp,
 }
 
-impl Rejected {
+impl RejectedDeletes {
     /// The delete of this pod, planned for this resourceVersion of it, was rejected: the next try waits, twice as long as the last
     /// time, up to a bound. Returns whether [`Self::message`] is new. `jittered` adds the jitter to a delay.
     pub fn note(
@@ -49,7 +49,7 @@ impl Rejected {
         self.is_told &= !self.by_uid.is_empty();
         let former = self.message().map(str::to_owned);
         let wait = doubled(self.by_uid.get(&uid).map(|former| former.wait), BACKOFF);
-        self.by_uid.insert(uid, Rejection { message, version, at: now, wait, until: now + jittered(wait) });
+        self.by_uid.insert(uid, RejectedDelete { message, version, at: now, wait, until: now + jittered(wait) });
         let message = self.message().map(str::to_owned);
         let is_new = message != former;
         if !self.is_told {
@@ -106,13 +106,13 @@ mod tests {
     }
 
     /// The delete of pod `a` at this version is rejected at this time.
-    fn reject(rejected: &mut Rejected, version: u64, at: Timestamp) -> bool {
+    fn reject(rejected: &mut RejectedDeletes, version: u64, at: Timestamp) -> bool {
         rejected.note("a".into(), version, "no".to_owned(), at, |wait| wait)
     }
 
     #[test]
     fn delays_double_up_to_thirty_seconds_for_each_pod_alone() {
-        let mut rejected = Rejected::default();
+        let mut rejected = RejectedDeletes::default();
         let waits: Vec<i64> = (0..7)
             .map(|_| {
                 reject(&mut rejected, 5, after(0));
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_change_of_the_pod_ends_the_delay() {
-        let mut rejected = Rejected::default();
+        let mut rejected = RejectedDeletes::default();
         for _ in 0..5 {
             reject(&mut rejected, 5, after(0));
         }
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn rejections_are_told_once_and_again_after_a_recovery() {
-        let mut rejected = Rejected::default();
+        let mut rejected = RejectedDeletes::default();
         assert!(reject(&mut rejected, 5, after(0)));
         assert!(!reject(&mut rejected, 5, after(1)));
         assert_eq!(rejected.take_untold(None).as_deref(), Some("no"));
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_new_leader_does_not_repeat_what_the_status_says() {
-        let mut rejected = Rejected::default();
+        let mut rejected = RejectedDeletes::default();
         reject(&mut rejected, 5, after(0));
         assert_eq!(rejected.take_untold(Some("no")), None);
     }
