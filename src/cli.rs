@@ -9,10 +9,8 @@ use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use jiff::SignedDuration;
 
-use crate::{
-    leader::{Timing, TimingError},
-    listwatch::Scope,
-};
+use crate::listwatch::Scope;
+use leadership::{Timing, TimingError};
 use values::{bind_address, image, lease_name, log_level, namespace, seconds};
 
 /// How a run ends, for whoever starts it.

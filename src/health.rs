@@ -17,7 +17,7 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::env::Env;
+use leadership::env::Env;
 
 /// How often a loop that has nothing to do must turn within its limit.
 const TURNS_WITHIN_LIMIT: i32 = 4;
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_process_is_ready_between_its_start_and_its_end() {
-        let health = Health::new(crate::env::testing::virtual_env());
+        let health = Health::new(leadership::env::testing::virtual_env());
         let because = |sentence: &str| vec![(PROCESS.to_owned(), sentence.to_owned())];
         assert_eq!(failing(health.readiness()), because("the process is starting"));
         health.started();
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_check_says_why_it_fails() {
-        let health = Health::new(crate::env::testing::virtual_env());
+        let health = Health::new(leadership::env::testing::virtual_env());
         health.started();
         health.ready_when("caches", || Err("pods: not listed yet".to_owned()));
         assert_eq!(failing(health.readiness()), [("caches".to_owned(), "pods: not listed yet".to_owned())]);
@@ -223,7 +223,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_loop_that_does_not_turn_is_named() {
-        let health = Health::new(crate::env::testing::virtual_env());
+        let health = Health::new(leadership::env::testing::virtual_env());
         let (slow, steady) = (Pulse::new(&health, "slow", LIMIT), Pulse::new(&health, "steady", LIMIT));
         tokio::time::advance(Duration::from_secs(60)).await;
         steady.beat();
@@ -237,7 +237,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_loop_that_ended_is_not_missed() {
-        let health = Health::new(crate::env::testing::virtual_env());
+        let health = Health::new(leadership::env::testing::virtual_env());
         let first = Pulse::new(&health, "loop", LIMIT);
         let second = Pulse::new(&health, "loop", LIMIT);
         drop(first);
@@ -248,7 +248,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn whoever_waits_beats() {
-        let health = Health::new(crate::env::testing::virtual_env());
+        let health = Health::new(leadership::env::testing::virtual_env());
         let pulse = Pulse::new(&health, "loop", LIMIT);
         pulse.during(tokio::time::sleep(Duration::from_secs(1000))).await;
         assert_eq!(failing(health.liveness()), []);

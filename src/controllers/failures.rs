@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use crate::telemetry::log_once::LogOnce;
+use leadership::log_once::LogOnce;
 
 /// The first and the longest wait.
 pub type Waits = (SignedDuration, SignedDuration);

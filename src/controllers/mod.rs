@@ -21,15 +21,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, field::Empty, info, info_span, warn};
 
 use crate::{
-    env::Env,
     health::{Health, Pulse},
-    leader::{Leadership, Term},
     listwatch::{Scope, synced::Synced},
     telemetry::{
         metrics::{ControllerMetrics, Metrics, Outcome},
         spans::{self, Place},
     },
 };
+use leadership::{Leadership, Term, env::Env};
 use queue::{Queue, Trigger};
 
 /// How often an object is looked at although nothing happened, from the cache alone.

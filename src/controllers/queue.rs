@@ -19,7 +19,8 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, futures::Notified};
 
 use super::ObjectKey;
-use crate::{env::Env, fair::FairQueue, telemetry::metrics::QueueMetrics};
+use crate::{fair::FairQueue, telemetry::metrics::QueueMetrics};
+use leadership::env::Env;
 
 /// Why a key is in the queue.
 pub type Trigger = &'static str;

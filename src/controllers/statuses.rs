@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use super::{ObjectKey, failures::Waits, meta::Uid, requests};
 use crate::{
-    client::{Answer, Clients, in_full, in_words},
+    client::{Answer, Clients},
     listwatch::Watched,
 };
+use leadership::text::{in_full, in_words};
 
 /// How long to wait before a status is applied again to an object that was not as it was thought to be.
 pub const OUTDATED_RETRY: SignedDuration = SignedDuration::from_secs(1);

@@ -6,7 +6,8 @@ use kube::core::{Request, params::ListParams};
 use serde::Deserialize;
 
 use super::{Source, Watched, version};
-use crate::client::{LARGE, ReadError, Reader};
+use crate::client::{ReadError, Reader};
+use leadership::budget::LARGE;
 
 /// How many objects a page of a list holds at most.
 const PAGE: u32 = 500;

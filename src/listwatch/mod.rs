@@ -17,13 +17,10 @@ use kube::core::{Request, WatchEvent, params::WatchParams};
 use serde::de::DeserializeOwned;
 use tracing::{debug, info, warn};
 
-use crate::{
-    client::{ReadError, Reader},
-    env::Env,
-    telemetry::log_once::LogOnce,
-};
+use crate::client::{ReadError, Reader};
 use events::events;
 use explain::{explain, is_missing, reason};
+use leadership::{env::Env, log_once::LogOnce};
 pub use list::list;
 use synced::Listing;
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
 use super::{synced::Synced, *};
-use crate::{client, env::testing::virtual_env};
+use leadership::env::testing::virtual_env;
 
 /// The code and the body with which a watch is answered, and after how many seconds its connection is cut; after 0 it ends.
 type Answer = (u16, &'static str, u64);
@@ -250,7 +250,7 @@ async fn a_page_that_has_too_many_bytes_is_asked_for_again_with_fewer_objects() 
 
 #[tokio::test]
 async fn an_object_that_is_larger_than_a_page_may_be_comes_by_itself_and_pages_grow_again() {
-    let sizes = [&[100; 110][..], &[2 * client::LARGE, client::LARGE], &[100; 100]].concat();
+    let sizes = [&[100; 110][..], &[2 * leadership::budget::LARGE, leadership::budget::LARGE], &[100; 100]].concat();
     let (asked, things) = listed(&sizes).await;
     let around = [(100, 0), (400, 100), (100, 100), (25, 100), (6, 100), (24, 106), (6, 106), (1, 106)];
     assert_eq!(asked[..8], around, "what was read is not read again");
@@ -261,7 +261,7 @@ async fn an_object_that_is_larger_than_a_page_may_be_comes_by_itself_and_pages_g
 
 #[test]
 fn a_page_holds_what_takes_half_of_what_it_may_have() {
-    let half = client::LARGE / 2;
+    let half = leadership::budget::LARGE / 2;
     for (limit, bytes, next) in [(100, 0, 400), (400, 1, 500), (100, half, 100), (100, half / 2, 200), (1, half + 1, 1)]
     {
         assert_eq!(list::next_limit(limit, bytes), next, "{limit} {bytes}");

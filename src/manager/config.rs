@@ -8,11 +8,10 @@ use kube::{
 };
 
 use super::StartError;
-use crate::{
-    api,
-    cli::RunArgs,
-    client::in_full,
+use crate::{api, cli::RunArgs};
+use leadership::{
     env::{self, Env},
+    text::in_full,
 };
 
 /// The cluster to work on, and whether a kubeconfig leads there: if not, this process runs in a pod of it.

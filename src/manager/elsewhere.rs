@@ -19,11 +19,10 @@ use tracing::{info, warn};
 
 use super::tasks::{Failure, Tasks};
 use crate::{
-    client::{ReadError, Reader, in_full},
+    client::{ReadError, Reader},
     controllers::failures::{Failures, Waits},
-    env::Env,
-    leader::Timing,
 };
+use leadership::{Timing, env::Env, text::in_full};
 
 /// The flag that names the namespace of the Lease, and with it the installation that this process belongs to.
 pub const FLAG: &str = "--leader-elect-resource-namespace";
@@ -191,7 +190,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::env::testing::virtual_env;
+    use leadership::env::testing::virtual_env;
 
     /// A search of a process whose own Lease is in `home`, by an API server that never answers.
     fn search(home: Option<&str>) -> Search {

@@ -19,14 +19,13 @@ use tracing::{error, info};
 use crate::{
     api,
     cli::{Cli, Command, RunArgs},
-    client::{self, Clients, ConnectError, Purpose, in_full},
+    client::{self, Clients, ConnectError, Purpose},
     controllers::podset,
-    env::Env,
     health::Health,
-    leader::{self, LeaderState, Leadership, TimingError},
     server::{self, ServeError, Servers},
     telemetry::{self, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
 };
+use leadership::{LeaderState, Leadership, TimingError, env::Env, text::in_full};
 use replica::{Candidacy, Parts, Replica};
 use signals::Signals;
 pub use tasks::Failure;
@@ -187,7 +186,7 @@ impl Manager {
                 leader_state,
                 client: client::connect(&config, purpose, &metrics.requests())?,
                 namespace: config.default_namespace.clone(),
-                rules: leader::promise::Rules::default(),
+                rules: leadership::promise::Rules::default(),
             }),
         };
         let replica = Replica::start(Parts {

@@ -23,11 +23,10 @@ use crate::{
         mycustomresource::MyCustomResourceController,
         podset::{self, PodSetController},
     },
-    env::Env,
     health::{Health, Pulse},
-    leader::{self, Election, LeaderState, Leadership, Setting, TimingError},
     telemetry::metrics::Metrics,
 };
+use leadership::{Election, LeaderState, Leadership, Setting, TimingError, env::Env};
 
 /// How long the loop of the election may take to turn beyond one operation on the Lease: several times what it takes at most.
 const ELECTION_TURNS: SignedDuration = SignedDuration::from_secs(30);
@@ -72,7 +71,7 @@ pub struct Candidacy {
     /// The namespace of the Lease, where the flags do not name one.
     pub namespace: String,
     /// The rules of the election.
-    pub rules: leader::promise::Rules,
+    pub rules: leadership::promise::Rules,
 }
 
 /// A replica that runs. It ends with this value.

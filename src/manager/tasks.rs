@@ -6,7 +6,7 @@ use tokio::task::{self, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::elsewhere::{Elsewhere, FLAG};
-use crate::leader::Lost;
+use leadership::Lost;
 
 /// How the election is called.
 pub const ELECTION: &str = "leader-election";

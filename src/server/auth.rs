@@ -30,7 +30,8 @@ use ring::digest;
 use tokio::{sync::Semaphore, time::timeout};
 use tracing::{info, warn};
 
-use crate::{client::in_full, env::Env, telemetry::log_once::LogOnce, token_bucket::TokenBucket};
+use crate::token_bucket::TokenBucket;
+use leadership::{env::Env, log_once::LogOnce, text::in_full};
 
 /// An action that needs a right.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -73,7 +73,7 @@ mod tests {
 
     fn served(level: &Level) -> Router {
         let client = Client::new(tower::service_fn(review), "default");
-        router(level.clone(), Gate::new(ACCESS, client, crate::env::testing::virtual_env()))
+        router(level.clone(), Gate::new(ACCESS, client, leadership::env::testing::virtual_env()))
     }
 
     fn put_by(user: &str) -> http::request::Builder {

@@ -23,11 +23,11 @@ use tracing::{info, warn};
 
 use crate::{
     cli::RunArgs,
-    env::Env,
     health::Health,
     telemetry::{logs::Level, metrics::Metrics},
 };
 use auth::Gate;
+use leadership::env::Env;
 use listener::Listener;
 use tls::Files;
 

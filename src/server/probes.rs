@@ -96,7 +96,7 @@ mod tests {
     use http_body_util::BodyExt;
     use tower::ServiceExt;
 
-    use crate::env::Env;
+    use leadership::env::Env;
 
     async fn asked(health: &Health, path: &str) -> (u16, String) {
         let request = axum::http::Request::get(path).body(Body::empty()).unwrap();

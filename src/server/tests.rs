@@ -47,7 +47,7 @@ fn level() -> Level {
 }
 
 async fn started(more: &[&str]) -> Result<(Servers, Health), ServeError> {
-    let env = crate::env::testing::virtual_env();
+    let env = leadership::env::testing::virtual_env();
     let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
     let servers =
         Servers::start(&flags(more), &env, nobody(), &health, (&metrics, &level()), CancellationToken::new()).await?;
@@ -199,7 +199,7 @@ async fn what_is_turned_off_is_not_served() {
     let mut arguments = flags(&off);
     arguments.metrics_bind_address = BindAddress::Off;
     arguments.health_probe_bind_address = BindAddress::Off;
-    let env = crate::env::testing::virtual_env();
+    let env = leadership::env::testing::virtual_env();
     let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
     let servers = Servers::start(&arguments, &env, nobody(), &health, (&metrics, &level()), CancellationToken::new())
         .await
@@ -214,7 +214,7 @@ async fn an_address_that_is_taken_is_said_with_its_flag() {
     let mut arguments = flags(&[]);
     let taken = servers.probes_address().unwrap();
     arguments.metrics_bind_address = BindAddress::At { host: taken.ip().to_string(), port: taken.port() };
-    let env = crate::env::testing::virtual_env();
+    let env = leadership::env::testing::virtual_env();
     let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
     let error = Servers::start(&arguments, &env, nobody(), &health, (&metrics, &level()), CancellationToken::new())
         .await

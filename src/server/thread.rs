@@ -84,10 +84,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        env::Env,
         health::Health,
         server::{ServeError, listener::Listener, probes},
     };
+    use leadership::env::Env;
 
     #[derive(Debug, thiserror::Error)]
     enum Trouble {

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::telemetry::log_once::LogOnce;
+use leadership::log_once::LogOnce;
 
 /// How often the files are read. A kubelet passes a changed Secret on about once a minute.
 const LOOK: Duration = Duration::from_secs(10);

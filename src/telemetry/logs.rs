@@ -25,10 +25,8 @@ use tracing_subscriber::{
 };
 
 use super::{resource::Resource, spans};
-use crate::{
-    cli::{Directives, LogFormat, Logging},
-    env,
-};
+use crate::cli::{Directives, LogFormat, Logging};
+use leadership::env;
 
 /// The target of events that are logged whatever the level: who changed it.
 pub const AUDIT: &str = "podset_operator::audit";

@@ -24,8 +24,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::env::Env;
 pub use format::Format;
+use leadership::env::Env;
 pub use sets::SetFigures;
 use sets::Sets;
 pub use work::{ControllerMetrics, Outcome, QueueMetrics, Reconciling};

@@ -1,7 +1,6 @@
 //! Logs, traces and metrics. Logs go to standard error, so that `podset-operator crd` can be piped; traces go where
 //! OpenTelemetry's own variables say, or nowhere.
 
-pub mod log_once;
 pub mod logs;
 pub mod metrics;
 mod resource;
@@ -61,10 +60,10 @@ pub fn start(logging: &Logging, instance: &str) -> Result<Telemetry, LoggingErro
     }
     match (trouble, wishes.settings) {
         (Some(error), _) => {
-            warn!(error = crate::client::in_full(&error), "no traces are sent: the exporter cannot be made")
+            warn!(error = leadership::text::in_full(&error), "no traces are sent: the exporter cannot be made")
         }
         (None, Some(settings)) => {
-            info!(endpoint = crate::client::shown(&settings.endpoint), protocol = ?settings.protocol, "traces are sent")
+            info!(endpoint = leadership::text::shown(&settings.endpoint), protocol = ?settings.protocol, "traces are sent")
         }
         (None, None) => {}
     }

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use podset_operator::{
-    env::Env,
-    telemetry::metrics::{Format, Metrics, Outcome, SetFigures},
-};
+use leadership::env::Env;
+use podset_operator::telemetry::metrics::{Format, Metrics, Outcome, SetFigures};
 
 /// The metrics, each with the labels that its series have.
 pub struct Exposed(pub BTreeMap<String, BTreeSet<String>>);

@@ -26,7 +26,6 @@ use super::{
 use crate::{
     api::{MyCustomResource, MyCustomResourceStatus},
     client::Clients,
-    env::Env,
     listwatch::{
         self, Change, Scope, Source, Watched, is_stale,
         synced::{Listing, Synced},
@@ -34,6 +33,7 @@ use crate::{
     telemetry::{metrics::Metrics, spans},
 };
 use index::{Index, Resource};
+use leadership::env::Env;
 
 /// The controller's name.
 const NAME: &str = "mycustomresource";

@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     api::{MANAGER, PodSet},
-    client::cut,
     controllers::{ObjectKey, meta::Uid},
 };
+use leadership::text::cut;
 
 /// Something that happened.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -13,7 +13,8 @@ use super::{
     restart_backoff,
     status::{self, REASONS},
 };
-use crate::{api::condition, controllers::meta::Uid, env::Env, telemetry::metrics::SetFigures};
+use crate::{api::condition, controllers::meta::Uid, telemetry::metrics::SetFigures};
+use leadership::env::Env;
 
 /// The reason of a set whose status has no condition Ready yet, or one that is not of the operator's making: whoever may write
 /// statuses must not decide how many series there are.
@@ -125,9 +126,9 @@ mod tests {
             promise::Rules,
             testing::{self, PodBuilder},
         },
-        env::testing::virtual_env,
         listwatch::Change,
     };
+    use leadership::env::testing::virtual_env;
 
     /// The set `web` as the API server has it: so many pods wanted, and what its conditions say.
     fn set(replicas: usize, conditions: &[(&str, &str, &str, i64)]) -> Set {

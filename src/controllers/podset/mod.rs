@@ -50,11 +50,11 @@ use super::{
 use crate::{
     api::{self, PodSet},
     client::{Clients, FairBudget},
-    env::Env,
     listwatch::{self, Change, Scope, Source, synced::Synced},
     telemetry::metrics::Metrics,
 };
 use fleet_metrics::FleetMetrics;
+use leadership::env::Env;
 use observe::{Caches, Effects, News, Observed, Pod, Pods, Set, Sets, View};
 use others::Others;
 use plan::{Hold, NamesIn, Plan, soonest};

@@ -48,7 +48,8 @@ impl Others {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{env::Env, telemetry::metrics::Format};
+    use crate::telemetry::metrics::Format;
+    use leadership::env::Env;
 
     #[test]
     fn writes_of_other_installations_are_counted_and_our_own_are_not() {

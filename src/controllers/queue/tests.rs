@@ -1,9 +1,9 @@
 //! When keys are handed out, and what wakes them.
 
 use super::*;
-use crate::env::testing::virtual_env;
 use crate::telemetry::metrics::{Format, Metrics};
 use jiff::SignedDuration;
+use leadership::env::testing::virtual_env;
 use tokio_test::{assert_pending, assert_ready, task};
 
 fn key(name: &str) -> ObjectKey {

@@ -4,7 +4,7 @@ use super::*;
 
 /// What a process with one controller shows before anything has happened.
 fn idle() -> Metrics {
-    let metrics = Metrics::new(crate::env::testing::virtual_env());
+    let metrics = Metrics::new(leadership::env::testing::virtual_env());
     metrics.controller("podset");
     metrics.queue("podset");
     metrics.leader("podset-operator");
@@ -155,7 +155,7 @@ fn only_who_leads_shows_how_the_sets_stand() {
 
 #[tokio::test(start_paused = true)]
 async fn reconciles_are_timed_and_counted_by_how_they_end() {
-    let metrics = Metrics::new(crate::env::testing::virtual_env());
+    let metrics = Metrics::new(leadership::env::testing::virtual_env());
     let controller = metrics.controller("podset");
     controller.set_max_concurrent(64);
     for (outcome, label) in [
@@ -185,7 +185,7 @@ async fn reconciles_are_timed_and_counted_by_how_they_end() {
 
 #[test]
 fn work_that_never_ends_is_seen() {
-    let env = crate::env::testing::virtual_env();
+    let env = leadership::env::testing::virtual_env();
     let metrics = Metrics::new(env.clone());
     let queue = metrics.queue("podset");
     let work = |name: &str| format!(r#"workqueue_{name}_seconds{{name="podset",controller="podset"}}"#);

@@ -19,7 +19,8 @@ use prometheus_client::{
 };
 
 use super::{Decimal, Labels, seconds};
-use crate::{env::Env, telemetry::spans::Place};
+use crate::telemetry::spans::Place;
+use leadership::env::Env;
 
 /// Upper bounds of the times of reconciles, in seconds.
 const RECONCILE_SECONDS: [f64; 40] = [

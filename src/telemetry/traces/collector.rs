@@ -25,7 +25,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tracing::{info, warn};
 
 use super::{TracesError, settings::Settings};
-use crate::client::in_full;
+use leadership::text::in_full;
 
 /// Sends spans as the settings say. The exporter itself adds the headers that the variables ask for.
 pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, TracesError> {

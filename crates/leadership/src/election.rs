@@ -8,22 +8,16 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1;
-use kube::Resource;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
-    lease::Lease,
+    log_once::LogOnce,
     observation::{Observation, WentBack},
     operation::{Intent, OperationError, Setting},
     term::{Ends, LeaderState},
-};
-use crate::{
-    client::Reader,
-    listwatch::{self, Change, Source, synced::Synced},
-    telemetry::log_once::LogOnce,
+    watch::Seen,
 };
 
 /// The loop turns at least this often, so that it can be seen to turn.
@@ -86,33 +80,19 @@ impl Election {
     }
 
     /// Follows the Lease by a watch, for ever.
-    fn watch(&self, seen: watch::Sender<()>) -> impl Future<Output = ()> + use<> {
-        let Setting { client, namespace, name, env, .. } = self.setting.clone();
-        let observation = self.observation.clone();
-        let source = Source {
-            what: "leases.coordination.k8s.io",
-            path: v1::Lease::url_path(&(), Some(&namespace)),
-            labels: None,
-            fields: Some(format!("metadata.name={name}")),
-            metadata_only: false,
-            // The observation judges by what operations have shown as well.
-            is_stale: |_, _| false,
-        };
-        let clock = env.clone();
-        let listing = Synced::new(1).watch(source.what, &None);
-        listwatch::run::<Lease>(Reader::untraced(client), source, env, listing, move |change| {
-            let mut observation = observation.lock().unwrap_or_else(PoisonError::into_inner);
-            match change {
-                Change::Snapshot { mut items, version } => match items.pop() {
-                    Some(lease) => observation.watched(lease, clock.now()),
-                    None => observation.watched_absent(version, clock.now()),
-                },
-                Change::Applied(lease) => observation.watched(lease, clock.now()),
-                Change::Deleted(lease) => observation.watched_absent(listwatch::Watched::version(&lease), clock.now()),
-                Change::Progress(_) => return,
-            }
-            seen.send_replace(());
-        })
+    fn watch(&self, news: watch::Sender<()>) -> impl Future<Output = ()> + use<> {
+        let (setting, observation) = (self.setting.clone(), self.observation.clone());
+        async move {
+            super::watch::watch(&setting, |seen, now| {
+                let mut observation = observation.lock().unwrap_or_else(PoisonError::into_inner);
+                match seen {
+                    Seen::Present(lease) => observation.watched(lease, now),
+                    Seen::Absent(version) => observation.watched_absent(version, now),
+                }
+                news.send_replace(());
+            })
+            .await;
+        }
     }
 
     async fn stand(

@@ -3,8 +3,6 @@
 use jiff::SignedDuration;
 use serde::Deserialize;
 
-use crate::listwatch::{Watched, version};
-
 /// A Lease. Every field of it may be missing.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default)]
@@ -31,6 +29,11 @@ pub struct Spec {
 const RELEASED: i64 = 1;
 
 impl Lease {
+    /// Its resourceVersion, as a number.
+    pub fn version(&self) -> u64 {
+        version(&self.metadata.resource_version)
+    }
+
     /// Who holds it, if anybody does.
     pub fn holder(&self) -> Option<&str> {
         self.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
@@ -50,10 +53,9 @@ impl Lease {
     }
 }
 
-impl Watched for Lease {
-    fn version(&self) -> u64 {
-        version(&self.metadata.resource_version)
-    }
+/// A resourceVersion as a number; 0 for one that is none. They compare from Kubernetes 1.35 on, within one resource.
+pub fn version(text: &str) -> u64 {
+    text.parse().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@
 //! | 3. A term runs from before the sending of the last good renewal, and one that is over stays over | [`Rules::term_from`], [`LeaderState::prolong`](super::LeaderState::prolong) | E4 an answer that comes late |
 //! | 4. The leader's own watch or read that shows another holder, or none, ends its term at once; a Lease that was deleted or emptied is not taken before its former holder's duration is over, unless that holder gave it back | [`Rules::has_lost`], [`Observation::frees_at`] | E5 a Lease deleted, emptied, overwritten |
 //! | 5. The lease is given back only when no write can take effect any more. A write of which no byte left cannot | [`Rules::may_release`], [`WritePermit::leaves`] | E7 a create without an answer |
-//! | 6. Leadership is asked where bytes leave | [`Rules::may_leave`], `src/client/gate.rs` | E1 frozen between the check and the socket |
-//! | 7. Elapsed time includes the time for which the machine slept | `src/env.rs` | |
+//! | 6. Leadership is asked where bytes leave | [`Rules::may_leave`], `gate.rs` | E1 frozen between the check and the socket |
+//! | 7. Elapsed time includes the time for which the machine slept | `env.rs` | |
 //! | 8. A Lease whose version goes back ends the process: the cluster is older than what it knows | [`Observation::read`] | |
 
 use jiff::{SignedDuration, Timestamp};

@@ -6,7 +6,6 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{lease::Lease, promise::Rules};
-use crate::listwatch::Watched;
 
 /// What was seen last.
 #[derive(Clone, Debug, Eq, PartialEq)]
