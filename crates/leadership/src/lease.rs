@@ -25,7 +25,7 @@ pub struct Spec {
     pub lease_duration_seconds: Option<i64>,
 }
 
-/// The duration that `kube-leader-election` writes when it gives a lease back.
+/// The duration that `kube-leader-election` writes when it releases a lease.
 const RELEASED: i64 = 1;
 
 impl Lease {
@@ -45,7 +45,7 @@ impl Lease {
         SignedDuration::from_secs(seconds.unwrap_or_default().clamp(0, i64::from(i32::MAX)))
     }
 
-    /// Whether its holder gave it back, in the way that we do.
+    /// Whether its holder released it, in the way that we do.
     pub fn is_released(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| {
             spec.holder_identity.as_deref() == Some("") && spec.lease_duration_seconds == Some(RELEASED)

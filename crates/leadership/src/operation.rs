@@ -89,7 +89,7 @@ impl From<kube_leader_election::Error> for OperationError {
             Error::CreateLease(cause) => ("creating it", cause),
             Error::AcquireLease(cause) => ("taking it", cause),
             Error::RenewLease(cause) => ("renewing it", cause),
-            Error::ReleaseLease(cause) => ("giving it back", cause),
+            Error::ReleaseLease(cause) => ("releasing it", cause),
             Error::ApiError { response } => ("reading it", kube::Error::Api(response)),
             other => return OperationError::Lock(other.to_string()),
         };
@@ -123,12 +123,12 @@ impl Setting {
         }
     }
 
-    /// Gives the Lease back.
+    /// Releases the Lease.
     ///
     /// # Errors
     ///
     /// When the API server does not answer or refuses, and when the Lease is not ours any more.
-    pub async fn give_back(&self, observation: &Arc<Mutex<Observation>>) -> Result<(), OperationError> {
+    pub async fn release(&self, observation: &Arc<Mutex<Observation>>) -> Result<(), OperationError> {
         Ok(self.lock(Intent::Renew, observation).0.step_down().await?)
     }
 
