@@ -1,6 +1,6 @@
 //! When lists and watches are asked for, and what is said about it, by how the API server answers.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -76,14 +76,7 @@ async fn asked(seconds: u64, answer: fn(usize) -> Answer) -> Asked {
         let response = Response::builder().status(answer.0).body(body(answer)).unwrap();
         async move { Ok::<_, BoxError>(response) }
     });
-    let source = Source {
-        what: "things",
-        path: "/things".to_owned(),
-        labels: None,
-        fields: None,
-        metadata_only: false,
-        is_stale,
-    };
+    let source = Source { what: "things", path: "/things".to_owned(), labels: None, metadata_only: false, is_stale };
     let log = tempfile::NamedTempFile::new().unwrap();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::new(log.reopen().unwrap())).finish();
     let logs = tracing::subscriber::set_default(subscriber);
@@ -177,7 +170,7 @@ async fn pages(refused: [usize; 2]) -> (Result<(usize, u64), ReadError>, [usize;
         async move { Ok::<_, BoxError>(response) }
     });
     let path = "/things".to_owned();
-    let source = Source { what: "things", path, labels: None, fields: None, metadata_only: false, is_stale };
+    let source = Source { what: "things", path, labels: None, metadata_only: false, is_stale };
     let reader = Reader::untraced(Client::new(service, "default"));
     let listed = list(&reader, &source, |_: &Thing| true).await.map(|(items, version)| (items.len(), version));
     let asked = *asked.lock().unwrap();
@@ -224,7 +217,7 @@ async fn listed(sizes: &[usize]) -> (Vec<(usize, usize)>, Vec<u64>) {
         async move { Ok::<_, BoxError>(Response::new(StreamBody::new(stream::iter::<Vec<Result<_, BoxError>>>(pieces)))) }
     });
     let path = "/things".to_owned();
-    let source = Source { what: "things", path, labels: None, fields: None, metadata_only: false, is_stale };
+    let source = Source { what: "things", path, labels: None, metadata_only: false, is_stale };
     let reader = Reader::untraced(Client::new(service, "default"));
     let (things, version) = list(&reader, &source, |_: &Thing| true).await.unwrap();
     assert_eq!(version, 7);

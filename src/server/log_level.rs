@@ -11,10 +11,7 @@ use axum::{
 use tracing::info;
 
 use super::auth::{Access, Gate, User, admit};
-use crate::{
-    cli::Directives,
-    telemetry::logs::{AUDIT, Level},
-};
+use crate::telemetry::logs::{AUDIT, Directives, Level};
 
 /// The right that callers need.
 pub const ACCESS: Access = Access { verb: "put", path: "/log-level" };

@@ -236,6 +236,15 @@ mod tests {
         assert_eq!((told_less.finished, told_less.restarts), (Some(at(4)), 0), "when it ceased to be ready");
     }
 
+    /// What Kubernetes 1.36 sends of a pod that has all that is read.
+    #[test]
+    fn a_recorded_pod_is_read() {
+        let watch = include_str!("../../../../tests/data/pods.watch.json");
+        let event: Value = serde_json::from_str(watch.lines().next().unwrap()).unwrap();
+        let pod: Pod = serde_json::from_value(event["object"].clone()).unwrap();
+        assert_eq!((&*pod.key.name, pod.restarts, pod.replacements), ("web-pod12345", 5, 3));
+    }
+
     #[test]
     fn a_uid_that_no_set_can_have_takes_no_memory() {
         let owned = |uid: String| {
