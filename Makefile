@@ -175,7 +175,7 @@ govulncheck: ## Look for known vulnerabilities in the Go modules of hack/ (needs
 
 .PHONY: package
 package: ## Make the crate, and build it from what is in it
-	cargo package --locked --package leadership --package podset-operator
+	cargo package --locked --package leadership --package operator-kit --package podset-operator
 
 .PHONY: chart
 chart: ## Write the chart to dist/, for the image IMG

@@ -15,19 +15,20 @@ use futures::{FutureExt, future::BoxFuture};
 use jiff::SignedDuration;
 use kube::{Config, CustomResource, CustomResourceExt};
 use leadership::{Leadership, env::Env};
-use podset_operator::{
+use operator_kit::{
+    ObjectKey,
     client::Clients,
-    controllers::{
-        self, Context, Controller, Next, ObjectKey, in_scope,
-        meta::{Meta, Uid},
-        queue::{self, Queue, Trigger},
-        requests,
-        statuses::{self, Applied},
-    },
     health::Health,
+    in_scope,
     listwatch::{self, Change, Scope, Source, Watched, is_stale, synced::Synced},
+    meta::{Meta, Uid},
+    queue::{self, Queue, Trigger},
+    requests,
+    runner::{Context, Controller, Next},
+    statuses::{self, Applied},
     telemetry::metrics::Metrics,
 };
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -203,7 +204,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let controller = TallyController::new(env.clone(), clients, vec![None], &metrics);
     let health = Health::new(env.clone());
     let context = Context { env, leadership, metrics, health, at_once: 4, stop: CancellationToken::new() };
-    controllers::run(Arc::new(controller), context).await;
+    operator_kit::run(Arc::new(controller), context).await;
     Ok(())
 }
 

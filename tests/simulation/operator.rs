@@ -9,15 +9,15 @@ use leadership::{
     Ends, LeaderState, Leadership, WritePermit,
     env::{Clock, Env, Random},
 };
-use podset_operator::{
+use operator_kit::{
     client::{Clients, Reader, Writer},
-    controllers::{
-        self, Context, Controller,
-        mycustomresource::MyCustomResourceController,
-        podset::{Parts, PodSetController, promise::Rules},
-    },
     health::Health,
+    runner::{Context, Controller},
     telemetry::metrics::Metrics,
+};
+use podset_operator::{
+    mycustomresource::MyCustomResourceController,
+    podset::{Parts, PodSetController, promise::Rules},
 };
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -95,7 +95,7 @@ impl Operator {
     }
 
     fn run<C: Controller>(&mut self, controller: C) {
-        self.tasks.spawn(controllers::run(Arc::new(controller), self.around.clone()));
+        self.tasks.spawn(operator_kit::run(Arc::new(controller), self.around.clone()));
     }
 
     /// How the instance feels.

@@ -1,0 +1,42 @@
+//! What the controllers of the operator share: everything between the API server and `reconcile`.
+//!
+//! **What it is for.** A controller implements [`Controller`]: it brings watches, a cache and `reconcile`. The kit runs it: it feeds the
+//! queue, calls `reconcile` only while this process leads, and exposes probes, metrics, logs and traces.
+//!
+//! **What it may do.** It talks to the API server: reads at any time, writes only through [`client::Writer`], which asks
+//! [`leadership`] before each request. It knows no custom resource and no flag.
+//!
+//! **Where to start.** [`runner`] shows the life of a controller. `examples/tally.rs` of the operator is a small one.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`runner`], [`queue`], [`fair`] | when which object is reconciled; no namespace takes all workers |
+//! | [`listwatch`], [`meta`], [`object_key`], [`interner`] | lists and watches, and small parts of caches |
+//! | [`client`], [`requests`] | the clients for reads and for writes, and the requests |
+//! | [`statuses`], [`failures`], [`token_bucket`] | status by server-side apply, waits after failures, pacing |
+//! | [`health`], [`server`] | probes, metrics and the log level over HTTP |
+//! | [`telemetry`] | logs, traces and metrics |
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod client;
+pub mod failures;
+pub mod fair;
+pub mod health;
+pub mod interner;
+pub mod listwatch;
+pub mod meta;
+pub mod object_key;
+pub mod queue;
+pub mod requests;
+pub mod runner;
+pub mod server;
+pub mod statuses;
+pub mod telemetry;
+pub mod token_bucket;
+
+pub use object_key::{ObjectKey, in_scope};
+pub use runner::{Context, Controller, Next, run};
+
+/// The operator that this kit is built for: its user agent, its field manager, the name in its certificates.
+pub const OPERATOR: &str = "podset-operator";

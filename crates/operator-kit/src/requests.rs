@@ -1,0 +1,141 @@
+//! Every request that a controller sends, watches and lists apart. It builds them and sends none.
+
+use std::borrow::Cow;
+
+use http::{
+    Request,
+    header::{ACCEPT, CONTENT_TYPE},
+};
+use kube::{Resource, core::request};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::ObjectKey;
+use crate::{OPERATOR, listwatch::Scope};
+
+/// A request, if it could be built.
+pub type Built = Result<Request<Vec<u8>>, request::Error>;
+
+/// Asks for the metadata alone. A refusal has none and comes as it is.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+/// The path of the collection of a kind, in one namespace or in all.
+pub fn collection<K: Resource<DynamicType = ()>>(scope: &Scope) -> String {
+    K::url_path(&(), scope.as_deref())
+}
+
+fn object<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> String {
+    format!("{}/{}", K::url_path(&(), Some(&key.namespace)), key.name)
+}
+
+fn with_body(builder: http::request::Builder, content_type: &str, body: &impl Serialize) -> Built {
+    let body = serde_json::to_vec(body).map_err(request::Error::SerializeBody)?;
+    builder.header(CONTENT_TYPE, content_type).body(body).map_err(request::Error::BuildRequest)
+}
+
+/// Reads an object: a consistent read.
+///
+/// # Errors
+///
+/// When the key makes no valid path, or the body cannot be written; so for all functions here.
+pub fn get<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> Built {
+    Request::get(object::<K>(key)).body(Vec::new()).map_err(request::Error::BuildRequest)
+}
+
+/// Creates an object. Fields that the API server does not know are refused, not dropped. An API server that can answers with the
+/// metadata alone: they say which object was made, and a watch tells the rest.
+///
+/// # Errors
+///
+/// As [`get`].
+pub fn create<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize) -> Built {
+    let path = K::url_path(&(), Some(namespace));
+    let request = Request::post(format!("{path}?fieldManager={OPERATOR}&fieldValidation=Strict"));
+    with_body(request.header(ACCEPT, METADATA), "application/json", manifest)
+}
+
+/// Deletes the object of this name, if it has this UID.
+///
+/// # Errors
+///
+/// As [`get`].
+pub fn delete<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: Option<&str>) -> Built {
+    let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
+    if let Some(uid) = uid {
+        options["preconditions"] = json!({ "uid": uid });
+    }
+    with_body(Request::delete(object::<K>(key)), "application/json", &options)
+}
+
+/// Changes an object by a merge patch.
+///
+/// # Errors
+///
+/// As [`get`].
+pub fn merge<K: Resource<DynamicType = ()>>(key: &ObjectKey, patch: &Value) -> Built {
+    let request = Request::patch(format!("{}?fieldManager={OPERATOR}", object::<K>(key)));
+    with_body(request, "application/merge-patch+json", patch)
+}
+
+/// Applies the status of an object in the state of this resourceVersion and no other. The UID alone would not do: the API
+/// server does not compare it when a status is applied, and would write to an object that was made anew under the name.
+///
+/// # Errors
+///
+/// As [`get`].
+pub fn apply_status<K: Resource<DynamicType = ()>>(
+    key: &ObjectKey,
+    uid: &str,
+    version: Option<u64>,
+    status: &impl Serialize,
+) -> Built {
+    let request = Request::patch(format!("{}/status?fieldManager={OPERATOR}&force=true", object::<K>(key)));
+    let version = version.map(|version| version.to_string());
+    let metadata = json!({ "name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": version });
+    let body = Applied { api_version: K::api_version(&()), kind: K::kind(&()), metadata, status };
+    with_body(request, "application/apply-patch+yaml", &body)
+}
+
+/// An object as far as its status is applied.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Applied<'a, S> {
+    api_version: Cow<'static, str>,
+    kind: Cow<'static, str>,
+    metadata: Value,
+    status: &'a S,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::core::v1::Pod;
+
+    fn line(request: &Request<Vec<u8>>) -> String {
+        format!("{} {} {}", request.method(), request.uri(), String::from_utf8_lossy(request.body()))
+    }
+
+    #[test]
+    fn requests_are_as_expected() {
+        let key = ObjectKey::new("ns", "web");
+        let created = create::<Pod>("ns", &json!({})).unwrap();
+        let accepted = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+        assert_eq!(created.headers()[ACCEPT], accepted);
+        assert_eq!(line(&get::<Deployment>(&key).unwrap()), "GET /apis/apps/v1/namespaces/ns/deployments/web ");
+        assert_eq!(
+            line(&create::<Pod>("ns", &json!({})).unwrap()),
+            "POST /api/v1/namespaces/ns/pods?fieldManager=podset-operator&fieldValidation=Strict {}"
+        );
+        assert_eq!(
+            line(&delete::<Pod>(&key, Some("u")).unwrap()),
+            r#"DELETE /api/v1/namespaces/ns/pods/web {"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"u"}}"#
+        );
+        assert_eq!(
+            line(&apply_status::<Deployment>(&key, "u", Some(7), &json!({})).unwrap()),
+            "PATCH /apis/apps/v1/namespaces/ns/deployments/web/status?fieldManager=podset-operator&force=true \
+             {\"apiVersion\":\"apps/v1\",\"kind\":\"Deployment\",\"metadata\":{\"name\":\"web\",\
+             \"namespace\":\"ns\",\"resourceVersion\":\"7\",\"uid\":\"u\"},\"status\":{}}"
+        );
+    }
+}
