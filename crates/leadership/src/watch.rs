@@ -47,14 +47,20 @@ pub enum Seen {
 
 /// Calls `seen` for each state of the Lease that the API server sends. It never ends.
 pub async fn watch(setting: &Setting, seen: impl Fn(Seen, Timestamp)) {
+    let env = &setting.env;
     let mut logged = LogOnce::default();
+    let mut from = None;
     loop {
-        let watching = tokio::time::timeout(Duration::from_secs(SERVED.into()) + GRACE, watch_once(setting, &seen));
-        match watching.await {
-            Ok(Ok(())) | Err(_) => {
+        let began = env.now();
+        let patience = Duration::from_secs(SERVED.into()) + GRACE;
+        match tokio::time::timeout(patience, watch_once(setting, &mut from, &seen)).await {
+            Ok(Ok(())) => {
                 logged.forget();
             }
+            // The connection may be dead: a list shows what the watch did not.
+            Err(_) => from = None,
             Ok(Err(error)) => {
+                from = None;
                 let error = in_full(&error);
                 if logged.note(&error) {
                     warn!(error, "cannot watch the Lease; trying again");
@@ -63,27 +69,41 @@ pub async fn watch(setting: &Setting, seen: impl Fn(Seen, Timestamp)) {
                 }
             }
         }
-        let env = &setting.env;
-        env.sleep_until(env.now() + env.jittered(setting.timing.retry_period, 0.2)).await;
+        // The next watch continues at once, unless this one failed or was short.
+        let pause = env.jittered(setting.timing.retry_period, 0.2);
+        if from.is_none() || env.now().duration_since(began) < pause {
+            env.sleep_until(env.now() + pause).await;
+        }
     }
 }
 
-/// Lists the Lease, then watches it until the API server ends the watch.
-async fn watch_once(setting: &Setting, seen: impl Fn(Seen, Timestamp)) -> kube::Result<()> {
+/// Watches the Lease from the version `from` until the API server ends the watch, and keeps the version of the last event in it. If
+/// it is `None`, lists the Lease first.
+async fn watch_once(setting: &Setting, from: &mut Option<String>, seen: impl Fn(Seen, Timestamp)) -> kube::Result<()> {
     let Setting { client, namespace, name, env, .. } = setting;
     let request = Request::new(v1::Lease::url_path(&(), Some(namespace)));
     let field = format!("metadata.name={name}");
-    let list = request.list(&ListParams::default().fields(&field)).map_err(kube::Error::BuildRequest)?;
-    let Leases { metadata, mut items } = client.request(list).await?;
-    seen(items.pop().map_or(Seen::Absent(version(&metadata.resource_version)), Seen::Present), env.now());
+    if from.is_none() {
+        let list = request.list(&ListParams::default().fields(&field)).map_err(kube::Error::BuildRequest)?;
+        let Leases { metadata, mut items } = client.request(list).await?;
+        seen(items.pop().map_or(Seen::Absent(version(&metadata.resource_version)), Seen::Present), env.now());
+        *from = Some(metadata.resource_version);
+    }
     let parameters = WatchParams::default().fields(&field).timeout(SERVED);
-    let watch = request.watch(&parameters, &metadata.resource_version).map_err(kube::Error::BuildRequest)?;
+    let version = from.get_or_insert_default();
+    let watch = request.watch(&parameters, version).map_err(kube::Error::BuildRequest)?;
     let mut events = std::pin::pin!(client.request_events::<Lease>(watch).await?);
     while let Some(event) = events.try_next().await? {
         match event {
-            WatchEvent::Added(lease) | WatchEvent::Modified(lease) => seen(Seen::Present(lease), env.now()),
-            WatchEvent::Deleted(lease) => seen(Seen::Absent(lease.version()), env.now()),
-            WatchEvent::Bookmark(_) => {}
+            WatchEvent::Added(lease) | WatchEvent::Modified(lease) => {
+                version.clone_from(&lease.metadata.resource_version);
+                seen(Seen::Present(lease), env.now());
+            }
+            WatchEvent::Deleted(lease) => {
+                version.clone_from(&lease.metadata.resource_version);
+                seen(Seen::Absent(lease.version()), env.now());
+            }
+            WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
             WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
         }
     }
