@@ -140,7 +140,7 @@ impl Controller for TallyController {
     fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         let watch = |scope: &Scope| {
             let (what, path) = ("tallies.poc.test.domain", requests::collection::<Tally>(scope));
-            let source = Source { what, path, labels: None, fields: None, metadata_only: false, is_stale };
+            let source = Source { what, path, labels: None, metadata_only: false, is_stale };
             let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(what, scope));
             let sink = move |change| {
                 for key in controller.cache().apply(&of, change) {
