@@ -17,12 +17,13 @@ use serde_json::json;
 use tracing::{debug, warn};
 
 use super::{
-    Context, names,
+    context::Context,
+    names,
     observe::{Pod, Seen, Set, View, Whole},
     plan::{Deletion, Plan, Why},
     rejected_deletes::RejectedDeletes,
-    rejection,
-    set_state::{Rejection, SetState},
+    rejection::{self, Rejection},
+    set_state::SetState,
 };
 use crate::{
     api::{self, PodSet},
@@ -134,7 +135,7 @@ async fn look(pass: Pass<'_>, pods: &[Seen], done: &mut Done) {
     let settle = |(found, seen): (Result<Option<Pod>, String>, Seen)| match found {
         Ok(found) => {
             let now = context.env.now();
-            context.pods(set, |pods| pods.looked_up(&seen.pod.key, Some(&seen), found, now));
+            context.change_pods_of(set, |pods| pods.looked_up(&seen.pod.key, Some(&seen), found, now));
             true
         }
         Err(error) => {
@@ -154,7 +155,7 @@ async fn probe(pass: Pass<'_>, names: Vec<String>, state: &mut SetState, done: &
     let settle = |(found, name): (Result<Option<Pod>, String>, String)| match found {
         Ok(found) => {
             let now = context.env.now();
-            context.pods(set, |pods| pods.looked_up(&key(&name), None, found, now));
+            context.change_pods_of(set, |pods| pods.looked_up(&key(&name), None, found, now));
             state.creates.remove(&name);
             true
         }
@@ -225,10 +226,10 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], state: &mut SetState, done: &mut
         };
         let now = context.env.now();
         match patched {
-            Some(pod) => context.pods(set, |pods| pods.patched(pod, now)),
+            Some(pod) => context.change_pods_of(set, |pods| pods.patched(pod, now)),
             None => {
                 done.has_failed = true;
-                context.pods(set, |pods| pods.doubt(&seen.pod.uid));
+                context.change_pods_of(set, |pods| pods.doubt(&seen.pod.uid));
             }
         }
         !done.has_failed
@@ -262,7 +263,7 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, state: &mut SetState, 
         let Deletion { key, uid, version, why } = deletion;
         match result {
             Deleted::Accepted(last) => {
-                context.pods(set, |pods| pods.delete_answered(&uid, last.map(|pod| *pod), now));
+                context.change_pods_of(set, |pods| pods.delete_answered(&uid, last.map(|pod| *pod), now));
                 match why {
                     Why::Surplus => done.deleted.push(key.name.to_string()),
                     Why::Finished => {}
@@ -274,7 +275,7 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, state: &mut SetState, 
                     }
                 }
             }
-            Deleted::Gone => context.pods(set, |pods| pods.gone(&uid, now)),
+            Deleted::Gone => context.change_pods_of(set, |pods| pods.gone(&uid, now)),
             Deleted::Unknown(error) => {
                 warn!(pod = %key, error, "the delete of a pod was not answered: its fate is unknown");
                 state.deletes.insert(uid, now);
@@ -293,7 +294,7 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, state: &mut SetState, 
                 let pod = (&key, &uid, version);
                 done.rejected_delete =
                     Some(note_rejection(pass, &mut state.rejected, pod, &error, "a pod cannot be deleted"));
-                context.pods(set, |pods| pods.delete_rejected(&uid));
+                context.change_pods_of(set, |pods| pods.delete_rejected(&uid));
                 return true;
             }
             Deleted::NeverLeft(error) => {

@@ -18,7 +18,8 @@ use prometheus_client::{
 use super::{
     observe::{Caches, Observed, Set},
     restart_backoff,
-    status::{self, REASONS},
+    status::REASONS,
+    stored,
 };
 use crate::{api::condition, controllers::meta::Uid, telemetry::metrics::Metrics};
 use leadership::env::Env;
@@ -123,7 +124,7 @@ impl FleetMetrics {
             let pods = Tally::of(set, &caches, now);
             let reason = reason(set);
             by_reason.iter_mut().filter(|(counted, _)| *counted == reason).for_each(|(_, count)| *count += 1);
-            figures.refused += i64::from(status::holds(&set.status, condition::REPLICA_FAILURE));
+            figures.refused += i64::from(stored::holds(&set.status, condition::REPLICA_FAILURE));
             figures.desired += pods.desired;
             figures.available += pods.available;
             figures.ready += pods.ready;
@@ -175,17 +176,17 @@ impl Tally {
 fn is_converged(set: &Set, pods: &Tally) -> bool {
     let is_current = set.status.observed_generation == Some(set.generation);
     let is_whole = pods.live == pods.desired && pods.available == pods.desired && pods.ready == pods.desired;
-    !set.is_deleting && set.wanted.is_ok() && is_current && is_whole && status::holds(&set.status, condition::READY)
+    !set.is_deleting && set.wanted.is_ok() && is_current && is_whole && stored::holds(&set.status, condition::READY)
 }
 
 /// Since when a set is not Ready, by its status.
 fn told_unready(set: &Set) -> Option<Timestamp> {
-    let ready = status::find(&set.status, condition::READY)?;
+    let ready = stored::find(&set.status, condition::READY)?;
     (ready.status != "True").then_some(ready.last_transition_time.0)
 }
 
 fn reason(set: &Set) -> &'static str {
-    let ready = status::find(&set.status, condition::READY);
+    let ready = stored::find(&set.status, condition::READY);
     let known = ready.and_then(|ready| REASONS.into_iter().find(|reason| *reason == ready.reason));
     known.unwrap_or(UNKNOWN)
 }
@@ -202,8 +203,7 @@ mod tests {
     use super::*;
     use crate::{
         controllers::podset::{
-            observe::Pod,
-            promise::Rules,
+            observe::{CacheRules, Pod},
             testing::{self, PodBuilder},
         },
         listwatch::Change,
@@ -272,7 +272,7 @@ mod tests {
     /// Figures of this set and these pods.
     fn figures(set: Set, pods: Vec<PodBuilder>) -> FleetMetrics {
         let env = virtual_env();
-        let observed = Observed::new(Rules::default());
+        let observed = Observed::new(CacheRules::default());
         let pods: Vec<Pod> = pods.into_iter().map(|pod| pod.0).collect();
         {
             let mut caches = observed.lock();

@@ -6,7 +6,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::status::holds;
+use super::stored::holds;
 use crate::{
     api::{PodSetStatus, condition},
     controllers::{failures::Failures, statuses::PAUSE},

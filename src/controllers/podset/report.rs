@@ -4,16 +4,17 @@
 //! A status is written only when it differs from the stored one, and seldom: see [`super::pace`].
 
 use jiff::Timestamp;
-use tracing::{debug, info, warn};
+use tracing::{Span, debug, info, record_all, warn};
 
 use super::{
-    Context,
     act::Done,
+    context::Context,
     events::{self, Event},
     observe::{Set, View},
     plan::{Hold, Plan},
-    set_state::{Burst, RejectionKind, SetState},
-    status, trace_link,
+    rejection::RejectionKind,
+    set_state::{Burst, SetState},
+    status, stored,
 };
 use crate::{
     api::{PodSet, PodSetStatus, condition},
@@ -31,7 +32,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
     let is_scaling = !is_fulfilled(set, state);
     // What went meanwhile is lost: the next create asks whether the set is still there.
     state.live = (from + created).saturating_sub(deleted);
-    trace_link::note_done(&done);
+    record_span(&done);
     if done.is_creating || done.is_deleting {
         let wanted = set.replicas();
         let former = state.burst.take_if(|burst| burst.wanted != wanted);
@@ -73,6 +74,19 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
         state.rejected_create = Some(rejected_create);
     } else if created > 0 {
         state.rejected_create = None;
+    }
+}
+
+/// Records in the span of the reconcile what was done.
+fn record_span(done: &Done) {
+    let (created, deleted) = (spans::count(done.created.len()), spans::count(done.deleted.len()));
+    let span = Span::current();
+    record_all!(span, pods.created = created, pods.deleted = deleted);
+    let rejected_create = done.rejected_create.as_ref().map(|rejected_create| rejected_create.message.as_str());
+    match rejected_create.or(done.rejected_delete.as_deref()) {
+        Some(reason) if done.has_failed || done.rejected_delete.is_some() => spans::failed(reason),
+        None if done.has_failed => spans::failed("a request for a pod failed"),
+        _ => {}
     }
 }
 
@@ -132,7 +146,7 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
     let events = if is_settled { due_events(set, plan, burst, state) } else { Vec::new() };
     context.recorder.record(set, events);
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
-    if status::is_same(&set.status, &new) {
+    if stored::is_same(&set.status, &new) {
         state.pace.is_right();
         return Reported::default();
     }
@@ -146,7 +160,7 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
 fn due_events(set: &Set, plan: &Plan, burst: Option<Burst>, state: &mut SetState) -> Vec<Event> {
     let ended = state.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
     let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::of_burst(&burst, live)).collect();
-    let stored = status::find(&set.status, condition::REPLICA_FAILURE);
+    let stored = stored::find(&set.status, condition::REPLICA_FAILURE);
     let stored = |reason| stored.filter(|stored| stored.reason == reason).map(|stored| stored.message.as_str());
     if let Some(rejected_create) = &state.rejected_create {
         due.extend(events::of_rejected_create(
@@ -163,7 +177,7 @@ fn due_events(set: &Set, plan: &Plan, burst: Option<Burst>, state: &mut SetState
 
 /// Whether the status says that nothing is left to do.
 pub fn is_at_its_end(status: &PodSetStatus) -> bool {
-    status::holds(status, condition::READY)
+    stored::holds(status, condition::READY)
 }
 
 /// Applies a status.

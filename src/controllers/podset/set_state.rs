@@ -9,15 +9,16 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    pace::Pace, promise::Rules, rejected_deletes::RejectedDeletes, restart_backoff::Finishes, trace_link::TraceLink,
+    pace::Pace,
+    rejected_deletes::RejectedDeletes,
+    rejection::{BACKOFF, Rejection},
+    restart_backoff::Finishes,
+    trace_link::TraceLink,
 };
 use crate::controllers::{
     failures::{Failures, Waits, doubled},
     meta::Uid,
 };
-
-/// The first and the longest wait after a refused or unanswered write.
-pub const BACKOFF: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
 
 /// The first and the last of the short waits after the API server says that the namespace is being deleted. A lagging API server can
 /// say so of a namespace that was deleted and created again.
@@ -86,6 +87,13 @@ pub struct Create {
     pub is_unknown: bool,
 }
 
+impl Create {
+    /// Whether it may be forgotten once it is too old to take effect.
+    pub fn may_be_forgotten(&self) -> bool {
+        !self.is_unknown
+    }
+}
+
 /// A wait after failures.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Backoff {
@@ -95,30 +103,6 @@ pub struct Backoff {
     pub until: Timestamp,
     /// The generation that failed: another one is tried at once.
     pub generation: i64,
-}
-
-/// Why pods are refused.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Rejection {
-    /// The server's words, without what changes each time.
-    pub message: String,
-    /// What kind of refusal it is.
-    pub kind: RejectionKind,
-    /// The generation of the spec that was refused.
-    pub generation: i64,
-}
-
-/// What kind of refusal it is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum RejectionKind {
-    /// It may be granted another time: quota, admission.
-    Forbidden,
-    /// Nobody can say that no pod was made: the API server fails, as where a webhook does not answer, or it is not heard.
-    Unclear,
-    /// The template is invalid in itself.
-    InvalidTemplate,
-    /// The namespace is being deleted: it will never be granted.
-    NamespaceTerminating,
 }
 
 /// Work on the pods that is not yet told.
@@ -148,9 +132,9 @@ impl SetState {
     }
 
     /// Forgets what is too old to matter. A create of unknown fate is not forgotten: after the quarantine it is looked up.
-    pub fn expire(&mut self, now: Timestamp, rules: &Rules) {
-        let is_open = |at: Timestamp| now.duration_since(at) < rules.quarantine;
-        self.creates.retain(|_, create| is_open(create.at) || !(rules.may_forget)(create));
+    pub fn expire(&mut self, now: Timestamp, quarantine: SignedDuration, may_forget: fn(&Create) -> bool) {
+        let is_open = |at: Timestamp| now.duration_since(at) < quarantine;
+        self.creates.retain(|_, create| is_open(create.at) || !may_forget(create));
         self.deletes.retain(|_, at| is_open(*at));
     }
 
@@ -233,7 +217,7 @@ fn running(wait: Option<Backoff>, generation: i64, now: Timestamp) -> Option<Tim
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::podset::{promise::QUARANTINE, testing};
+    use crate::controllers::podset::{observe::QUARANTINE, testing};
 
     #[test]
     fn waits_double_up_to_thirty_seconds_and_begin_anew_with_the_spec() {
@@ -281,11 +265,11 @@ mod tests {
         state.create_unanswered("a", 0, start);
         state.create_settled("a");
         state.create_refused("a", 0, start + SignedDuration::from_secs(9));
-        state.expire(start + SignedDuration::from_secs(59), &Rules::default());
+        state.expire(start + SignedDuration::from_secs(59), QUARANTINE, Create::may_be_forgotten);
         assert_eq!(state.unknown().collect::<Vec<_>>(), ["a"]);
         assert_eq!(state.next_settled(start, QUARANTINE), Some(start + QUARANTINE));
         let end = start + QUARANTINE;
-        state.expire(end, &Rules::default());
+        state.expire(end, QUARANTINE, Create::may_be_forgotten);
         assert_eq!(state.unknown().collect::<Vec<_>>(), ["a"], "until it was looked up");
         assert_eq!(state.overdue(end - SignedDuration::from_secs(1), QUARANTINE).count(), 0);
         assert_eq!(state.overdue(end, QUARANTINE).collect::<Vec<_>>(), ["a"]);

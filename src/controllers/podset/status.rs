@@ -9,11 +9,12 @@ use super::{
     observe::{Seen, View},
     plan::{Hold, Plan},
     pod,
-    set_state::{RejectionKind, SetState},
+    rejection::RejectionKind,
+    set_state::SetState,
 };
 use crate::{
     api::{PodSetStatus, condition},
-    controllers::statuses::{own_conditions, transition_time},
+    controllers::statuses::transition_time,
 };
 
 /// The status of a set as it stands: its pods, the plan made after everything was tried, and why pods are refused.
@@ -128,16 +129,6 @@ impl State {
     }
 }
 
-/// The condition of this type, if the status has it.
-pub fn find<'a>(status: &'a PodSetStatus, type_: &str) -> Option<&'a Condition> {
-    status.conditions.iter().find(|stored| stored.type_ == type_)
-}
-
-/// Whether the status says that the condition of this type is True.
-pub fn holds(status: &PodSetStatus, type_: &str) -> bool {
-    find(status, type_).is_some_and(|stored| stored.status == "True")
-}
-
 /// Why containers do not start: each reason once, with the first pod that has it.
 fn trouble(pods: &[Seen]) -> Option<String> {
     let waiting = pods.iter().filter(|seen| seen.is_available() && !seen.is_ready());
@@ -221,24 +212,6 @@ fn conditions(
         .collect()
 }
 
-/// Whether the stored status says the same as the new one, but for what others have added and for the writer.
-pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
-    const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
-    let PodSetStatus {
-        pod_names,
-        available_replicas,
-        ready_replicas,
-        observed_generation,
-        selector,
-        conditions,
-        written_by: _,
-    } = stored;
-    let own = |conditions| own_conditions(conditions, &OWN);
-    (pod_names, available_replicas, ready_replicas) == (&new.pod_names, &new.available_replicas, &new.ready_replicas)
-        && (observed_generation, selector) == (&new.observed_generation, &new.selector)
-        && own(conditions) == own(&new.conditions)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -246,7 +219,8 @@ mod tests {
     use super::*;
     use crate::controllers::podset::{
         plan::Count,
-        set_state::Rejection,
+        rejection::Rejection,
+        stored::is_same,
         testing::{self, PodBuilder},
     };
 

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::warn;
 
 use super::{
-    Context,
+    context::Context,
     observe::{Pod, Set},
 };
 use crate::{
@@ -93,7 +93,9 @@ impl TakeOver {
 
     /// Whether the set must be read before anything is written for it.
     pub fn is_unread(&self, context: &Context, set: &Set) -> bool {
-        (context.rules.is_unread)(&self.lock().known, set)
+        let Known { preexisting, read } = &self.lock().known;
+        let may_be_older = preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
+        (context.rules.is_unread)(may_be_older, read.contains(&set.key.namespace))
     }
 
     /// Asks for the read of a set, which is queued again afterwards. Returns `false` if it was read meanwhile.
@@ -200,7 +202,7 @@ where
 /// Takes in consistent lists of the sets and of all pods of a scope.
 async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
     list_sets(context, scope).await?;
-    let source = Source { labels: context.rules.taken_over, ..super::pod_source(scope, &context.rules) };
+    let source = Source { labels: context.rules.taken_over, ..context.pod_source(scope) };
     let ours = |pod: &Pod| pod.owner.is_some() || pod.is_labelled;
     let (pods, version) = listwatch::list(&context.clients.read, &source, ours).await?;
     context.pods_listed(scope, pods, version);
@@ -209,7 +211,7 @@ async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
 
 /// Takes in a consistent list of the sets of a scope. Returns their UIDs.
 async fn list_sets(context: &Context, scope: &Scope) -> Result<Vec<Uid>, ReadError> {
-    let source = super::set_source(scope, &context.rules);
+    let source = context.set_source(scope);
     let (sets, version) = listwatch::list(&context.clients.read, &source, |_: &Set| true).await?;
     let uids = sets.iter().map(|set| set.uid.clone()).collect();
     context.sets_listed(scope, sets, version);

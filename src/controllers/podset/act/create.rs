@@ -6,17 +6,19 @@
 use kube::core::Status;
 use tracing::{debug, warn};
 
-use super::{AT_ONCE, Context, Done, Pass, PodResource, decoded, read_pod, slow_start};
+use super::{AT_ONCE, Done, Pass, PodResource, decoded, read_pod, slow_start};
 use crate::{
     client::Answer,
     controllers::{
         ObjectKey,
         podset::{
+            context::Context,
             names,
             observe::{Pod, PodsLike, Set, Wanted},
             plan::Creation,
-            pod, rejection,
-            set_state::{Rejection, RejectionKind, SetState},
+            pod,
+            rejection::{self, Rejection, RejectionKind},
+            set_state::SetState,
         },
         requests,
     },
@@ -186,7 +188,7 @@ fn settle_made(context: &Context, set: &Set, pod: Pod, name: String, state: &mut
     let difference = (context.rules.differs)(&pod, &name, &set.uid);
     let (uid, made) = (pod.uid.clone(), pod.key.name.to_string());
     if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
-        context.pods(set, |pods| pods.created(pod, context.env.now()));
+        context.change_pods_of(set, |pods| pods.created(pod, context.env.now()));
     }
     if let Some(difference) = difference {
         let message = format!("pods come back changed, {difference}: an admission webhook or policy changes them");
@@ -211,12 +213,12 @@ fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<Box<Pod>
                 done.created.push(name.to_owned());
             }
             if !is_ours || pod.owner.as_ref() == Some(&set.uid) {
-                context.pods(set, |pods| pods.looked_up(&key, None, Some(*pod), now));
+                context.change_pods_of(set, |pods| pods.looked_up(&key, None, Some(*pod), now));
             }
             !is_ours
         }
         None => {
-            context.pods(set, |pods| pods.may_be_reused(&key));
+            context.change_pods_of(set, |pods| pods.may_be_reused(&key));
             done.has_failed = true;
             false
         }

@@ -6,6 +6,7 @@ mod high_water;
 mod named;
 mod pod;
 mod pods;
+mod rules;
 mod set;
 mod sets;
 mod taken_names;
@@ -17,17 +18,14 @@ use jiff::Timestamp;
 
 pub use pod::{Phase, Pod, Seen};
 pub use pods::{News, Pods};
+pub use rules::{CacheRules, Owner, QUARANTINE};
 pub use set::{PodsLike, Set, Template, Wanted, Whole};
 pub use sets::{Effects, Sets};
 
-use super::promise::Rules;
 use crate::{
-    controllers::{ObjectKey, meta::Uid},
+    controllers::ObjectKey,
     listwatch::{Change, Scope},
 };
-
-/// A PodSet as its pods name it: by the namespace in which they do, and by the set's UID. No pod can name a set of another namespace.
-pub type Owner = (Arc<str>, Uid);
 
 /// Everything that is known.
 #[derive(Debug)]
@@ -38,7 +36,7 @@ pub struct Observed {
 /// The two caches; whoever holds them holds the lock.
 #[derive(Debug)]
 pub struct Caches {
-    rules: Rules,
+    rules: CacheRules,
     /// PodSets.
     pub sets: Sets,
     /// Pods.
@@ -58,7 +56,7 @@ pub struct View {
 
 impl Observed {
     /// Nothing is known yet.
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: CacheRules) -> Self {
         Observed { caches: Mutex::new(Caches { rules, sets: Sets::new(rules), pods: Pods::new(rules) }) }
     }
 
@@ -100,7 +98,7 @@ impl Caches {
     }
 
     /// Forgets what belonged to sets that are gone.
-    pub fn settle(&mut self, effects: &Effects, now: Timestamp) {
+    pub fn forget_gone(&mut self, effects: &Effects, now: Timestamp) {
         for owner in &effects.gone {
             self.pods.forget_set(owner, now);
         }
@@ -114,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_pod_too_many_cannot_wait() {
-        let observed = Observed::new(Rules::default());
+        let observed = Observed::new(CacheRules::default());
         let mut caches = observed.lock();
         caches.sets.apply(&None, Change::Snapshot { items: vec![testing::set(2)], version: 10 });
         let mut news_of = |name, version| {
@@ -129,7 +127,7 @@ mod tests {
 
     #[test]
     fn names_that_were_written_are_in_memory_once() {
-        let observed = Observed::new(Rules::default());
+        let observed = Observed::new(CacheRules::default());
         let mut caches = observed.lock();
         let known = testing::set(1);
         caches.sets.apply(&None, Change::Snapshot { items: vec![known.clone()], version: 10 });

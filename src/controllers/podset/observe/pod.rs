@@ -3,13 +3,8 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
 
-use super::wire::PodWire;
-use crate::{
-    controllers::{ObjectKey, compact_time::CompactTime, meta::Uid},
-    listwatch::Watched,
-};
+use crate::controllers::{ObjectKey, compact_time::CompactTime, meta::Uid};
 
 /// A write that the watch has not confirmed for so long is looked up.
 const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
@@ -31,8 +26,7 @@ pub enum Phase {
 }
 
 /// What the API server says of a pod.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
-#[serde(from = "PodWire")]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pod {
     /// Namespace and name.
     pub key: ObjectKey,
@@ -67,12 +61,6 @@ pub struct Pod {
     pub is_labelled: bool,
     /// Whether its deletionTimestamp is set.
     pub is_terminating: bool,
-}
-
-impl Watched for Pod {
-    fn version(&self) -> u64 {
-        self.version
-    }
 }
 
 impl Pod {

@@ -16,14 +16,14 @@ use jiff::Timestamp;
 
 use self::arrival::Arrival;
 use super::{
-    Owner,
     high_water::HighWater,
     named::Named,
     pod::{Pod, Seen},
+    rules::{CacheRules, Owner},
     taken_names::TakenNames,
 };
 use crate::{
-    controllers::{ObjectKey, interner::Interner, meta::Uid, podset::promise::Rules},
+    controllers::{ObjectKey, interner::Interner, meta::Uid},
     listwatch::{Change, Scope},
 };
 
@@ -42,7 +42,7 @@ pub enum News {
 /// The pods that carry our label, and those of our sets that lost it.
 #[derive(Debug)]
 pub struct Pods {
-    rules: Rules,
+    rules: CacheRules,
     by_uid: HashMap<Uid, Seen>,
     by_owner: HashMap<Owner, BTreeSet<Uid>>,
     by_name: HashSet<Named>,
@@ -66,7 +66,7 @@ pub struct Pods {
 
 impl Pods {
     /// An empty cache.
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: CacheRules) -> Self {
         Pods {
             rules,
             by_uid: HashMap::new(),

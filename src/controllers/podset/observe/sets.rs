@@ -5,14 +5,18 @@ use std::{
     sync::Arc,
 };
 
-use super::{Owner, high_water::HighWater, set::Set};
+use super::{
+    high_water::HighWater,
+    rules::{CacheRules, Owner},
+    set::Set,
+};
 use crate::{
     api::PodSetStatus,
     controllers::{
         ObjectKey, in_scope,
         interner::Interner,
         meta::Uid,
-        podset::{promise::Rules, status},
+        podset::stored,
         queue::{self, Trigger},
         statuses::Writing,
     },
@@ -22,7 +26,7 @@ use crate::{
 /// The PodSets of the watched namespaces.
 #[derive(Debug)]
 pub struct Sets {
-    rules: Rules,
+    rules: CacheRules,
     by_key: HashMap<ObjectKey, Arc<Set>>,
     by_uid: HashMap<Uid, ObjectKey>,
     /// Sets that an answer said are gone, until the watch says so: what it still brings of them is old.
@@ -50,7 +54,7 @@ pub struct Effects {
 
 impl Sets {
     /// An empty cache.
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: CacheRules) -> Self {
         Sets {
             rules,
             by_key: HashMap::new(),
@@ -205,7 +209,7 @@ impl Sets {
 /// The installation that wrote `new` after `former`, if one did. What an installation left long ago does not count, nor does a field that
 /// somebody else has added to it.
 fn new_writer(former: &PodSetStatus, new: &PodSetStatus) -> Option<Arc<str>> {
-    let is_new = former.written_by != new.written_by || !status::is_same(former, new);
+    let is_new = former.written_by != new.written_by || !stored::is_same(former, new);
     new.written_by.clone().filter(|_| is_new)
 }
 
@@ -220,7 +224,7 @@ mod tests {
     /// The writers that are noticed when a set with the status `former` gets the status `new`.
     fn noticed(former: PodSetStatus, new: PodSetStatus) -> Vec<Arc<str>> {
         let set = |version, status| Set { version, status, ..testing::set(2) };
-        let mut sets = Sets::new(Rules::default());
+        let mut sets = Sets::new(CacheRules::default());
         let first = sets.apply(&None, Change::Snapshot { items: vec![set(10, former)], version: 10 });
         assert_eq!(first.writers, [], "nobody knows when a status was written that was there before");
         sets.apply(&None, Change::Applied(set(11, new.clone()))).writers

@@ -8,7 +8,7 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 use crate::controllers::podset::{
     names::pod_name,
-    observe::Phase,
+    observe::{Phase, QUARANTINE},
     set_state::Create,
     testing::{self, PodBuilder},
 };
@@ -23,6 +23,10 @@ struct Known {
 }
 
 impl Names for Known {
+    fn nth(&self, index: u32) -> String {
+        nth(index)
+    }
+
     fn is_known(&self, name: &str) -> bool {
         self.known.contains(name)
     }
@@ -49,7 +53,11 @@ fn known(view: &View) -> Known {
 fn planned(view: &View, state: &SetState) -> Plan {
     let mut state = state.clone();
     state.finishes.note(view, testing::now());
-    plan(view, &state, &known(view), &Rules::default(), testing::now())
+    plan_with(view, &state, &known(view))
+}
+
+fn plan_with(view: &View, state: &SetState, names: &Known) -> Plan {
+    plan(&Input { view, state, names, quarantine: QUARANTINE, now: testing::now() })
 }
 
 fn created(plan: &Plan) -> Vec<&str> {
@@ -127,7 +135,7 @@ fn a_refused_name_is_asked_for_first_and_never_beside_another() {
 fn names_of_strangers_and_of_the_dead_are_stepped_over() {
     let view = view(2, vec![]);
     let names = Known { known: [nth(0)].into(), resting: [nth(1)].into() };
-    let plan = plan(&view, &SetState::default(), &names, &Rules::default(), testing::now());
+    let plan = plan_with(&view, &SetState::default(), &names);
     assert_eq!(created(&plan), [nth(2), nth(3)]);
 }
 
@@ -194,7 +202,7 @@ fn a_finished_pod_that_could_not_be_deleted_holds_up_nothing() {
     state.deletes.insert(plan.delete[0].uid.clone(), testing::now());
     let plan = planned(&view, &state);
     assert_eq!((plan.delete.len(), plan.create.len()), (0, 1), "nor is another one tried");
-    assert_eq!(plan.wake, Some(testing::now() + Rules::default().quarantine), "it is tried again");
+    assert_eq!(plan.wake, Some(testing::now() + QUARANTINE), "it is tried again");
 }
 
 #[test]
@@ -294,7 +302,7 @@ fn any_case() -> impl Strategy<Value = Case> {
                 let at = now - SignedDuration::from_secs(ago);
                 state.creates.insert(nth(index), Create { index, at, is_unknown });
             }
-            state.expire(now, &Rules::default());
+            state.expire(now, QUARANTINE, Create::may_be_forgotten);
             for index in going {
                 state.deletes.insert(format!("uid-{index}").into(), now);
             }
@@ -312,7 +320,7 @@ fn any_case() -> impl Strategy<Value = Case> {
 impl Case {
     fn plan(&self) -> Plan {
         let names = Known { known: self.names.0.clone(), resting: self.names.1.clone() };
-        plan(&self.view, &self.state, &names, &Rules::default(), testing::now())
+        plan_with(&self.view, &self.state, &names)
     }
 
     /// The world after the plan was carried out and every pod became ready; and time has settled every fate.

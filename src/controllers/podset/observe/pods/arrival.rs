@@ -49,13 +49,13 @@ impl Pods {
 mod tests {
     use super::*;
     use crate::{
-        controllers::podset::{promise::Rules, testing},
+        controllers::podset::{observe::CacheRules, testing},
         listwatch::Change,
     };
 
     #[test]
     fn a_state_is_judged_by_what_is_known() {
-        let mut pods = Pods::new(Rules::default());
+        let mut pods = Pods::new(CacheRules::default());
         let known = testing::pod("known").version(5).0;
         pods.apply(&None, Change::Snapshot { items: vec![known], version: 10 }, &|_| true, testing::now());
         pods.verify(&None, vec![testing::pod("known").version(5).0], 20, testing::now());
