@@ -92,7 +92,7 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
     let pass = Pass { context, set: &view.set, until, at_once: AT_ONCE };
     let mut done = Done { is_creating, is_deleting, ..Done::default() };
     let unlabelled = view.pods.iter().map(|seen| &seen.pod).filter(|pod| !pod.is_labelled);
-    state.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
+    state.retry.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
     look(pass, &plan.look, &mut done).await;
     probe(pass, plan.probe, state, &mut done).await;
     relabel(pass, &plan.relabel, state, &mut done).await;
@@ -155,7 +155,7 @@ async fn probe(pass: Pass<'_>, names: Vec<String>, state: &mut SetState, done: &
         Ok(found) => {
             let now = context.env.now();
             context.change_pods_of(set, |pods| pods.looked_up(&key(&name), None, found, now));
-            state.creates.remove(&name);
+            state.fates.creates.remove(&name);
             true
         }
         Err(error) => {
@@ -215,7 +215,13 @@ async fn relabel(pass: Pass<'_>, pods: &[Seen], state: &mut SetState, done: &mut
             Answer::Rejected(status) if !matches!(status.code, 404 | 409) => {
                 let Pod { key, uid, version, .. } = &*seen.pod;
                 let pod = (key, uid, *version);
-                note_rejection(pass, &mut state.relabels, pod, &in_words(&status), "cannot restore the label of a pod");
+                note_rejection(
+                    pass,
+                    &mut state.retry.relabels,
+                    pod,
+                    &in_words(&status),
+                    "cannot restore the label of a pod",
+                );
                 return true;
             }
             answer => {
@@ -268,7 +274,7 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, state: &mut SetState, 
                     Why::Finished => {}
                     // Until it is gone for certain, nothing else is made.
                     Why::Stray => {
-                        state.rejected.forget(&uid);
+                        state.retry.rejected.forget(&uid);
                         done.has_failed = true;
                         return true;
                     }
@@ -277,7 +283,7 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, state: &mut SetState, 
             Deleted::Gone => context.change_pods_of(set, |pods| pods.gone(&uid, now)),
             Deleted::Unknown(error) => {
                 warn!(pod = %key, error, "the delete of a pod was not answered: its fate is unknown");
-                state.deletes.insert(uid, now);
+                state.fates.deletes.insert(uid, now);
                 // Nothing waits for a finished pod to go.
                 done.has_failed |= why != Why::Finished;
                 return false;
@@ -288,11 +294,11 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, state: &mut SetState, 
             }
             Deleted::RejectedDeletes { words: error, may_land } => {
                 if may_land {
-                    state.deletes.insert(uid.clone(), now);
+                    state.fates.deletes.insert(uid.clone(), now);
                 }
                 let pod = (&key, &uid, version);
                 done.rejected_delete =
-                    Some(note_rejection(pass, &mut state.rejected, pod, &error, "a pod cannot be deleted"));
+                    Some(note_rejection(pass, &mut state.retry.rejected, pod, &error, "a pod cannot be deleted"));
                 context.change_pods_of(set, |pods| pods.delete_rejected(&uid));
                 return true;
             }
@@ -303,9 +309,9 @@ async fn delete(pass: Pass<'_>, deletions: Vec<Deletion>, state: &mut SetState, 
             }
             Deleted::NotSent => return false,
         }
-        state.deletes.remove(&uid);
-        state.strays.remove(&uid);
-        state.rejected.forget(&uid);
+        state.fates.deletes.remove(&uid);
+        state.fates.strays.remove(&uid);
+        state.retry.rejected.forget(&uid);
         true
     };
     slow_start(pass, 1, deletions, send, settle).await;

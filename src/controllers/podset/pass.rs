@@ -78,7 +78,7 @@ impl Pass<'_> {
     /// As [`Self::run`]; an error ends the pass early.
     async fn try_run(&self, state: &mut SetState) -> Result<Next, Next> {
         let ready = self.ready(state).await?;
-        state.read_failures = Failures::default();
+        state.retry.read_failures = Failures::default();
         let (view, after, has_failed) =
             if ready.plan.has_work() { self.act(ready, state).await? } else { (ready.view, ready.plan, false) };
         report::settle(&after, state);
@@ -121,12 +121,12 @@ impl Pass<'_> {
     fn plan(&self, state: &mut SetState) -> Result<(View, Plan), Next> {
         let Context { env, rules, observed, .. } = self.context;
         let (now, quarantine) = (env.now(), rules.cache.quarantine);
-        state.expire(now, quarantine, rules.may_forget);
+        state.fates.expire(now, quarantine, rules.may_forget);
         let caches = observed.lock();
         let set = caches.sets.get(self.key).filter(|set| set.uid == *self.uid).ok_or(Next::Never)?;
         let is_unread = self.take_over.is_unread(self.context, &set);
         let view = View { pods: caches.pods.of(&caches.owner(&set)), set, is_unread };
-        state.finishes.note(&view, now);
+        state.retry.finishes.note(&view, now);
         let names = NamesIn { pods: &caches.pods, set: &view.set, name: rules.name, now };
         let plan = plan::plan(&Input { view: &view, state, names: &names, quarantine, now });
         Ok((view, plan))
@@ -157,7 +157,7 @@ impl Pass<'_> {
                 Ok(read)
             }
             Err(error) => {
-                let (wait, is_news) = state.read_failures.note(&error, READ_RETRY);
+                let (wait, is_news) = state.retry.read_failures.note(&error, READ_RETRY);
                 if is_news {
                     warn!(set = %self.key, error, "cannot read a PodSet before creating its pods, trying again");
                 }

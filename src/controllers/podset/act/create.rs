@@ -64,8 +64,8 @@ pub(super) async fn create(pass: Pass<'_>, creations: Vec<Creation>, state: &mut
     let pass = Pass { at_once: at_once(set.template_bytes()), ..pass };
     let send = |creation: Creation| async move { (create_one(context, set, &creation).await, creation) };
     // As many as this spec has just been given without a failure.
-    let is_known = state.tried_generation == Some(set.generation) && state.backoff.is_none();
-    let known = state.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
+    let is_known = state.retry.tried_generation == Some(set.generation) && state.retry.backoff.is_none();
+    let known = state.reports.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
     let settle = |(created, creation): (Created, Creation)| settle_create(context, set, created, creation, state, done);
     slow_start(pass, 1 + known, creations, send, settle).await;
 }
@@ -129,34 +129,34 @@ fn settle_create(
         Created::Made(made) => {
             let is_as_ordered = settle_made(context, set, *made, name, state, done);
             if is_as_ordered {
-                state.finishes.created(replacements);
+                state.retry.finishes.created(replacements);
             }
             return is_as_ordered;
         }
         Created::Taken(found) => {
-            state.create_settled(&name);
+            state.fates.create_answered(&name);
             state.met_stranger |= settle_taken(context, set, &name, found, done);
         }
         Created::Rejected(rejected_create) => {
             if rejected_create.kind != RejectionKind::NamespaceTerminating {
                 debug!(set = %set.key, pod = name, reason = rejected_create.message, "a pod was refused");
             }
-            state.create_refused(&name, index, now);
+            state.fates.create_rejected(&name, index, now);
             // A namespace that is being deleted has waits of its own.
             done.has_failed |= rejected_create.kind != RejectionKind::NamespaceTerminating;
             done.rejected_create = Some(rejected_create);
             return false;
         }
         Created::Unknown(complaint) => {
-            let is_again = state.unknown().any(|unknown| unknown == name);
+            let is_again = state.fates.unknown().any(|unknown| unknown == name);
             complain(set, &name, complaint, ("nobody can say whether a pod was created", is_again), done);
-            state.create_unanswered(&name, index, now);
+            state.fates.create_unanswered(&name, index, now);
             return false;
         }
         Created::NeverLeft(complaint) => {
-            let is_again = state.creates.contains_key(&name);
+            let is_again = state.fates.creates.contains_key(&name);
             complain(set, &name, complaint, ("the create of a pod was not sent", is_again), done);
-            state.create_refused(&name, index, now);
+            state.fates.create_rejected(&name, index, now);
             return false;
         }
         Created::Unread(error) => {
@@ -183,7 +183,7 @@ fn complain(set: &Set, name: &str, complaint: Rejection, (what, is_again): (&str
 
 /// A pod was made: as ordered, or it must go again.
 fn settle_made(context: &Context, set: &Set, pod: Pod, name: String, state: &mut SetState, done: &mut Done) -> bool {
-    state.create_settled(&name);
+    state.fates.create_answered(&name);
     let difference = (context.rules.differs)(&pod, &name, &set.uid);
     let (uid, made) = (pod.uid.clone(), pod.key.name.to_string());
     if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
@@ -192,7 +192,7 @@ fn settle_made(context: &Context, set: &Set, pod: Pod, name: String, state: &mut
     if let Some(difference) = difference {
         let message = format!("pods come back changed, {difference}: an admission webhook or policy changes them");
         warn!(set = %set.key, pod = made, "{message}");
-        state.strays.insert(uid, made);
+        state.fates.strays.insert(uid, made);
         done.rejected_create = Some(Rejection { message, kind: RejectionKind::Forbidden, generation: set.generation });
         done.has_failed = true;
         return false;
