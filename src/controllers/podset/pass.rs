@@ -124,9 +124,9 @@ impl Pass<'_> {
         state.fates.expire(now, quarantine, rules.may_forget);
         let caches = observed.lock();
         let set = caches.sets.get(self.key).filter(|set| set.uid == *self.uid).ok_or(Next::Never)?;
-        let is_unread = self.take_over.is_unread(self.context, &set);
+        let is_unread = self.take_over.is_unread(&set, rules.is_unread);
         let view = View { pods: caches.pods.of(&caches.owner(&set)), set, is_unread };
-        state.retry.finishes.note(&view, now);
+        state.retry.finishes.update(&view, now);
         let names = NamesIn { pods: &caches.pods, set: &view.set, name: rules.name, now };
         let plan = plan::plan(&Input { view: &view, state, names: &names, quarantine, now });
         Ok((view, plan))
@@ -222,7 +222,7 @@ fn ready(view: View, plan: Plan, known: Option<Known>) -> Ready {
 /// Records the plan in a span of its own, unless it is to do nothing and to wait for nothing: a set whose pods are starting is
 /// planned again and again.
 fn record_plan(plan: &Plan) {
-    let Plan { count: Count { wanted, live, .. }, create, delete, look, probe, relabel, hold, .. } = plan;
+    let Plan { count: Count { wanted, live, .. }, create, delete, look, relabel, hold, .. } = plan;
     if !plan.has_work() && *hold == Hold::Nothing {
         return;
     }
@@ -233,7 +233,7 @@ fn record_plan(plan: &Plan) {
         plan.live = spans::count(*live),
         plan.create = spans::count(create.len()),
         plan.delete = spans::count(delete.len()),
-        plan.look = spans::count(look.len() + probe.len()),
+        plan.look = spans::count(look.len()),
         plan.relabel = spans::count(relabel.len()),
     );
     if *hold != Hold::Nothing {

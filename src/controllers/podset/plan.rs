@@ -41,16 +41,23 @@ pub struct Plan {
     pub delete: Vec<Deletion>,
     /// Pods that are to go although their delete was rejected, whether it is tried again now or later.
     pub rejected: BTreeSet<Uid>,
-    /// Pods of which only a read can tell whether they exist.
-    pub look: Vec<Seen>,
-    /// Names whose create can take effect no more: a read tells whether it did.
-    pub probe: Vec<String>,
+    /// Pods about which only a read can tell.
+    pub look: Vec<Look>,
     /// Pods to which the watched label is given back.
     pub relabel: Vec<Seen>,
     /// Why what is missing is not created, or what is surplus not deleted, now.
     pub hold: Hold,
     /// When to plan again although nothing happens.
     pub wake: Option<Timestamp>,
+}
+
+/// A pod about which only a read can tell.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// The pod as it is known; `None`: a create of this name was not answered, and can no longer take effect.
+    pub sought: Option<Seen>,
 }
 
 /// A pod to create.
@@ -149,7 +156,7 @@ impl Plan {
 
     /// Whether it asks for anything.
     pub fn has_work(&self) -> bool {
-        self.has_writes() || !(self.look.is_empty() && self.probe.is_empty())
+        self.has_writes() || !self.look.is_empty()
     }
 }
 
@@ -168,14 +175,8 @@ pub fn plan(input: &Input) -> Plan {
 impl Input<'_> {
     /// The plan if nothing had failed lately.
     fn desired(&self) -> Plan {
-        let Input { view: View { set, pods, .. }, state, now, .. } = *self;
-        let plan = Plan {
-            count: self.count(),
-            look: pods.iter().filter(|seen| seen.look_at().is_some_and(|at| at <= now)).cloned().collect(),
-            probe: state.fates.overdue(now, self.quarantine).map(str::to_owned).collect(),
-            wake: self.wake(),
-            ..Plan::default()
-        };
+        let set = &self.view.set;
+        let plan = Plan { count: self.count(), look: self.looks(), wake: self.wake(), ..Plan::default() };
         let plan = self.with_deletes(plan, self.strays());
         let wanted = match &set.wanted {
             Ok(wanted) if !set.is_deleting => wanted.replicas,
@@ -211,6 +212,15 @@ impl Input<'_> {
         soonest(soonest(look, relabel), state.fates.next_overdue(now, self.quarantine))
     }
 
+    fn looks(&self) -> Vec<Look> {
+        let Input { view: View { set, pods, .. }, state, now, .. } = *self;
+        let doubtful = pods.iter().filter(|seen| seen.look_at().is_some_and(|at| at <= now));
+        let doubtful = doubtful.map(|seen| Look { key: seen.pod.key.clone(), sought: Some(seen.clone()) });
+        let overdue = state.fates.overdue(now, self.quarantine);
+        let overdue = overdue.map(|name| Look { key: set.key.sibling(name), sought: None });
+        doubtful.chain(overdue).collect()
+    }
+
     /// The pods that lost the watched label and get it back.
     fn unlabelled(&self) -> Vec<Seen> {
         let Input { state, now, .. } = *self;
@@ -242,7 +252,7 @@ impl Input<'_> {
         let View { set, pods, .. } = self.view;
         let version = |uid: &Uid| pods.iter().find(|seen| seen.pod.uid == *uid).map_or(0, |seen| seen.pod.version);
         let deletion = |(uid, name): (&Uid, &String)| Deletion {
-            key: ObjectKey::new(set.key.namespace.clone(), name.as_str()),
+            key: set.key.sibling(name),
             uid: uid.clone(),
             version: version(uid),
             why: Why::Stray,

@@ -52,7 +52,7 @@ fn known(view: &View) -> Known {
 
 fn planned(view: &View, state: &SetState) -> Plan {
     let mut state = state.clone();
-    state.retry.finishes.note(view, testing::now());
+    state.retry.finishes.update(view, testing::now());
     plan_with(view, &state, &known(view))
 }
 
@@ -256,7 +256,8 @@ fn a_create_that_can_take_effect_no_more_is_looked_up_before_it_is_forgotten() {
     let mut state = SetState::default();
     state.fates.create_unanswered(&nth(1), 1, testing::now() - SignedDuration::from_secs(60));
     let plan = planned(&view(1, vec![testing::pod(&nth(0)).ready(9)]), &state);
-    assert_eq!((plan.probe.as_slice(), plan.count.occupied), ([nth(1)].as_slice(), 2));
+    let looks: Vec<&str> = plan.look.iter().map(|look| &*look.key.name).collect();
+    assert_eq!((looks, plan.count.occupied), (vec![&*nth(1)], 2));
 }
 
 /// A pod of the set in any phase and fate.
@@ -311,7 +312,7 @@ fn any_case() -> impl Strategy<Value = Case> {
             }
             let own = view.pods.iter().map(|seen| seen.pod.key.name.to_string());
             let known = own.chain(known.into_iter().map(nth)).collect();
-            state.retry.finishes.note(&view, now);
+            state.retry.finishes.update(&view, now);
             Case { view, state, names: (known, resting.into_iter().map(nth).collect()) }
         },
     )
@@ -341,7 +342,7 @@ impl Case {
         let view = View { set: Arc::new(set), pods, is_unread: false };
         let known = view.pods.iter().map(|seen| seen.pod.key.name.to_string()).collect();
         let mut state = SetState::default();
-        state.retry.finishes.note(&view, testing::now());
+        state.retry.finishes.update(&view, testing::now());
         Case { view, state, names: (known, self.names.1.clone()) }
     }
 }
