@@ -15,10 +15,7 @@ use kube::{
 };
 use tracing::{info, warn};
 
-use crate::{
-    client::{ReadError, Reader},
-    controllers::failures::{Failures, Waits},
-};
+use operator_kit::{client::{ReadError, Reader}, failures::{Failures, Waits}};
 use leadership::{Timing, env::Env, text::in_full};
 
 /// The flag that names the namespace of the Lease, and with it the installation that this process belongs to.

@@ -16,15 +16,8 @@ use jiff::SignedDuration;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{error, info};
 
-use crate::{
-    api,
-    cli::{Cli, Command, RunArgs},
-    client::{self, Clients, ConnectError, Purpose},
-    controllers::podset,
-    health::Health,
-    server::{self, ServeError, Servers},
-    telemetry::{self, Service, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
-};
+use crate::{api, cli::{Cli, Command, RunArgs}, podset};
+use operator_kit::{client::{self, Clients, ConnectError, Purpose}, health::Health, server::{self, ServeError, Servers}, telemetry::{self, Service, Telemetry, logs::Level, metrics::Metrics, traces::Traces}};
 use leadership::{LeaderState, Leadership, TimingError, env::Env, text::in_full};
 use replica::{Candidacy, Parts, Replica};
 use signals::Signals;

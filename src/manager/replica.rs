@@ -15,17 +15,8 @@ use super::{
     elsewhere::Search,
     tasks::{self, Failure, Tasks},
 };
-use crate::{
-    cli::RunArgs,
-    client::Clients,
-    controllers::{
-        self, Context, Controller,
-        mycustomresource::MyCustomResourceController,
-        podset::{self, PodSetController, fleet_metrics},
-    },
-    health::{Health, Pulse},
-    telemetry::metrics::Metrics,
-};
+use crate::{cli::RunArgs, controllers, mycustomresource::MyCustomResourceController, podset::{self, PodSetController, fleet_metrics}};
+use operator_kit::{client::Clients, health::{Health, Pulse}, runner::{Context, Controller}, telemetry::metrics::Metrics};
 use leadership::{Election, LeaderState, Leadership, Setting, TimingError, env::Env};
 
 /// How long the election loop may take to turn, on top of one operation on the Lease: several times its longest turn.
