@@ -203,7 +203,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let clients = Clients::connect(&Config::infer().await?, leadership.clone(), timeout, &metrics.requests())?;
     let controller = TallyController::new(env.clone(), clients, vec![None], &metrics);
     let health = Health::new(env.clone());
-    let context = Context { env, leadership, metrics, health, at_once: 4, stop: CancellationToken::new() };
+    let context = Context { env, leadership, metrics, health, max_concurrent: 4, stop: CancellationToken::new() };
     operator_kit::run(Arc::new(controller), context).await;
     Ok(())
 }

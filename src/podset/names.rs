@@ -73,7 +73,7 @@ pub struct NamesIn<'a> {
 
 impl NamesIn<'_> {
     fn key(&self, name: &str) -> ObjectKey {
-        ObjectKey::new(self.set.key.namespace.clone(), name)
+        self.set.key.sibling(name)
     }
 }
 

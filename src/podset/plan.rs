@@ -41,16 +41,23 @@ pub struct Plan {
     pub delete: Vec<Deletion>,
     /// Pods that are to go although their delete was rejected, whether it is tried again now or later.
     pub rejected: BTreeSet<Uid>,
-    /// Pods of which only a read can tell whether they exist.
-    pub look: Vec<Seen>,
-    /// Names whose create can take effect no more: a read tells whether it did.
-    pub probe: Vec<String>,
+    /// Pods about which only a read can tell.
+    pub look: Vec<Look>,
     /// Pods to which the watched label is given back.
     pub relabel: Vec<Seen>,
     /// Why what is missing is not created, or what is surplus not deleted, now.
     pub hold: Hold,
     /// When to plan again although nothing happens.
     pub wake: Option<Timestamp>,
+}
+
+/// A pod about which only a read can tell.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// The pod as it is known; `None`: a create of this name was not answered, and can no longer take effect.
+    pub sought: Option<Seen>,
 }
 
 /// A pod to create.
@@ -144,19 +151,19 @@ impl Plan {
 
     /// Whether it deletes a pod that no delete was rejected for yet.
     pub fn deletes_others(&self, state: &SetState) -> bool {
-        self.delete.iter().any(|deletion| !state.rejected.contains(&deletion.uid))
+        self.delete.iter().any(|deletion| !state.retry.rejected.contains(&deletion.uid))
     }
 
     /// Whether it asks for anything.
     pub fn has_work(&self) -> bool {
-        self.has_writes() || !(self.look.is_empty() && self.probe.is_empty())
+        self.has_writes() || !self.look.is_empty()
     }
 }
 
 /// Plans one step.
 pub fn plan(input: &Input) -> Plan {
     let plan = input.desired();
-    match input.state.waits_until(input.view.set.generation, input.now) {
+    match input.state.retry.waits_until(input.view.set.generation, input.now) {
         Some(until) if plan.has_work() => {
             let wake = soonest(plan.wake, Some(until));
             Plan { count: plan.count, rejected: plan.rejected, hold: Hold::Failure, wake, ..Plan::default() }
@@ -168,14 +175,8 @@ pub fn plan(input: &Input) -> Plan {
 impl Input<'_> {
     /// The plan if nothing had failed lately.
     fn desired(&self) -> Plan {
-        let Input { view: View { set, pods, .. }, state, now, .. } = *self;
-        let plan = Plan {
-            count: self.count(),
-            look: pods.iter().filter(|seen| seen.look_at().is_some_and(|at| at <= now)).cloned().collect(),
-            probe: state.overdue(now, self.quarantine).map(str::to_owned).collect(),
-            wake: self.wake(),
-            ..Plan::default()
-        };
+        let set = &self.view.set;
+        let plan = Plan { count: self.count(), look: self.looks(), wake: self.wake(), ..Plan::default() };
         let plan = self.with_deletes(plan, self.strays());
         let wanted = match &set.wanted {
             Ok(wanted) if !set.is_deleting => wanted.replicas,
@@ -193,7 +194,7 @@ impl Input<'_> {
     fn count(&self) -> Count {
         let View { set, pods, .. } = self.view;
         let live: BTreeSet<&str> = pods.iter().filter(|seen| seen.is_live()).map(|seen| &*seen.pod.key.name).collect();
-        let unseen = self.state.unknown().filter(|name| !live.contains(name)).count();
+        let unseen = self.state.fates.unknown().filter(|name| !live.contains(name)).count();
         Count {
             wanted: set.replicas(),
             live: live.len(),
@@ -206,9 +207,18 @@ impl Input<'_> {
     fn wake(&self) -> Option<Timestamp> {
         let Input { view: View { pods, .. }, state, now, .. } = *self;
         let look = pods.iter().filter_map(Seen::look_at).filter(|at| *at > now).min();
-        let relabel = |Seen { pod, .. }: &Seen| state.relabels.waits_until(&pod.uid, pod.version, now);
+        let relabel = |Seen { pod, .. }: &Seen| state.retry.relabels.waits_until(&pod.uid, pod.version, now);
         let relabel = pods.iter().filter_map(relabel).min();
-        soonest(soonest(look, relabel), state.next_settled(now, self.quarantine))
+        soonest(soonest(look, relabel), state.fates.next_overdue(now, self.quarantine))
+    }
+
+    fn looks(&self) -> Vec<Look> {
+        let Input { view: View { set, pods, .. }, state, now, .. } = *self;
+        let doubtful = pods.iter().filter(|seen| seen.look_at().is_some_and(|at| at <= now));
+        let doubtful = doubtful.map(|seen| Look { key: seen.pod.key.clone(), sought: Some(seen.clone()) });
+        let overdue = state.fates.overdue(now, self.quarantine);
+        let overdue = overdue.map(|name| Look { key: set.key.sibling(name), sought: None });
+        doubtful.chain(overdue).collect()
     }
 
     /// The pods that lost the watched label and get it back.
@@ -217,14 +227,14 @@ impl Input<'_> {
         let lacks_label = |seen: &&Seen| !seen.pod.is_labelled && !seen.is_terminating() && !seen.is_missing;
         let may_get_it = |seen: &&Seen| {
             let Pod { uid, version, .. } = &*seen.pod;
-            !state.strays.contains_key(uid) && state.relabels.waits_until(uid, *version, now).is_none()
+            !state.fates.strays.contains_key(uid) && state.retry.relabels.waits_until(uid, *version, now).is_none()
         };
         self.view.pods.iter().filter(lacks_label).filter(may_get_it).cloned().collect()
     }
 
     /// Adds these deletes, except rejected ones whose delay still runs.
     fn with_deletes(&self, mut plan: Plan, deletions: Vec<Deletion>) -> Plan {
-        let rejected = &self.state.rejected;
+        let rejected = &self.state.retry.rejected;
         for deletion in deletions {
             if rejected.contains(&deletion.uid) {
                 plan.rejected.insert(deletion.uid.clone());
@@ -242,12 +252,12 @@ impl Input<'_> {
         let View { set, pods, .. } = self.view;
         let version = |uid: &Uid| pods.iter().find(|seen| seen.pod.uid == *uid).map_or(0, |seen| seen.pod.version);
         let deletion = |(uid, name): (&Uid, &String)| Deletion {
-            key: ObjectKey::new(set.key.namespace.clone(), name.as_str()),
+            key: set.key.sibling(name),
             uid: uid.clone(),
             version: version(uid),
             why: Why::Stray,
         };
-        self.state.strays.iter().map(deletion).collect()
+        self.state.fates.strays.iter().map(deletion).collect()
     }
 
     /// The pods that a scale-down takes. A pod whose delete was rejected is among them, and the next one goes in its place. But if an
@@ -256,11 +266,11 @@ impl Input<'_> {
         let Input { view, state, now, .. } = *self;
         let may_go = |seen: &Seen| {
             let Pod { uid, version, .. } = &*seen.pod;
-            state.rejected.waits_until(uid, *version, now).is_none() || state.is_going(uid)
+            state.retry.rejected.waits_until(uid, *version, now).is_none() || state.fates.is_going(uid)
         };
         let certain = view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing);
         let (strays, candidates): (Vec<&Seen>, Vec<&Seen>) =
-            certain.partition(|seen| state.strays.contains_key(&seen.pod.uid));
+            certain.partition(|seen| state.fates.strays.contains_key(&seen.pod.uid));
         let mut left = count.surplus().saturating_sub(strays.into_iter().filter(|seen| may_go(seen)).count());
         if left == 0 {
             return Vec::new();
@@ -274,7 +284,7 @@ impl Input<'_> {
             victims.push(deletion(seen, Why::Surplus));
         }
         // A delete that failed before must not keep the others from being tried.
-        victims.sort_by_key(|victim| state.is_going(&victim.uid));
+        victims.sort_by_key(|victim| state.fates.is_going(&victim.uid));
         victims
     }
 
@@ -282,14 +292,14 @@ impl Input<'_> {
     fn undeletable(&self, count: Count) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
         let uids = view.pods.iter().filter(move |seen| count.surplus() > 0 && seen.is_live()).map(|seen| &seen.pod.uid);
-        uids.filter(|uid| state.rejected.contains(uid)).cloned()
+        uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
     }
 
     /// The finished pods beyond those that are kept. None for a while after the delete of one was not answered.
     fn superfluous(&self) -> Vec<Deletion> {
         let is_finished = |seen: &&Seen| seen.pod.is_finished() && !seen.is_terminating();
         let finished: Vec<&Seen> = self.view.pods.iter().filter(is_finished).collect();
-        if finished.iter().any(|seen| self.state.is_going(&seen.pod.uid)) {
+        if finished.iter().any(|seen| self.state.fates.is_going(&seen.pod.uid)) {
             return Vec::new();
         }
         restart_backoff::superfluous(&finished).into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
@@ -298,7 +308,7 @@ impl Input<'_> {
     /// Adds the pods to create, or why they are not created yet.
     fn with_creates(&self, plan: Plan, wanted: usize) -> Plan {
         let Input { view: View { set, .. }, state, now, .. } = *self;
-        if let Some(until) = state.rests_until(set.generation, now) {
+        if let Some(until) = state.retry.rests_until(set.generation, now) {
             return Plan { hold: Hold::Forever, wake: soonest(plan.wake, Some(until)), ..plan };
         }
         // A pod that was changed on its way would be changed again: first it must be gone.
@@ -306,7 +316,7 @@ impl Input<'_> {
             return plan;
         }
         let mut create = self.creations(plan.count.missing());
-        let replacement = state.finishes.next;
+        let replacement = state.retry.finishes.next;
         // The other missing pods were deleted, or never created. They wait for nothing.
         let at_once = replacement.map_or(create.len(), |next| create.len().saturating_sub(next.pods));
         if let Some(next) = replacement {
@@ -314,7 +324,7 @@ impl Input<'_> {
         }
         // A new spec may be the cure: it is tried at once, and once.
         let generation = Some(set.generation);
-        let is_tried = set.status.observed_generation == generation || state.tried_generation == generation;
+        let is_tried = set.status.observed_generation == generation || state.retry.tried_generation == generation;
         match replacement.filter(|next| next.due > now && is_tried) {
             Some(next) if create.len() > at_once => {
                 create.truncate(at_once);
@@ -330,7 +340,7 @@ impl Input<'_> {
         let Input { state, names, .. } = *self;
         let mut creations = Vec::new();
         let mut left = missing;
-        for (name, create) in &state.creates {
+        for (name, create) in &state.fates.creates {
             let is_absent = !names.is_known(name) && (create.is_unknown || !names.is_resting(name));
             if is_absent && (create.is_unknown || left > 0) {
                 let (index, name, is_repeated) = (create.index, name.clone(), create.is_unknown);
@@ -338,9 +348,9 @@ impl Input<'_> {
                 left -= usize::from(!create.is_unknown);
             }
         }
-        let free = (0..)
-            .map(|index| (index, names.nth(index)))
-            .filter(|(_, name)| !names.is_known(name) && !names.is_resting(name) && !state.creates.contains_key(name));
+        let free = (0..).map(|index| (index, names.nth(index))).filter(|(_, name)| {
+            !names.is_known(name) && !names.is_resting(name) && !state.fates.creates.contains_key(name)
+        });
         let new = |(index, name)| Creation { index, name, replacements: 0, is_repeated: false };
         creations.extend(free.take(left).map(new));
         creations

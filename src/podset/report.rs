@@ -35,17 +35,18 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
     record_span(&done);
     if done.is_creating || done.is_deleting {
         let wanted = set.replicas();
-        let former = state.burst.take_if(|burst| burst.wanted != wanted);
-        state.ended.extend(former.map(|burst| (burst, from)));
-        let burst = state.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
+        let former = state.reports.burst.take_if(|burst| burst.wanted != wanted);
+        state.reports.ended.extend(former.map(|burst| (burst, from)));
+        let burst =
+            state.reports.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
         if is_scaling {
-            state.fulfilled = None;
+            state.reports.fulfilled = None;
         }
         burst.created += created;
         burst.is_deleting |= done.is_deleting;
     }
     if done.is_creating {
-        state.tried_generation = Some(set.generation);
+        state.retry.tried_generation = Some(set.generation);
     }
     if created + deleted > 0 {
         let to = (from + created).saturating_sub(deleted);
@@ -54,26 +55,27 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
     }
     if done.has_failed {
-        state.back_off(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
+        state.retry.back_off(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
     } else if created > 0 {
-        state.backoff = None;
+        state.retry.backoff = None;
     }
     if created > 0 {
-        state.rest = None;
+        state.retry.rest = None;
     }
     if let Some(rejected_create) = done.rejected_create {
-        let is_news = state.rejected_create.as_ref().is_none_or(|former| former.message != rejected_create.message);
+        let is_news =
+            state.reports.rejected_create.as_ref().is_none_or(|former| former.message != rejected_create.message);
         if rejected_create.kind == RejectionKind::NamespaceTerminating {
             if is_news {
                 info!(set = %set.key, "the namespace is being deleted: no pods are created");
             }
-            state.give_up(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
+            state.retry.give_up(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
         } else if is_news {
             warn!(set = %set.key, reason = rejected_create.message, "pods are refused");
         }
-        state.rejected_create = Some(rejected_create);
+        state.reports.rejected_create = Some(rejected_create);
     } else if created > 0 {
-        state.rejected_create = None;
+        state.reports.rejected_create = None;
     }
 }
 
@@ -95,14 +97,14 @@ pub fn settle(after: &Plan, state: &mut SetState) {
     state.live = state.live.max(after.count.live);
     // Creates of unknown fate fulfil and cure nothing.
     if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
-        state.fulfilled = Some(after.count.wanted);
+        state.reports.fulfilled = Some(after.count.wanted);
     }
     if after.count.live >= after.count.wanted && !state.has_pending_strays() {
-        state.rejected_create = None;
+        state.reports.rejected_create = None;
     }
-    state.rejected.retain(&after.rejected);
+    state.retry.rejected.retain(&after.rejected);
     if after.hold == Hold::Nothing && !after.has_work() {
-        state.backoff = None;
+        state.retry.backoff = None;
     }
 }
 
@@ -112,7 +114,7 @@ fn is_fulfilled(set: &Set, state: &SetState) -> bool {
     let stored = &set.status;
     let is_stored = stored.observed_generation == Some(set.generation)
         && usize::try_from(stored.available_replicas).is_ok_and(|available| available == wanted);
-    is_stored || state.fulfilled == Some(wanted)
+    is_stored || state.reports.fulfilled == Some(wanted)
 }
 
 fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
@@ -142,15 +144,15 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
     let has_strays = state.has_pending_strays();
     let is_over =
         |burst: &mut Burst| is_settled && !has_strays && (plan.hold != Hold::Failure || burst.from != plan.count.live);
-    let burst = state.burst.take_if(is_over);
+    let burst = state.reports.burst.take_if(is_over);
     let events = if is_settled { due_events(set, plan, burst, state) } else { Vec::new() };
     context.recorder.record(set, events);
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
     if stored::is_same(&set.status, &new) {
-        state.pace.is_right();
+        state.reports.pace.is_right();
         return Reported::default();
     }
-    match state.pace.due(&set.status, &new, is_settled, context.env.now()) {
+    match state.reports.pace.due(&set.status, &new, is_settled, context.env.now()) {
         None => write_status(context, set, &new, state).await,
         again => Reported { again, has_failed: false },
     }
@@ -158,19 +160,19 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
 
 /// The events that are due now, of work that is over and of a refusal; they are not due again.
 fn due_events(set: &Set, plan: &Plan, burst: Option<Burst>, state: &mut SetState) -> Vec<Event> {
-    let ended = state.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
+    let ended = state.reports.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
     let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::of_burst(&burst, live)).collect();
     let stored = stored::find(&set.status, condition::REPLICA_FAILURE);
     let stored = |reason| stored.filter(|stored| stored.reason == reason).map(|stored| stored.message.as_str());
-    if let Some(rejected_create) = &state.rejected_create {
+    if let Some(rejected_create) = &state.reports.rejected_create {
         due.extend(events::of_rejected_create(
             rejected_create,
-            state.refusal_told.as_ref(),
+            state.reports.told.as_ref(),
             stored(status::FAILED_CREATE),
         ));
     }
-    state.refusal_told = state.rejected_create.clone();
-    let rejection = state.rejected.take_untold(stored(status::FAILED_DELETE));
+    state.reports.told = state.reports.rejected_create.clone();
+    let rejection = state.retry.rejected.take_untold(stored(status::FAILED_DELETE));
     due.extend(rejection.map(|message| events::of_rejection(&message)));
     due
 }
@@ -203,17 +205,17 @@ fn written(
 ) -> Reported {
     match applied {
         Applied::Written(stored) => {
-            state.pace.written(new, at);
+            state.reports.pace.written(new, at);
             context.set_answered(set, Some(*stored));
             Reported::default()
         }
         Applied::Outdated(found) => {
-            state.pace.written(new, at);
+            state.reports.pace.written(new, at);
             context.set_answered(set, found.map(|found| *found));
             Reported { again: Some(context.env.now()), has_failed: false }
         }
         Applied::Failed(error) => {
-            let (again, is_news) = state.pace.failed(new, &error, context.env.now());
+            let (again, is_news) = state.reports.pace.failed(new, &error, context.env.now());
             if is_news {
                 warn!(set = %set.key, error, "the status may not have been written, trying again");
             } else {

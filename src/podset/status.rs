@@ -86,8 +86,11 @@ impl State {
             return State::Invalid(error.clone());
         }
         // The refusal of a former spec says nothing of this one.
-        let rejected_create =
-            state.rejected_create.as_ref().filter(|rejected_create| rejected_create.generation == view.set.generation);
+        let rejected_create = state
+            .reports
+            .rejected_create
+            .as_ref()
+            .filter(|rejected_create| rejected_create.generation == view.set.generation);
         match rejected_create.map(|rejected_create| (rejected_create.kind, rejected_create.message.clone())) {
             Some((RejectionKind::InvalidTemplate, message)) => return State::Invalid(message),
             Some((RejectionKind::Forbidden | RejectionKind::Unclear, message)) => return State::Rejected(message),
@@ -95,7 +98,7 @@ impl State {
         }
         // While other pods are deleted in their place, it may still turn out well.
         let is_stuck = !plan.deletes_others(state) && !plan.rejected.is_empty();
-        let rejection = state.rejected.message().filter(|_| is_stuck);
+        let rejection = state.retry.rejected.message().filter(|_| is_stuck);
         if plan.hold == Hold::Finishing {
             State::Failing
         } else if let Some(message) = rejection {
@@ -218,6 +221,7 @@ mod tests {
     use crate::podset::{
         plan::Count,
         rejection::Rejection,
+        set_state::Reports,
         stored::is_same,
         testing::{self, PodBuilder},
     };
@@ -253,7 +257,10 @@ mod tests {
 
     fn refused(kind: RejectionKind) -> SetState {
         SetState {
-            rejected_create: Some(Rejection { message: "no".to_owned(), kind, generation: 1 }),
+            reports: Reports {
+                rejected_create: Some(Rejection { message: "no".to_owned(), kind, generation: 1 }),
+                ..Reports::default()
+            },
             ..SetState::default()
         }
     }

@@ -1,6 +1,6 @@
-//! First stage, *observe*: what is. The caches of PodSets and pods behind one lock, and nothing that acts.
+//! First stage, *observe*: the caches of PodSets and pods, behind one lock. Nothing here acts.
 //!
-//! In: what the watches say and what our own writes were answered. Out: a [`View`] of one set at one moment.
+//! In: the events of the watches and the answers to our own writes. Out: a [`View`] of one set at one moment.
 
 mod high_water;
 mod named;
@@ -27,13 +27,13 @@ use operator_kit::{
     listwatch::{Change, Scope},
 };
 
-/// Everything that is known.
+/// The caches behind their lock.
 #[derive(Debug)]
 pub struct Observed {
     caches: Mutex<Caches>,
 }
 
-/// The two caches; whoever holds them holds the lock.
+/// The two caches.
 #[derive(Debug)]
 pub struct Caches {
     rules: CacheRules,
@@ -50,7 +50,7 @@ pub struct View {
     pub set: Arc<Set>,
     /// Its pods, by name.
     pub pods: Vec<Seen>,
-    /// Whether it must be read before anything is written for it.
+    /// Whether the set must be read before anything is written for it.
     pub is_unread: bool,
 }
 
@@ -67,19 +67,19 @@ impl Observed {
 }
 
 impl Caches {
-    /// Takes in what the watch of pods says.
+    /// Takes in a change from the watch of pods.
     pub fn apply_pods(&mut self, scope: &Scope, change: Change<Pod>, now: Timestamp) {
         let Caches { sets, pods, .. } = self;
         pods.apply(scope, change, &|owner| sets.key_of(owner).is_some(), now);
         pods.expire(now);
     }
 
-    /// The set as its pods name it.
+    /// The set, as its pods name it.
     pub fn owner(&self, set: &Set) -> Owner {
         self.rules.owner(&set.key.namespace, &set.uid)
     }
 
-    /// The sets whose pods changed in a way that matters, since this was last asked; but for the one that is being worked on.
+    /// The sets whose pods have changed in a way that matters since the last call, except the one that is being worked on.
     pub fn take_touched(&mut self, working_on: Option<&ObjectKey>) -> Vec<(ObjectKey, News)> {
         let touched = self.pods.take_touched();
         let known = |(owner, news)| {
