@@ -3,7 +3,7 @@
 //! It sees the Lease through a watch and through its own operations, and changes the [`LeaderState`] accordingly. It writes nothing but the Lease.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
+    lock,
     log_once::LogOnce,
     observation::{Observation, WentBack},
     operation::{Intent, OperationError, Setting},
@@ -84,7 +85,7 @@ impl Election {
         let (setting, observation) = (self.setting.clone(), self.observation.clone());
         async move {
             super::watch::watch(&setting, |seen, now| {
-                let mut observation = observation.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut observation = lock(&observation);
                 match seen {
                     Seen::Present(lease) => observation.watched(lease, now),
                     Seen::Absent(version) => observation.watched_absent(version, now),
@@ -289,7 +290,7 @@ impl Election {
     }
 
     fn observation(&self) -> MutexGuard<'_, Observation> {
-        self.observation.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.observation)
     }
 }
 

@@ -1,16 +1,15 @@
-//! The write gate: where the bytes of a write leave this process, leadership is asked once more.
+//! The write gate: each write re-checks leadership just before its bytes leave this process.
 //!
-//! A process can be frozen between any check and the moment at which its bytes leave. So the connections for writes ask
-//! here, in the write call to the socket itself, below TLS: what does not lead breaks the connection, and the request with
-//! it. Nothing above can forget to ask, and nothing lies between the question and the system call.
+//! A process can freeze between any check and the moment at which its bytes leave. So the connections for writes check
+//! in the write call to the socket itself, below TLS. A process that does not lead breaks the connection and its request.
+//! No caller can forget the check, and nothing lies between it and the system call.
 //!
-//! The first byte that may leave is also the evidence that a request has left: see [`WritePermit::leaves`]. Bytes of a handshake with
-//! a proxy or of TLS are no part of a request.
+//! The gate also records whether a request has left, see [`WritePermit::leaves`]. The handshake with a proxy or of TLS does not count.
 
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
 };
 
@@ -20,9 +19,9 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tower::Service;
 
-use crate::term::WritePermit;
+use crate::{lock, term::WritePermit};
 
-/// Whether bytes of a request with this right may leave now.
+/// Whether bytes of a request with this permit may leave now.
 type MayLeave = fn(&WritePermit) -> bool;
 
 /// The gate of one connection.
@@ -34,11 +33,11 @@ pub struct Gate {
 
 #[derive(Debug)]
 enum State {
-    /// The connection is being made: what is said is not of the API's language yet.
+    /// The connection is being made: only handshakes are sent.
     Connecting,
-    /// A request with this right is on its way.
+    /// A request with this permit is on its way.
     Open(WritePermit),
-    /// No request is on its way, so there is nothing to say.
+    /// No request is on its way.
     Shut,
 }
 
@@ -47,30 +46,26 @@ impl Gate {
         Gate { state: Arc::new(Mutex::new(State::Connecting)), may_leave }
     }
 
-    /// A request with this right is about to leave.
-    pub fn open(&self, pass: WritePermit) {
-        *self.lock() = State::Open(pass);
+    /// A request with this permit is about to leave.
+    pub fn open(&self, permit: WritePermit) {
+        *lock(&self.state) = State::Open(permit);
     }
 
     /// The connection is made, or the request was answered.
     pub fn shut(&self) {
-        *self.lock() = State::Shut;
+        *lock(&self.state) = State::Shut;
     }
 
     fn check(&self) -> io::Result<()> {
-        match &*self.lock() {
+        match &*lock(&self.state) {
             State::Connecting => Ok(()),
             // In this order: a request that may not leave has not left.
-            State::Open(pass) if (self.may_leave)(pass) && pass.leaves() => Ok(()),
+            State::Open(permit) if (self.may_leave)(permit) && permit.leaves() => Ok(()),
             State::Open(_) => {
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, "this process does not lead (any more)"))
             }
             State::Shut => Err(io::Error::new(io::ErrorKind::PermissionDenied, "no request is on its way")),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -185,7 +180,7 @@ mod tests {
         stream.write_all(b"hello").await.expect("a handshake needs no leadership");
         gate.shut();
         stream.write_all(b"POST").await.expect_err("no request is on its way");
-        gate.open(write.pass());
+        gate.open(write.permit());
         stream.write_all(b"POST").await.expect("this process leads");
         assert_eq!(stream.write_vectored(&[io::IoSlice::new(b" /")]).await.expect("this process leads"), 2);
         tokio::time::advance(Duration::from_secs(5)).await;
@@ -214,17 +209,17 @@ mod tests {
         stream.write_all(b"hello").await.expect("a handshake needs no leadership");
         gate.shut();
         stream.write_all(b"POST").await.expect_err("no request is on its way");
-        gate.open(write.pass());
+        gate.open(write.permit());
         assert!(!write.has_left(), "a handshake is no part of a request");
         stream.write_all(b"POST").await.expect_err("it was given up");
 
         let write = begin();
-        gate.open(write.pass());
+        gate.open(write.permit());
         stream.write_all(b"P").await.expect("this process leads");
         assert!(write.has_left());
 
         let write = begin();
-        gate.open(write.pass());
+        gate.open(write.permit());
         assert_eq!(stream.write_vectored(&[io::IoSlice::new(b"P")]).await.expect("this process leads"), 1);
         assert!(write.has_left());
 
@@ -234,12 +229,12 @@ mod tests {
         let mut stream = TokioIo::new(Gated { stream: TokioIo::new(full), gate: gate.clone() });
         stream.write_all(b"h").await.unwrap();
         let write = begin();
-        gate.open(write.pass());
+        gate.open(write.permit());
         tokio_test::assert_pending!(tokio_test::task::spawn(stream.write_all(b"P")).poll());
         assert!(write.has_left());
 
         let write = begin();
-        gate.open(write.pass());
+        gate.open(write.permit());
         tokio::time::advance(Duration::from_secs(5)).await;
         stream.write_all(b"P").await.expect_err("the term is over");
         assert!(!write.has_left());

@@ -26,6 +26,8 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub mod answer;
 pub mod budget;
 mod election;
@@ -51,3 +53,8 @@ pub use self::{
     term::{Ends, LeaderState, Leadership, MAY_LAND, Term, WRITE_TIMEOUT, Write, WritePermit},
     timing::{Timing, TimingError},
 };
+
+/// Locks a mutex, also after a panic in another thread.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

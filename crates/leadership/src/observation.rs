@@ -1,22 +1,13 @@
-//! What this process has seen of the Lease, when, and what follows from it. Pure: no I/O, no clock of its own.
+//! What this process has seen of the Lease, and what follows from it. Pure: no I/O and no clock.
 //!
-//! In: every look at the Lease, by watch, by read, by the answer to an own write. Out: when it is free to be taken
-//! ([`Observation::frees_at`]), and whether it is still ours ([`Observation::is_ours`]).
+//! In: each state of the Lease that a watch, a read or the answer to an own write shows. Out: when the Lease is free
+//! ([`Observation::frees_at`]), and whether this process still holds it ([`Observation::is_ours`]).
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{lease::Lease, promise::Rules};
 
-/// What was seen last.
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum Sight {
-    /// There is no Lease.
-    Absent,
-    /// There is one.
-    Present(Lease),
-}
-
-/// The Lease is older than what this process knows of it: somebody put back a backup.
+/// The Lease is older than what this process knows: somebody restored a backup.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "the Lease went back from resourceVersion {known} to {read}, as after a backup was restored: \
@@ -27,34 +18,32 @@ pub struct WentBack {
     read: u64,
 }
 
-/// All that is known of the Lease.
+/// The state of the Lease as this process knows it.
 #[derive(Clone, Debug)]
 pub struct Observation {
     us: String,
     own: SignedDuration,
     rules: Rules,
-    /// What was seen last, and since when it has looked like that.
-    sight: Option<(Sight, Timestamp)>,
-    /// When anything was heard of it last.
+    /// The latest state of the Lease (`None` in it: absent), and when this process first saw that state.
+    latest: Option<(Option<Lease>, Timestamp)>,
+    /// When this process last heard of the Lease.
     heard: Option<Timestamp>,
-    /// The highest version seen so far.
     highest: u64,
-    /// How long whoever was seen to hold it last may go on, from when that is no longer seen.
+    /// The lease duration of the last holder that has not released the Lease.
     held: Option<SignedDuration>,
-    /// The UID of the Lease that we hold, once we do.
+    /// The UID of the Lease that this process took.
     ours: Option<String>,
-    /// Whether nobody knows what became of our last write.
     in_doubt: bool,
 }
 
 impl Observation {
-    /// Nothing was seen yet by the candidate `us`, whose own lease duration is `own`.
+    /// The observation of a candidate that has seen nothing yet. Its identity is `us`, and its lease duration `own`.
     pub fn new(us: impl Into<String>, own: SignedDuration, rules: Rules) -> Self {
         let us = us.into();
-        Observation { us, own, rules, sight: None, heard: None, highest: 0, held: None, ours: None, in_doubt: false }
+        Observation { us, own, rules, latest: None, heard: None, highest: 0, held: None, ours: None, in_doubt: false }
     }
 
-    /// A watch shows the Lease. What is not newer than what is known was overtaken on its way.
+    /// A watch shows the Lease. It counts only if it is newer than what is known.
     pub fn watched(&mut self, lease: Lease, now: Timestamp) {
         self.heard = Some(now);
         if lease.version() > self.highest {
@@ -67,7 +56,7 @@ impl Observation {
         self.heard = Some(now);
         if version > self.highest {
             self.highest = version;
-            self.see_absent(now);
+            self.update(None, now);
         }
     }
 
@@ -75,30 +64,30 @@ impl Observation {
     ///
     /// # Errors
     ///
-    /// When the Lease is older than that: a read is consistent, and one that was made anew has a higher version.
+    /// When the Lease is older than `known`. Reads are consistent, and a Lease that is created anew has a higher version.
     pub fn read(&mut self, lease: Option<Lease>, known: u64, now: Timestamp) -> Result<(), WentBack> {
         self.heard = Some(now);
         match lease {
             Some(lease) if lease.version() < known => return Err(WentBack { known, read: lease.version() }),
             // A watch may have shown something newer meanwhile.
             Some(lease) if lease.version() >= self.highest => self.see(lease, now),
-            None if known == self.highest => self.see_absent(now),
+            None if known == self.highest => self.update(None, now),
             Some(_) | None => {}
         }
         Ok(())
     }
 
-    /// An own write is about to be sent.
+    /// This process is about to write the Lease.
     pub fn writes(&mut self) {
         self.in_doubt = true;
     }
 
-    /// It was refused for certain.
-    pub fn refused(&mut self) {
+    /// The API server rejected the write for certain.
+    pub fn rejected(&mut self) {
         self.in_doubt = false;
     }
 
-    /// It was answered with this Lease, which names us: we hold it.
+    /// The API server answered the write with this Lease, which names this process.
     pub fn wrote(&mut self, lease: Lease, now: Timestamp) {
         self.in_doubt = false;
         self.ours = Some(lease.metadata.uid.clone());
@@ -106,8 +95,8 @@ impl Observation {
     }
 
     fn see(&mut self, lease: Lease, now: Timestamp) {
-        // A write of ours asks for the state that it was made for: where there was another one since, it changes nothing any more. (One
-        // that makes the Lease might, if it goes once more. It would be nobody's: only whom courtesy lets go first hangs on this.)
+        // An own write names the version that it replaces, so it changes nothing after another write. (A create names none and might still
+        // take effect. That only decides which candidate lets others go first.)
         if lease.version() > self.highest && lease.holder() != Some(self.us.as_str()) {
             self.in_doubt = false;
         }
@@ -117,25 +106,22 @@ impl Observation {
         } else if lease.holder().is_some() {
             self.held = Some(lease.duration());
         }
-        let sight = Sight::Present(lease);
-        if self.sight.as_ref().is_none_or(|(seen, _)| *seen != sight) {
-            self.sight = Some((sight, now));
+        self.update(Some(lease), now);
+    }
+
+    fn update(&mut self, state: Option<Lease>, now: Timestamp) {
+        if self.latest.as_ref().is_none_or(|(latest, _)| *latest != state) {
+            self.latest = Some((state, now));
         }
     }
 
-    fn see_absent(&mut self, now: Timestamp) {
-        if !matches!(self.sight, Some((Sight::Absent, _))) {
-            self.sight = Some((Sight::Absent, now));
-        }
-    }
-
-    /// When anything was heard of the Lease last, if ever. Its leader renews it all the time, so silence means that the watch
-    /// is mute, or that there is no leader.
+    /// When this process last heard of the Lease. A leader renews it all the time, so silence means that the watch is dead or that
+    /// there is no leader.
     pub fn heard(&self) -> Option<Timestamp> {
         self.heard
     }
 
-    /// How long the lease lasts that was seen last.
+    /// The lease duration of the last holder.
     pub fn written(&self) -> SignedDuration {
         self.held.unwrap_or_default()
     }
@@ -145,53 +131,53 @@ impl Observation {
         self.highest
     }
 
-    /// Whether what was seen last is the Lease that we took, and still names us.
-    pub fn is_ours(&self) -> bool {
-        let names_us =
-            |lease: &Lease| lease.holder() == Some(self.us.as_str()) && self.ours.as_ref() == Some(&lease.metadata.uid);
-        matches!(&self.sight, Some((Sight::Present(lease), _)) if names_us(lease))
+    fn lease(&self) -> Option<&Lease> {
+        self.latest.as_ref()?.0.as_ref()
     }
 
-    /// Whether nobody knows what became of our last write: no answer was heard, or one that does not say.
+    /// Whether the latest state is the Lease that this process took, and still names it.
+    pub fn is_ours(&self) -> bool {
+        self.lease().is_some_and(|lease| {
+            lease.holder() == Some(self.us.as_str()) && self.ours.as_ref() == Some(&lease.metadata.uid)
+        })
+    }
+
+    /// Whether the last own write may still take effect: it has no answer, or an unclear one.
     pub fn is_in_doubt(&self) -> bool {
         self.in_doubt
     }
 
     /// Whether there is no Lease.
     pub fn is_absent(&self) -> bool {
-        matches!(self.sight, Some((Sight::Absent, _)))
+        matches!(self.latest, Some((None, _)))
     }
 
-    /// What stands in the Lease now, for people.
+    /// The holder, for logs.
     pub fn holder(&self) -> String {
-        match &self.sight {
+        match &self.latest {
             None => "not known yet".to_owned(),
-            Some((Sight::Absent, _)) => "nobody: there is no Lease".to_owned(),
-            Some((Sight::Present(lease), _)) => lease.holder().unwrap_or("nobody").to_owned(),
+            Some((None, _)) => "nobody: there is no Lease".to_owned(),
+            Some((Some(lease), _)) => lease.holder().unwrap_or("nobody").to_owned(),
         }
     }
 
-    /// From when on the Lease is free to be taken, if nothing changes; `None` when nothing was seen of it yet.
+    /// When the Lease becomes free if nothing changes; `None` before its first state is known.
     pub fn frees_at(&self) -> Option<Timestamp> {
-        let (sight, since) = self.sight.as_ref()?;
+        let (state, since) = self.latest.as_ref()?;
         let after = |written| since.saturating_add((self.rules.wait)(self.own, written)).unwrap_or(Timestamp::MAX);
-        // Nobody was ever seen to hold it, or whoever did released it: there is nobody to wait for.
-        let vacant = self.held.map_or(*since, after);
-        Some(match sight {
-            Sight::Absent => vacant,
-            // Also where it names us, by an own write whose answer was lost: taking it again and again would keep it from
-            // those who hear their answers.
-            Sight::Present(lease) => lease.holder().map_or(vacant, |_| after(lease.duration())),
-        })
+        // This also holds where the Lease names this process, by a write whose answer was lost: taking the
+        // Lease again and again would keep it from candidates that receive their answers.
+        match state.as_ref().filter(|lease| lease.holder().is_some()) {
+            Some(lease) => Some(after(lease.duration())),
+            // With no holder so far, or after a release, there is nothing to wait for.
+            None => Some(self.held.map_or(*since, after)),
+        }
     }
 
-    /// The version that has been seen for long enough, if any: 0 for a Lease that is absent.
+    /// The version that has expired, if any; 0 for an absent Lease.
     pub fn expired(&self, now: Timestamp) -> Option<u64> {
         self.frees_at().filter(|free| *free <= now)?;
-        match &self.sight {
-            Some((Sight::Present(lease), _)) => Some(lease.version()),
-            _ => Some(0),
-        }
+        Some(self.lease().map_or(0, Lease::version))
     }
 }
 

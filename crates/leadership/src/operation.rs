@@ -1,81 +1,76 @@
 //! One operation on the Lease: a read and a write by `kube-leader-election`, made safe.
 //!
-//! Left alone, that lock believes the wall clock about expiry, writes without a resourceVersion, and stumbles over a
-//! Lease in which something is missing. So its client passes through a layer, made anew for each operation, which
-//! - notes what is read, when a write is sent, and what it is answered
-//! - shows the lock a whole Lease, expired exactly when it may be taken by our own observation, and held for ever when not
-//! - puts the version that this operation read into its write, once; a write without one is refused
+//! By itself, that lock judges expiry by the wall clock, writes without a resourceVersion, and fails on a Lease with missing fields.
+//! So each operation gives the lock a client of its own, which
+//! - records what it reads, when it sends a write, and the answer
+//! - shows the lock a complete Lease: expired exactly when this process may take it by its own observation, else held for ever
+//! - puts the version that this operation read into its write, once, and rejects a write without one
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
-};
+use std::sync::{Arc, Mutex};
 
-use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use kube::{Client, client::Body};
 use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
 use serde_json::{Value, json};
-use tower::{BoxError, Service};
+use tower::BoxError;
 
-use super::{
-    lease::Lease,
-    observation::{Observation, WentBack},
-    promise::{Rules, Version},
-    timing::Timing,
-};
 use crate::{
     answer::{is_absent, is_rejection},
     env::Env,
+    lease::Lease,
+    lock,
+    observation::{Observation, WentBack},
+    promise::{Rules, Version},
     text::in_full,
+    timing::Timing,
 };
 
-/// What an election is made of: which Lease, by whom, and how.
+/// The parameters of an election.
 #[derive(Clone)]
 pub struct Setting {
     /// A client that needs no leadership, with connections of its own.
     pub client: Client,
     /// The namespace of the Lease.
     pub namespace: String,
-    /// Its name.
+    /// The name of the Lease.
     pub name: String,
     /// The holder identity of this process: no other process, and no earlier one, has the same.
     pub identity: String,
     /// The durations.
     pub timing: Timing,
-    /// Time and chance.
+    /// Time and randomness.
     pub env: Env,
     /// The rules.
     pub rules: Rules,
 }
 
-/// What an operation is for.
+/// The purpose of an operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Intent {
     /// To take the Lease if it is free.
     Take,
-    /// To renew it while it is ours.
+    /// To renew it while this process holds it.
     Renew,
 }
 
-/// Why an operation came to nothing.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
     /// The Lease is older than it was.
     #[error(transparent)]
     WentBack(#[from] WentBack),
-    /// Another candidate was faster.
+    /// Another candidate wrote the Lease first.
     #[error("another one was faster")]
     Conflict,
-    /// Nobody knows what became of it.
+    /// The write may or may not take effect.
     #[error("the API server did not answer in time")]
     Timeout,
-    /// The lock could not read or write it.
+    /// The lock could not read or write the Lease.
     #[error("{0}")]
     Lock(String),
-    /// The API server accepted the write, and answered something that does not name us.
+    /// The API server accepted the write, and answered with a Lease of another holder.
     #[error("the API server answered the write of the Lease with a Lease of somebody else")]
     NotOurs,
 }
@@ -101,25 +96,25 @@ impl From<kube_leader_election::Error> for OperationError {
 }
 
 impl Setting {
-    /// Takes or renews the Lease. Answers from when on the term is counted, or nothing where the Lease is somebody else's.
+    /// Takes or renews the Lease. Returns when the term begins to count, or `None` if another process holds the Lease.
     ///
     /// # Errors
     ///
-    /// When the API server does not answer or refuses, and when the Lease went back.
+    /// When the API server does not answer or rejects the request, and when the Lease went back.
     pub async fn hold(
         &self,
         intent: Intent,
         observation: &Arc<Mutex<Observation>>,
     ) -> Result<Option<Timestamp>, OperationError> {
-        let (lock, layer) = self.lock(intent, observation);
-        let result = lock.try_acquire_or_renew().await;
-        let mut notes = layer.notes();
-        if let Some(went_back) = notes.went_back.take() {
+        let operation = self.operation(intent, observation);
+        let result = operation.lease_lock().try_acquire_or_renew().await;
+        let mut progress = lock(&operation.progress);
+        if let Some(went_back) = progress.went_back.take() {
             return Err(went_back.into());
         }
         match result? {
             LeaseLockResult::NotAcquired(_) => Ok(None),
-            LeaseLockResult::Acquired(_) => notes.term_from.map(Some).ok_or(OperationError::NotOurs),
+            LeaseLockResult::Acquired(_) => progress.term_from.map(Some).ok_or(OperationError::NotOurs),
         }
     }
 
@@ -127,99 +122,106 @@ impl Setting {
     ///
     /// # Errors
     ///
-    /// When the API server does not answer or refuses, and when the Lease is not ours any more.
+    /// When the API server does not answer or rejects the request, and when another process holds the Lease.
     pub async fn release(&self, observation: &Arc<Mutex<Observation>>) -> Result<(), OperationError> {
-        Ok(self.lock(Intent::Renew, observation).0.step_down().await?)
+        Ok(self.operation(Intent::Renew, observation).lease_lock().step_down().await?)
     }
 
-    fn lock(&self, intent: Intent, observation: &Arc<Mutex<Observation>>) -> (LeaseLock, Layer) {
-        let layer = Layer { setting: self.clone(), intent, observation: observation.clone(), notes: Arc::default() };
-        let parameters = LeaseLockParams {
-            lease_name: self.name.clone(),
-            holder_id: self.identity.clone(),
-            lease_ttl: self.timing.lease_duration.unsigned_abs(),
-        };
-        (LeaseLock::new(Client::new(layer.clone(), &*self.namespace), &self.namespace, parameters), layer)
+    fn operation(&self, intent: Intent, observation: &Arc<Mutex<Observation>>) -> Operation {
+        Operation { setting: self.clone(), intent, observation: observation.clone(), progress: Arc::default() }
     }
 }
 
-/// What is known of the operation so far.
+/// What an operation has done so far.
 #[derive(Default)]
-struct Notes {
-    /// The version that was read, until a write takes it.
+struct Progress {
+    /// The version that it read, until a write takes it.
     read: Option<String>,
-    /// From when on the term is counted, once a write was answered that names us.
+    /// When the term begins to count, once the API server accepted a write that names this process.
     term_from: Option<Timestamp>,
     went_back: Option<WentBack>,
 }
 
-/// The layer between the lock and its client.
+/// One operation, which handles the lock's requests.
 #[derive(Clone)]
-struct Layer {
+struct Operation {
     setting: Setting,
     intent: Intent,
     observation: Arc<Mutex<Observation>>,
-    notes: Arc<Mutex<Notes>>,
+    progress: Arc<Mutex<Progress>>,
 }
 
-/// What the lock is shown.
+/// The holder that the lock sees.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Shown {
-    /// Held by us.
+    /// This process.
     Ours,
-    /// Expired.
+    /// None: the Lease has expired.
     Free,
-    /// Held for ever.
+    /// Another process, for ever.
     Held,
 }
 
-impl Layer {
-    fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+impl Operation {
+    fn lease_lock(&self) -> LeaseLock {
+        let Setting { namespace, name, identity, timing, .. } = &self.setting;
+        let parameters = LeaseLockParams {
+            lease_name: name.clone(),
+            holder_id: identity.clone(),
+            lease_ttl: timing.lease_duration.unsigned_abs(),
+        };
+        let operation = self.clone();
+        let client = tower::service_fn(move |request| operation.clone().handle(request));
+        LeaseLock::new(Client::new(client, &**namespace), namespace, parameters)
     }
 
-    fn observation(&self) -> MutexGuard<'_, Observation> {
-        self.observation.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn handle(self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        match *request.method() {
+            Method::GET => self.read(request).await,
+            _ => self.write(request).await,
+        }
     }
 
     async fn read(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
-        let (env, rules) = (&self.setting.env, &self.setting.rules);
+        let Setting { client, name, env, rules, .. } = &self.setting;
         let (known, before) = {
-            let observation = self.observation();
+            let observation = lock(&self.observation);
             (observation.highest(), observation.expired(env.now()))
         };
-        let (status, body) = exchange(&self.setting.client, request).await?;
+        let (status, body) = exchange(client, request).await?;
+        let proves_absence = || serde_json::from_slice(&body).is_ok_and(|status| is_absent(&status, name));
         let lease = match status {
-            StatusCode::NOT_FOUND if says_absent(&body, &self.setting.name) => None,
-            StatusCode::NOT_FOUND => return Err(NOT_OF_THE_API_SERVER.into()),
+            StatusCode::NOT_FOUND if proves_absence() => None,
+            StatusCode::NOT_FOUND => return Err(NOT_FROM_THE_API_SERVER.into()),
             status if status.is_success() => Some(serde_json::from_slice::<Lease>(&body)?),
             status => return Ok(response(status, body)),
         };
-        if lease.as_ref().is_some_and(|lease| lease.version() == 0) {
-            return Err(NOT_OF_THE_API_SERVER.into());
+        let version = lease.as_ref().map_or(0, Lease::version);
+        if lease.is_some() && version == 0 {
+            return Err(NOT_FROM_THE_API_SERVER.into());
         }
-        let read = lease.as_ref().map_or(0, Lease::version);
-        self.notes().read = lease.as_ref().map(|lease| lease.metadata.resource_version.clone());
-        let mut observation = self.observation();
+        lock(&self.progress).read = lease.as_ref().map(|lease| lease.metadata.resource_version.clone());
+        let is_absent = lease.is_none();
+        let mut observation = lock(&self.observation);
         if let Err(went_back) = observation.read(lease, known, env.now()) {
-            self.notes().went_back = Some(went_back);
+            lock(&self.progress).went_back = Some(went_back);
             return Err(went_back.into());
         }
         let shown = match self.intent {
-            Intent::Take if (rules.is_free)(before, observation.expired(env.now()), read) => Shown::Free,
-            // One that was made anew is another one, whoever stands in it.
+            Intent::Take if (rules.is_free)(before, observation.expired(env.now()), version) => Shown::Free,
+            // A Lease that was created anew is another one, even if it names this process.
             Intent::Renew if observation.is_ours() => Shown::Ours,
             Intent::Take | Intent::Renew => Shown::Held,
         };
         drop(observation);
-        if status == StatusCode::NOT_FOUND && shown == Shown::Free {
-            return Ok(response(status, body));
+        match is_absent {
+            true if shown == Shown::Free => Ok(response(status, body)),
+            true => self.show(json!({}), shown),
+            false => self.show(serde_json::from_slice(&body)?, shown),
         }
-        let whole = if status == StatusCode::NOT_FOUND { json!({}) } else { serde_json::from_slice(&body)? };
-        self.show(whole, shown)
     }
 
-    /// The Lease for the lock: complete, and with a verdict that it cannot mistake.
+    /// A complete Lease that leads the lock to the right decision.
     fn show(&self, mut lease: Value, shown: Shown) -> Result<Response<Body>, BoxError> {
         const LONG_AGO: &str = "1970-01-01T00:00:00.000000Z";
         const NEVER: &str = "9000-01-01T00:00:00.000000Z";
@@ -227,7 +229,7 @@ impl Layer {
         let (holder, renewed) = match shown {
             Shown::Ours => (self.setting.identity.as_str(), NEVER),
             Shown::Free => ("", LONG_AGO),
-            // Whoever stands in it, also if that is us: the lock would renew what bears our name.
+            // Also where the Lease names this process, because the lock would renew it.
             Shown::Held => ("somebody else", NEVER),
         };
         lease["spec"] = json!({
@@ -241,41 +243,36 @@ impl Layer {
     }
 
     async fn write(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        let Setting { client, identity, env, rules, .. } = &self.setting;
         let (head, body) = request.into_parts();
         let mut body: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
         if head.method != Method::POST {
-            match (self.setting.rules.version)(&mut self.notes().read) {
+            match (rules.version)(&mut lock(&self.progress).read) {
                 Version::Exactly(version) => body["metadata"]["resourceVersion"] = json!(version),
                 Version::Unknown => return Err("a write of the Lease without a read before it is refused".into()),
                 Version::Any => {}
             }
         }
-        let (env, rules) = (&self.setting.env, &self.setting.rules);
-        let sent = env.now();
         let request = Request::from_parts(head, Body::from(serde_json::to_vec(&body)?));
-        self.observation().writes();
-        let (status, answer) = exchange(&self.setting.client, request).await?;
+        let sent = env.now();
+        lock(&self.observation).writes();
+        let (status, answer) = exchange(client, request).await?;
         if status.is_success() {
             let lease: Lease = serde_json::from_slice(&answer)?;
-            if lease.holder() == Some(self.setting.identity.as_str()) {
+            if lease.holder() == Some(identity) {
                 let answered = env.now();
-                self.notes().term_from = Some((rules.term_from)(sent, answered));
-                self.observation().wrote(lease, answered);
+                lock(&self.progress).term_from = Some((rules.term_from)(sent, answered));
+                lock(&self.observation).wrote(lease, answered);
             }
         } else if is_rejection(status) {
-            self.observation().refused();
+            lock(&self.observation).rejected();
         }
         Ok(response(status, answer))
     }
 }
 
-/// Why an answer is not believed: what stands before an API server answers by itself when that is away.
-const NOT_OF_THE_API_SERVER: &str = "the answer is not one of a Kubernetes API server";
-
-/// Whether this body of a 404 is the API server's word that there is no Lease of this name.
-fn says_absent(body: &[u8], name: &str) -> bool {
-    serde_json::from_slice(body).is_ok_and(|status| is_absent(&status, name))
-}
+/// A proxy or load balancer answers by itself while the API server is away.
+const NOT_FROM_THE_API_SERVER: &str = "the answer is not one of a Kubernetes API server";
 
 /// Sends a request and reads the whole answer.
 async fn exchange(client: &Client, request: Request<Body>) -> Result<(StatusCode, Vec<u8>), BoxError> {
@@ -288,24 +285,4 @@ fn response(status: StatusCode, body: Vec<u8>) -> Response<Body> {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
     response
-}
-
-impl Service<Request<Body>> for Layer {
-    type Response = Response<Body>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let layer = self.clone();
-        Box::pin(async move {
-            match *request.method() {
-                Method::GET => layer.read(request).await,
-                _ => layer.write(request).await,
-            }
-        })
-    }
 }

@@ -1,11 +1,10 @@
 //! The connections for writes: HTTP/1.1, each with a [`Gate`], one request on each at a time.
 //!
-//! hyper-util's own pool does not say which connection a request will leave by, and a request has to show its own right at
-//! the gate of that one. A connection on which anything went wrong is dropped on the spot, and with it whatever of its
-//! request has not left yet.
+//! hyper-util's own pool does not say which connection a request will use, and a request must show its permit at the gate of that
+//! connection. After any error, the pool drops the connection at once, together with the part of its request that has not left.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     task::{Context, Poll},
     time::Duration,
 };
@@ -24,9 +23,9 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tower::{BoxError, Service, ServiceExt};
 
-use crate::{budget::Budget, gate::Gate, term::WritePermit, text::place};
+use crate::{budget::Budget, gate::Gate, lock, term::WritePermit, text::place};
 
-/// How long a connection may lie idle: well below the API server's own 90 s, so that no request meets a connection that is
+/// How long a connection may be idle: well below the API server's own 90 s, so that no request meets a connection that is
 /// just being closed.
 pub const IDLE: Duration = Duration::from_secs(30);
 
@@ -35,20 +34,20 @@ pub const IDLE: Duration = Duration::from_secs(30);
 pub struct Pool<C> {
     connector: C,
     idle: Arc<Mutex<Idle>>,
-    /// For the answers that are large: a status is answered with the whole object.
+    /// For large answers: the API server answers a status with the whole object.
     budget: Budget,
 }
 
-/// The connections that nobody uses.
+/// The idle connections.
 #[derive(Default)]
 struct Idle {
     /// In the order in which they were last used.
     connections: Vec<Connection>,
-    /// Whether somebody looks after those that lie for too long.
+    /// Whether a task closes those that are idle for too long.
     is_swept: bool,
 }
 
-/// One of them.
+/// A connection with its gate.
 struct Connection {
     sender: SendRequest<Body>,
     gate: Gate,
@@ -72,7 +71,7 @@ impl<C> Pool<C> {
         }
     }
 
-    /// The connection that was used last: the others may grow old.
+    /// The connection that was used last, so that the others grow old and close.
     async fn reuse(&self) -> Option<Connection> {
         loop {
             let mut connection = {
@@ -88,13 +87,13 @@ impl<C> Pool<C> {
 }
 
 impl Idle {
-    /// Closes those that have lain for too long, and forgets those that the other side closed.
+    /// Drops the connections that were idle for too long, and those that the other side closed.
     fn let_go_of_old(&mut self) {
         let now = Instant::now();
         self.connections.retain(|connection| now - connection.used < IDLE && !connection.sender.is_closed());
     }
 
-    /// The same, and when that is to be done again; `None`: when there is another connection.
+    /// Drops old connections. Returns when to do it again; `None` if none is left.
     fn sweep(&mut self) -> Option<Instant> {
         self.let_go_of_old();
         self.is_swept = !self.connections.is_empty();
@@ -102,12 +101,8 @@ impl Idle {
     }
 }
 
-fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
-    idle.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Closes connections that nobody uses any more, until none is left: after much work there are many, and the API server keeps as much
-/// for each as we do.
+/// Closes idle connections until none is left: after much work there are many, and each costs the API server as much memory as
+/// this process.
 async fn sweep(idle: Weak<Mutex<Idle>>) {
     while let Some(due) = idle.upgrade().and_then(|idle| lock(&idle).sweep()) {
         tokio::time::sleep_until(due).await;
@@ -129,21 +124,21 @@ where
         gate.shut();
         let (sender, connection) = http1::handshake(stream).await?;
         let driver = tokio::spawn(async move {
-            // The request on it hears of the same error.
+            // The request receives the same error.
             let _ = connection.await;
         });
         Ok(Connection { sender, gate, used: Instant::now(), _driver: AbortOnDropHandle::new(driver) })
     }
 
     async fn exchange(self, mut request: Request<Body>) -> Result<Response<Full<Bytes>>, BoxError> {
-        let pass =
+        let permit =
             request.extensions_mut().remove::<WritePermit>().ok_or("a write was sent without asking for leadership")?;
         let mut connection = match self.reuse().await {
             Some(connection) => connection,
-            // Boxed: the handshake's state would make room for itself in every exchange.
+            // Boxed, because the handshake's state would enlarge every exchange.
             None => Box::pin(self.connect(request.uri())).await?,
         };
-        connection.gate.open(pass);
+        connection.gate.open(permit);
         let (head, body) = connection.sender.send_request(by_path(request)?).await?.into_parts();
         let (body, _room) = self.budget.collect(body, usize::MAX).await?;
         connection.gate.shut();
@@ -208,7 +203,7 @@ mod tests {
     fn request(address: &str, leader_state: &LeaderState) -> (Write, Request<Body>) {
         let request = Request::post(format!("{address}/pods?timeout=1s")).body(Body::from(b"a pod".to_vec()));
         let (write, mut request) = (leader_state.leadership().begin_write().unwrap(), request.unwrap());
-        request.extensions_mut().insert(write.pass());
+        request.extensions_mut().insert(write.permit());
         (write, request)
     }
 

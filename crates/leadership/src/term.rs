@@ -1,11 +1,11 @@
-//! Leadership as a value: who may write, and for how long.
+//! Leadership as a value: whether this process may write, and for how long.
 //!
-//! A [`Leadership`] is asked in three places only: the controllers' loop asks it whether to work at all; the writing
-//! client asks it before each request ([`Leadership::begin_write`]) and once more where the bytes leave
-//! ([`WritePermit::is_valid`]). Whoever holds the [`LeaderState`] decides; without election that is [`Leadership::always`].
+//! Three places check a [`Leadership`]: the controllers' loop before it works at all, the writing client before each request
+//! ([`Leadership::begin_write`]), and the gate just before bytes leave ([`WritePermit::is_valid`]). The owner of the [`LeaderState`] begins
+//! and ends its terms. Without election, [`Leadership::always`] leads.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -13,17 +13,16 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
 use super::timing::Timing;
-use crate::env::Env;
+use crate::{env::Env, lock};
 
 /// The longest that any write may take, also without election.
 pub const WRITE_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
 
-/// How long a request can still take effect after it was sent: the API server's own limit. The API server counts from the
-/// moment its first filter receives the request. The promise does not cover the time that the request spends before that, in a
-/// proxy, in a load balancer or in front of a stopped API server.
+/// How long a request can still take effect after it was sent: the API server's own limit, counted from the moment its first filter
+/// receives the request. The promise does not cover the time before that, in a proxy, a load balancer or in front of a stopped API server.
 pub const MAY_LAND: SignedDuration = SignedDuration::from_secs(60);
 
-/// A term of leader_state.
+/// A term of leadership.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Term {
     /// Counts the terms of this process from 1.
@@ -45,36 +44,32 @@ pub struct Ends {
 impl Ends {
     /// The ends of a term whose last good renewal was sent at `renewed`.
     ///
-    /// The lease lasts until `renewed` + lease duration at least: whoever waits for it begins to count when it sees that
-    /// renewal. The gate closes at the renew deadline. What left before may lie unacknowledged in the kernel for
-    /// [`Timing::unacknowledged`], so a write has to end on the API server by that much earlier than the lease.
+    /// The lease lasts at least until `renewed` + lease duration, because other candidates count from when they see the renewal. The gate
+    /// closes at the renew deadline. Bytes that left before may stay unacknowledged in the kernel for [`Timing::unacknowledged`], so a
+    /// write must end on the API server that much earlier than the lease.
     pub fn after(renewed: Timestamp, timing: &Timing) -> Self {
         let later = |by| renewed.saturating_add(by).unwrap_or(Timestamp::MAX);
         let lease = timing.lease_duration;
         Ends { gate: later(timing.renew_deadline), writes: later(lease.saturating_sub(timing.unacknowledged())) }
     }
 
-    /// Room between the making of a request and the leaving of its bytes.
+    /// How long after [`Leadership::begin_write`] the bytes of a request may leave.
     fn slack(&self) -> SignedDuration {
         (self.writes.duration_since(self.gate) / 2).min(SignedDuration::from_secs(1))
     }
 }
 
-/// The term that runs, if one does. Those who wait wake in the order in which they began to (of a watch channel, in any), so that
-/// a simulation can be replayed.
+/// The current term, if any. A [`Notify`] wakes its waiters in the order in which they began to wait, a watch channel in any order; the
+/// simulation needs a fixed order to replay a run.
 #[derive(Debug, Default)]
-struct Seat {
+struct CurrentTerm {
     term: Mutex<Option<Term>>,
     changed: Notify,
 }
 
-impl Seat {
-    fn term(&self) -> MutexGuard<'_, Option<Term>> {
-        self.term.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl CurrentTerm {
     fn change(&self, term: Option<Term>) {
-        *self.term() = term;
+        *lock(&self.term) = term;
         self.changed.notify_waiters();
     }
 }
@@ -82,9 +77,9 @@ impl Seat {
 /// The reading side: whether this process leads.
 #[derive(Clone, Debug)]
 pub struct Leadership {
-    seat: Arc<Seat>,
+    current: Arc<CurrentTerm>,
     env: Env,
-    tally: Arc<Mutex<Tally>>,
+    unfinished: Arc<Mutex<Unfinished>>,
 }
 
 impl Leadership {
@@ -97,7 +92,7 @@ impl Leadership {
 
     /// The term in which this process leads now, if it does.
     pub fn term(&self) -> Option<Term> {
-        let term = *self.seat.term();
+        let term = *lock(&self.current.term);
         term.filter(|term| term.ends.is_none_or(|ends| self.env.now() < ends.gate))
     }
 
@@ -109,15 +104,15 @@ impl Leadership {
         if !timeout.is_positive() {
             return None;
         }
-        self.tally().under_way += 1;
-        let pass = WritePermit { leadership: self.clone(), number: term.number, timeout, has_left: Arc::default() };
-        Some(Write { pass, sent: now, is_answered: false })
+        lock(&self.unfinished).under_way += 1;
+        let permit = WritePermit { leadership: self.clone(), number: term.number, timeout, has_left: Arc::default() };
+        Some(Write { permit, sent: now, is_answered: false })
     }
 
     /// Waits until a term begins.
     pub async fn begun(&self) -> Term {
         loop {
-            let changed = self.seat.changed.notified();
+            let changed = self.current.changed.notified();
             if let Some(term) = self.term() {
                 return term;
             }
@@ -128,7 +123,7 @@ impl Leadership {
     /// Waits until the term of that number is over.
     pub async fn ended(&self, number: u64) {
         loop {
-            let changed = self.seat.changed.notified();
+            let changed = self.current.changed.notified();
             let Some(term) = self.term().filter(|term| term.number == number) else {
                 return;
             };
@@ -145,53 +140,49 @@ impl Leadership {
             }
         }
     }
-
-    fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The writes that may still take effect.
 #[derive(Debug, Default)]
-struct Tally {
+struct Unfinished {
     /// How many are under way.
     under_way: usize,
-    /// When the last of those was sent that left and ended without an answer.
+    /// When the last write was sent that left and ended without an answer.
     unanswered: Option<Timestamp>,
 }
 
 /// A write that is under way. If it has left and is dropped without [`Write::answered`], it may still take effect.
 #[derive(Debug)]
 pub struct Write {
-    pass: WritePermit,
+    permit: WritePermit,
     sent: Timestamp,
     is_answered: bool,
 }
 
 impl Write {
-    /// What the request shows where its bytes leave.
-    pub fn pass(&self) -> WritePermit {
-        self.pass.clone()
+    /// The permit that the request carries as an extension.
+    pub fn permit(&self) -> WritePermit {
+        self.permit.clone()
     }
 
-    /// How long it may take.
+    /// The timeout of the request.
     pub fn timeout(&self) -> Duration {
-        Duration::try_from(self.pass.timeout).unwrap_or_default()
+        Duration::try_from(self.permit.timeout).unwrap_or_default()
     }
 
-    /// Waits until it has taken as long as it may.
+    /// Waits until its timeout is over.
     pub async fn times_out(&self) {
-        let end = self.sent.saturating_add(self.pass.timeout).unwrap_or(Timestamp::MAX);
-        self.pass.leadership.env.sleep_until(end).await;
+        let end = self.sent.saturating_add(self.permit.timeout).unwrap_or(Timestamp::MAX);
+        self.permit.leadership.env.sleep_until(end).await;
     }
 
-    /// Whether bytes of the request have left this process. If none has, this call gives the request up: the gate lets none
-    /// pass from now on. Whichever comes first decides, the first byte or this call.
+    /// Whether bytes of the request have left this process. If not, this call gives up the request, and the gate lets no byte of it
+    /// leave from now on.
     pub fn has_left(&self) -> bool {
-        *self.pass.has_left.get_or_init(|| false)
+        *self.permit.has_left.get_or_init(|| false)
     }
 
-    /// The API server has said what became of it.
+    /// The answer of the API server proves whether the write took effect.
     pub fn answered(mut self) {
         self.is_answered = true;
     }
@@ -199,33 +190,32 @@ impl Write {
 
 impl Drop for Write {
     fn drop(&mut self) {
-        let mut tally = self.pass.leadership.tally();
-        tally.under_way = tally.under_way.saturating_sub(1);
+        let mut unfinished = lock(&self.permit.leadership.unfinished);
+        unfinished.under_way = unfinished.under_way.saturating_sub(1);
         if !self.is_answered && self.has_left() {
-            tally.unanswered = tally.unanswered.max(Some(self.sent));
+            unfinished.unanswered = unfinished.unanswered.max(Some(self.sent));
         }
     }
 }
 
-/// The right of one request to leave.
+/// The permission of one request to leave.
 #[derive(Clone, Debug)]
 pub struct WritePermit {
     leadership: Leadership,
     number: u64,
     timeout: SignedDuration,
-    /// Whether bytes of the request have left; not set while that is open.
+    /// Whether bytes of the request have left; not set before the first byte leaves or the request is given up.
     has_left: Arc<OnceLock<bool>>,
 }
 
 impl WritePermit {
-    /// The gate calls this before each byte that it lets pass, and lets it pass only if the answer is `true`. The answer is
-    /// `false` if the request was given up before its first byte.
+    /// Records that bytes of the request leave. The gate calls this before it lets any byte pass. Returns `false` if the request was given
+    /// up before its first byte; no byte may leave then.
     pub fn leaves(&self) -> bool {
         *self.has_left.get_or_init(|| true)
     }
 
-    /// Whether bytes of the request may leave now: the term for which it was made goes on, and the request will have
-    /// ended before the lease can.
+    /// Whether bytes of the request may leave now: its term goes on, and the request will end before the lease can.
     pub fn is_valid(&self) -> bool {
         let now = self.leadership.env.now();
         let ends_in_time = |ends: Ends| now.saturating_add(self.timeout).is_ok_and(|end| end <= ends.writes);
@@ -234,7 +224,7 @@ impl WritePermit {
     }
 }
 
-/// The writing side: whoever holds it says whether this process leads.
+/// The writing side: its owner decides whether this process leads.
 #[derive(Debug)]
 pub struct LeaderState {
     terms: u64,
@@ -242,12 +232,12 @@ pub struct LeaderState {
 }
 
 impl LeaderState {
-    /// An leader_state that nobody holds.
+    /// The state of a process that does not lead.
     pub fn vacant(env: Env) -> Self {
-        LeaderState { terms: 0, leadership: Leadership { seat: Arc::default(), env, tally: Arc::default() } }
+        LeaderState { terms: 0, leadership: Leadership { current: Arc::default(), env, unfinished: Arc::default() } }
     }
 
-    /// The value by which others see it.
+    /// The reading side of this state.
     pub fn leadership(&self) -> Leadership {
         self.leadership.clone()
     }
@@ -256,15 +246,15 @@ impl LeaderState {
     pub fn begin(&mut self, ends: Option<Ends>) -> Term {
         self.terms += 1;
         let term = Term { number: self.terms, ends };
-        self.leadership.seat.change(Some(term));
+        self.leadership.current.change(Some(term));
         term
     }
 
-    /// Prolongs the term that runs. One that is over stays over.
+    /// Prolongs the current term. Returns `false` if it is over: it stays over.
     pub fn prolong(&self, ends: Ends) -> bool {
         match self.leadership.term() {
             Some(term) => {
-                self.leadership.seat.change(Some(Term { ends: Some(ends), ..term }));
+                self.leadership.current.change(Some(Term { ends: Some(ends), ..term }));
                 true
             }
             None => false,
@@ -273,14 +263,14 @@ impl LeaderState {
 
     /// Ends the term: from now on nothing is written.
     pub fn resign(&self) {
-        self.leadership.seat.change(None);
+        self.leadership.current.change(None);
     }
 
     /// Whether no write can take effect any more.
     pub fn is_settled(&self) -> bool {
-        let tally = self.leadership.tally();
+        let unfinished = lock(&self.leadership.unfinished);
         let can_land = |sent: Timestamp| self.leadership.env.now().duration_since(sent) < MAY_LAND;
-        tally.under_way == 0 && !tally.unanswered.is_some_and(can_land)
+        unfinished.under_way == 0 && !unfinished.unanswered.is_some_and(can_land)
     }
 }
 

@@ -28,14 +28,14 @@ async fn a_write_ends_before_its_lease() {
     assert_eq!(timeout(&leadership), Some(Duration::from_secs(7)));
     let write = leadership.begin_write().unwrap();
     pass(1).await;
-    assert!(write.pass().is_valid(), "it has a second to leave");
+    assert!(write.permit().is_valid(), "it has a second to leave");
     tokio::time::advance(Duration::from_millis(1)).await;
-    assert!(!write.pass().is_valid(), "now it would outlive the lease");
+    assert!(!write.permit().is_valid(), "now it would outlive the lease");
     leader_state.prolong(Ends::after(env.now(), &timing(15, 10, 2)));
-    assert!(write.pass().is_valid(), "the lease was renewed");
+    assert!(write.permit().is_valid(), "the lease was renewed");
     pass(10).await;
     assert_eq!(timeout(&leadership), None, "the gate closes at the deadline");
-    assert!(!write.pass().is_valid());
+    assert!(!write.permit().is_valid());
 }
 
 #[test]
@@ -66,7 +66,7 @@ async fn a_term_that_is_over_stays_over() {
     assert_eq!(leader_state.leadership().term(), None);
     let next = leader_state.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
     assert!(next.number > term.number);
-    assert!(!write.pass().is_valid(), "what was meant for one term does not leave in another");
+    assert!(!write.permit().is_valid(), "what was meant for one term does not leave in another");
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +104,7 @@ async fn a_write_without_an_answer_may_land_for_a_minute() {
     write.answered();
     assert!(leader_state.is_settled());
     let write = leadership.begin_write().unwrap();
-    assert!(write.pass().leaves());
+    assert!(write.permit().leaves());
     drop(write);
     assert!(!leader_state.is_settled(), "one has no answer");
     pass(59).await;
@@ -119,17 +119,17 @@ async fn a_write_that_never_left_cannot_take_effect() {
     leader_state.begin(None);
     let leadership = leader_state.leadership();
     let write = leadership.begin_write().unwrap();
-    let pass = write.pass();
+    let permit = write.permit();
     assert!(!leader_state.is_settled(), "it may still leave");
     assert!(!write.has_left());
-    assert!(!pass.leaves(), "it was given up, so no byte of it leaves any more");
+    assert!(!permit.leaves(), "it was given up, so no byte of it leaves any more");
     drop(write);
     assert!(leader_state.is_settled());
-    let pass = leadership.begin_write().unwrap().pass();
-    assert!(!pass.leaves(), "a write that is dropped is given up as well");
+    let permit = leadership.begin_write().unwrap().permit();
+    assert!(!permit.leaves(), "a write that is dropped is given up as well");
     let write = leadership.begin_write().unwrap();
-    assert!(write.pass().leaves());
-    assert!(write.has_left() && write.pass().leaves(), "once it has left, more of it may");
+    assert!(write.permit().leaves());
+    assert!(write.has_left() && write.permit().leaves(), "once it has left, more of it may");
 }
 
 #[tokio::test(start_paused = true)]

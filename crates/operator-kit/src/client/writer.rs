@@ -101,7 +101,7 @@ impl Writer {
             Ok(request) => request.map(Body::from),
             Err(error) => return Answer::NeverLeft(error.to_string()),
         };
-        request.extensions_mut().insert(write.pass());
+        request.extensions_mut().insert(write.permit());
         let traced = Traced::write(&mut request, &self.to);
         let exchange = async {
             let response = self.client.send(request).await?;
