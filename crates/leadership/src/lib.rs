@@ -12,6 +12,8 @@
 //! [`Leadership::begun`] and stop at [`Leadership::ended`]. A write begins with [`Leadership::begin_write`], carries its [`WritePermit`] as
 //! an extension of the request, and is sent through a [`Pool`] of connections made by a [`GatedConnector`].
 //!
+//! `examples/elect.rs` is a small program that stands for election.
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | [`promise`] | the promise, and each rule as a value that a test can exchange |
