@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1;
 use kube::{
     Resource,
@@ -30,6 +30,12 @@ const SERVED: u32 = 145;
 /// How much longer a watch may take to end.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// The shortest pause between two watches. It doubles up to the retry period.
+const SHORTEST_PAUSE: SignedDuration = SignedDuration::from_millis(100);
+
+/// A watch that lasted so long did not fail at once.
+const STEADY: SignedDuration = SignedDuration::from_secs(1);
+
 /// A list of Leases.
 #[derive(Deserialize)]
 struct Leases {
@@ -48,8 +54,7 @@ pub enum Seen {
 /// Calls `seen` for each state of the Lease that the API server sends. It never ends.
 pub async fn watch(setting: &Setting, seen: impl Fn(Seen, Timestamp)) {
     let env = &setting.env;
-    let mut logged = LogOnce::default();
-    let mut from = None;
+    let (mut logged, mut from, mut pause) = (LogOnce::default(), None, SHORTEST_PAUSE);
     loop {
         let began = env.now();
         let patience = Duration::from_secs(SERVED.into()) + GRACE;
@@ -69,11 +74,12 @@ pub async fn watch(setting: &Setting, seen: impl Fn(Seen, Timestamp)) {
                 }
             }
         }
-        // The next watch continues at once, unless this one failed or was short.
-        let pause = env.jittered(setting.timing.retry_period, 0.2);
-        if from.is_none() || env.now().duration_since(began) < pause {
-            env.sleep_until(env.now() + pause).await;
+        // A leader must soon see that somebody changed the Lease, so the first pause after a watch that broke is short.
+        if env.now().duration_since(began) >= STEADY {
+            pause = SHORTEST_PAUSE;
         }
+        env.sleep_until(env.now() + env.jittered(pause, 0.2)).await;
+        pause = (pause * 2).min(setting.timing.retry_period.max(SHORTEST_PAUSE));
     }
 }
 
