@@ -7,6 +7,7 @@ pub mod failures;
 pub mod interner;
 pub mod meta;
 pub mod mycustomresource;
+pub mod pace;
 pub mod podset;
 pub mod queue;
 pub mod requests;

@@ -13,7 +13,6 @@ pub mod fleet_metrics;
 pub mod names;
 pub mod observe;
 pub mod others;
-pub mod pace;
 pub mod plan;
 pub mod pod;
 pub mod promise;

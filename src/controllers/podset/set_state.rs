@@ -8,12 +8,11 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{
-    pace::Pace, promise::Rules, rejected_deletes::RejectedDeletes, restart_backoff::Finishes, trace_link::TraceLink,
-};
+use super::{promise::Rules, rejected_deletes::RejectedDeletes, restart_backoff::Finishes, trace_link::TraceLink};
 use crate::controllers::{
     failures::{Failures, Waits, doubled},
     meta::Uid,
+    pace::Pace,
 };
 
 /// The first and the longest wait after a refused or unanswered write.
@@ -54,6 +53,8 @@ pub struct SetState {
     pub rejected_create: Option<Rejection>,
     /// The refusal of which users were told.
     pub refusal_told: Option<Rejection>,
+    /// Whether users were told that pods fail.
+    pub failing_told: bool,
     /// The work that is under way and not yet told.
     pub burst: Option<Burst>,
     /// Work that ended and is not yet told, and how many pods were live then.

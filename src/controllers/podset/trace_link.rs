@@ -1,7 +1,7 @@
-//! What the traces tell of the work on a set. No I/O, and nothing is decided here.
+//! The traces of the work on a set. No I/O, no decision.
 //!
-//! A user's change can be followed: each reconcile that works on a generation points at the one that saw it first, until
-//! the status has answered it.
+//! Each reconcile that works on a generation links to the one that saw it first, until the status answers it. So a user's change can be
+//! followed in the traces.
 
 use tracing::{Span, field, record_all};
 
@@ -11,17 +11,17 @@ use super::{
 };
 use crate::telemetry::spans::{self, Place};
 
-/// The generation that is being worked on.
+/// The generation in progress, and the span to link to.
 #[derive(Clone, Debug, Default)]
 pub struct TraceLink {
     generation: i64,
-    /// The span of the reconcile that saw it first.
+    /// The span of the first reconcile.
     first: Option<Place>,
     is_answered: bool,
 }
 
 impl TraceLink {
-    /// A reconcile of this generation begins: its span is the first, or points at the first.
+    /// Records that a reconcile of this generation begins.
     pub fn begin(&mut self, generation: i64) {
         spans::note("object.generation", generation);
         if self.generation != generation {
@@ -34,14 +34,14 @@ impl TraceLink {
         }
     }
 
-    /// The status has answered this generation. What comes from now on, a pod that dies, is another story.
+    /// Records that the status answers this generation. Later reconciles have other causes, and do not link.
     pub fn answered(&mut self, generation: i64) {
         self.is_answered |= self.generation == generation;
     }
 }
 
-/// Says in a span of its own what was decided, unless that is to do nothing and to wait for nothing: a set whose pods are
-/// starting is looked at again and again.
+/// Records a plan in a span of its own. A plan that does nothing and waits for nothing gets none, because a set whose pods start is
+/// planned often.
 pub fn tell_plan(plan: &Plan) {
     let Plan { count: Count { wanted, live, .. }, create, delete, look, probe, relabel, hold, .. } = plan;
     if !plan.has_work() && *hold == Hold::Nothing {
@@ -62,7 +62,7 @@ pub fn tell_plan(plan: &Plan) {
     }
 }
 
-/// Says in the span of the reconcile what was done.
+/// Records the result in the span of the reconcile.
 pub fn note_done(done: &Done) {
     let (created, deleted) = (spans::count(done.created.len()), spans::count(done.deleted.len()));
     let span = Span::current();
