@@ -18,16 +18,18 @@ RUN case "$TARGETARCH-$(uname -m)" in \
     rm -rf /var/lib/apt/lists/*
 # First the dependencies, with an operator that does nothing: a layer that lasts until Cargo.lock changes.
 COPY Cargo.toml Cargo.lock ./
+COPY crates/leadership/Cargo.toml crates/leadership/
 COPY e2e/Cargo.toml e2e/
 COPY hack/image/compile hack/image/
-RUN mkdir -p src e2e/src e2e/tests/e2e && \
-    touch src/lib.rs e2e/src/lib.rs && \
+RUN mkdir -p src crates/leadership/src e2e/src e2e/tests/e2e && \
+    touch src/lib.rs crates/leadership/src/lib.rs e2e/src/lib.rs && \
     echo 'fn main() {}' | tee src/main.rs >e2e/tests/e2e/main.rs && \
     hack/image/compile "$TARGETARCH" && \
-    rm -r src
+    rm -r src crates
+COPY crates crates
 COPY src src
 # What was compiled of the empty one looks newer than the sources are.
-RUN find src -name '*.rs' -exec touch {} + && hack/image/compile "$TARGETARCH" /image
+RUN find crates src -name '*.rs' -exec touch {} + && hack/image/compile "$TARGETARCH" /image
 
 FROM scratch AS image
 ARG VERSION=dev

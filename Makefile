@@ -62,7 +62,7 @@ test: lint test-unit test-alerts test-e2e ## Lint, tests, alerts, scenarios: mos
 
 .PHONY: test-unit
 test-unit: ## Tests without a cluster: tables, properties, simulation, generated manifests
-	cargo test -p podset-operator
+	cargo test --workspace --exclude e2e
 
 .PHONY: test-alerts
 test-alerts: ## Alerts of config/prometheus, by promtool: from the PATH, Debian's, or built from source
@@ -175,7 +175,7 @@ govulncheck: ## Look for known vulnerabilities in the Go modules of hack/ (needs
 
 .PHONY: package
 package: ## Make the crate, and build it from what is in it
-	cargo package --locked --package podset-operator
+	cargo package --locked --package leadership --package podset-operator
 
 .PHONY: chart
 chart: ## Write the chart to dist/, for the image IMG

@@ -1,4 +1,4 @@
-//! Every flag of `podset-operator`: what it is for, which values it takes, and the sentence for a value it refuses.
+//! The flags of `podset-operator`, and the error for each wrong value.
 //!
 //! Each flag is an environment variable too: `PODSET_OPERATOR_` and the flag in capitals with underscores.
 
@@ -6,21 +6,23 @@ mod values;
 
 use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, error::ErrorKind};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 use jiff::SignedDuration;
 
 use crate::{
-    leader::{Timing, TimingError},
     listwatch::Scope,
+    server::{self, BindAddress},
+    telemetry::logs::{Directives, LogFormat, Logging},
 };
-use values::{bind_address, image, lease_name, log_level, namespace, seconds};
+use leadership::{Timing, TimingError};
+use values::{image, lease_name, namespace, seconds};
 
-/// How a run ends, for whoever starts it.
+/// The end of `run --help`.
 const EXIT_CODES: &str = "Exit codes:
-  0         asked to end (SIGTERM, SIGINT), and ended in order
-  1         a fatal error, or the lease is lost
+  0         stopped in order by SIGTERM or SIGINT
+  1         a fatal error, or the lease was lost
   2         wrong flags, a kubeconfig that cannot be read, or another installation
-  130, 143  a second SIGINT or SIGTERM ended it at once";
+  130, 143  stopped at once by a second SIGINT or SIGTERM";
 
 /// Keeps N identical pods for every PodSet, and never more than N, not for a moment.
 #[derive(Clone, Debug, Parser)]
@@ -29,7 +31,7 @@ pub struct Cli {
     /// What to do; `run` by default.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Flags of `run`, which may be given without the word.
+    /// Flags of `run`, which also apply without a subcommand.
     #[command(flatten)]
     pub run: RunArgs,
 }
@@ -45,12 +47,12 @@ pub enum Command {
 }
 
 impl Cli {
-    /// The command line of this process. One that is wrong ends it, with its sentence and exit code 2.
+    /// Parses the command line of this process. A wrong one ends the process with an error and exit code 2.
     pub fn of_process() -> Self {
         Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
-    /// Reads a command line: each value by itself, and those that must fit together.
+    /// Parses a command line, and checks the values that must fit together.
     ///
     /// # Errors
     ///
@@ -58,8 +60,7 @@ impl Cli {
     pub fn read(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
         let mut command = Cli::command();
-        // Beside a word for a command the flags of this level do not count, nor do their variables: `crd` asks for none, and those of `run`
-        // are read where its flags win over them.
+        // With a subcommand the flags and variables of the top level do not apply: `crd` has none, and `run` reads its own.
         if arguments.get(1).is_some_and(|word| command.find_subcommand(word).is_some()) {
             command = command.mut_args(|flag| flag.env(None::<&str>));
         }
@@ -76,7 +77,7 @@ impl Cli {
         }
     }
 
-    /// The command, with `run` for none.
+    /// The command, `run` by default.
     pub fn into_command(self) -> Command {
         self.command.unwrap_or_else(|| Command::Run(Box::new(self.run)))
     }
@@ -85,22 +86,22 @@ impl Cli {
 /// Flags of `run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
-    /// Elect a leader among several replicas, so that one works and the others stand by; `false` runs without election
+    /// Elect a leader, so that one replica works and the others stand by; `false` runs without election
     #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT", default_value_t = true, action = clap::ArgAction::Set,
         num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Leader election")]
     pub leader_elect: bool,
 
-    /// How long a lease that is not renewed keeps the other replicas from leading, in whole seconds
+    /// How long other replicas wait after the last renewal before they take the lease, in whole seconds
     #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_parser = seconds,
         value_name = "DURATION", help_heading = "Leader election")]
     pub leader_elect_lease_duration: SignedDuration,
 
-    /// How long a leader that cannot renew its lease goes on; less than the lease duration
+    /// How long a leader works without renewing its lease; less than the lease duration
     #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT_RENEW_DEADLINE", default_value = "10s", value_parser = seconds,
         value_name = "DURATION", help_heading = "Leader election")]
     pub leader_elect_renew_deadline: SignedDuration,
 
-    /// Time between two tries to take or to renew the lease; less than the renew deadline divided by 1.2
+    /// Time between two attempts to take or renew the lease; less than the renew deadline divided by 1.2
     #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_parser = seconds,
         value_name = "DURATION", help_heading = "Leader election")]
     pub leader_elect_retry_period: SignedDuration,
@@ -116,21 +117,21 @@ pub struct RunArgs {
     pub leader_elect_resource_namespace: Option<String>,
 
     /// Address of the health probes; port 0 takes a free one and logs it, `0` alone turns them off
-    #[arg(long, env = "PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081", value_parser = bind_address,
+    #[arg(long, env = "PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", default_value = ":8081", value_parser = BindAddress::read,
         value_name = "HOST:PORT", help_heading = "Serving")]
     pub health_probe_bind_address: BindAddress,
 
     /// Address of the metrics; port 0 takes a free one and logs it, `0` alone turns them off
-    #[arg(long, env = "PODSET_OPERATOR_METRICS_BIND_ADDRESS", default_value = ":8443", value_parser = bind_address,
+    #[arg(long, env = "PODSET_OPERATOR_METRICS_BIND_ADDRESS", default_value = ":8443", value_parser = BindAddress::read,
         value_name = "HOST:PORT", help_heading = "Serving")]
     pub metrics_bind_address: BindAddress,
 
-    /// Serve the metrics by HTTPS, to those whom the API server lets `get` the path /metrics; `false` serves plain HTTP to all
+    /// Serve the metrics by HTTPS, to users with the right to `get` the path /metrics; `false` serves plain HTTP to everyone
     #[arg(long, env = "PODSET_OPERATOR_METRICS_SECURE", default_value_t = true, action = clap::ArgAction::Set,
         num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Serving")]
     pub metrics_secure: bool,
 
-    /// Folder with tls.crt and tls.key for the metrics, read again when they change [default: a self-signed certificate]
+    /// Folder with tls.crt and tls.key for the metrics, reloaded when they change [default: a self-signed certificate]
     #[arg(long, env = "PODSET_OPERATOR_METRICS_CERT_PATH", value_name = "FOLDER", help_heading = "Serving")]
     pub metrics_cert_path: Option<PathBuf>,
 
@@ -157,76 +158,45 @@ pub struct RunArgs {
     #[arg(long, env = "PODSET_OPERATOR_CONTEXT", value_name = "NAME", help_heading = "Connection")]
     pub context: Option<String>,
 
-    /// How to log.
-    #[command(flatten)]
-    pub logging: Logging,
-}
-
-/// How to log.
-#[derive(Args, Clone, Debug)]
-pub struct Logging {
     /// Format of the log [default: json in a cluster, text elsewhere]
     #[arg(long, env = "PODSET_OPERATOR_LOG_FORMAT", value_name = "FORMAT", help_heading = "Logging")]
     pub log_format: Option<LogFormat>,
 
     /// What to log: a level, or directives as in RUST_LOG
-    #[arg(long, env = "PODSET_OPERATOR_LOG_LEVEL", default_value = "info", value_parser = log_level,
+    #[arg(long, env = "PODSET_OPERATOR_LOG_LEVEL", default_value = "info", value_parser = Directives::read,
         value_name = "LEVEL", help_heading = "Logging")]
     pub log_level: Directives,
 }
 
-/// A format of the log.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum LogFormat {
-    /// A JSON object a line.
-    Json,
-    /// For people.
-    Text,
-}
-
-/// Checked directives of a log filter.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Directives(pub String);
-
-impl Directives {
-    /// Reads a level, or directives as in RUST_LOG.
-    ///
-    /// # Errors
-    ///
-    /// When it is neither; with the sentence for whoever gave it.
-    pub fn read(text: &str) -> Result<Self, String> {
-        log_level(text)
-    }
-}
-
-/// Where to serve.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum BindAddress {
-    /// Nowhere.
-    Off,
-    /// At this host (empty: all addresses) and port (0: a free one).
-    At {
-        /// Host name or address.
-        host: String,
-        /// Port.
-        port: u16,
-    },
-}
-
 impl RunArgs {
-    /// What to watch: each namespace once, or all.
+    /// The namespaces to watch, each once; or all.
     pub fn scopes(&self) -> Vec<Scope> {
         let namespaces: BTreeSet<&str> = self.watch_namespace.iter().map(String::as_str).collect();
         if namespaces.is_empty() { vec![None] } else { namespaces.into_iter().map(|name| Some(name.into())).collect() }
     }
 
-    /// The times of the election. Of a command line that [`Cli::read`] took, they fit together.
+    /// The times of the election.
     ///
     /// # Errors
     ///
-    /// When they do not.
+    /// When they do not fit together. [`Cli::read`] has checked that.
     pub fn timing(&self) -> Result<Timing, TimingError> {
         Timing::new(self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period)
+    }
+
+    /// How to log.
+    pub fn logging(&self) -> Logging {
+        Logging { format: self.log_format, level: self.log_level.clone() }
+    }
+
+    /// What to serve, and where.
+    pub fn serving(&self) -> server::Options {
+        server::Options {
+            probes: self.health_probe_bind_address.clone(),
+            metrics: self.metrics_bind_address.clone(),
+            is_secure: self.metrics_secure,
+            certificate: self.metrics_cert_path.clone(),
+        }
     }
 }
 

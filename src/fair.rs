@@ -1,4 +1,4 @@
-//! Fair shares of a limited number of places, by namespace: no namespace can use all places and delay the others.
+//! Fair shares of a limited number of places by namespace: no namespace can take all places and delay the others.
 //!
 //! A place is a worker of a controller, or a write under way. The rules:
 //! 1. Namespaces with waiting items take turns.
@@ -16,16 +16,16 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// How many places a namespace may hold for each that stays free. 500 sets of 4 pods in one namespace, where each request takes
+/// The places that a namespace may hold for each that stays free. 500 sets of 4 pods in one namespace, where each request takes
 /// 100 ms, are complete after 4.3 s with 3, after 6.3 s with 1, and after 3.1 s without a limit (simulated).
 pub const HELD_PER_FREE: usize = 3;
 
-/// Whether a namespace that holds so much may take `more`, if so much stays free: rule 2.
+/// Rule 2: whether a namespace that holds `held` may take `more` and leave `stays_free`.
 pub fn is_fair(held: usize, more: usize, stays_free: usize) -> bool {
     held == 0 || held + more <= HELD_PER_FREE * stays_free
 }
 
-/// How many items of a namespace may be served before a repetition that waits.
+/// How many items of a namespace are served before a waiting repetition.
 const AHEAD_OF_REPETITION: usize = 3;
 
 /// Items that wait for a place.
@@ -41,13 +41,13 @@ pub struct FairQueue<T> {
     turns: VecDeque<Arc<str>>,
 }
 
-/// What one namespace holds and waits for.
+/// The places and the waiting items of one namespace.
 #[derive(Debug)]
 struct Share<T> {
     held: usize,
     waiting: VecDeque<T>,
     repetitions: VecDeque<T>,
-    /// How many items were served since a repetition was, or since one began to wait.
+    /// How many items were served since the last repetition, or since one began to wait.
     ahead: usize,
 }
 
@@ -123,7 +123,7 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// A semaphore whose permits are shared fairly between namespaces. Clones share the same permits.
+/// A semaphore with fair shares for namespaces. Clones share the permits.
 #[derive(Clone, Debug)]
 pub struct FairSemaphore(Arc<Mutex<FairQueue<oneshot::Sender<Permit>>>>);
 

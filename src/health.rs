@@ -1,34 +1,30 @@
-//! How the process feels: named checks of readiness and of liveness, which others put here and the probes ask.
+//! Named checks of readiness and liveness, for the probes. No I/O.
 //!
-//! It does no I/O. What is *ready* has what it needs to do its work (its caches, say); what is *live* turns: a loop has a
-//! [`Pulse`] and beats with each turn, and a loop that no longer does has its check fail. That the API server is away is no
-//! failure of liveness: a restart would not bring it back.
+//! A process is ready when it has what its work needs, such as synced caches. It is live while its loops turn: each loop has a [`Pulse`] and
+//! beats on every turn. An absent API server does not fail liveness, because a restart would not bring it back.
 
 use std::{
     collections::BTreeMap,
     fmt,
     future::Future,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::env::Env;
+use leadership::env::Env;
 
-/// How often a loop that has nothing to do must turn within its limit.
+/// How often an idle loop turns within its limit.
 const TURNS_WITHIN_LIMIT: i32 = 4;
 
-/// The check that says whether the process works, as opposed to starting or ending.
+/// The check that fails while the process starts or ends.
 const PROCESS: &str = "process";
 
-/// The check of the runtime that does the process's work.
+/// The check of the runtime that the controllers and the election run on.
 const RUNTIME: &str = "main-runtime";
 
-/// What a check answers: all is well, or the sentence that says why not and what is waited for.
+/// The result of a check: `Ok`, or the reason for the failure.
 pub type Verdict = Result<(), String>;
 
 type Check = Arc<dyn Fn() -> Verdict + Send + Sync>;
@@ -47,8 +43,8 @@ pub struct Health {
 struct State {
     phase: Phase,
     readiness: BTreeMap<String, Check>,
-    /// Each with the number of the pulse that put it here.
-    liveness: BTreeMap<String, (u64, Check)>,
+    /// The loops, by name. They own their beats: the check of a loop ends with the loop.
+    loops: BTreeMap<String, Weak<Beats>>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -60,17 +56,17 @@ enum Phase {
 }
 
 impl Health {
-    /// A process that starts: live, and not ready before [`Health::started`].
+    /// A starting process: live, and not ready before [`Health::started`].
     pub fn new(env: Env) -> Self {
         Health { env, state: Arc::default() }
     }
 
-    /// Everything is started: from now on the checks decide whether the process is ready.
+    /// The start is over: from now on the checks decide whether the process is ready.
     pub fn started(&self) {
         self.lock().phase = Phase::Working;
     }
 
-    /// The process begins to end: it is not ready any more.
+    /// The process begins to end, and is no longer ready.
     pub fn ending(&self) {
         self.lock().phase = Phase::Ending;
     }
@@ -80,8 +76,8 @@ impl Health {
         self.lock().readiness.insert(name.into(), Arc::new(check));
     }
 
-    /// Judges the runtime in which this is called: the process is neither live nor ready while this runtime has not run a task for
-    /// longer than `limit`. The probes are answered by another runtime, so they need to see that. The check ends with what is returned.
+    /// Checks the current runtime: the process is neither live nor ready after this runtime has run no task for longer than `limit`. Another
+    /// runtime answers the probes and would not notice. The check ends when the returned handle drops.
     pub fn judge_runtime(&self, limit: SignedDuration) -> AbortOnDropHandle<()> {
         let (pulse, health) = (Pulse::new(self, RUNTIME, limit), self.clone());
         self.ready_when(RUNTIME, move || health.liveness().remove(RUNTIME).unwrap_or(Ok(())));
@@ -106,9 +102,10 @@ impl Health {
 
     /// The verdict of every check of liveness.
     pub fn liveness(&self) -> Report {
-        let checks = self.lock().liveness.clone();
-        let mut report: Report = checks.into_iter().map(|(name, (_, check))| (name, check())).collect();
-        // Whoever gets this answer has met a process that answers.
+        let now = self.env.now();
+        let verdict = |(name, beats): (&String, &Weak<Beats>)| Some((name.clone(), beats.upgrade()?.verdict(now)));
+        let mut report: Report = self.lock().loops.iter().filter_map(verdict).collect();
+        // A process that answers is alive.
         report.insert(PROCESS.to_owned(), Ok(()));
         report
     }
@@ -124,47 +121,57 @@ impl fmt::Debug for Health {
     }
 }
 
-/// The pulse of a loop: a check of liveness that fails when the loop has not turned for longer than its limit. A loop that
-/// ends drops its pulse, and the check goes with it.
+/// When a loop turned last, and how long it may take to turn again.
+#[derive(Debug)]
+struct Beats {
+    limit: SignedDuration,
+    last: Mutex<Timestamp>,
+}
+
+impl Beats {
+    fn last(&self) -> MutexGuard<'_, Timestamp> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn verdict(&self, now: Timestamp) -> Verdict {
+        let (still, limit) = (now.duration_since(*self.last()), self.limit);
+        if still <= limit {
+            Ok(())
+        } else {
+            Err(format!("it has not turned for {} s, limit {limit:#}", still.as_secs()))
+        }
+    }
+}
+
+/// The pulse of a loop: a check of liveness that fails when the loop has not turned for longer than its limit. When a loop ends, it drops
+/// its pulse and with it the check.
 #[derive(Debug)]
 pub struct Pulse {
-    health: Health,
-    name: String,
-    number: u64,
-    limit: SignedDuration,
-    last: Arc<Mutex<Timestamp>>,
+    env: Env,
+    beats: Arc<Beats>,
 }
 
 impl Pulse {
-    /// The pulse of a loop that begins now and must turn within `limit` each time.
+    /// The pulse of a loop that begins now and must turn within `limit` each time. It takes the place of an older one of this name.
     pub fn new(health: &Health, name: impl Into<String>, limit: SignedDuration) -> Self {
-        static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        let (name, number) = (name.into(), NUMBERS.fetch_add(1, Ordering::Relaxed));
         let env = health.env.clone();
-        let last = Arc::new(Mutex::new(env.now()));
-        let beats = last.clone();
-        let check = move || {
-            let still = env.now().duration_since(*beats.lock().unwrap_or_else(PoisonError::into_inner));
-            let seconds = still.as_secs();
-            if still <= limit { Ok(()) } else { Err(format!("it has not turned for {seconds} s, limit {limit:#}")) }
-        };
-        health.lock().liveness.insert(name.clone(), (number, Arc::new(check)));
-        Pulse { health: health.clone(), name, number, limit, last }
+        let beats = Arc::new(Beats { limit, last: Mutex::new(env.now()) });
+        health.lock().loops.insert(name.into(), Arc::downgrade(&beats));
+        Pulse { env, beats }
     }
 
-    /// The loop turns.
+    /// Call this on every turn of the loop.
     pub fn beat(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = self.health.env.now();
+        *self.beats.last() = self.env.now();
     }
 
-    /// Waits for as long as a loop that has nothing to do may rest before it turns again.
+    /// Waits as long as an idle loop may rest before it turns again.
     pub async fn rest(&self) {
-        let env = &self.health.env;
-        env.sleep_until(env.now() + self.limit / TURNS_WITHIN_LIMIT).await;
+        self.env.sleep_until(self.env.now() + self.beats.limit / TURNS_WITHIN_LIMIT).await;
     }
 
-    /// Waits for something that may take any time without anything being wrong, and beats meanwhile. What blocks the
-    /// thread, or never yields, still stops the pulse.
+    /// Waits for something that may take any time, and beats meanwhile. A blocked thread, or a task that never yields, still stops the
+    /// pulse.
     pub async fn during<F: Future>(&self, wait: F) -> F::Output {
         let mut wait = std::pin::pin!(wait);
         loop {
@@ -174,16 +181,6 @@ impl Pulse {
                 output = &mut wait => return output,
                 () = self.rest() => {}
             }
-        }
-    }
-}
-
-impl Drop for Pulse {
-    fn drop(&mut self) {
-        let mut state = self.health.lock();
-        // A later pulse may have taken the name over.
-        if state.liveness.get(&self.name).is_some_and(|(number, _)| *number == self.number) {
-            state.liveness.remove(&self.name);
         }
     }
 }
@@ -201,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_process_is_ready_between_its_start_and_its_end() {
-        let health = Health::new(crate::env::testing::virtual_env());
+        let health = Health::new(leadership::env::testing::virtual_env());
         let because = |sentence: &str| vec![(PROCESS.to_owned(), sentence.to_owned())];
         assert_eq!(failing(health.readiness()), because("the process is starting"));
         health.started();
@@ -213,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_check_says_why_it_fails() {
-        let health = Health::new(crate::env::testing::virtual_env());
+        let health = Health::new(leadership::env::testing::virtual_env());
         health.started();
         health.ready_when("caches", || Err("pods: not listed yet".to_owned()));
         assert_eq!(failing(health.readiness()), [("caches".to_owned(), "pods: not listed yet".to_owned())]);
@@ -223,7 +220,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_loop_that_does_not_turn_is_named() {
-        let health = Health::new(crate::env::testing::virtual_env());
+        let health = Health::new(leadership::env::testing::virtual_env());
         let (slow, steady) = (Pulse::new(&health, "slow", LIMIT), Pulse::new(&health, "steady", LIMIT));
         tokio::time::advance(Duration::from_secs(60)).await;
         steady.beat();
@@ -237,7 +234,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_loop_that_ended_is_not_missed() {
-        let health = Health::new(crate::env::testing::virtual_env());
+        let health = Health::new(leadership::env::testing::virtual_env());
         let first = Pulse::new(&health, "loop", LIMIT);
         let second = Pulse::new(&health, "loop", LIMIT);
         drop(first);
@@ -248,7 +245,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn whoever_waits_beats() {
-        let health = Health::new(crate::env::testing::virtual_env());
+        let health = Health::new(leadership::env::testing::virtual_env());
         let pulse = Pulse::new(&health, "loop", LIMIT);
         pulse.during(tokio::time::sleep(Duration::from_secs(1000))).await;
         assert_eq!(failing(health.liveness()), []);

@@ -28,6 +28,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--disable-qps-limits",
     "--enable-crds",
     "--enable-distributed-tracing",
+    "--example",
     "--field-manager",
     "--field-selector",
     "--filename",

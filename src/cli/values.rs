@@ -1,26 +1,9 @@
-//! How the values of flags are read: text in; a value, or the sentence for whoever gave it, out.
+//! Parsers for the values of flags. Their errors say what to give instead.
 
 use jiff::SignedDuration;
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
-
-use super::{BindAddress, Directives};
 
 /// The most seconds that a Lease can hold.
 const MOST_SECONDS: i64 = i32::MAX as i64;
-
-/// An address to serve at, written as in Go.
-pub fn bind_address(text: &str) -> Result<BindAddress, String> {
-    if text == "0" {
-        return Ok(BindAddress::Off);
-    }
-    let (host, port) = text.rsplit_once(':').ok_or("give it as HOST:PORT or :PORT, or as 0 to turn it off")?;
-    let is_bracketed = host.starts_with('[') && host.ends_with(']');
-    if host.contains(':') && !is_bracketed {
-        return Err("an IPv6 address stands in brackets: give it as [ADDRESS]:PORT".to_owned());
-    }
-    let port = port.parse().map_err(|_| format!("{port:?} is not a port: give a number from 0 to 65535"))?;
-    Ok(BindAddress::At { host: host.trim_matches(['[', ']']).to_owned(), port })
-}
 
 /// A duration of the election, such as `15s` or `1m30s`. A Lease holds whole seconds.
 pub fn seconds(text: &str) -> Result<SignedDuration, String> {
@@ -63,21 +46,6 @@ pub fn image(text: &str) -> Result<String, String> {
     is_valid.then(|| text.to_owned()).ok_or_else(|| "an image is named without spaces, as registry/name:tag".to_owned())
 }
 
-/// What to log.
-pub fn log_level(text: &str) -> Result<Directives, String> {
-    // The parser refuses some spaces without a word of them, and panics at others.
-    if text.contains(char::is_whitespace) {
-        return Err("give it without spaces: info,hyper=debug".to_owned());
-    }
-    // A bare word would be taken for a module: a misspelt level must not pass in silence.
-    let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
-    let is_plausible = |part: &str| part.contains(['=', '[']) || is_level(part);
-    match EnvFilter::try_new(text) {
-        Ok(_) if text.split(',').all(is_plausible) => Ok(Directives(text.to_owned())),
-        _ => Err("give error, warn, info, debug or trace, or directives as in RUST_LOG: info,hyper=debug".to_owned()),
-    }
-}
-
 fn is_part_of_a_name(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty() && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
@@ -86,16 +54,6 @@ fn is_part_of_a_name(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_read_as_in_go() {
-        let at = |host: &str, port| BindAddress::At { host: host.to_owned(), port };
-        assert_eq!(bind_address("0"), Ok(BindAddress::Off));
-        assert_eq!(bind_address(":8081"), Ok(at("", 8081)));
-        assert_eq!(bind_address("127.0.0.1:0"), Ok(at("127.0.0.1", 0)));
-        assert_eq!(bind_address("[::1]:80"), Ok(at("::1", 80)));
-        assert!(bind_address("::1:80").unwrap_err().contains("brackets"));
-    }
 
     #[test]
     fn times_are_whole_seconds_that_a_lease_can_hold() {
@@ -123,14 +81,6 @@ mod tests {
         ] {
             let sentence = seconds(text).unwrap_err();
             assert!(sentence.contains(remedy), "{text:?}: {sentence}");
-        }
-    }
-
-    #[test]
-    fn directives_have_no_spaces() {
-        assert!(log_level("info,hyper=debug").is_ok());
-        for text in ["info, hyper=debug", "info, é=debug", " info"] {
-            assert_eq!(log_level(text), Err("give it without spaces: info,hyper=debug".to_owned()), "{text:?}");
         }
     }
 

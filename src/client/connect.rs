@@ -23,13 +23,15 @@ use tower::{BoxError, Service, ServiceBuilder, filter::FilterLayer};
 
 use super::{
     counted::Counted,
-    gate::GatedConnector,
-    host_and_port, place,
+    host_and_port,
     plugin::{Plugin, PluginError},
-    pool::{IDLE, Pool},
-    shown,
 };
-use crate::{leader::promise::Rules, telemetry::metrics::Requests};
+use crate::telemetry::metrics::Requests;
+use leadership::promise::Rules;
+use leadership::{
+    GatedConnector, IDLE, Pool,
+    text::{place, shown},
+};
 
 /// What every request says of its sender.
 pub const AGENT: &str = concat!("podset-operator/", env!("CARGO_PKG_VERSION"));
@@ -241,7 +243,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut config = Config::new("https://api.example.com:6443".parse().unwrap());
         config.proxy_url = Some(url(listener.local_addr().unwrap()).parse().unwrap());
-        let metrics = crate::telemetry::metrics::Metrics::new(crate::env::testing::virtual_env());
+        let metrics = crate::telemetry::metrics::Metrics::new(leadership::env::testing::virtual_env());
         let client = connect(&config, Purpose::Read, &metrics.requests()).unwrap();
         let asking = tokio::spawn(async move { client.send(Request::new(Body::empty())).await });
         let mut head = vec![0; 1024];
@@ -313,7 +315,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_sent_is_counted() {
         use crate::telemetry::metrics::{Format, Metrics};
-        let metrics = Metrics::new(crate::env::testing::virtual_env());
+        let metrics = Metrics::new(leadership::env::testing::virtual_env());
         let nobody = Config::new("http://127.0.0.1:1".parse().unwrap());
         let client = connect(&nobody, Purpose::Read, &metrics.requests()).unwrap();
         client.send(Request::get("/api").body(Body::empty()).unwrap()).await.expect_err("nobody listens");
@@ -326,7 +328,7 @@ mod tests {
     async fn the_reading_client_sends_nothing_that_could_change_something() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let metrics = crate::telemetry::metrics::Metrics::new(crate::env::testing::virtual_env());
+        let metrics = crate::telemetry::metrics::Metrics::new(leadership::env::testing::virtual_env());
         let client = connect(&Config::new(to), Purpose::Read, &metrics.requests()).unwrap();
         let request = Request::post("/api/v1/namespaces/a/pods").body(Body::empty()).unwrap();
         let refused = client.send(request).await.expect_err("it only reads").to_string();

@@ -8,8 +8,8 @@ use http::{Method, Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Service};
 
-use super::place;
 use crate::telemetry::metrics::Requests;
+use leadership::text::place;
 
 /// A connection to the API server whose requests are counted.
 #[derive(Clone)]
@@ -71,10 +71,8 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::{
-        env::testing::virtual_env,
-        telemetry::metrics::{Format, Metrics},
-    };
+    use crate::telemetry::metrics::{Format, Metrics};
+    use leadership::env::testing::virtual_env;
 
     /// An API server that says nothing at `/never`, and breaks the connection at `/broken`.
     async fn serve(request: Request<Body>) -> Result<Response<Body>, BoxError> {

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Uri};
-use kube::{
-    Client,
-    client::Body,
-    core::{Status, response::reason},
-};
+use kube::{Client, client::Body, core::Status};
 use serde::de::DeserializeOwned;
 
 use super::{
-    budget::Budget,
-    foreign_refusal, in_full, in_words,
+    foreign_refusal,
     traced::{Destination, Traced},
+};
+use leadership::{
+    answer::is_absent,
+    budget::Budget,
+    text::{in_full, in_words},
 };
 
 /// How long a read may take, watches apart.
@@ -29,7 +29,7 @@ pub enum ReadError {
     #[error("the answer has more than {0} bytes")]
     TooLarge(usize),
     /// It could not be reached, or it refused.
-    #[error(transparent)]
+    #[error("{0}")]
     Api(#[from] kube::Error),
 }
 
@@ -55,12 +55,6 @@ pub fn refused(code: StatusCode, body: &[u8]) -> kube::Error {
 /// nor that it is a failure is none.
 pub fn status(json: &[u8]) -> Option<Status> {
     serde_json::from_slice(json).ok().filter(|status: &Status| status.code != 0 || status.is_failure())
-}
-
-/// Whether the API server says that the object of this name does not exist. Only a Status that names it proves that: 404 is also
-/// what an API server says that does not serve the resource yet, and whatever stands before it.
-pub fn is_absent(status: &Status, name: &str) -> bool {
-    status.reason == reason::NOT_FOUND && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
 impl Reader {

@@ -16,8 +16,9 @@ use opentelemetry_http::HeaderInjector;
 use opentelemetry_sdk::{propagation::TraceContextPropagator, trace::Span as SdkSpan};
 use tracing::Span;
 
-use super::{host_and_port, shown};
+use super::host_and_port;
 use crate::telemetry::spans;
+use leadership::text::shown;
 
 /// Where requests go, as their spans say it.
 #[derive(Clone, Debug)]

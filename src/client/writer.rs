@@ -13,13 +13,12 @@ use kube::{
 };
 use tracing::warn;
 
-use super::{
-    in_full, in_words,
-    traced::{Destination, Traced},
-};
-use crate::{
-    fair::{FairSemaphore, HELD_PER_FREE},
-    leader::Leadership,
+use super::traced::{Destination, Traced};
+use crate::fair::{FairSemaphore, HELD_PER_FREE};
+use leadership::{
+    Leadership,
+    answer::is_rejection,
+    text::{in_full, in_words},
 };
 
 /// The most writes under way at once, each over a connection of its own, which costs a handshake and, with its request, 45 KiB.
@@ -149,12 +148,6 @@ fn bounded(request: Request<Vec<u8>>, served: NonZero<u128>) -> Result<Request<V
     };
     head.uri = format!("{path}{separator}timeout={served}ms").parse::<Uri>()?;
     Ok(Request::from_parts(head, body))
-}
-
-/// Whether an answer with this code proves that the request was not carried out. 408 is a time-out by another name, and
-/// 429 may be the word of whatever stands before the API server.
-pub fn is_rejection(code: StatusCode) -> bool {
-    code.is_client_error() && !matches!(code, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
 }
 
 /// Whether an admission webhook failed to decide, and fails closed. The API server asks webhooks before it stores anything.

@@ -1,18 +1,18 @@
-//! Failures of one matter in a row: how long to wait before the next try, and what was said of them. No I/O.
+//! Consecutive failures: the wait before the next try, and whether to log the error. No I/O.
 
 use jiff::SignedDuration;
 
-use crate::telemetry::log_once::LogOnce;
+use leadership::log_once::LogOnce;
 
 /// The first and the longest wait.
 pub type Waits = (SignedDuration, SignedDuration);
 
-/// The wait that follows the former one: twice as long, up to the longest.
+/// The wait after this one: twice as long, up to the longest.
 pub fn doubled(former: Option<SignedDuration>, (first, longest): Waits) -> SignedDuration {
     former.map_or(first, |wait| wait.saturating_mul(2).min(longest))
 }
 
-/// Failures in a row; none at first.
+/// Consecutive failures; none at first.
 #[derive(Clone, Debug, Default)]
 pub struct Failures {
     wait: Option<SignedDuration>,
@@ -20,14 +20,14 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// It failed, for this reason. Returns how long to wait, without jitter, and whether the reason is news.
+    /// Counts a failure. Returns the wait, without jitter, and whether the error differs from the last one.
     pub fn note(&mut self, error: &str, waits: Waits) -> (SignedDuration, bool) {
         let wait = doubled(self.wait, waits);
         self.wait = Some(wait);
         (wait, self.said.note(error))
     }
 
-    /// How long to wait since the last failure, without jitter; `None` if there is none.
+    /// The wait after the last failure, without jitter; `None` if there is none.
     pub fn wait(&self) -> Option<SignedDuration> {
         self.wait
     }

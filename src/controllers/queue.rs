@@ -1,14 +1,13 @@
-//! The work queue of a controller: which objects wait to be reconciled, and until when.
+//! The work queue of a controller.
 //!
-//! A key is queued once however often it is added, is never handed out twice at the same time, and may have one alarm. News
-//! that can wait is gathered for [`PACE`]. kube's own scheduler does as much, but shows neither its length nor what woke a key, which the
-//! metrics and the traces need.
+//! A key is queued once however often it is added, is never handed out twice at the same time, and has at most one alarm. Triggers that can
+//! wait are gathered for [`PACE`]. kube's scheduler does this too, but it shows neither its length nor the trigger, which metrics and traces
+//! need.
 //!
-//! The keys that are handed out hold the places of a [`FairQueue`]: as many as objects may be reconciled at once. Namespaces
-//! share them fairly, and keys that failed come last in their namespace.
+//! Keys that are handed out hold the places of a [`FairQueue`], one for each concurrent reconcile. Namespaces share them fairly, and keys that
+//! failed come last in their namespace.
 //!
-//! Until it is opened a queue takes nothing: a standby needs no list of what it would look at if it led, for whoever begins to lead
-//! looks at every object that there is.
+//! A closed queue takes nothing: a standby needs no list, because a new leader reconciles every object.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -16,40 +15,41 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::{Notify, futures::Notified};
+use tokio::sync::Notify;
 
-use super::ObjectKey;
-use crate::{env::Env, fair::FairQueue, telemetry::metrics::QueueMetrics};
+use super::object_key::ObjectKey;
+use crate::{fair::FairQueue, telemetry::metrics::QueueMetrics};
+use leadership::env::Env;
 
-/// Why a key is in the queue.
+/// The reason why a key is in the queue.
 pub type Trigger = &'static str;
 
-/// The trigger of a key whose spec is new, or whose object is there, or gone.
+/// The spec changed, or the object was created or deleted.
 pub const SPEC: Trigger = "spec";
 
-/// The trigger of a key whose status somebody else has written.
+/// Someone else wrote the status.
 pub const STATUS: Trigger = "status";
 
-/// The trigger of a key whose pods have changed.
+/// The pods changed.
 pub const POD: Trigger = "pod";
 
-/// The trigger of every key at the beginning of a term.
+/// A term began.
 pub const TERM: Trigger = "term";
 
-/// The trigger of a key that has waited for a read.
+/// A read that the key waited for is done.
 pub const READ: Trigger = "read";
 
-/// The trigger of a key that nothing has woken but time, while it was at rest.
+/// The key was at rest for a long time.
 pub const RESYNC: Trigger = "resync";
 
-/// The trigger of a key that had something left to do.
-const ALARM: Trigger = "alarm";
+/// The key had work left.
+pub const ALARM: Trigger = "alarm";
 
-/// The trigger of a key whose last reconcile failed.
-const RETRY: Trigger = "retry";
+/// The last reconcile failed.
+pub const RETRY: Trigger = "retry";
 
-/// The least time from one reconcile of an object to the next for news that can wait: an object whose pods become ready one
-/// after the other is looked at a few times, not once for each of them.
+/// The least time between two reconciles of an object for triggers that can wait. An object whose pods become ready one after the other is
+/// reconciled a few times, not once per pod.
 const PACE: SignedDuration = SignedDuration::from_secs(1);
 
 /// A queue of keys.
@@ -63,9 +63,9 @@ pub struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether keys are taken. Until then nothing is in here: all begins with a key that was added.
+    /// Whether it takes keys.
     is_open: bool,
-    /// Keys that wait; beside them what brought them here, and when.
+    /// Keys that wait, with their trigger and since when.
     ready: FairQueue<ObjectKey>,
     triggers: HashMap<ObjectKey, (Trigger, Timestamp)>,
     active: BTreeMap<ObjectKey, Active>,
@@ -77,7 +77,7 @@ struct State {
 #[derive(Debug)]
 struct Active {
     since: Timestamp,
-    /// What news has come meanwhile that can wait.
+    /// A trigger that can wait and came meanwhile.
     news: Option<Trigger>,
 }
 
@@ -86,26 +86,24 @@ struct Active {
 struct Alarm {
     when: Timestamp,
     trigger: Trigger,
-    /// Until when news waits that can.
+    /// Triggers that can wait do so until then.
     quiet_until: Timestamp,
 }
 
 impl Queue {
-    /// An empty queue, which is measured by `metrics`. It takes nothing before it is opened.
+    /// An empty, closed queue.
     pub fn new(env: Env, metrics: QueueMetrics) -> Self {
         Queue { env, metrics, state: Mutex::default(), changed: Notify::new() }
     }
 
-    /// From now on keys are queued, and at most `places` of them are handed out at the same time. To miss no object, list the
-    /// objects after this and add them.
+    /// Opens the queue: at most `places` keys are handed out at the same time. List the objects after this, and add them.
     pub fn open(&self, places: usize) {
         let mut state = self.lock();
         state.ready.set_places(places);
         state.is_open = true;
     }
 
-    /// Queues a key, unless it waits already. A key that is being reconciled is reconciled once more afterwards. A status that
-    /// somebody else wrote can wait.
+    /// Queues a key, unless it waits already. A key that is being reconciled is reconciled once more afterwards. [`STATUS`] can wait.
     pub fn add(&self, key: ObjectKey, trigger: Trigger) {
         if trigger == STATUS {
             return self.add_paced(key, trigger);
@@ -115,7 +113,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// As [`Queue::add`], for news that can wait until [`PACE`] after the last reconcile of the key.
+    /// As [`Queue::add`], for a trigger that can wait until [`PACE`] after the last reconcile of the key.
     pub fn add_paced(&self, key: ObjectKey, trigger: Trigger) {
         let now = self.env.now();
         if self.lock().add_paced(key, trigger, now, &self.metrics) {
@@ -123,7 +121,7 @@ impl Queue {
         }
     }
 
-    /// The next key and what woke it, as soon as there is one and a place for it. Meanwhile keys are queued when they are due.
+    /// The next key and its trigger, as soon as there is one and a place for it. Meanwhile keys are queued when they are due.
     pub async fn next(&self) -> (ObjectKey, Trigger) {
         loop {
             let changed = self.changed.notified();
@@ -136,50 +134,29 @@ impl Queue {
                 }
                 alarm
             };
-            self.until(alarm, changed).await;
-        }
-    }
-
-    /// Waits for the alarm or a change.
-    async fn until(&self, alarm: Option<Timestamp>, changed: Notified<'_>) {
-        match alarm {
-            Some(when) => {
-                tokio::select! {
-                    biased;
-                    () = changed => {}
-                    () = self.env.sleep_until(when) => {}
+            let is_due = async {
+                match alarm {
+                    Some(when) => self.env.sleep_until(when).await,
+                    None => std::future::pending().await,
                 }
+            };
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = is_due => {}
             }
-            None => changed.await,
         }
     }
 
-    /// A key was reconciled; it is queued again at `wake`, in place of any earlier alarm.
-    pub fn done(&self, key: &ObjectKey, wake: Option<Timestamp>) {
-        self.wake(key, wake.map(|when| (when, ALARM)));
-    }
-
-    /// A key was reconciled and is at rest; it is looked at again at `resync`, in place of any earlier alarm.
-    pub fn rest(&self, key: &ObjectKey, resync: Timestamp) {
-        self.wake(key, Some((resync, RESYNC)));
-    }
-
-    fn wake(&self, key: &ObjectKey, alarm: Option<(Timestamp, Trigger)>) {
+    /// A key was reconciled. It is queued again at this time and for this reason, in place of any earlier alarm. A key that failed
+    /// ([`RETRY`]) then waits behind the others of its namespace.
+    pub fn done(&self, key: &ObjectKey, wake: Option<(Timestamp, Trigger)>) {
         let now = self.env.now();
-        self.lock().done(key, alarm, now, &self.metrics);
+        if wake.is_some_and(|(when, trigger)| trigger != RESYNC && when > now) {
+            self.metrics.retried();
+        }
+        self.lock().done(key, wake, now, &self.metrics);
         self.changed.notify_one();
-    }
-
-    /// As [`Queue::done`], for a key that is not due yet.
-    pub fn later(&self, key: &ObjectKey, wake: Timestamp) {
-        self.metrics.retried();
-        self.done(key, Some(wake));
-    }
-
-    /// As [`Queue::done`], for a key whose reconcile failed: when it is due, it waits behind the others of its namespace.
-    pub fn retry(&self, key: &ObjectKey, wake: Timestamp) {
-        self.metrics.retried();
-        self.wake(key, Some((wake, RETRY)));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -188,7 +165,7 @@ impl Queue {
 }
 
 impl State {
-    /// `since`: from when on it waits.
+    /// `since`: the time from which it waits.
     fn add(&mut self, key: ObjectKey, trigger: Trigger, since: Timestamp, metrics: &QueueMetrics) {
         if !self.is_open || self.triggers.contains_key(&key) {
             return;
@@ -204,7 +181,7 @@ impl State {
         self.ready.push(&key.namespace.clone(), key, trigger == RETRY);
     }
 
-    /// Returns whether there is something to take, or sooner than before.
+    /// Returns whether a key may be due earlier than before.
     fn add_paced(&mut self, key: ObjectKey, trigger: Trigger, now: Timestamp, metrics: &QueueMetrics) -> bool {
         if self.triggers.contains_key(&key) {
             return false;
@@ -234,7 +211,7 @@ impl State {
         }
     }
 
-    /// Queues the keys whose alarm is due: since then they wait, whenever that is noticed. Returns when the next one will be.
+    /// Queues the keys whose alarm is due. They wait since the alarm. Returns the time of the next alarm.
     fn ring(&mut self, now: Timestamp, metrics: &QueueMetrics) -> Option<Timestamp> {
         while self.alarms.first().is_some_and(|(when, _)| *when <= now) {
             if let Some((when, key)) = self.alarms.pop_first() {
@@ -265,7 +242,7 @@ impl State {
             self.line_up(key.clone(), trigger);
         }
         match alarm.into_iter().chain(news).min_by_key(|(when, _)| *when) {
-            // What was due before the reconcile had ended has not waited meanwhile.
+            // An alarm that was due before the reconcile ended has not waited meanwhile.
             Some((when, trigger)) => self.set_alarm(key.clone(), Alarm { when: when.max(now), trigger, quiet_until }),
             None => self.clear_alarm(key),
         }

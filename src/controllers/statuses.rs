@@ -11,10 +11,11 @@ use tracing::{debug, warn};
 
 use super::{ObjectKey, meta::Uid, requests};
 use crate::{
-    client::{Answer, Clients, in_full, in_words},
+    client::{Answer, Clients},
     listwatch::Watched,
     telemetry::spans,
 };
+use leadership::text::{in_full, in_words};
 
 /// The wait before a status is applied again to an object that has changed in the meantime.
 pub const OUTDATED_RETRY: SignedDuration = SignedDuration::from_secs(1);

@@ -1,6 +1,7 @@
 //! Why a list or a watch failed: in full for the log, and in our own words for the probes. Pure.
 
-use crate::client::{LONGEST, PluginError, ReadError, cut, in_full};
+use crate::client::{PluginError, ReadError};
+use leadership::text::{LONGEST, cut, in_full};
 
 /// Whether the API server does not serve the resource.
 pub fn is_missing(error: &ReadError) -> bool {

@@ -1,23 +1,24 @@
-//! Lists, page by page. How many objects a page holds follows from how many bytes they have: the API server counts objects alone.
+//! Lists, page by page. The size of the objects decides how many a page holds, because the API server limits only their number.
 
 use std::time::Duration;
 
 use kube::core::{Request, params::ListParams};
 use serde::Deserialize;
 
-use super::{Source, Watched, version};
-use crate::client::{LARGE, ReadError, Reader};
+use super::source::{Source, Watched, version};
+use crate::client::{ReadError, Reader};
+use leadership::budget::LARGE;
 
-/// How many objects a page of a list holds at most.
+/// The most objects of a page.
 const PAGE: u32 = 500;
 
-/// How many objects the first page of a list holds: how large they are, only an answer tells.
+/// The objects of the first page, whose size is not known yet.
 const FIRST_PAGE: u32 = 100;
 
-/// By how much pages grow and shrink at most, from one to the next.
+/// The factor by which pages grow and shrink at most.
 const STEP: u32 = 4;
 
-/// The wait before a page of a list is asked for once more.
+/// The wait before a page is requested once more.
 const BREATH: Duration = Duration::from_millis(500);
 
 /// A page of a list.
@@ -36,8 +37,8 @@ pub(super) struct ListMeta {
     pub next: String,
 }
 
-/// Reads a whole collection, page by page: a consistent list, of which only what `keep` wants is kept. A page of large objects that
-/// has too many bytes is asked for again with fewer objects.
+/// Reads a whole collection, page by page: a consistent list of the objects that `keep` accepts. A page with too many bytes is requested
+/// again with fewer objects.
 ///
 /// # Errors
 ///
@@ -47,8 +48,8 @@ pub async fn list<T: Watched>(
     source: &Source,
     keep: impl Fn(&T) -> bool,
 ) -> Result<(Vec<T>, u64), ReadError> {
-    let (labels, fields) = (source.labels.map(str::to_owned), source.fields.clone());
-    let mut params = ListParams { label_selector: labels, field_selector: fields, ..ListParams::default() };
+    let label_selector = source.labels.map(str::to_owned);
+    let mut params = ListParams { label_selector, ..ListParams::default() };
     let mut limit = FIRST_PAGE;
     let mut all = Vec::new();
     loop {
@@ -69,7 +70,7 @@ pub async fn list<T: Watched>(
     }
 }
 
-/// Reads a page of a list, and says how many bytes it has. A page that cannot be read is asked for once more, but for the first.
+/// Reads a page, and returns its size in bytes too. Every page but the first is requested once more if it cannot be read.
 async fn read_page<T: Watched>(
     reader: &Reader,
     source: &Source,
@@ -82,7 +83,7 @@ async fn read_page<T: Watched>(
     // One object cannot be split.
     let most = if params.limit == Some(1) { usize::MAX } else { LARGE };
     match (reader.read_page(page, most).await, again) {
-        // It may be one of hundreds, all of which would have to be read again.
+        // It may be one of hundreds, which would all have to be read again.
         (Err(error), Some(again)) if may_pass(&error) => {
             tokio::time::sleep(BREATH).await;
             reader.read_page(again, most).await
@@ -91,13 +92,13 @@ async fn read_page<T: Watched>(
     }
 }
 
-/// How many objects the next page holds, after one with this limit had so many bytes: as many as take half of what a page may have.
+/// The objects of the next page after one with this limit and size: as many as fill half of a page.
 pub(super) fn next_limit(limit: u32, bytes: usize) -> u32 {
     let fit = LARGE / 2 * usize::try_from(limit).unwrap_or(usize::MAX) / bytes.max(1);
     u32::try_from(fit).unwrap_or(PAGE).clamp(1, PAGE.min(limit.saturating_mul(STEP)))
 }
 
-/// Whether the same request may well be granted a moment later.
+/// Whether the same request may succeed a moment later.
 fn may_pass(error: &ReadError) -> bool {
     match error {
         ReadError::Api(kube::Error::Api(status)) => status.code == 429 || status.code >= 500,

@@ -1,43 +1,39 @@
-//! A list-watch that tells what a cache needs to be right: the resourceVersion of every list, event and bookmark.
+//! Lists and watches a collection, and passes on [`Change`]s in the order of their resourceVersions. It only reads, and never ends by itself.
 //!
-//! kube's own watcher hides the version of a list and the bookmarks, without which a cache cannot tell a replayed event
-//! from a new one, nor a pod that is gone from one that was created while the list was being made (`promise.rs`).
-//! In: a path to watch. Out: [`Change`]s, in the order of their versions. It only reads, and it never ends by itself.
+//! kube's watcher hides the version of a list and the bookmarks. Without them a cache cannot tell a replayed event from a new one, nor a
+//! deleted pod from one that was created during the list. It also counts the objects of a page, where large objects need a limit in bytes.
 
 mod events;
 mod explain;
 mod list;
+mod source;
 pub mod synced;
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use futures::{Stream, StreamExt};
 use jiff::SignedDuration;
 use kube::core::{Request, WatchEvent, params::WatchParams};
-use serde::de::DeserializeOwned;
 use tracing::{debug, info, warn};
 
-use crate::{
-    client::{ReadError, Reader},
-    env::Env,
-    telemetry::log_once::LogOnce,
-};
+use crate::client::{ReadError, Reader};
 use events::events;
 use explain::{explain, is_missing, reason};
+use leadership::{env::Env, log_once::LogOnce};
 pub use list::list;
+pub use source::{Change, Scope, Source, Watched, is_stale, version};
 use synced::Listing;
 
-/// How long the API server may take to begin to answer a watch: it does so at once, but where it is so busy that requests wait for
-/// their turn, a quarter of a minute at most.
+/// How long the API server may take to begin a watch. It does so at once, or after a quarter of a minute when requests queue for their turn.
 const BEGINS: Duration = Duration::from_secs(30);
 
-/// A watch that says nothing for so long, not even a bookmark (about one a minute), is taken for dead.
+/// A watch counts as dead after this long without an event. Bookmarks come about once a minute.
 const SILENCE: Duration = Duration::from_secs(150);
 
-/// A watch that has lived for so long is well, even if nothing happened that it could tell.
+/// A watch that has lived for this long is well, even without an event.
 const STEADY: Duration = Duration::from_secs(5);
 
-/// How long the API server is asked to serve a watch.
+/// The time after which the API server shall end a watch.
 const WATCH_SECONDS: u32 = 290;
 
 /// The first and the longest wait after a failure.
@@ -46,74 +42,17 @@ const BACKOFF: (SignedDuration, SignedDuration) = (SignedDuration::from_millis(5
 /// The longest wait for a resource that the API server does not serve yet.
 const MISSING_RETRY: SignedDuration = SignedDuration::from_secs(1);
 
-/// A namespace to watch; `None` is all of them.
-pub type Scope = Option<Arc<str>>;
-
-/// What a watch says.
-#[derive(Clone, Debug)]
-pub enum Change<T> {
-    /// Everything there is, as of `version`: a consistent list.
-    Snapshot {
-        /// The objects.
-        items: Vec<T>,
-        /// The resourceVersion of the list.
-        version: u64,
-    },
-    /// An object is there, or changed.
-    Applied(T),
-    /// An object is gone, or no longer selected.
-    Deleted(T),
-    /// Nothing happened up to this resourceVersion.
-    Progress(u64),
-}
-
-impl<T> Change<T> {
-    /// The same change of something else.
-    pub fn map<U>(self, to: impl Fn(T) -> U) -> Change<U> {
-        match self {
-            Change::Snapshot { items, version } => {
-                Change::Snapshot { items: items.into_iter().map(to).collect(), version }
-            }
-            Change::Applied(object) => Change::Applied(to(object)),
-            Change::Deleted(object) => Change::Deleted(to(object)),
-            Change::Progress(version) => Change::Progress(version),
-        }
-    }
-}
-
-/// What is watched.
-#[derive(Clone, Debug)]
-pub struct Source {
-    /// What is watched, in a word for people: `podsets.app.example.com`.
-    pub what: &'static str,
-    /// The path of its collection.
-    pub path: String,
-    /// Label selector, if only some are watched.
-    pub labels: Option<&'static str>,
-    /// Field selector, if only some are watched.
-    pub fields: Option<String>,
-    /// Whether only the objects' metadata is asked for.
-    pub metadata_only: bool,
-    /// Whether an event of this resourceVersion is older than what was heard already; such an event is dropped.
-    pub is_stale: fn(version: u64, heard: u64) -> bool,
-}
-
-/// The resourceVersions of a watch only rise: what comes with a lower one is a replay.
-pub fn is_stale(version: u64, heard: u64) -> bool {
-    version < heard
-}
-
 /// Why a watch ended.
 enum End {
-    /// In the ordinary way: go on where it stopped.
+    /// In the ordinary way: continue where it stopped.
     Closed,
-    /// The API server no longer knows the version, or what is watched: begin with a list.
+    /// The API server no longer knows the version or the resource: begin with a list.
     Gone(ReadError),
     /// It failed.
     Failed(ReadError),
 }
 
-/// Lists and watches for ever, hands every change to `sink`, and says in `listing` how it fares.
+/// Lists and watches for ever, passes every change to `sink`, and reports its state in `listing`.
 pub async fn run<T>(reader: Reader, source: Source, env: Env, listing: Listing, mut sink: impl FnMut(Change<T>))
 where
     T: Watched,
@@ -122,7 +61,7 @@ where
     loop {
         let mut version = match list(&reader, &source, |_| true).await {
             Ok((items, version)) => {
-                // Only a watch shows that all is well again: each could be refused after a list that was not.
+                // The failures end only with a watch: the API server may reject each one after a list.
                 sink(Change::Snapshot { items, version });
                 listing.listed();
                 version
@@ -152,8 +91,7 @@ where
     }
 }
 
-/// Watches from `version` on until the watch ends, and keeps `version` at what was last heard. Once the watch has lived for a
-/// while, the trouble is over.
+/// Watches from `version` on until the watch ends, and moves `version` on. When the watch has lived for a while, the failures are over.
 async fn watch<T>(
     reader: &Reader,
     source: &Source,
@@ -176,7 +114,7 @@ where
     following.await
 }
 
-/// Asks for a watch from `version` on.
+/// Requests a watch from `version` on.
 async fn ask<T: Watched>(
     reader: &Reader,
     source: &Source,
@@ -185,7 +123,6 @@ async fn ask<T: Watched>(
     let request = Request::new(source.path.as_str());
     let mut params = WatchParams { timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
     params.label_selector = source.labels.map(str::to_owned);
-    params.field_selector.clone_from(&source.fields);
     let from = version.to_string();
     let request =
         if source.metadata_only { request.watch_metadata(&params, &from) } else { request.watch(&params, &from) };
@@ -196,7 +133,7 @@ async fn ask<T: Watched>(
     }
 }
 
-/// Hands on what a watch says until it ends.
+/// Passes on the events of a watch until it ends.
 async fn follow<T>(
     mut events: impl Stream<Item = kube::Result<WatchEvent<T>>> + Unpin,
     source: &Source,
@@ -243,11 +180,11 @@ fn ended_by(error: ReadError) -> End {
     if is_gone(&error) { End::Gone(error) } else { End::Failed(error) }
 }
 
-/// Whether to go on where the watch stopped makes no sense.
+/// Whether the watch cannot continue where it stopped.
 fn is_gone(error: &ReadError) -> bool {
     match error {
         ReadError::Api(kube::Error::Api(status)) if status.code == 410 || status.reason == "Expired" => true,
-        // What came is no event, or the resource itself is gone: a list tells what is the matter.
+        // It was no event, or the resource is gone: a list shows the cause.
         ReadError::Api(kube::Error::SerdeError(_)) => true,
         error => is_missing(error),
     }
@@ -258,25 +195,14 @@ fn is_cut(error: &ReadError) -> bool {
     matches!(error, ReadError::Api(kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)))
 }
 
-/// An object that is listed and watched.
-pub trait Watched: DeserializeOwned {
-    /// The resourceVersion, as a number: they compare from Kubernetes 1.35 on, within one resource.
-    fn version(&self) -> u64;
-}
-
-/// A resourceVersion as a number; 0 for one that is none.
-pub fn version(text: &str) -> u64 {
-    text.parse().unwrap_or(0)
-}
-
-/// Failures in a row: how long to wait, and what was said about it already.
+/// Consecutive failures: the wait before the next try, and what was logged.
 struct Trouble<'a> {
     what: &'static str,
     env: &'a Env,
     listing: &'a Listing,
     wait: SignedDuration,
     said: LogOnce,
-    /// Whether a watch was gone since all was well.
+    /// Whether a watch was gone since the last success.
     is_gone: bool,
 }
 
@@ -285,7 +211,7 @@ impl<'a> Trouble<'a> {
         Trouble { what: source.what, env, listing, wait: BACKOFF.0, said: LogOnce::default(), is_gone: false }
     }
 
-    /// All is well again.
+    /// The failures are over.
     fn over(&mut self) {
         self.wait = BACKOFF.0;
         self.is_gone = false;
@@ -294,8 +220,7 @@ impl<'a> Trouble<'a> {
         }
     }
 
-    /// Waits after a watch that is gone. After an API server was away this is how it begins to answer: the first time is no
-    /// repetition of what was before.
+    /// Waits after a watch that is gone. An API server that comes back answers so at first, which is no repetition of the failures before.
     async fn begin_anew(&mut self, error: &ReadError) {
         if !std::mem::replace(&mut self.is_gone, true) {
             self.wait = BACKOFF.0;
@@ -303,8 +228,8 @@ impl<'a> Trouble<'a> {
         self.wait_again(error).await;
     }
 
-    /// Waits after what is ordinary if it happens once: a version grew too old, a silent connection was cut. Says what is
-    /// wrong if all was not well since the last time.
+    /// Waits after an event that is ordinary if it happens once: a version grew too old, a silent connection was cut. Logs it if it follows
+    /// another failure.
     async fn wait_again(&mut self, error: &ReadError) {
         if self.wait > BACKOFF.0 {
             return self.wait(error).await;
@@ -313,7 +238,7 @@ impl<'a> Trouble<'a> {
         self.pause().await;
     }
 
-    /// Waits after a watch that ended soon and without a word. Says so if it is not the first in a row.
+    /// Waits after a watch that ended soon and without an event. Logs it if it follows another failure.
     async fn closed(&mut self) {
         if self.wait > BACKOFF.0 {
             let what = self.what;
@@ -332,7 +257,7 @@ impl<'a> Trouble<'a> {
         self.env.sleep_until(self.env.now() + wait).await;
     }
 
-    /// Logs what is wrong, once for each new sentence. Readiness shows `reason` only.
+    /// Warns of each new failure once. Readiness shows `reason` only.
     fn say(&mut self, reason: String, sentence: &str) {
         self.listing.waits(reason);
         if self.said.note(sentence) {
@@ -342,10 +267,10 @@ impl<'a> Trouble<'a> {
         }
     }
 
-    /// Says what is wrong, and waits.
+    /// Logs the failure, and waits.
     async fn wait(&mut self, error: &ReadError) {
         self.say(reason(self.what, error), &explain(self.what, error));
-        // Whoever installs CRDs does not want to wait for what follows.
+        // After the CRDs are installed the operator should start soon.
         if is_missing(error) {
             self.wait = self.wait.min(MISSING_RETRY);
         }

@@ -1,4 +1,4 @@
-//! Whether the caches of a controller hold a first complete list of everything they watch, and if not, why.
+//! Whether each watch of a controller has brought a complete list, and if not, why.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,8 +7,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::Scope;
-use crate::health::Verdict;
+use super::source::Scope;
 
 /// Becomes true once every watch has brought its first list. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]
@@ -26,17 +25,17 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     listed: BTreeSet<(&'static str, Scope)>,
-    /// What the other watches wait for.
+    /// The reasons of the other watches.
     waiting: BTreeMap<(&'static str, Scope), String>,
 }
 
 impl Synced {
-    /// Nothing is listed yet of so many watches.
+    /// So many watches, none of which has listed.
     pub fn new(watches: usize) -> Self {
         Synced { shared: Arc::new(Shared { watches, state: Mutex::default(), synced: watch::channel(false).0 }) }
     }
 
-    /// Where the watch of `what` in `scope` says how it fares.
+    /// The state of the watch of `what` in `scope`.
     pub fn watch(&self, what: &'static str, scope: &Scope) -> Listing {
         let listing = Listing { synced: self.clone(), watch: (what, scope.clone()) };
         listing.waits(format!("waiting for the first list of {what}"));
@@ -48,13 +47,13 @@ impl Synced {
         self.shared.synced.subscribe()
     }
 
-    /// Whether it is true; if not, what every watch that has not listed yet waits for.
-    pub fn verdict(&self) -> Verdict {
+    /// `Ok`, or what the watches that have not listed wait for.
+    pub fn verdict(&self) -> Result<(), String> {
         let state = self.lock();
         if state.listed.len() == self.shared.watches {
             return Ok(());
         }
-        // What goes wrong for one namespace mostly does for all.
+        // Watches of several namespaces mostly fail alike.
         let reasons: BTreeSet<&str> = state.waiting.values().map(String::as_str).collect();
         if reasons.is_empty() {
             return Err("the watches have not begun yet".to_owned());
@@ -67,7 +66,7 @@ impl Synced {
     }
 }
 
-/// How one watch fares.
+/// The state of one watch.
 #[derive(Clone, Debug)]
 pub struct Listing {
     synced: Synced,
@@ -75,12 +74,12 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// It has not begun: what holds that up, others tell.
+    /// It has not begun, and other watches report the reason.
     pub fn is_held_up(&self) {
         self.synced.lock().waiting.remove(&self.watch);
     }
 
-    /// It brought a list, and the cache has it.
+    /// The cache holds a list.
     pub fn listed(&self) {
         let mut state = self.synced.lock();
         state.waiting.remove(&self.watch);
@@ -90,7 +89,7 @@ impl Listing {
         }
     }
 
-    /// What it waits for; of no interest once it has listed: a cache that was whole stays so until it is known better.
+    /// Reports what it waits for. After the first list this has no effect: the cache stays synced.
     pub fn waits(&self, sentence: String) {
         let mut state = self.synced.lock();
         if !state.listed.contains(&self.watch) {

@@ -1,6 +1,6 @@
 //! When lists and watches are asked for, and what is said about it, by how the API server answers.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
 use super::{synced::Synced, *};
-use crate::{client, env::testing::virtual_env};
+use leadership::env::testing::virtual_env;
 
 /// The code and the body with which a watch is answered, and after how many seconds its connection is cut; after 0 it ends.
 type Answer = (u16, &'static str, u64);
@@ -76,14 +76,7 @@ async fn asked(seconds: u64, answer: fn(usize) -> Answer) -> Asked {
         let response = Response::builder().status(answer.0).body(body(answer)).unwrap();
         async move { Ok::<_, BoxError>(response) }
     });
-    let source = Source {
-        what: "things",
-        path: "/things".to_owned(),
-        labels: None,
-        fields: None,
-        metadata_only: false,
-        is_stale,
-    };
+    let source = Source { what: "things", path: "/things".to_owned(), labels: None, metadata_only: false, is_stale };
     let log = tempfile::NamedTempFile::new().unwrap();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::new(log.reopen().unwrap())).finish();
     let logs = tracing::subscriber::set_default(subscriber);
@@ -177,7 +170,7 @@ async fn pages(refused: [usize; 2]) -> (Result<(usize, u64), ReadError>, [usize;
         async move { Ok::<_, BoxError>(response) }
     });
     let path = "/things".to_owned();
-    let source = Source { what: "things", path, labels: None, fields: None, metadata_only: false, is_stale };
+    let source = Source { what: "things", path, labels: None, metadata_only: false, is_stale };
     let reader = Reader::untraced(Client::new(service, "default"));
     let listed = list(&reader, &source, |_: &Thing| true).await.map(|(items, version)| (items.len(), version));
     let asked = *asked.lock().unwrap();
@@ -224,7 +217,7 @@ async fn listed(sizes: &[usize]) -> (Vec<(usize, usize)>, Vec<u64>) {
         async move { Ok::<_, BoxError>(Response::new(StreamBody::new(stream::iter::<Vec<Result<_, BoxError>>>(pieces)))) }
     });
     let path = "/things".to_owned();
-    let source = Source { what: "things", path, labels: None, fields: None, metadata_only: false, is_stale };
+    let source = Source { what: "things", path, labels: None, metadata_only: false, is_stale };
     let reader = Reader::untraced(Client::new(service, "default"));
     let (things, version) = list(&reader, &source, |_: &Thing| true).await.unwrap();
     assert_eq!(version, 7);
@@ -250,7 +243,7 @@ async fn a_page_that_has_too_many_bytes_is_asked_for_again_with_fewer_objects() 
 
 #[tokio::test]
 async fn an_object_that_is_larger_than_a_page_may_be_comes_by_itself_and_pages_grow_again() {
-    let sizes = [&[100; 110][..], &[2 * client::LARGE, client::LARGE], &[100; 100]].concat();
+    let sizes = [&[100; 110][..], &[2 * leadership::budget::LARGE, leadership::budget::LARGE], &[100; 100]].concat();
     let (asked, things) = listed(&sizes).await;
     let around = [(100, 0), (400, 100), (100, 100), (25, 100), (6, 100), (24, 106), (6, 106), (1, 106)];
     assert_eq!(asked[..8], around, "what was read is not read again");
@@ -261,7 +254,7 @@ async fn an_object_that_is_larger_than_a_page_may_be_comes_by_itself_and_pages_g
 
 #[test]
 fn a_page_holds_what_takes_half_of_what_it_may_have() {
-    let half = client::LARGE / 2;
+    let half = leadership::budget::LARGE / 2;
     for (limit, bytes, next) in [(100, 0, 400), (400, 1, 500), (100, half, 100), (100, half / 2, 200), (1, half + 1, 1)]
     {
         assert_eq!(list::next_limit(limit, bytes), next, "{limit} {bytes}");

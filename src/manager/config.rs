@@ -1,4 +1,4 @@
-//! What the process is told and what it is called: the kubeconfig, its own name.
+//! The kubeconfig, and the name of this process.
 
 use std::{ffi::OsStr, path::PathBuf};
 
@@ -8,14 +8,13 @@ use kube::{
 };
 
 use super::StartError;
-use crate::{
-    api,
-    cli::RunArgs,
-    client::in_full,
+use crate::{api, cli::RunArgs};
+use leadership::{
     env::{self, Env},
+    text::in_full,
 };
 
-/// The cluster to work on, and whether a kubeconfig leads there: if not, this process runs in a pod of it.
+/// The cluster to work on, and whether it comes from a kubeconfig. If not, this process runs in a pod of it.
 ///
 /// # Errors
 ///
@@ -34,15 +33,15 @@ pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), StartError> {
     }
 }
 
-/// A kubeconfig that was asked for: nothing takes its place.
+/// A kubeconfig that the user named: if it cannot be used, no other one is tried.
 struct Named {
-    /// By what it was asked for.
+    /// The flag or variable that names it.
     by: String,
     kubeconfig: Kubeconfig,
 }
 
 impl Named {
-    /// The kubeconfig that the flags or KUBECONFIG, `variable`, ask for, if they do.
+    /// The kubeconfig that the flags or KUBECONFIG (`variable`) name, if they name one.
     fn read(arguments: &RunArgs, variable: &OsStr) -> Result<Option<Self>, StartError> {
         let files: Vec<PathBuf> = std::env::split_paths(variable).filter(|file| !file.as_os_str().is_empty()).collect();
         let (by, kubeconfig) = if let Some(file) = &arguments.kubeconfig {
@@ -74,7 +73,7 @@ impl Named {
     }
 }
 
-/// What is wrong with a kubeconfig, without the lines of it that the parser shows: they may hold a token.
+/// The error of a kubeconfig, without the lines that the parser quotes: they may hold a token.
 fn shown(error: &(dyn std::error::Error + 'static)) -> String {
     in_full(error).lines().next().unwrap_or_default().to_owned()
 }
@@ -87,8 +86,8 @@ pub fn instance() -> String {
         .unwrap_or_else(|| api::MANAGER.to_owned())
 }
 
-/// Who this process is for the Lease, in traces and in the log. A part of it is chance: a container that is started again
-/// has the same name, and must not take its predecessor's lease for its own.
+/// The name of this process in the Lease, in traces and in the log. A part of it is random: a restarted container has the same pod name,
+/// and must not take the lease of its predecessor for its own.
 pub fn identity(instance: &str, env: &Env) -> String {
     /// The longest that the API server accepts, since it is also the field manager of the lease.
     const LONGEST: usize = 128;

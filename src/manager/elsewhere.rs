@@ -1,8 +1,8 @@
-//! Looks for an installation that leads by a Lease of the same name in another namespace: both would write. For a process outside a
-//! cluster, whose namespace is that of a kubeconfig and perhaps not the one of the installation.
+//! Looks for an installation with a Lease of the same name in another namespace: both would write. Only a process outside the cluster does
+//! this, because the namespace of its kubeconfig may differ from the installation's.
 //!
-//! In: the Leases of that name in all namespaces, listed until the answer is clear. Out: the one that is live, if one is. It compares no
-//! clocks: a Lease is live if its holder renews it while this process looks.
+//! It lists the Leases of that name in all namespaces until the result is clear. It compares no clocks: a Lease is live if its holder renews
+//! it meanwhile.
 
 use std::{collections::HashMap, fmt};
 
@@ -13,28 +13,24 @@ use kube::{
     api::ListParams,
     core::{ObjectList, Request},
 };
-use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::tasks::{Failure, Tasks};
 use crate::{
-    client::{ReadError, Reader, in_full},
+    client::{ReadError, Reader},
     controllers::failures::{Failures, Waits},
-    env::Env,
-    leader::Timing,
 };
+use leadership::{Timing, env::Env, text::in_full};
 
 /// The flag that names the namespace of the Lease, and with it the installation that this process belongs to.
 pub const FLAG: &str = "--leader-elect-resource-namespace";
 
-/// Time between two looks.
+/// Time between two lists.
 const PERIOD: SignedDuration = SignedDuration::from_secs(1);
 
-/// The first and the longest wait after a look that got no answer.
+/// The first and the longest wait after a failed list.
 const RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(15));
 
-/// A Lease in another namespace that somebody holds.
+/// A Lease in another namespace.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Elsewhere {
     /// Its namespace.
@@ -52,56 +48,34 @@ impl fmt::Display for Elsewhere {
     }
 }
 
-/// What the Leases say.
+/// The result of a list.
 #[derive(Debug, Eq, PartialEq)]
 enum Verdict {
     /// No other installation leads.
     Alone,
     /// Another installation uses its Lease.
     Live(Elsewhere),
-    /// Another installation may use its Lease, which has not been watched for long enough.
+    /// A Lease has not been watched for long enough.
     Unclear(Elsewhere),
 }
 
 /// A search for other installations.
 pub struct Search {
-    /// For the lists.
+    /// Lists the Leases.
     pub reader: Reader,
     /// Time and chance.
     pub env: Env,
     /// The name of the Leases.
     pub name: String,
-    /// The namespace of the own Lease, which is not elsewhere; `None`: there is no own Lease.
+    /// The namespace of the own Lease; `None`: there is none.
     pub home: Option<String>,
     /// The times of the election.
     pub timing: Timing,
 }
 
 impl Search {
-    /// Starts the search as a task. If it finds another installation, the task fails, or only warns if there is no own Lease. Otherwise it
-    /// sends a message.
-    pub fn start(self, tasks: &mut Tasks, stop: CancellationToken) -> oneshot::Receiver<()> {
-        let (alone, is_alone) = oneshot::channel();
-        tasks.start_search(async move {
-            let home = self.home.clone();
-            let found = tokio::select! {
-                biased;
-                () = stop.cancelled() => return Ok(()),
-                found = self.run() => found,
-            };
-            match (found, home) {
-                (Some(other), Some(home)) => return Err(Failure::Beside { other, home }),
-                (Some(other), None) => warn!("{other}, and both write: this process runs without leader election"),
-                // Without election nothing waits for this message.
-                (None, _) => drop(alone.send(())),
-            }
-            Ok(())
-        });
-        is_alone
-    }
-
-    /// Looks until it is clear whether another installation leads; `None`: no, or the lookup is not permitted.
-    async fn run(self) -> Option<Elsewhere> {
+    /// Returns another installation that leads; `None`: there is none, or the list is not permitted.
+    pub async fn run(self) -> Option<Elsewhere> {
         let (mut seen, mut failures, mut is_told) = (HashMap::new(), Failures::default(), false);
         loop {
             let leases = self.list().await;
@@ -111,7 +85,7 @@ impl Search {
                 Ok(Verdict::Live(other)) => return Some(other),
                 Ok(Verdict::Unclear(other)) => {
                     if !std::mem::replace(&mut is_told, true) {
-                        info!("{other}, or has used it: waiting to see whether it changes; {FLAG} skips this");
+                        info!("{other}, or has used it; waiting for a renewal; {FLAG} skips this");
                     }
                     PERIOD
                 }
@@ -144,7 +118,7 @@ impl Search {
         Ok(self.reader.read::<ObjectList<Lease>>(request).await?.items)
     }
 
-    /// What these Leases say at `now`. `seen` keeps each as it was seen first, and when, by its namespace.
+    /// Judges these Leases at `now`. `seen` keeps the first state of each, and its time, by namespace.
     fn judge(&self, seen: &mut HashMap<String, (LeaseSpec, Timestamp)>, leases: Vec<Lease>, now: Timestamp) -> Verdict {
         let mut verdict = Verdict::Alone;
         for Lease { metadata, spec } in leases {
@@ -159,7 +133,7 @@ impl Search {
             let other = Elsewhere { namespace: namespace.clone(), name: self.name.clone(), holder };
             let (first, since) = seen.entry(namespace).or_insert_with(|| (spec.clone(), now));
             if *first != spec && is_given_back {
-                // Perhaps for good, or the next leader is starting.
+                // It was released: for good, or the next leader is starting.
                 (*first, *since) = (spec, now);
             } else if *first != spec {
                 return Verdict::Live(other);
@@ -171,7 +145,7 @@ impl Search {
         verdict
     }
 
-    /// How long a Lease stays unchanged at most while its installation lives: until a standby has taken it that saw its holder die.
+    /// The longest time that the Lease of a living installation stays unchanged: until a standby takes it after the death of its holder.
     fn patience(&self, spec: &LeaseSpec) -> SignedDuration {
         let written = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into());
         written.max(self.timing.lease_duration) + self.timing.retry_period * 2
@@ -191,7 +165,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::env::testing::virtual_env;
+    use crate::manager::tasks::Failure;
+    use leadership::env::testing::virtual_env;
 
     /// A search of a process whose own Lease is in `home`, by an API server that never answers.
     fn search(home: Option<&str>) -> Search {

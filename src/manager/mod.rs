@@ -1,8 +1,8 @@
-//! The life of the process: what starts after what, what stops before what, and with which exit code it ends.
+//! The life of the process: the order of its start and stop, and its exit code.
 //!
-//! Start: flags, logs, kubeconfig, clients, servers, caches, candidacy, and, as the leader, the controllers' work. Stop: no
-//! new work and not ready any more, what is under way ends, the lease is given back, the servers end and the last traces are
-//! sent, exit. A task that ends in another way, by a panic or a lost lease, ends all work at once: half a manager must not go on.
+//! Start: flags, logs, kubeconfig, clients, servers, caches, election, and as the leader the controllers' work. Stop: the process takes no
+//! new work and is no longer ready, running reconciles end, the lease is released, the servers stop, the last traces are sent. If a task
+//! panics or the lease is lost, all work ends at once: half a manager must not go on.
 
 mod config;
 mod elsewhere;
@@ -19,27 +19,22 @@ use tracing::{error, info};
 use crate::{
     api,
     cli::{Cli, Command, RunArgs},
-    client::{self, Clients, ConnectError, Purpose, in_full},
+    client::{self, Clients, ConnectError, Purpose},
     controllers::podset,
-    env::Env,
     health::Health,
-    leader::{self, LeaderState, Leadership, TimingError},
     server::{self, ServeError, Servers},
-    telemetry::{self, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
+    telemetry::{self, Service, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
 };
+use leadership::{LeaderState, Leadership, TimingError, env::Env, text::in_full};
 use replica::{Candidacy, Parts, Replica};
 use signals::Signals;
 pub use tasks::Failure;
+use tasks::{FATAL, USAGE};
 
-/// Exit code for a fatal error or a lost lease.
-const FATAL: u8 = 1;
-/// Exit code for wrong flags, an unreadable kubeconfig, or another installation that a flag would have named.
-const USAGE: u8 = 2;
-
-/// How long the main runtime may take to run a task that is ready: it hangs after that.
+/// How long the main runtime may take to run a task that is ready before it counts as stuck.
 const MAIN_RUNTIME: SignedDuration = SignedDuration::from_secs(20);
 
-/// Why the operator cannot begin.
+/// Why the operator cannot start.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error(transparent)]
@@ -70,12 +65,12 @@ impl StartError {
     }
 }
 
-/// Does what the command line asks for, and says with which code to exit.
+/// Runs the command, and returns the exit code.
 pub fn main(cli: Cli) -> ExitCode {
     match cli.into_command() {
         Command::Crd => print_crds(),
-        // One thread does all the work: there is so little of it that a second one would cost more than it brings. Only the servers
-        // have another, so that their clients cannot take this one's time.
+        // One thread does all the work, which is too little for a second one to pay off. The servers have their own, so that their clients
+        // cannot delay it.
         Command::Run(arguments) => match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => {
                 let code = runtime.block_on(run(&arguments));
@@ -99,7 +94,7 @@ fn print_crds() -> ExitCode {
         let written = api::yaml(&crd).map_err(std::io::Error::other).and_then(|yaml| write!(out, "---\n{yaml}"));
         match written {
             Ok(()) => {}
-            // Whoever reads, as `head` does, has read enough.
+            // The reader, for example `head`, has read enough.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("podset-operator: cannot print the CRDs: {error}");
@@ -111,11 +106,12 @@ fn print_crds() -> ExitCode {
 }
 
 async fn run(arguments: &RunArgs) -> u8 {
-    // Before anything else: whoever asks this process to end must not be missed.
+    // Before anything else, so that no signal is missed.
     let signals = Signals::new();
     let env = Env::system();
     let identity = config::identity(&config::instance(), &env);
-    let Telemetry { level, traces } = match telemetry::start(&arguments.logging, &identity) {
+    let service = Service { name: api::MANAGER, version: env!("CARGO_PKG_VERSION"), instance: &identity };
+    let Telemetry { level, traces } = match telemetry::start(&arguments.logging(), &service) {
         Ok(telemetry) => telemetry,
         Err(error) => {
             eprintln!("podset-operator: {error}");
@@ -173,12 +169,12 @@ impl Manager {
         let purpose = Purpose::WithoutLeadership { user_timeout };
         let clients = Clients::connect(&config, leadership.clone(), user_timeout, &metrics.requests())?;
         let runtime_check = health.judge_runtime(MAIN_RUNTIME);
-        let (parts, shown) = ((arguments.clone(), env.clone(), config.clone()), (health.clone(), metrics.clone()));
+        let (parts, shown) = ((arguments.serving(), env.clone(), config.clone()), (health.clone(), metrics.clone()));
         let servers = server::Thread::start(move |stop| async move {
-            let ((arguments, env, config), (health, metrics)) = (parts, shown);
+            let ((options, env, config), (health, metrics)) = (parts, shown);
             let reviews = client::connect(&config, purpose, &metrics.requests())?;
-            let servers = Servers::start(&arguments, &env, reviews, &health, (&metrics, &level), stop).await?;
-            Ok::<_, StartError>(servers)
+            let servers = Servers::start(&options, &env, reviews, &health, (&metrics, &level), stop).await?;
+            Ok::<_, StartError>(servers.run())
         })
         .await?;
         let candidacy = match leader_state {
@@ -187,7 +183,7 @@ impl Manager {
                 leader_state,
                 client: client::connect(&config, purpose, &metrics.requests())?,
                 namespace: config.default_namespace.clone(),
-                rules: leader::promise::Rules::default(),
+                rules: leadership::promise::Rules::default(),
             }),
         };
         let replica = Replica::start(Parts {
@@ -207,7 +203,12 @@ impl Manager {
         Ok(Manager { replica, servers, _runtime_check: runtime_check })
     }
 
-    async fn ended(mut self, health: &Health, traces: Traces) -> u8 {
+    async fn ended(mut self, health: &Health, traces: Option<Traces>) -> u8 {
+        let last_traces = async {
+            if let Some(traces) = traces {
+                traces.end().await;
+            }
+        };
         let ended = tokio::select! {
             biased;
             ended = self.replica.ended() => ended,
@@ -216,12 +217,12 @@ impl Manager {
         if let Err(failure) = ended {
             health.ending();
             error!("{failure}; exiting");
-            // What led to it is told.
-            traces.end().await;
+            // Send the traces of the failure.
+            last_traces.await;
             return failure.exit_code();
         }
-        // Side by side: neither needs the other, and both take time where nobody answers.
-        futures::join!(self.servers.end(), traces.end());
+        // Concurrently: they are independent, and both take time when nobody answers.
+        futures::join!(self.servers.end(), last_traces);
         info!("exiting");
         0
     }

@@ -1,7 +1,7 @@
-//! One replica of the operator, whatever carries its requests and whoever asks it to end: the controllers and the election.
+//! One replica of the operator: the controllers and the election.
 //!
-//! The process makes one of the machine's clock and of connections to a cluster; `tests/simulation` makes several of a
-//! virtual clock and of an API server of its own. A further controller is one line in [`Replica::start`].
+//! The process runs one with the machine's clock and a cluster. `tests/simulation` runs several with a virtual clock and an API server of its
+//! own. A further controller is one line in [`Replica::start`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,68 +21,67 @@ use crate::{
     controllers::{
         self, Context, Controller,
         mycustomresource::MyCustomResourceController,
-        podset::{self, PodSetController},
+        podset::{self, PodSetController, fleet_metrics},
     },
-    env::Env,
     health::{Health, Pulse},
-    leader::{self, Election, LeaderState, Leadership, Setting, TimingError},
     telemetry::metrics::Metrics,
 };
+use leadership::{Election, LeaderState, Leadership, Setting, TimingError, env::Env};
 
-/// How long the loop of the election may take to turn beyond one operation on the Lease: several times what it takes at most.
+/// How long the election loop may take to turn, on top of one operation on the Lease: several times its longest turn.
 const ELECTION_TURNS: SignedDuration = SignedDuration::from_secs(30);
 
-/// How long a replica whose caches are not synced leaves leading to others.
+/// How long a replica without synced caches waits before it takes part in the election.
 const UNSYNCED: Duration = Duration::from_secs(15);
 
 /// What a replica is made of.
 pub struct Parts<'a> {
     /// The flags.
     pub arguments: &'a RunArgs,
-    /// Whose name its events bear: the pod's.
+    /// Name of the pod, which its events carry.
     pub instance: String,
-    /// Names the process in its Lease, traces and logs: no other process, and no earlier one, is called so.
+    /// Name of the process in its Lease, traces and logs; unique over all processes.
     pub identity: String,
     /// Time and chance.
     pub env: Env,
-    /// For everything but the Lease. The writing one asks the same leadership.
+    /// Clients for everything but the Lease. The writer checks the same leadership.
     pub clients: Clients,
     /// Whether it leads.
     pub leadership: Leadership,
-    /// How it comes to lead; `None`: it leads from the start.
+    /// How it takes part in the election; `None`: it leads from the start.
     pub candidacy: Option<Candidacy>,
-    /// The rules that keep the bound.
+    /// The rules that keep the promise.
     pub rules: podset::promise::Rules,
-    /// Where is counted and measured what happens.
+    /// The metrics.
     pub metrics: Metrics,
-    /// Where it says how it feels.
+    /// The checks of its health.
     pub health: Health,
-    /// Asks it to end.
+    /// Ends it.
     pub stop: CancellationToken,
-    /// Whether a kubeconfig leads to the cluster: an installation may run there in another namespace.
+    /// Whether it runs outside the cluster: an installation may run there in another namespace.
     pub is_outside: bool,
 }
 
-/// What a replica stands for election with.
+/// What a replica needs for the election.
 pub struct Candidacy {
-    /// What it may hold.
+    /// The state of its leadership.
     pub leader_state: LeaderState,
-    /// A client for the Lease, which needs no leadership and has connections of its own.
+    /// A client for the Lease, with connections of its own. It needs no leadership.
     pub client: Client,
     /// The namespace of the Lease, where the flags do not name one.
     pub namespace: String,
     /// The rules of the election.
-    pub rules: leader::promise::Rules,
+    pub rules: leadership::promise::Rules,
 }
 
-/// A replica that runs. It ends with this value.
+/// A running replica. It ends when this value drops.
 pub struct Replica {
     tasks: Tasks,
     _who_leads: AbortOnDropHandle<()>,
 }
 
 impl Replica {
-    /// Starts the controllers, and stands for election.
+    /// Starts the controllers and the election.
     ///
     /// # Errors
     ///
@@ -132,7 +131,7 @@ impl Replica {
         let synced = vec![start(sets, &around, &mut tasks), start(friends, &around, &mut tasks)];
         let search = (is_outside && flag.is_none()).then(|| {
             let search = Search { reader, env: env.clone(), name: name.clone(), home: home.clone(), timing };
-            search.start(&mut tasks, stop.clone())
+            start_search(search, &mut tasks, stop.clone())
         });
         if let Some((Candidacy { leader_state, client, rules, .. }, namespace)) = candidacy.zip(home) {
             let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline / 2);
@@ -140,11 +139,11 @@ impl Replica {
             let turned = Arc::new(move || pulse.beat());
             let ready = may_stand(synced, search);
             let election = Election::new(setting, leader_state, turned).run(ready, stop, tasks.drained());
-            tasks.start_election(election);
+            tasks.start_fallible(tasks::ELECTION, async { election.await.map_err(Failure::Lost) });
         }
         health.started();
         let shown = metrics.leader(name);
-        let who_leads = tokio::spawn(show_leadership(leadership, move |leads| shown.set(leads)));
+        let who_leads = tokio::spawn(show_leadership(leadership, move |leads| _ = shown.set(leads.into())));
         Ok(Replica { tasks, _who_leads: AbortOnDropHandle::new(who_leads) })
     }
 
@@ -152,7 +151,7 @@ impl Replica {
     ///
     /// # Errors
     ///
-    /// At once when a part of it panics, the lease is lost, or another installation leads. The rest ends with it: half a replica must not go on.
+    /// As soon as a part of it panics, the lease is lost, or another installation leads. The rest ends too.
     pub async fn ended(self) -> Result<(), Failure> {
         self.tasks.ended().await
     }
@@ -164,40 +163,60 @@ fn start<C: Controller>(controller: C, around: &Context, tasks: &mut Tasks) -> w
     synced
 }
 
-/// Shows how the sets stand, while this process leads and its caches are whole. A standby counts as well: what it noticed before
-/// it leads is not new then.
+/// Starts the search as a task. If it finds another installation, the task fails, or only warns if there is no own Lease. Otherwise it
+/// sends a message.
+fn start_search(search: Search, tasks: &mut Tasks, stop: CancellationToken) -> oneshot::Receiver<()> {
+    let (alone, is_alone) = oneshot::channel();
+    let home = search.home.clone();
+    tasks.start_fallible(tasks::SEARCH, async move {
+        let Some(found) = stop.run_until_cancelled(search.run()).await else {
+            return Ok(());
+        };
+        match (found, home) {
+            (Some(other), Some(home)) => return Err(Failure::Beside { other, home }),
+            (Some(other), None) => warn!("{other}, and both write: this process runs without leader election"),
+            // Without election nothing waits for this message.
+            (None, _) => drop(alone.send(())),
+        }
+        Ok(())
+    });
+    is_alone
+}
+
+/// Shows the figures of all sets while this process leads and its caches are synced. A standby takes them too, so that they are right from
+/// the start when it leads.
 fn show_sets(sets: &PodSetController, leadership: &Leadership, metrics: &Metrics) {
     let (figures, synced, leadership) = (sets.figures(), sets.synced().subscribe(), leadership.clone());
-    metrics.ask_for_sets(move || {
+    fleet_metrics::register(metrics, move || {
         let figures = (*synced.borrow()).then(|| figures.take());
         figures.filter(|_| leadership.term().is_some())
     });
 }
 
-/// Waits until this process may stand for election: its caches are synced, and no other installation was found.
+/// Waits until this process may take part in the election: its caches are synced, and no other installation was found.
 async fn may_stand(synced: Vec<watch::Receiver<bool>>, search: Option<oneshot::Receiver<()>>) {
     all_synced(synced).await;
     if let Some(search) = search
         && search.await.is_err()
     {
-        // It was found, and the process ends.
+        // Another installation was found, and the process ends.
         std::future::pending().await
     }
 }
 
-/// Waits until the caches are synced: whoever leads shall have work to do at once.
+/// Waits until the caches are synced, so that a new leader can work at once.
 async fn all_synced(synced: Vec<watch::Receiver<bool>>) {
     let all = futures::future::join_all(synced.into_iter().map(|mut cache| async move {
-        // Its sender lives as long as the controller, and without controllers there is no election.
+        // The sender lives as long as its controller.
         let _ = cache.wait_for(|synced| *synced).await;
     }));
-    // A controller that can never begin, for want of a CRD or of a right, must not keep the others from work.
+    // A controller that never syncs, because a CRD or a right is missing, must not block the others.
     if tokio::time::timeout(UNSYNCED, all).await.is_err() {
-        warn!("standing for election although not all caches are synced: /readyz?verbose says which");
+        warn!("some caches are not synced, taking part in the election anyway; /readyz?verbose names them");
     }
 }
 
-/// Calls `show` whenever this process begins or ceases to lead.
+/// Calls `show` whenever this process starts or stops leading.
 async fn show_leadership(leadership: Leadership, show: impl Fn(bool)) {
     loop {
         let term = leadership.begun().await;

@@ -1,4 +1,4 @@
-//! The signals that ask the process to end.
+//! The signals that end the process.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -6,14 +6,14 @@ use tracing::{info, warn};
 
 use crate::health::Health;
 
-/// The signals that ask the process to end.
+/// The signals that end the process.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    /// Listens from now on.
+    /// Starts to listen.
     ///
     /// # Errors
     ///
@@ -30,15 +30,14 @@ impl Signals {
         }
     }
 
-    /// The first signal asks everything to end; a second one ends it at once.
-    /// The exit code says so.
+    /// Ends everything in order at the first signal. Returns the exit code at the second one, which ends the process at once.
     pub async fn obeyed(&mut self, health: &Health, stop: &CancellationToken) -> u8 {
         let (_, signal) = self.next().await;
-        info!(signal, "ending: no new work is begun");
+        info!(signal, "shutting down: no new work starts");
         health.ending();
         stop.cancel();
         let (number, signal) = self.next().await;
-        warn!(signal, "a second signal: ending at once");
+        warn!(signal, "second signal: exiting at once");
         128 + number
     }
 }

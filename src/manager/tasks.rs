@@ -1,25 +1,36 @@
-//! The tasks of the manager, each by its name: the controllers, and the election.
+//! The tasks of the manager by name: the controllers, the election, and the search for other installations.
 
-use std::{collections::HashMap, fmt, future::Future};
+use std::{collections::HashMap, future::Future};
 
 use tokio::task::{self, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::elsewhere::{Elsewhere, FLAG};
-use crate::leader::Lost;
+use leadership::Lost;
 
-/// How the election is called.
+/// Exit code for a fatal error or a lost lease.
+pub const FATAL: u8 = 1;
+/// Exit code for wrong flags, an unreadable kubeconfig, or another installation that a flag would have named.
+pub const USAGE: u8 = 2;
+
+/// Name of the election's task.
 pub const ELECTION: &str = "leader-election";
 
-/// How the search for other installations is called.
+/// Name of the task that searches for other installations.
 pub const SEARCH: &str = "installation-search";
 
 /// Why the process has to end.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// Another replica leads, or will.
+    #[error("{0}")]
     Lost(Lost),
     /// Another installation leads, and this process would lead beside it.
+    #[error(
+        "{other}, and both would write: give {flag}={} to join it, or {flag}={home} for an installation of its own",
+        .other.namespace,
+        flag = FLAG
+    )]
     Beside {
         /// The Lease of the other one.
         other: Elsewhere,
@@ -27,10 +38,11 @@ pub enum Failure {
         home: String,
     },
     /// A task panicked.
+    #[error("{task} panicked: {error}")]
     Panicked {
         /// Its name.
         task: &'static str,
-        /// What it said.
+        /// The panic.
         error: String,
     },
 }
@@ -39,22 +51,8 @@ impl Failure {
     /// With which code the process exits.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Failure::Beside { .. } => super::USAGE,
-            Failure::Lost(_) | Failure::Panicked { .. } => super::FATAL,
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Lost(lost) => write!(f, "{lost}"),
-            Failure::Beside { other, home } => write!(
-                f,
-                "{other}, and both would write: give {FLAG}={} to join it, or {FLAG}={home} for an installation of its own",
-                other.namespace
-            ),
-            Failure::Panicked { task, error } => write!(f, "{task} panicked: {error}"),
+            Failure::Beside { .. } => USAGE,
+            Failure::Lost(_) | Failure::Panicked { .. } => FATAL,
         }
     }
 }
@@ -80,28 +78,25 @@ impl Tasks {
 
     /// Starts a controller.
     pub fn start(&mut self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
-        let started = self.running.spawn(async move {
+        self.start_fallible(name, async {
             work.await;
             Ok(())
         });
+    }
+
+    /// Starts a task whose failure ends all others. The election outlasts the controllers.
+    pub fn start_fallible(
+        &mut self,
+        name: &'static str,
+        work: impl Future<Output = Result<(), Failure>> + Send + 'static,
+    ) {
+        let started = self.running.spawn(work);
         self.names.insert(started.id(), name);
     }
 
     /// Cancelled when every controller has ended: nothing is written any more.
     pub fn drained(&self) -> CancellationToken {
         self.drained.clone()
-    }
-
-    /// Starts the election, which outlasts the controllers.
-    pub fn start_election(&mut self, election: impl Future<Output = Result<(), Lost>> + Send + 'static) {
-        let started = self.running.spawn(async { election.await.map_err(Failure::Lost) });
-        self.names.insert(started.id(), ELECTION);
-    }
-
-    /// Starts the search for other installations.
-    pub fn start_search(&mut self, search: impl Future<Output = Result<(), Failure>> + Send + 'static) {
-        let started = self.running.spawn(search);
-        self.names.insert(started.id(), SEARCH);
     }
 
     /// Waits until all have ended.
@@ -146,7 +141,7 @@ mod tests {
             });
         }
         let drained = tasks.drained();
-        tasks.start_election(async move {
+        tasks.start_fallible(ELECTION, async move {
             drained.cancelled().await;
             say.send("election").unwrap();
             Ok(())
@@ -162,7 +157,7 @@ mod tests {
     async fn a_candidate_that_ends_leaves_the_controllers_to_end() {
         let mut tasks = Tasks::new();
         tasks.start("podset", sleep(Duration::from_secs(5)));
-        tasks.start_election(async { Ok(()) });
+        tasks.start_fallible(ELECTION, async { Ok(()) });
         let began = tokio::time::Instant::now();
         tasks.ended().await.unwrap();
         assert_eq!(began.elapsed().as_secs(), 5);
@@ -173,7 +168,7 @@ mod tests {
         let mut tasks = Tasks::new();
         tasks.start("mycustomresource", pending());
         tasks.start("podset", async { panic!("out of pods") });
-        tasks.start_election(pending());
+        tasks.start_fallible(ELECTION, pending());
         let failure = tasks.ended().await.unwrap_err().to_string();
         assert!(failure.starts_with("podset panicked: ") && failure.contains("out of pods"), "{failure}");
     }
@@ -182,7 +177,7 @@ mod tests {
     async fn a_lost_lease_ends_all() {
         let mut tasks = Tasks::new();
         tasks.start("podset", pending());
-        tasks.start_election(async { Err(Lost::Deadline(10)) });
+        tasks.start_fallible(ELECTION, async { Err(Failure::Lost(Lost::Deadline(10))) });
         let failure = tasks.ended().await.unwrap_err().to_string();
         assert_eq!(failure, "lost the lease: it could not be renewed for 10 s");
     }

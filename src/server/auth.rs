@@ -1,8 +1,8 @@
 //! Authentication and authorization of requests: the API server must know the caller's token, and allow the caller to `get` the path
 //! `/metrics` or to `put` the path `/log-level`.
 //!
-//! In: the headers of a request. Out: the user's name, or a refusal. A lookup is a TokenReview and a SubjectAccessReview. It changes nothing
-//! and needs no leadership. Answers are cached, with a hash in place of the token.
+//! A lookup is a TokenReview and a SubjectAccessReview. It changes nothing and needs no leadership. Results are cached by a hash of the
+//! token.
 //!
 //! Callers cannot overload the API server: requests with the same token share one lookup, one lookup runs at a time, and a rate limits the
 //! lookups of tokens that were never good. Known tokens do not wait for the others.
@@ -30,7 +30,8 @@ use ring::digest;
 use tokio::{sync::Semaphore, time::timeout};
 use tracing::{info, warn};
 
-use crate::{client::in_full, env::Env, telemetry::log_once::LogOnce, token_bucket::TokenBucket};
+use crate::token_bucket::TokenBucket;
+use leadership::{env::Env, log_once::LogOnce, text::in_full};
 
 /// An action that needs a right.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -62,7 +63,7 @@ const BURST: i32 = 20;
 /// The time between two lookups of unknown tokens after a burst.
 const INTERVAL: SignedDuration = SignedDuration::from_millis(500);
 
-/// Why a request is refused.
+/// Why a request is rejected.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Rejection {
     /// The request has no token.

@@ -26,12 +26,11 @@ use tokio_rustls::{TlsAcceptor, rustls::ServerConfig, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-/// How many connections are open at once; for one more the oldest is closed. An answer takes milliseconds, so that no
-/// probe is ever the oldest of so many.
+/// How many connections are open at once; one more closes the oldest. A response takes milliseconds, so a probe is never the oldest.
 const CONNECTIONS: usize = 128;
 
-/// How many TLS handshakes are under way at once; for one more the oldest is given up. At the rate of the metrics each has a third
-/// of a second, however many clients begin one and do not go on.
+/// How many TLS handshakes run at once; one more ends the oldest. At the rate of the metrics each has a third of a second, however many
+/// clients stop in the middle of theirs.
 const HANDSHAKES: usize = 16;
 
 /// How long a connection may take from its first byte, or its handshake, to its last.
@@ -43,13 +42,13 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// How many bytes the head of a request may have; tokens are the bulk of it.
+/// The most bytes of the head of a request, which are mostly a token.
 const HEAD_BYTES: usize = 64 * 1024;
 
-/// How long the answers that are under way may take when the server ends.
+/// How long responses may still take when the server ends.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Tasks of which a bounded number run; for one more the oldest is ended.
+/// A bounded number of tasks; one more ends the oldest.
 struct Places<T> {
     most: usize,
     tasks: JoinSet<T>,
@@ -71,7 +70,7 @@ impl<T: Send + 'static> Places<T> {
         self.by_age.push_back(self.tasks.spawn(task));
     }
 
-    /// Waits for the next task that ends, and returns its result if it came to one; `None` if no task runs.
+    /// Waits for the next task that ends, and returns its result unless it was ended; `None` if no task runs.
     async fn next(&mut self) -> Option<Option<T>> {
         let end = self.tasks.join_next().await?;
         self.by_age.retain(|task| !task.is_finished());
@@ -79,8 +78,8 @@ impl<T: Send + 'static> Places<T> {
     }
 }
 
-/// Serves until `stop`, and then what is under way to its end. At least `interval` passes between two connections; the others wait in the
-/// listener's queue.
+/// Serves until `stop`, and then finishes open connections. At least `interval` passes between two connections; the others wait in the
+/// listen queue.
 pub async fn serve(
     mut listener: TcpListener,
     tls: Option<watch::Receiver<Arc<ServerConfig>>>,
@@ -123,7 +122,7 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(stream: S, tls: TlsAccepto
     None
 }
 
-/// Answers one request, in a bounded time. Neither probes nor scrapes come often enough for a second one to be worth the place.
+/// Answers one request within a bounded time. Probes and scrapes are too rare to keep the connection for a second one.
 async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, router: Router, ending: Watcher) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).keep_alive(false);

@@ -1,4 +1,4 @@
-//! From an address on the command line to a socket that listens.
+//! A listening socket for an address that a flag gives.
 
 use std::{
     io,
@@ -8,7 +8,39 @@ use std::{
 use socket2::SockRef;
 use tokio::net::TcpListener;
 
-use crate::cli::BindAddress;
+/// Where to serve.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum BindAddress {
+    /// Nowhere.
+    Off,
+    /// At this host (empty: all addresses) and port (0: a free one).
+    At {
+        /// Host name or address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+}
+
+impl BindAddress {
+    /// Reads an address in Go's notation.
+    ///
+    /// # Errors
+    ///
+    /// When it is no address. The text says what to give instead.
+    pub fn read(text: &str) -> Result<Self, String> {
+        if text == "0" {
+            return Ok(BindAddress::Off);
+        }
+        let (host, port) = text.rsplit_once(':').ok_or("give it as HOST:PORT or :PORT, or as 0 to turn it off")?;
+        let is_bracketed = host.starts_with('[') && host.ends_with(']');
+        if host.contains(':') && !is_bracketed {
+            return Err("an IPv6 address stands in brackets: give it as [ADDRESS]:PORT".to_owned());
+        }
+        let port = port.parse().map_err(|_| format!("{port:?} is not a port: give a number from 0 to 65535"))?;
+        Ok(BindAddress::At { host: host.trim_matches(['[', ']']).to_owned(), port })
+    }
+}
 
 /// An address cannot be listened at.
 #[derive(Debug, thiserror::Error)]
@@ -20,17 +52,17 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
     /// The socket.
     pub socket: TcpListener,
-    /// Where it listens, with the port that was taken for port 0.
+    /// Its address, with the actual port for port 0.
     pub address: SocketAddr,
 }
 
 impl Listener {
-    /// Listens at the address that `flag` gives, where so many connections may wait to be accepted; `None` if it says not to.
+    /// Listens at the address of `flag`, with a queue for `waiting` connections; `None` if the address is off.
     ///
     /// # Errors
     ///
@@ -43,7 +75,7 @@ impl Listener {
         // No host means all addresses: an IPv6 socket also takes IPv4.
         let name = if host.is_empty() { "::" } else { host.as_str() };
         let socket = match TcpListener::bind((name, *port)).await {
-            // Without IPv6, IPv4 is all. A port in use is an error: half of all addresses would surprise the clients of the other half.
+            // Without IPv6, use IPv4. A port in use is an error: to serve only IPv4 would surprise clients.
             Err(error) if host.is_empty() && error.kind() != io::ErrorKind::AddrInUse => {
                 TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).await
             }
@@ -60,6 +92,16 @@ impl Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_read_as_in_go() {
+        let at = |host: &str, port| BindAddress::At { host: host.to_owned(), port };
+        assert_eq!(BindAddress::read("0"), Ok(BindAddress::Off));
+        assert_eq!(BindAddress::read(":8081"), Ok(at("", 8081)));
+        assert_eq!(BindAddress::read("127.0.0.1:0"), Ok(at("127.0.0.1", 0)));
+        assert_eq!(BindAddress::read("[::1]:80"), Ok(at("::1", 80)));
+        assert!(BindAddress::read("::1:80").unwrap_err().contains("brackets"));
+    }
 
     async fn bind(host: &str, port: u16) -> Result<Listener, String> {
         let address = BindAddress::At { host: host.to_owned(), port };

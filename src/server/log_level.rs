@@ -11,10 +11,7 @@ use axum::{
 use tracing::info;
 
 use super::auth::{Access, Gate, User, admit};
-use crate::{
-    cli::Directives,
-    telemetry::logs::{AUDIT, Level},
-};
+use crate::telemetry::logs::{AUDIT, Directives, Level};
 
 /// The right that callers need.
 pub const ACCESS: Access = Access { verb: "put", path: "/log-level" };
@@ -73,7 +70,7 @@ mod tests {
 
     fn served(level: &Level) -> Router {
         let client = Client::new(tower::service_fn(review), "default");
-        router(level.clone(), Gate::new(ACCESS, client, crate::env::testing::virtual_env()))
+        router(level.clone(), Gate::new(ACCESS, client, leadership::env::testing::virtual_env()))
     }
 
     fn put_by(user: &str) -> http::request::Builder {

@@ -1,7 +1,6 @@
-//! What the process serves: health probes and metrics, each at an address of its own, by one thread ([`Thread`]).
+//! What the process serves: health probes and metrics, each at its own address, on one thread ([`Thread`]).
 //!
-//! In: where to serve, and the values that are shown. Both servers are there before anything else begins and end after all
-//! else has ended, so that whoever asks gets an answer for as long as there is a process.
+//! Both servers start before everything else and end after it, so that requests are answered for as long as the process lives.
 
 mod auth;
 mod connections;
@@ -12,7 +11,7 @@ mod probes;
 mod thread;
 mod tls;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::Router;
 use kube::Client;
@@ -22,41 +21,52 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
-    cli::RunArgs,
-    env::Env,
     health::Health,
     telemetry::{logs::Level, metrics::Metrics},
 };
 use auth::Gate;
+use leadership::env::Env;
 use listener::Listener;
 use tls::Files;
 
-pub use listener::BindError;
+pub use listener::{BindAddress, BindError};
 pub use thread::Thread;
 pub use tls::CertificateError;
 
-/// How many connections may wait to be accepted at the probes. They are served as fast as they come: an answer costs little, and a
-/// probe that waits is a restart.
+/// The listen queue of the probes. They are served as fast as they come: a response is cheap, and a probe that times out is a restart.
 const PROBES_WAITING: i32 = 1024;
 
-/// The same at the metrics: few, so that a scrape does not wait for long behind a flood.
+/// The listen queue of the metrics: short, so that a scrape does not wait for long behind a flood.
 const METRICS_WAITING: i32 = 32;
 
 /// The time between two connections to the metrics: scrapes are seconds apart, and handshakes and metrics cost time.
 const METRICS_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Why nothing can be served.
+/// What to serve, and where.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Address of the health probes.
+    pub probes: BindAddress,
+    /// Address of the metrics.
+    pub metrics: BindAddress,
+    /// Whether the metrics are served by HTTPS, to users who have the right.
+    pub is_secure: bool,
+    /// Folder with tls.crt and tls.key for the metrics; a self-signed certificate if not set.
+    pub certificate: Option<PathBuf>,
+}
+
+/// Why the servers cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// An address cannot be listened at.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// There is no certificate to serve with.
+    /// There is no usable certificate.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
 }
 
-/// The servers that run.
+/// Running servers.
 #[derive(Debug)]
 pub struct Servers {
     stop: CancellationToken,
@@ -66,14 +76,14 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Begins to serve what the flags ask for, until `stop`. `reviews` asks the API server who may see the metrics or set the level
-    /// of the log: it needs no leadership, and it must come from this runtime, which drives its connections.
+    /// Starts to serve until `stop`. `reviews` asks the API server which users have the right to see the metrics or to set the log
+    /// level. It needs no leadership, and it must come from this runtime, which drives its connections.
     ///
     /// # Errors
     ///
     /// When an address is taken, or the certificate cannot be used.
     pub async fn start(
-        arguments: &RunArgs,
+        options: &Options,
         env: &Env,
         reviews: Client,
         health: &Health,
@@ -81,28 +91,26 @@ impl Servers {
         stop: CancellationToken,
     ) -> Result<Self, ServeError> {
         let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
-        let address = &arguments.health_probe_bind_address;
-        if let Some(listener) = Listener::bind("--health-probe-bind-address", address, PROBES_WAITING).await? {
+        if let Some(listener) = Listener::bind("--health-probe-bind-address", &options.probes, PROBES_WAITING).await? {
             info!(address = %listener.address, "serving health probes");
             servers.probes = Some(listener.address);
             servers.serve(listener, None, probes::router(health.clone()), Duration::ZERO);
         }
-        servers.start_metrics(arguments, env, reviews, shown).await?;
+        servers.start_metrics(options, env, reviews, shown).await?;
         Ok(servers)
     }
 
     async fn start_metrics(
         &mut self,
-        arguments: &RunArgs,
+        options: &Options,
         env: &Env,
         reviews: Client,
         (metrics, level): (&Metrics, &Level),
     ) -> Result<(), ServeError> {
-        let address = &arguments.metrics_bind_address;
-        let Some(listener) = Listener::bind("--metrics-bind-address", address, METRICS_WAITING).await? else {
+        let Some(listener) = Listener::bind("--metrics-bind-address", &options.metrics, METRICS_WAITING).await? else {
             return Ok(());
         };
-        let tls = match (&arguments.metrics_cert_path, arguments.metrics_secure) {
+        let tls = match (&options.certificate, options.is_secure) {
             (Some(_), false) => {
                 warn!("--metrics-cert-path is not used: --metrics-secure=false serves plain HTTP");
                 None
@@ -115,11 +123,11 @@ impl Servers {
             }
             (None, true) => Some(watch::channel(tls::self_signed()?).1),
         };
-        info!(address = %listener.address, secure = arguments.metrics_secure, "serving metrics");
+        info!(address = %listener.address, secure = options.is_secure, "serving metrics");
         self.metrics = Some(listener.address);
         let gate = |access| Gate::new(access, reviews.clone(), env.clone());
         let mut router = metrics::router(metrics.clone(), tls.as_ref().map(|_| gate(metrics::ACCESS)));
-        // Without a gate everybody could drown the log.
+        // Without authentication anyone could flood the log.
         if tls.is_some() {
             router = router.merge(log_level::router(level.clone(), gate(log_level::ACCESS)));
         }
@@ -137,17 +145,17 @@ impl Servers {
         self.tasks.spawn(connections::serve(listener.socket, tls, router, interval, self.stop.clone()));
     }
 
-    /// Where the health probes are served.
+    /// The address of the health probes.
     pub fn probes_address(&self) -> Option<SocketAddr> {
         self.probes
     }
 
-    /// Where the metrics are served.
+    /// The address of the metrics.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics
     }
 
-    /// Serves until `stop`: from then on no connection is accepted, and those that are open get their answer, in a bounded time.
+    /// Serves until `stop`. Then no connection is accepted, and open ones get their answer within a bounded time.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! The health probes, in the words of the Kubernetes API server: `ok`, or every check on a line of its own.
+//! The health probes, in the format of the Kubernetes API server: `ok`, or one line per check.
 
 use std::fmt::Write;
 
@@ -12,14 +12,14 @@ use axum::{
 
 use crate::health::{Health, Report};
 
-/// Which of the checks are asked.
+/// The checks behind an endpoint.
 type Asked = fn(&Health) -> Report;
 
-/// Where each question is answered.
+/// The endpoints.
 const ENDPOINTS: [(&str, Asked); 3] =
     [("healthz", Health::liveness), ("livez", Health::liveness), ("readyz", Health::readiness)];
 
-/// What is appended to a head that people read.
+/// Headers of a response for people.
 const HEAD: [(header::HeaderName, &str); 2] =
     [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
 
@@ -46,7 +46,7 @@ fn text(status: StatusCode, text: String) -> Response {
     (status, HEAD, text).into_response()
 }
 
-/// The verdict of all checks: who fails, and why, if any does.
+/// The response for all checks, with the reason of each failure.
 fn all(endpoint: &str, report: &Report, query: &str) -> Response {
     let parameters: Vec<(&str, &str)> =
         query.split('&').map(|parameter| parameter.split_once('=').unwrap_or((parameter, ""))).collect();
@@ -75,7 +75,7 @@ fn all(endpoint: &str, report: &Report, query: &str) -> Response {
     }
 }
 
-/// The verdict of one check.
+/// The response for one check.
 fn one(report: &Report, name: &str) -> Response {
     match report.get(name) {
         Some(Ok(())) => text(StatusCode::OK, "ok".to_owned()),
@@ -96,7 +96,7 @@ mod tests {
     use http_body_util::BodyExt;
     use tower::ServiceExt;
 
-    use crate::env::Env;
+    use leadership::env::Env;
 
     async fn asked(health: &Health, path: &str) -> (u16, String) {
         let request = axum::http::Request::get(path).body(Body::empty()).unwrap();

@@ -20,17 +20,17 @@ use tokio_rustls::{
 use tower::BoxError;
 
 use super::*;
-use crate::cli::{BindAddress, Cli, Command};
+use crate::telemetry::logs::Directives;
 
-/// The flags of a command line that serves at free ports of this machine alone.
-fn flags(more: &[&str]) -> RunArgs {
-    let mut line = vec!["podset-operator", "--health-probe-bind-address=127.0.0.1:0"];
-    line.push("--metrics-bind-address=127.0.0.1:0");
-    line.extend(more);
-    match Cli::read(line).unwrap().into_command() {
-        Command::Run(run) => *run,
-        Command::Crd => unreachable!("the flags are those of run"),
-    }
+/// Serves at free ports of this machine alone.
+fn secure() -> Options {
+    let local = BindAddress::At { host: "127.0.0.1".to_owned(), port: 0 };
+    Options { probes: local.clone(), metrics: local, is_secure: true, certificate: None }
+}
+
+/// The same, with metrics by plain HTTP.
+fn open() -> Options {
+    Options { is_secure: false, ..secure() }
 }
 
 /// An API server that is not there.
@@ -43,14 +43,14 @@ fn nobody() -> Client {
 
 /// What is logged, by a log that nobody writes.
 fn level() -> Level {
-    Level::new(&crate::cli::Directives("info".to_owned())).0
+    Level::new(&Directives("info".to_owned())).0
 }
 
-async fn started(more: &[&str]) -> Result<(Servers, Health), ServeError> {
-    let env = crate::env::testing::virtual_env();
+async fn started(options: &Options) -> Result<(Servers, Health), ServeError> {
+    let env = leadership::env::testing::virtual_env();
     let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
     let servers =
-        Servers::start(&flags(more), &env, nobody(), &health, (&metrics, &level()), CancellationToken::new()).await?;
+        Servers::start(options, &env, nobody(), &health, (&metrics, &level()), CancellationToken::new()).await?;
     Ok((servers, health))
 }
 
@@ -130,7 +130,7 @@ async fn asked_by_tls(address: Option<SocketAddr>, version: &'static SupportedPr
 
 #[tokio::test]
 async fn probes_are_answered_as_long_as_there_is_a_process() {
-    let (servers, health) = started(&["--metrics-secure=false"]).await.unwrap();
+    let (servers, health) = started(&open()).await.unwrap();
     let probes = servers.probes_address();
     assert!(asked(probes, "/livez").await.starts_with("HTTP/1.1 200"));
     assert!(
@@ -148,7 +148,7 @@ async fn probes_are_answered_as_long_as_there_is_a_process() {
 
 #[tokio::test]
 async fn metrics_are_open_if_they_shall_be() {
-    let (servers, _) = started(&["--metrics-secure=false"]).await.unwrap();
+    let (servers, _) = started(&open()).await.unwrap();
     let answer = asked(servers.metrics_address(), "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{answer}");
@@ -164,7 +164,7 @@ async fn metrics_are_open_if_they_shall_be() {
 
 #[tokio::test]
 async fn metrics_are_for_those_who_may_see_them_by_tls() {
-    let (servers, _) = started(&[]).await.unwrap();
+    let (servers, _) = started(&secure()).await.unwrap();
     let metrics = servers.metrics_address();
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let answer = asked_by_tls(metrics, version, "GET /metrics HTTP/1.1").await;
@@ -179,12 +179,12 @@ async fn metrics_are_for_those_who_may_see_them_by_tls() {
 
 #[tokio::test]
 async fn the_level_of_the_log_is_for_those_who_may_set_it_by_tls() {
-    let (servers, _) = started(&[]).await.unwrap();
+    let (servers, _) = started(&secure()).await.unwrap();
     let put = "PUT /log-level HTTP/1.1\r\nContent-Length: 0";
     let answer = asked_by_tls(servers.metrics_address(), &rustls::version::TLS13, put).await;
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     servers.end().await;
-    let (servers, _) = started(&["--metrics-secure=false"]).await.unwrap();
+    let (servers, _) = started(&open()).await.unwrap();
     let stream = TcpStream::connect(servers.metrics_address().unwrap()).await.unwrap();
     let answer = exchange(stream, put).await;
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
@@ -193,32 +193,21 @@ async fn the_level_of_the_log_is_for_those_who_may_set_it_by_tls() {
 
 #[tokio::test]
 async fn what_is_turned_off_is_not_served() {
-    let off = ["--metrics-cert-path=/nowhere/at/all"];
-    let error = started(&off).await.unwrap_err();
+    let unusable = Options { certificate: Some("/nowhere/at/all".into()), ..secure() };
+    let error = started(&unusable).await.unwrap_err();
     assert!(matches!(error, ServeError::Certificate(_)), "{error}");
-    let mut arguments = flags(&off);
-    arguments.metrics_bind_address = BindAddress::Off;
-    arguments.health_probe_bind_address = BindAddress::Off;
-    let env = crate::env::testing::virtual_env();
-    let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
-    let servers = Servers::start(&arguments, &env, nobody(), &health, (&metrics, &level()), CancellationToken::new())
-        .await
-        .unwrap();
+    let off = Options { probes: BindAddress::Off, metrics: BindAddress::Off, ..unusable };
+    let (servers, _) = started(&off).await.unwrap();
     assert_eq!((servers.probes_address(), servers.metrics_address()), (None, None));
     servers.end().await;
 }
 
 #[tokio::test]
 async fn an_address_that_is_taken_is_said_with_its_flag() {
-    let (servers, _) = started(&["--metrics-secure=false"]).await.unwrap();
-    let mut arguments = flags(&[]);
+    let (servers, _) = started(&open()).await.unwrap();
     let taken = servers.probes_address().unwrap();
-    arguments.metrics_bind_address = BindAddress::At { host: taken.ip().to_string(), port: taken.port() };
-    let env = crate::env::testing::virtual_env();
-    let (health, metrics) = (Health::new(env.clone()), Metrics::new(env.clone()));
-    let error = Servers::start(&arguments, &env, nobody(), &health, (&metrics, &level()), CancellationToken::new())
-        .await
-        .unwrap_err();
+    let metrics = BindAddress::At { host: taken.ip().to_string(), port: taken.port() };
+    let error = started(&Options { metrics, ..secure() }).await.unwrap_err();
     assert!(error.to_string().starts_with("--metrics-bind-address: cannot listen at 127.0.0.1:"), "{error}");
     servers.end().await;
 }
@@ -238,7 +227,7 @@ async fn a_certificate_that_changes_is_served_without_a_restart() {
         tls::tests::parsed(&pair).remove(0)
     };
     let first = renew();
-    let (servers, _) = started(&[&format!("--metrics-cert-path={}", folder.path().display())]).await.unwrap();
+    let (servers, _) = started(&Options { certificate: Some(folder.path().to_owned()), ..secure() }).await.unwrap();
     assert_eq!(certificate_at(servers.metrics_address()).await, first);
     let second = renew();
     tokio::time::pause();

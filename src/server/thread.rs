@@ -1,4 +1,4 @@
-//! The thread of the servers: a flood of requests takes no turn from the loops of the controllers and of the election.
+//! The thread of the servers: a flood of requests does not slow the controllers or the election down.
 
 use std::{io, time::Duration};
 
@@ -10,9 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::Servers;
-
-/// How long the end may take: a little longer than the servers themselves allow.
+/// How long the end may take: a little longer than the servers allow themselves.
 const END: Duration = Duration::from_secs(3);
 
 /// Servers that run on a thread of their own.
@@ -23,14 +21,15 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Starts the thread, whose runtime runs `serve` until the token that it gets is cancelled.
+    /// Starts the thread. Its runtime runs `serve`, and then the future that this returns until the token is cancelled.
     ///
     /// # Errors
     ///
     /// When the runtime cannot be started, or `serve` fails.
-    pub async fn start<F, E>(serve: impl FnOnce(CancellationToken) -> F + Send + 'static) -> Result<Self, E>
+    pub async fn start<F, S, E>(serve: impl FnOnce(CancellationToken) -> F + Send + 'static) -> Result<Self, E>
     where
-        F: Future<Output = Result<Servers, E>> + Send + 'static,
+        F: Future<Output = Result<S, E>> + Send + 'static,
+        S: Future<Output = ()> + Send + 'static,
         E: From<io::Error> + Send + Sync + 'static,
     {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
@@ -40,7 +39,7 @@ impl Thread {
             match serving.await {
                 Ok(servers) => {
                     let _ = started.send(Ok(()));
-                    servers.run().await;
+                    servers.await;
                 }
                 Err(error) => drop(started.send(Err(error))),
             }
@@ -50,12 +49,12 @@ impl Thread {
             runtime.shutdown_background();
             end
         });
-        // Without an answer it panicked, as `failed` says.
+        // Without a message it panicked, which `failed` reports.
         starts.await.unwrap_or(Ok(()))?;
         Ok(Thread { stop, task })
     }
 
-    /// Waits until a server panics, and says how.
+    /// Waits until a server panics, and returns the panic.
     pub async fn failed(&mut self) -> String {
         match (&mut self.task).await {
             Ok(Ok(())) => std::future::pending().await,
@@ -63,7 +62,7 @@ impl Thread {
         }
     }
 
-    /// Ends the servers, as [`Servers::run`] does.
+    /// Cancels the token, and waits a bounded time for the servers to end.
     pub async fn end(self) {
         self.stop.cancel();
         if !self.task.is_finished() {
@@ -84,10 +83,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        env::Env,
         health::Health,
-        server::{ServeError, listener::Listener, probes},
+        server::{BindAddress, ServeError, Servers, listener::Listener, probes},
     };
+    use leadership::env::Env;
 
     #[derive(Debug, thiserror::Error)]
     enum Trouble {
@@ -101,12 +100,12 @@ mod tests {
     async fn probes_of(health: &Health) -> (Thread, SocketAddr) {
         let (health, (say, address)) = (health.clone(), tokio::sync::oneshot::channel());
         let thread = Thread::start(|stop| async move {
-            let at = crate::cli::BindAddress::At { host: "127.0.0.1".to_owned(), port: 0 };
+            let at = BindAddress::At { host: "127.0.0.1".to_owned(), port: 0 };
             let listener = Listener::bind("--some-flag", &at, 16).await.map_err(ServeError::from)?.unwrap();
             let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
             say.send(listener.address).unwrap();
             servers.serve(listener, None, probes::router(health), Duration::ZERO);
-            Ok::<_, Trouble>(servers)
+            Ok::<_, Trouble>(servers.run())
         });
         (thread.await.unwrap(), address.await.unwrap())
     }
@@ -146,11 +145,11 @@ mod tests {
         let servers = Thread::start(|stop| async move {
             let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
             servers.tasks.spawn(async { panic!("out of sockets") });
-            Ok::<_, Trouble>(servers)
+            Ok::<_, Trouble>(servers.run())
         });
         let failed = servers.await.unwrap().failed().await;
         assert!(failed.contains("out of sockets"), "{failed}");
-        let servers = Thread::start(async |_| -> Result<Servers, Trouble> { panic!("at the start") });
+        let servers = Thread::start(async |_| -> Result<std::future::Ready<()>, Trouble> { panic!("at the start") });
         let mut servers = servers.await.unwrap();
         assert!(servers.failed().await.contains("at the start"));
         servers.end().await;

@@ -1,4 +1,4 @@
-//! The TLS certificate of the metrics: self-signed, or read from files, and read again when they change.
+//! The TLS certificate of the metrics: self-signed, or from files, which are reloaded when they change.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,33 +15,20 @@ use tokio_rustls::rustls::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::telemetry::log_once::LogOnce;
+use leadership::log_once::LogOnce;
 
-/// How often the files are read. A kubelet passes a changed Secret on about once a minute.
+/// How often the files are read. A kubelet updates a mounted Secret about once a minute.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Why there is no certificate to serve with.
+/// Why there is no usable certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// A file cannot be read, or is not in PEM format.
-    #[error(
-        "--metrics-cert-path: cannot use {}: {source}; give a folder with tls.crt and tls.key in PEM format",
-        path.display()
-    )]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: pem::Error,
-    },
+    #[error("--metrics-cert-path: cannot use {path}: {1}; give a folder with tls.crt and tls.key in PEM format", path = .0.display())]
+    File(PathBuf, pem::Error),
     /// The certificate and the key do not match, or their kind is not supported.
-    #[error("--metrics-cert-path: tls.crt and tls.key in {} cannot be used together: {source}", folder.display())]
-    Pair {
-        /// The folder of both.
-        folder: PathBuf,
-        /// The cause.
-        source: rustls::Error,
-    },
+    #[error("--metrics-cert-path: tls.crt and tls.key in {folder} cannot be used together: {1}", folder = .0.display())]
+    Pair(PathBuf, rustls::Error),
     /// No certificate can be generated.
     #[error("cannot make a certificate for the metrics: {0}; give one with --metrics-cert-path")]
     SelfSigned(#[from] rcgen::Error),
@@ -66,9 +53,9 @@ impl Pair {
             Ok(chain) if chain.is_empty() => Err(pem::Error::NoItemsFound),
             chain => chain,
         };
-        let chain = chain.map_err(|source| CertificateError::File { path, source })?;
+        let chain = chain.map_err(|error| CertificateError::File(path, error))?;
         let path = folder.join("tls.key");
-        let key = PrivateKeyDer::from_pem_file(&path).map_err(|source| CertificateError::File { path, source })?;
+        let key = PrivateKeyDer::from_pem_file(&path).map_err(|error| CertificateError::File(path, error))?;
         Ok(Pair { chain, key })
     }
 
@@ -81,7 +68,7 @@ impl Pair {
     }
 }
 
-/// TLS with a certificate of this process alone.
+/// TLS with a new self-signed certificate.
 ///
 /// # Errors
 ///
@@ -104,7 +91,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Reads the certificate of a folder. TLS always uses the latest one that [`Files::keep_fresh`] could read.
+    /// Reads the certificate of a folder. The receiver always holds the latest one that [`Files::keep_fresh`] could read.
     ///
     /// # Errors
     ///
@@ -115,7 +102,7 @@ impl Files {
         Ok((Files { folder: folder.to_owned(), served, config }, current))
     }
 
-    /// Reads the files again and again until `stop`. Files that cannot be used change nothing, and the log says so once.
+    /// Reloads the files until `stop`. Unusable files change nothing, and are logged once.
     pub async fn keep_fresh(mut self, stop: CancellationToken) {
         let mut said = LogOnce::default();
         while stop.run_until_cancelled(sleep(LOOK)).await.is_some() {
@@ -123,7 +110,7 @@ impl Files {
                 Ok(is_new) => {
                     said.forget();
                     if is_new {
-                        info!(folder = %self.folder.display(), "the certificate of the metrics was read again");
+                        info!(folder = %self.folder.display(), "reloaded the certificate of the metrics");
                     }
                 }
                 Err(error) => {
@@ -139,7 +126,7 @@ impl Files {
     /// Reads the files, and returns whether they have changed.
     async fn refresh(&mut self) -> Result<bool, CertificateError> {
         let folder = self.folder.clone();
-        // A file system that hangs must not hold up the servers.
+        // A hanging file system must not block the servers.
         let Ok(pair) = tokio::task::spawn_blocking(move || Pair::read(&folder)).await else {
             return Ok(false);
         };
@@ -154,7 +141,7 @@ impl Files {
 }
 
 fn usable(folder: &Path, pair: &Pair) -> Result<Arc<ServerConfig>, CertificateError> {
-    pair.config().map_err(|source| CertificateError::Pair { folder: folder.to_owned(), source })
+    pair.config().map_err(|error| CertificateError::Pair(folder.to_owned(), error))
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! The log: as text for people, or as JSON objects whose fields are those of OpenTelemetry's log data model. What is logged
-//! can be changed while the process runs.
+//! The log: text for people, or JSON objects with the fields of OpenTelemetry's log data model. The level can change at any time.
 
 use std::{
     collections::BTreeMap,
@@ -8,6 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tracing::{Event, Subscriber};
@@ -15,6 +15,7 @@ use tracing_serde::fields::AsMap;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
     field::RecordFields,
+    filter::LevelFilter,
     fmt::{
         FmtContext, FormatEvent, FormatFields,
         format::{DefaultFields, Writer},
@@ -25,15 +26,57 @@ use tracing_subscriber::{
 };
 
 use super::{resource::Resource, spans};
-use crate::{
-    cli::{Directives, LogFormat, Logging},
-    env,
-};
+use leadership::env;
 
-/// The target of events that are logged whatever the level: who changed it.
+/// The target of events that every level logs: changes of the level.
 pub const AUDIT: &str = "podset_operator::audit";
 
-/// What is logged, for whoever wants to change it. Cheap to clone; all clones are the same.
+/// How to log.
+#[derive(Clone, Debug)]
+pub struct Logging {
+    /// The format; JSON in a pod and text elsewhere if not set.
+    pub format: Option<LogFormat>,
+    /// The log level.
+    pub level: Directives,
+}
+
+/// A format of the log.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum LogFormat {
+    /// A JSON object a line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// A checked log level: a level, or directives as in RUST_LOG.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Directives(pub String);
+
+impl Directives {
+    /// Reads a level, or directives as in RUST_LOG.
+    ///
+    /// # Errors
+    ///
+    /// When it is neither. The text says what to give instead.
+    pub fn read(text: &str) -> Result<Self, String> {
+        // The parser rejects some spaces without naming them, and panics at others.
+        if text.contains(char::is_whitespace) {
+            return Err("give it without spaces: info,hyper=debug".to_owned());
+        }
+        // The parser takes a bare word for a module, so that a misspelt level would log nothing.
+        let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
+        let is_plausible = |part: &str| part.contains(['=', '[']) || is_level(part);
+        match EnvFilter::try_new(text) {
+            Ok(_) if text.split(',').all(is_plausible) => Ok(Directives(text.to_owned())),
+            _ => {
+                Err("give error, warn, info, debug or trace, or directives as in RUST_LOG: info,hyper=debug".to_owned())
+            }
+        }
+    }
+}
+
+/// The log level of this process, which can change while it runs. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Level {
     filter: reload::Handle<EnvFilter, Registry>,
@@ -41,7 +84,7 @@ pub struct Level {
 }
 
 impl Level {
-    /// What is logged at first, and the filter that it rules.
+    /// The first level, and the filter that follows it.
     pub(crate) fn new(directives: &Directives) -> (Self, reload::Layer<EnvFilter, Registry>) {
         let (layer, handle) = reload::Layer::new(filter(directives));
         (Level { filter: handle, wanted: Arc::new(Mutex::new(directives.clone())) }, layer)
@@ -52,11 +95,11 @@ impl Level {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Logs this from now on. Returns what was logged before.
+    /// Changes the level, and returns the former one.
     ///
     /// # Errors
     ///
-    /// When the log is there no more.
+    /// When the log is gone.
     pub fn set(&self, directives: &Directives) -> Result<Directives, reload::Error> {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         self.filter.reload(filter(directives))?;
@@ -64,22 +107,22 @@ impl Level {
     }
 }
 
-/// The API client, the lock and what checks certificates warn of what their caller explains better; directives that name them
-/// still reach them. The spans are for traces alone.
+/// The API client, the lock and the certificate verifier repeat warnings that their callers explain better, so they are off unless a
+/// directive names them. Spans are for traces only.
 fn filter(directives: &Directives) -> EnvFilter {
     let Directives(wanted) = directives;
     let explained = "kube_client=off,kube_leader_election=off,rustls_platform_verifier=off";
     EnvFilter::new(format!("{explained},{wanted},{}=off", spans::TARGET))
 }
 
-/// The format that was asked for; else what a pod's log is read by is a machine.
+/// The format that was set; else JSON in a pod, whose log machines read.
 fn format(wished: Option<LogFormat>, is_in_pod: bool) -> LogFormat {
     wished.unwrap_or(if is_in_pod { LogFormat::Json } else { LogFormat::Text })
 }
 
-/// What writes the log.
+/// The layer that writes the log.
 pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Registry> + Send + Sync> {
-    let is_json = format(logging.log_format, env::is_in_pod()) == LogFormat::Json;
+    let is_json = format(logging.format, env::is_in_pod()) == LogFormat::Json;
     let layer = tracing_subscriber::fmt::layer().with_writer(stderr);
     if is_json {
         layer.event_format(Json { resource: resource.clone(), ids: spans::current_ids }).boxed()
@@ -90,7 +133,7 @@ pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Reg
     }
 }
 
-/// Fields on one line: a message of the API server, which may be a tenant's, cannot look like a line of its own.
+/// Fields on one line, so that a message of the API server, which a tenant may have chosen, cannot forge a log line.
 struct OneLine;
 
 impl<'w> FormatFields<'w> for OneLine {
@@ -104,7 +147,7 @@ impl<'w> FormatFields<'w> for OneLine {
     }
 }
 
-/// Whether a character ends a line, changes the direction of what follows, or commands a terminal.
+/// Whether a character ends a line, changes the text direction, or controls a terminal.
 fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

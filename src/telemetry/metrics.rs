@@ -1,42 +1,33 @@
-//! What is counted and measured, as text for Prometheus.
+//! Metrics, as text for Prometheus.
 //!
-//! Names, labels and buckets are those of controller-runtime 0.24 wherever it has the figure, so that dashboards and alerts
-//! made for operators in Go work unchanged; what is this operator's own begins with `podset_`. No object's name is ever a
-//! label: the number of series does not grow with the cluster. It does no I/O but for reading `/proc`.
+//! Names, labels and buckets follow controller-runtime 0.24, so that dashboards and alerts for Go operators work unchanged. Metrics of an
+//! operator's own are registered by its controllers. No label holds the name of an object, so the number of series does not grow with the
+//! cluster. Its only I/O is reading `/proc`.
 
 mod format;
 mod process;
-mod sets;
 mod work;
 
 use std::{
     borrow::Cow,
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use http::Method;
-use jiff::SignedDuration;
 use prometheus_client::{
     encoding::text,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 
-use crate::env::Env;
 pub use format::Format;
-pub use sets::SetFigures;
-use sets::Sets;
+use leadership::env::Env;
 pub use work::{ControllerMetrics, Outcome, QueueMetrics, Reconciling};
-use work::{Controllers, Queues};
+use work::{Controllers, Labels, Queues};
 
-/// Labels in the order in which they are shown.
-type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
-/// A gauge that need not be whole.
-type Decimal = Gauge<f64, AtomicU64>;
-
-/// All metrics of this process. Cheap to clone; all clones are the same.
+/// All metrics of this process. Clones share them.
 #[derive(Clone)]
 pub struct Metrics {
     shared: Arc<Shared>,
@@ -44,19 +35,17 @@ pub struct Metrics {
 
 struct Shared {
     env: Env,
-    registry: Registry,
+    registry: Mutex<Registry>,
     controllers: Controllers,
     queues: Queues,
     /// The queues that there are, by name.
     known: Mutex<BTreeMap<&'static str, QueueMetrics>>,
     requests: Family<Labels<3>, Counter>,
     leader: Family<Labels<1>, Gauge>,
-    writes_by_others: Counter,
-    sets: Sets,
 }
 
 impl Metrics {
-    /// Nothing has happened yet. Durations are measured with the clock of `env`.
+    /// Metrics that are all 0. The clock of `env` measures durations.
     pub fn new(env: Env) -> Self {
         let mut registry = Registry::default();
         let controllers = Controllers::registered(&mut registry);
@@ -67,25 +56,26 @@ impl Metrics {
         let leader = Family::<Labels<1>, Gauge>::default();
         let help = "Whether this process holds the Lease of that name: 1 if it leads, 0 if it stands by";
         registry.register("leader_election_master_status", help, leader.clone());
-        let writes_by_others = Counter::default();
-        let help = "Number of PodSet statuses written by another installation; above 0, two installations write the same PodSets";
-        registry.register("podset_writes_by_other_installations", help, writes_by_others.clone());
-        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("podset_build", "The version of podset-operator", build);
         registry.register_collector(Box::new(process::Process));
-        let sets = Sets::default();
-        registry.register_collector(Box::new(sets.clone()));
-        let known = Mutex::default();
-        let shared = Shared { env, registry, controllers, queues, known, requests, leader, writes_by_others, sets };
-        Metrics { shared: Arc::new(shared) }
+        let (registry, known) = (Mutex::new(registry), Mutex::default());
+        Metrics { shared: Arc::new(Shared { env, registry, controllers, queues, known, requests, leader }) }
     }
 
-    /// The figures of a controller; its series begin at 0.
+    /// Lets a controller register metrics of its own.
+    pub fn register<T>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
+        register(&mut self.registry())
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.shared.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Metrics of a controller; its series start at 0.
     pub fn controller(&self, name: &'static str) -> ControllerMetrics {
         self.shared.controllers.of(name, self.shared.env.clone())
     }
 
-    /// The figures of a controller's queue; its series begin at 0.
+    /// Metrics of a controller's queue; its series start at 0.
     pub fn queue(&self, name: &'static str) -> QueueMetrics {
         let mut known = self.shared.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.entry(name).or_insert_with(|| self.shared.queues.of(name)).clone()
@@ -96,21 +86,9 @@ impl Metrics {
         Requests { sent: self.shared.requests.clone() }
     }
 
-    /// Whether this process leads by the lease of that name; it begins as no.
-    pub fn leader(&self, lease_name: &str) -> Leads {
-        let leads = self.shared.leader.get_or_create_owned(&[("name", Cow::Owned(lease_name.to_owned()))]);
-        Leads { leads }
-    }
-
-    /// Another installation wrote the status of a PodSet.
-    pub fn written_by_another(&self) {
-        self.shared.writes_by_others.inc();
-    }
-
-    /// Whenever the metrics are asked for, `ask` says how all PodSets together stand; nothing of them is shown while it says
-    /// nothing.
-    pub fn ask_for_sets(&self, ask: impl Fn() -> Option<SetFigures> + Send + Sync + 'static) {
-        self.shared.sets.ask(ask);
+    /// Whether this process holds the lease of that name; it starts at 0.
+    pub fn leader(&self, lease_name: &str) -> Gauge {
+        self.shared.leader.get_or_create_owned(&[("name", Cow::Owned(lease_name.to_owned()))])
     }
 
     /// All metrics, as text in this format.
@@ -124,7 +102,7 @@ impl Metrics {
             queue.measure_unfinished(now);
         }
         let mut text = String::new();
-        text::encode(&mut text, &self.shared.registry)?;
+        text::encode(&mut text, &self.registry())?;
         Ok(format.of(text))
     }
 }
@@ -142,14 +120,14 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Requests will be sent to `host`: the series of those that go well begin at 0.
+    /// Starts the series of successful requests to `host` at 0.
     pub fn expect_host(&self, host: &str) {
         for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
             self.counter(&method, host, Cow::Borrowed("200"));
         }
     }
 
-    /// A request was sent to `host`, and answered with `code`; `None`: it was not answered.
+    /// Counts a request to `host` that was answered with `code`; `None`: it was not answered.
     pub fn sent(&self, method: &Method, host: &str, code: Option<u16>) {
         let code = code.map_or(Cow::Borrowed("<error>"), |code| Cow::Owned(code.to_string()));
         self.counter(method, host, code).inc();
@@ -159,23 +137,6 @@ impl Requests {
         let (method, host) = (Cow::Owned(method.to_string()), Cow::Owned(host.to_owned()));
         self.sent.get_or_create_owned(&[("code", code), ("method", method), ("host", host)])
     }
-}
-
-/// Whether this process leads.
-#[derive(Clone, Debug)]
-pub struct Leads {
-    leads: Gauge,
-}
-
-impl Leads {
-    /// It does, or it does not.
-    pub fn set(&self, leads: bool) {
-        self.leads.set(i64::from(leads));
-    }
-}
-
-fn seconds(duration: SignedDuration) -> f64 {
-    duration.as_secs_f64().max(0.0)
 }
 
 #[cfg(test)]

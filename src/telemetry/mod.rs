@@ -1,7 +1,6 @@
-//! Logs, traces and metrics. Logs go to standard error, so that `podset-operator crd` can be piped; traces go where
-//! OpenTelemetry's own variables say, or nowhere.
+//! Logs, traces and metrics. Logs go to standard error, so that standard output can be piped. Traces go where OpenTelemetry's variables
+//! say, or nowhere.
 
-pub mod log_once;
 pub mod logs;
 pub mod metrics;
 mod resource;
@@ -17,41 +16,37 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use crate::cli::Logging;
-use logs::Level;
+use logs::{Level, Logging};
 use resource::Resource;
+pub use resource::Service;
 use traces::Traces;
 
-/// Why logging cannot begin.
+/// Why logging cannot start.
 #[derive(Debug, thiserror::Error)]
-#[error("logging cannot begin: {0}")]
+#[error("cannot start logging: {0}")]
 pub struct LoggingError(#[from] tracing_subscriber::util::TryInitError);
 
-/// What was begun.
+/// Logs and traces that have started.
 #[derive(Debug)]
 pub struct Telemetry {
-    /// What is logged, to be changed at any time.
+    /// The log level, which can change at any time.
     pub level: Level,
-    /// What must be told at the end.
-    pub traces: Traces,
+    /// The traces, to be flushed at the end; `None` without an exporter.
+    pub traces: Option<Traces>,
 }
 
-/// Begins to log and to trace. `instance` is told apart from all other processes by this name.
+/// Starts logs and traces.
 ///
 /// # Errors
 ///
 /// When the process logs already.
-pub fn start(logging: &Logging, instance: &str) -> Result<Telemetry, LoggingError> {
+pub fn start(logging: &Logging, service: &Service<'_>) -> Result<Telemetry, LoggingError> {
     let variable = |name: &str| std::env::var(name).ok();
     let wishes = traces::settings::read(variable);
-    let resource = Resource::new(instance, variable, wishes.resource);
-    let (level, filter) = Level::new(&logging.log_level);
-    let (traces, trouble) = match wishes.settings.as_ref().map(|settings| Traces::start(settings, &resource)) {
-        None => (Traces::none(), None),
-        Some(Ok(traces)) => (traces, None),
-        Some(Err(error)) => (Traces::none(), Some(error)),
-    };
-    let tracer = traces.tracer();
+    let resource = Resource::new(service, variable, wishes.resource);
+    let (level, filter) = Level::new(&logging.level);
+    let traces = wishes.settings.as_ref().map(|settings| Traces::start(settings, &resource)).transpose();
+    let tracer = traces.as_ref().ok().and_then(Option::as_ref).map(|traces| traces.tracer(service.name));
     subscriber(logs::layer(logging, &resource), filter, tracer.clone()).try_init()?;
     if let Some(tracer) = tracer {
         spans::begin(tracer);
@@ -59,25 +54,21 @@ pub fn start(logging: &Logging, instance: &str) -> Result<Telemetry, LoggingErro
     for warning in wishes.warnings {
         warn!("{warning}");
     }
-    match (trouble, wishes.settings) {
-        (Some(error), _) => {
-            warn!(error = crate::client::in_full(&error), "no traces are sent: the exporter cannot be made")
-        }
-        (None, Some(settings)) => {
-            info!(endpoint = crate::client::shown(&settings.endpoint), protocol = ?settings.protocol, "traces are sent")
-        }
-        (None, None) => {}
+    if let Err(error) = &traces {
+        warn!(error = leadership::text::in_full(error), "cannot create the exporter; sending no traces");
+    } else if let Some(settings) = wishes.settings {
+        info!(endpoint = leadership::text::shown(&settings.endpoint), protocol = ?settings.protocol, "sending traces");
     }
-    Ok(Telemetry { level, traces })
+    Ok(Telemetry { level, traces: traces.ok().flatten() })
 }
 
-/// Where everything goes that happens: to the log what `filter` lets pass, to the tracer our own spans.
+/// Sends events that pass `filter` to the log, and our own spans to the tracer.
 fn subscriber(
     log: impl Layer<Registry> + Send + Sync,
     filter: impl Filter<Registry> + Send + Sync + 'static,
     tracer: Option<SdkTracer>,
 ) -> impl Subscriber + Send + Sync {
-    // Without a tracer a filter that lets nothing pass says so: only what every layer filters out is never made.
+    // Without a tracer this filter passes nothing: spans are not even created if no layer wants them.
     let wanted = tracer.as_ref().map(|_| (spans::TARGET, Severity::INFO));
     let exporting = tracer.map(|tracer| {
         tracing_opentelemetry::layer()
@@ -87,7 +78,7 @@ fn subscriber(
             .with_target(false)
             .with_level(false)
             .with_tracked_inactivity(false)
-            // Nothing here asks OpenTelemetry what the current span is, and to tell it costs at every turn of a task.
+            // Nothing here asks OpenTelemetry for the current span, and to maintain it costs at every poll of a task.
             .with_context_activation(false)
     });
     let audited = Targets::new().with_target(logs::AUDIT, Severity::INFO);
@@ -104,7 +95,7 @@ mod tests {
 
     fn is_made(tracer: Option<SdkTracer>) -> bool {
         let log = tracing_subscriber::fmt::layer().with_writer(std::io::sink);
-        let (_level, filter) = Level::new(&crate::cli::Directives("info".to_owned()));
+        let (_level, filter) = Level::new(&logs::Directives("info".to_owned()));
         let make = || !tracing::info_span!(target: spans::TARGET, "reconcile").is_disabled();
         tracing::subscriber::with_default(subscriber(log, filter, tracer), make)
     }
@@ -114,7 +105,7 @@ mod tests {
         for directives in ["off", "podset_operator::audit=off", "podset_operator::audit[{user}]=off", "info"] {
             let file = tempfile::NamedTempFile::new().unwrap();
             let writer = std::sync::Arc::new(file.reopen().unwrap());
-            let (_level, filter) = Level::new(&crate::cli::Directives(directives.to_owned()));
+            let (_level, filter) = Level::new(&logs::Directives(directives.to_owned()));
             let log = tracing_subscriber::fmt::layer().with_writer(writer);
             tracing::subscriber::with_default(subscriber(log, filter, None), || {
                 info!(target: logs::AUDIT, user = "me", "log level changed");

@@ -1,22 +1,34 @@
-//! What this process says of itself in every trace and every line of the log, by OpenTelemetry's semantic conventions.
+//! Attributes of this process in every trace and log line, by OpenTelemetry's semantic conventions.
 
 use std::collections::BTreeMap;
 
-use crate::api;
+/// The names of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Service<'a> {
+    /// The program.
+    pub name: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// The process, unlike all others.
+    pub instance: &'a str,
+}
 
-/// The process, in words.
+/// Attributes of this process.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Resource(BTreeMap<String, String>);
 
 impl Resource {
-    /// The process of this name, with what Kubernetes tells it by variables, and what its user wants to have said
-    /// instead or besides.
-    pub fn new(instance: &str, variable: impl Fn(&str) -> Option<String>, wanted: BTreeMap<String, String>) -> Self {
+    /// Attributes of this service and of its pod, which variables describe. `wanted` adds or replaces some.
+    pub fn new(
+        service: &Service<'_>,
+        variable: impl Fn(&str) -> Option<String>,
+        wanted: BTreeMap<String, String>,
+    ) -> Self {
         let own = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let mut all = BTreeMap::from([
-            own("service.name", api::MANAGER),
-            own("service.version", env!("CARGO_PKG_VERSION")),
-            own("service.instance.id", instance),
+            own("service.name", service.name),
+            own("service.version", service.version),
+            own("service.instance.id", service.instance),
         ]);
         for (key, name) in
             [("k8s.pod.name", "POD_NAME"), ("k8s.pod.uid", "POD_UID"), ("k8s.namespace.name", "POD_NAMESPACE")]
@@ -45,13 +57,13 @@ mod tests {
             _ => None,
         };
         let wanted = BTreeMap::from([("service.name".to_owned(), "mine".to_owned())]);
-        let Resource(all) = Resource::new("web-1_0a", variable, wanted);
-        let version = env!("CARGO_PKG_VERSION");
+        let Resource(all) =
+            Resource::new(&Service { name: "operator", version: "1.2", instance: "web-1_0a" }, variable, wanted);
         let expected = [
             ("k8s.pod.name", "web-1"),
             ("service.instance.id", "web-1_0a"),
             ("service.name", "mine"),
-            ("service.version", version),
+            ("service.version", "1.2"),
         ];
         assert_eq!(all.iter().map(|(key, value)| (&**key, &**value)).collect::<Vec<_>>(), expected);
     }

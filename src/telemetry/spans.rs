@@ -1,9 +1,9 @@
-//! The spans of the operator's work: what they are called, and what is noted in them. Here nothing is sent anywhere.
+//! Spans of the operator's work.
 //!
-//! While no traces are exported no span is ever made: each function here costs a look at a flag. Those of reconciles and
-//! plans are tracing's. They have one target, by which the exporter picks them out and the log leaves them out; what is noted
-//! of them is a field, all that is known at a time in one stroke: an attribute that is set by itself costs as much as the whole
-//! span. Requests are many and nothing is within them: their spans are OpenTelemetry's own, which cost less than half as much.
+//! Without an exporter no span is created, and each function here costs one check of a flag. Spans of reconciles and plans come from
+//! `tracing`. Their target selects them for the exporter and hides them from the log. Record several fields at once: one attribute by itself
+//! costs as much as the whole span. Spans of requests, which are many and have no children, come from OpenTelemetry directly, which costs less
+//! than half as much.
 
 use std::sync::OnceLock;
 
@@ -15,10 +15,10 @@ use opentelemetry_sdk::trace::{SdkTracer, Span as SdkSpan};
 use tracing::{Span, Value, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// The target of the spans of tracing. No event has it.
+/// The target of the spans from `tracing`. No event has it.
 pub const TARGET: &str = "podset_operator::spans";
 
-/// The decision what to do, within a reconcile.
+/// The span of a plan, within a reconcile.
 pub fn plan() -> Span {
     if Span::current().is_none() {
         return Span::none();
@@ -36,17 +36,16 @@ pub fn plan() -> Span {
     )
 }
 
-/// What makes the spans of requests, if any are made.
+/// The tracer for requests, if traces are exported.
 static REQUESTS: OnceLock<SdkTracer> = OnceLock::new();
 
-/// From now on requests have spans, which `tracer` makes.
+/// Starts spans of requests.
 pub(super) fn begin(tracer: SdkTracer) {
-    // Who comes first stays, as with the log.
+    // The first tracer stays, as with the log.
     let _ = REQUESTS.set(tracer);
 }
 
-/// A request to the API server, without a name yet, within what was being done at that place, or what is being done now; `None`
-/// where no spans are made.
+/// The span of a request to the API server, without a name yet, within that place or the current span; `None` without an exporter.
 pub fn request(within: Option<Place>) -> Option<SdkSpan> {
     let tracer = REQUESTS.get()?;
     let span = tracer.span_builder("").with_kind(SpanKind::Client);
@@ -57,38 +56,38 @@ pub fn request(within: Option<Place>) -> Option<SdkSpan> {
     Some(tracer.build_with_context(span, &within))
 }
 
-/// Notes something in the span of the reconcile, in a field that it has.
+/// Records a field of the current span.
 pub fn note(field: &'static str, value: impl Value) {
     Span::current().record(field, value);
 }
 
-/// A number of things, as spans hold numbers.
+/// A count as a span holds it.
 pub fn count(things: usize) -> i64 {
     i64::try_from(things).unwrap_or(i64::MAX)
 }
 
-/// Notes why what is being done has failed.
+/// Marks the current span as failed.
 pub fn failed(reason: &str) {
     Span::current().set_status(Status::error(reason.to_owned()));
 }
 
-/// A span that may have ended, for others to point at.
+/// A span, which may have ended, as a target for links.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Place(SpanContext);
 
 impl Place {
-    /// The span of what is being done, if it has one.
+    /// The current span, if there is one.
     pub fn current() -> Option<Self> {
         Some(Span::current()).filter(|span| !span.is_none()).as_ref().and_then(Self::of)
     }
 
-    /// A span, if it is one.
+    /// A span, if it is valid.
     pub fn of(span: &Span) -> Option<Self> {
         let context = span.context().span().span_context().clone();
         context.is_valid().then_some(Place(context))
     }
 
-    /// Lets the span of what is being done point at this one.
+    /// Links the current span to this one.
     pub fn link(&self) {
         Span::current().add_link(self.0.clone());
     }
@@ -99,7 +98,7 @@ impl Place {
     }
 }
 
-/// What tells trace, span and flags of what is being done, for the log.
+/// Returns trace, span and flags of the current span, for the log.
 pub(super) type CurrentIds = fn() -> Option<(String, String, u8)>;
 
 /// See [`CurrentIds`].

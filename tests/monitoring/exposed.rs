@@ -2,9 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use leadership::env::Env;
 use podset_operator::{
-    env::Env,
-    telemetry::metrics::{Format, Metrics, Outcome, SetFigures},
+    controllers::podset::{
+        fleet_metrics::{self, SetFigures},
+        others::Others,
+    },
+    telemetry::metrics::{Format, Metrics, Outcome},
 };
 
 /// The metrics, each with the labels that its series have.
@@ -14,9 +18,11 @@ impl Exposed {
     /// What a leader exposes that has worked a little.
     pub fn by_a_leader() -> Self {
         let metrics = Metrics::new(Env::system());
-        metrics.leader("podset-operator").set(true);
+        metrics.leader("podset-operator").set(1);
         metrics.requests().expect_host("10.0.0.1:443");
-        metrics.ask_for_sets(|| Some(SetFigures { by_reason: vec![("AllPodsReady", 1)], ..SetFigures::default() }));
+        let figures = SetFigures { by_reason: vec![("AllPodsReady", 1)], ..SetFigures::default() };
+        fleet_metrics::register(&metrics, move || Some(figures.clone()));
+        Others::new("here".to_owned(), &metrics);
         for name in ["podset", "mycustomresource"] {
             metrics.controller(name).reconciling().ended(Outcome::Success, None);
             metrics.queue(name);

@@ -14,10 +14,7 @@ use hyper_util::{
     client::legacy::connect::{Connected, Connection as _},
     rt::TokioIo,
 };
-use podset_operator::{
-    client::{GatedConnector, Pool},
-    leader::WritePermit,
-};
+use leadership::{GatedConnector, Pool, WritePermit};
 use tokio::time::{Sleep, sleep_until};
 use tower::ServiceExt;
 

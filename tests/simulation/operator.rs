@@ -5,6 +5,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use http::Uri;
 use jiff::{SignedDuration, Timestamp};
+use leadership::{
+    Ends, LeaderState, Leadership, WritePermit,
+    env::{Clock, Env, Random},
+};
 use podset_operator::{
     client::{Clients, Reader, Writer},
     controllers::{
@@ -12,9 +16,7 @@ use podset_operator::{
         mycustomresource::MyCustomResourceController,
         podset::{Parts, PodSetController, promise::Rules},
     },
-    env::{Clock, Env, Random},
     health::Health,
-    leader::{Ends, LeaderState, Leadership, WritePermit},
     telemetry::metrics::Metrics,
 };
 use tokio::{task::JoinSet, time::Instant};

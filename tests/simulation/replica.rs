@@ -10,13 +10,15 @@ use std::{
 use futures::future::BoxFuture;
 use http::{Request, Response, Uri};
 use kube::client::Body;
+use leadership::{
+    self, LeaderState, Leadership,
+    env::{Env, Random},
+};
 use podset_operator::{
     cli::{Cli, Command, RunArgs},
     client::{Clients, Reader, Writer},
     controllers::podset,
-    env::{Env, Random},
     health::Health,
-    leader::{self, LeaderState, Leadership},
     manager::{
         Failure,
         replica::{Candidacy, Parts},
@@ -41,7 +43,7 @@ pub struct Model {
     /// The durations: lease, renew deadline, retry period, in seconds.
     pub timing: (u64, u64, u64),
     /// The rules of the election.
-    pub rules: leader::promise::Rules,
+    pub rules: leadership::promise::Rules,
     /// The rules that keep the bound.
     pub podset: podset::promise::Rules,
     /// Whether writes end before the term that they were begun in.
@@ -60,7 +62,7 @@ impl Default for Model {
     fn default() -> Self {
         Model {
             timing: (15, 10, 2),
-            rules: leader::promise::Rules::default(),
+            rules: leadership::promise::Rules::default(),
             podset: podset::promise::Rules::default(),
             is_bounded: true,
             wall_offset: 0,

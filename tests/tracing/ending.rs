@@ -20,7 +20,7 @@ async fn who_is_asked_to_end_is_alive_and_not_ready_until_what_is_under_way_has_
     sleep(Duration::from_millis(200)).await;
     assert!(operator.get("health probes", "/readyz").await.starts_with("HTTP/1.1 200"));
     operator.ask_to_end();
-    until("it to say so", || !operator.said("ending: no new work is begun").is_empty()).await;
+    until("it to say so", || !operator.said("shutting down: no new work starts").is_empty()).await;
     assert!(operator.get("health probes", "/readyz").await.starts_with("HTTP/1.1 500"));
     assert!(operator.get("health probes", "/livez").await.starts_with("HTTP/1.1 200"));
     assert_eq!(api.pods(), 0, "it is still waiting for an answer");

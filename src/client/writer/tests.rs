@@ -14,12 +14,8 @@ use tokio::{
 use tower::BoxError;
 
 use super::*;
-use crate::{
-    client::Clients,
-    env::testing::virtual_env,
-    leader::{Ends, LeaderState},
-    telemetry::metrics::Metrics,
-};
+use crate::{client::Clients, telemetry::metrics::Metrics};
+use leadership::{Ends, LeaderState, env::testing::virtual_env};
 
 fn status(code: u16, reason: &str) -> Vec<u8> {
     let status = Status::failure("no", reason).with_code(code);
@@ -126,7 +122,7 @@ async fn nothing_is_sent_without_leadership() {
         #[allow(unreachable_code)]
         Ok::<_, BoxError>(Response::new(Body::empty()))
     });
-    let leadership = crate::leader::LeaderState::vacant(crate::env::testing::virtual_env()).leadership();
+    let leadership = leadership::LeaderState::vacant(leadership::env::testing::virtual_env()).leadership();
     let writer = Writer::new(Client::new(service, "default"), &Uri::default(), leadership);
     assert!(matches!(writer.send(&"a".into(), request).await, Answer::NotSent));
 }

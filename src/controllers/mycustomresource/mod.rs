@@ -25,7 +25,6 @@ use super::{
 use crate::{
     api::{MyCustomResource, MyCustomResourceStatus},
     client::Clients,
-    env::Env,
     listwatch::{
         self, Change, Scope, Source, Watched, is_stale,
         synced::{Listing, Synced},
@@ -33,6 +32,7 @@ use crate::{
     telemetry::{metrics::Metrics, spans},
 };
 use index::{Index, Resource};
+use leadership::env::Env;
 
 /// The controller's name.
 const NAME: &str = "mycustomresource";
@@ -162,7 +162,7 @@ impl Controller for MyCustomResourceController {
             let (reader, env) = (&self.clients.read, &self.env);
             let path = requests::collection::<MyCustomResource>(scope);
             let what = "mycustomresources.poc.test.domain";
-            let resources = Source { what, path, labels: None, fields: None, metadata_only: false, is_stale };
+            let resources = Source { what, path, labels: None, metadata_only: false, is_stale };
             let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(what, scope));
             let pods = self.synced.watch(PODS, scope);
             pods.is_held_up();
@@ -171,7 +171,7 @@ impl Controller for MyCustomResourceController {
             watches.push(listwatch::run(reader.clone(), resources, env.clone(), listing, sink).boxed());
 
             let path = requests::collection::<Pod>(scope);
-            let pods = Source { what: PODS, path, labels: None, fields: None, metadata_only: true, is_stale };
+            let pods = Source { what: PODS, path, labels: None, metadata_only: true, is_stale };
             let (controller, of, mut is_asked) = (self.clone(), scope.clone(), self.is_asked.subscribe());
             let sink = move |change| controller.pod_changed(&of, change);
             let watch = listwatch::run(reader.clone(), pods, env.clone(), pod_listing, sink);

@@ -26,9 +26,10 @@ use super::{
 };
 use crate::{
     api::{self, PodSet},
-    client::{Answer, LONGEST, WRITES_OF_A_NAMESPACE, cut, in_full, in_words},
+    client::{Answer, WRITES_OF_A_NAMESPACE},
     controllers::{ObjectKey, meta::Uid, requests},
 };
+use leadership::text::{LONGEST, cut, in_full, in_words};
 
 /// How many requests of one set are under way at once: what cannot be sent yet would only keep that of other sets waiting.
 const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;

@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     api::{MANAGER, PodSet},
-    client::cut,
     controllers::{ObjectKey, meta::Uid},
 };
+use leadership::text::cut;
 
 /// An event.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -1,24 +1,103 @@
-//! The metrics about all sets together. They are computed from the caches for each scrape, in time that grows with the number of pods.
+//! Metrics of all sets together. Each scrape counts the cached sets and pods: nothing is kept up to date in between.
+//!
+//! Only the leader shows them. The caches of a standby may be outdated, and a sum over all replicas would count every set several times.
 
 use std::{
     collections::HashMap,
+    fmt,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use jiff::{SignedDuration, Timestamp};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{MetricType, gauge::ConstGauge, info::Info},
+};
 
 use super::{
     observe::{Observed, Seen, Set},
     restart_backoff,
     status::{self, REASONS},
 };
-use crate::{api::condition, controllers::meta::Uid, env::Env, telemetry::metrics::SetFigures};
+use crate::{api::condition, controllers::meta::Uid, telemetry::metrics::Metrics};
+use leadership::env::Env;
 
 /// The reason of a set without a condition Ready, or with a reason that the operator does not use: those who may write statuses must not
 /// be able to add series.
 const UNKNOWN: &str = "Unknown";
 
-/// Computes the metrics.
+/// Figures of all sets at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SetFigures {
+    /// How many sets there are by the reason of their condition Ready. The reasons are a fixed list.
+    pub by_reason: Vec<(&'static str, i64)>,
+    /// How many sets have pods that the API server refuses.
+    pub refused: i64,
+    /// How many pods all sets want.
+    pub desired: i64,
+    /// How many of their pods are Pending or Running, and not being deleted.
+    pub available: i64,
+    /// How many of those are ready.
+    pub ready: i64,
+    /// Time since the longest-diverged set last matched its spec.
+    pub unconverged: SignedDuration,
+    /// The longest wait of a set before it replaces a finished pod.
+    pub backoff: SignedDuration,
+}
+
+/// Shows the version, and for each scrape the figures that `take` returns; none while it returns `None`.
+pub fn register(metrics: &Metrics, take: impl Fn() -> Option<SetFigures> + Send + Sync + 'static) {
+    let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    metrics.register(|registry| {
+        registry.register("podset_build", "The version of podset-operator", build);
+        registry.register_collector(Box::new(Sets(take)));
+    });
+}
+
+/// Encodes the figures that a function returns.
+struct Sets<F>(F);
+
+impl<F> fmt::Debug for Sets<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sets")
+    }
+}
+
+impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F> {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let Some(figures) = self.0() else {
+            return Ok(());
+        };
+        let help = "Number of PodSets by the reason of their condition Ready; Unknown if they have none yet";
+        let mut sets = encoder.encode_descriptor("podset_sets", help, None, MetricType::Gauge)?;
+        for (reason, count) in &figures.by_reason {
+            ConstGauge::new(*count).encode(sets.encode_family(&[("reason", *reason)])?)?;
+        }
+        let refused = "Number of PodSets with pods that the API server refuses to create or to delete";
+        let counts = [
+            ("podset_sets_refused", refused, figures.refused),
+            ("podset_pods_desired", "Number of pods that all PodSets want", figures.desired),
+            ("podset_pods_available", "Number of pods of PodSets that are Pending or Running", figures.available),
+            ("podset_pods_ready", "Number of pods of PodSets that are ready", figures.ready),
+        ];
+        for (name, help, count) in counts {
+            ConstGauge::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        let unconverged = "Seconds since the longest-diverged PodSet last matched its spec; 0 if all match";
+        let backoff = "Seconds of the longest wait of a PodSet before it replaces a finished pod; 0 if none waits";
+        for (name, help, time) in [
+            ("podset_longest_unconverged_seconds", unconverged, figures.unconverged),
+            ("podset_longest_backoff_seconds", backoff, figures.backoff),
+        ] {
+            let gauge = ConstGauge::new(time.as_secs_f64().max(0.0));
+            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Counts the sets.
 pub struct FleetMetrics {
     observed: Arc<Observed>,
     env: Env,
@@ -91,7 +170,10 @@ fn reason(set: &Set) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        time::Duration,
+    };
 
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -102,9 +184,53 @@ mod tests {
             promise::Rules,
             testing::{self, PodBuilder},
         },
-        env::testing::virtual_env,
         listwatch::Change,
+        telemetry::metrics::Format,
     };
+    use leadership::env::testing::virtual_env;
+
+    #[test]
+    fn only_a_leader_shows_figures() {
+        let (metrics, leads) = (Metrics::new(virtual_env()), Arc::new(AtomicBool::new(false)));
+        let figures = SetFigures {
+            by_reason: vec![("AllPodsReady", 2), ("PodsNotReady", 1)],
+            refused: 1,
+            desired: 9,
+            available: 8,
+            ready: 7,
+            unconverged: SignedDuration::from_millis(1500),
+            backoff: SignedDuration::from_secs(4),
+        };
+        let asked = leads.clone();
+        register(&metrics, move || asked.load(Ordering::Relaxed).then(|| figures.clone()));
+        let shown = || {
+            let text = metrics.text(Format::OpenMetrics).unwrap();
+            let is_own = |line: &&str| line.starts_with("podset_") || line.starts_with("# TYPE podset_");
+            text.lines().filter(is_own).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let build = concat!(r#"podset_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""} 1"#);
+        let always = ["# TYPE podset_build info", build];
+        assert_eq!(shown(), always);
+        leads.store(true, Ordering::Relaxed);
+        let expected = [
+            "# TYPE podset_sets gauge",
+            r#"podset_sets{reason="AllPodsReady"} 2"#,
+            r#"podset_sets{reason="PodsNotReady"} 1"#,
+            "# TYPE podset_sets_refused gauge",
+            "podset_sets_refused 1",
+            "# TYPE podset_pods_desired gauge",
+            "podset_pods_desired 9",
+            "# TYPE podset_pods_available gauge",
+            "podset_pods_available 8",
+            "# TYPE podset_pods_ready gauge",
+            "podset_pods_ready 7",
+            "# TYPE podset_longest_unconverged_seconds gauge",
+            "podset_longest_unconverged_seconds 1.5",
+            "# TYPE podset_longest_backoff_seconds gauge",
+            "podset_longest_backoff_seconds 4.0",
+        ];
+        assert_eq!(shown(), [&always[..], &expected].concat());
+    }
 
     /// The set `web` as the API server has it: so many pods wanted, and what its conditions say.
     fn set(replicas: usize, conditions: &[(&str, &str, &str, i64)]) -> Set {

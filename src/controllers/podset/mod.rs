@@ -49,11 +49,11 @@ use super::{
 use crate::{
     api::{self, PodSet},
     client::{Clients, FairBudget},
-    env::Env,
     listwatch::{self, Change, Scope, Source, synced::Synced},
     telemetry::metrics::Metrics,
 };
 use fleet_metrics::FleetMetrics;
+use leadership::env::Env;
 use observe::{Caches, Effects, News, Observed, Pod, Pods, Set, Sets, View};
 use others::Others;
 use plan::{Hold, NamesIn, Plan, soonest};
@@ -178,7 +178,7 @@ impl PodSetController {
         let synced = Synced::new(scopes.len() * 2);
         let (observed, queue) = (Arc::new(Observed::new(rules)), Queue::new(env.clone(), metrics.queue(NAME)));
         let recorder = Recorder::new(env.clone(), clients.write.clone(), instance);
-        let others = Others::new(installation, metrics);
+        let others = Others::new(installation, &metrics);
         let states = Mutex::default();
         let default_spec = pod::default_spec(&default_image);
         let templates = FairBudget::default();
@@ -348,12 +348,12 @@ impl Controller for PodSetController {
 fn set_source(scope: &Scope, rules: &Rules) -> Source {
     let path = requests::collection::<PodSet>(scope);
     let what = "podsets.app.example.com";
-    Source { what, path, labels: None, fields: None, metadata_only: false, is_stale: rules.is_stale }
+    Source { what, path, labels: None, metadata_only: false, is_stale: rules.is_stale }
 }
 
 /// The watch of the operator's own pods.
 fn pod_source(scope: &Scope, rules: &Rules) -> Source {
     let path = requests::collection::<PodResource>(scope);
     let labels = Some(api::WATCHED_PODS);
-    Source { what: "pods", path, labels, fields: None, metadata_only: false, is_stale: rules.is_stale }
+    Source { what: "pods", path, labels, metadata_only: false, is_stale: rules.is_stale }
 }

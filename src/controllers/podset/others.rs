@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use prometheus_client::metrics::counter::Counter;
 use tracing::warn;
 
 use crate::telemetry::metrics::Metrics;
@@ -14,14 +15,17 @@ use crate::telemetry::metrics::Metrics;
 /// This installation, and the others that were seen.
 pub struct Others {
     installation: Arc<str>,
-    metrics: Metrics,
+    writes: Counter,
     known: Mutex<HashSet<Arc<str>>>,
 }
 
 impl Others {
     /// No other one was seen yet. `installation` is the name of this one.
-    pub fn new(installation: String, metrics: Metrics) -> Self {
-        Others { installation: installation.into(), metrics, known: Mutex::default() }
+    pub fn new(installation: String, metrics: &Metrics) -> Self {
+        let writes = Counter::default();
+        let help = "Number of PodSet statuses written by another installation; above 0, two installations write the same PodSets";
+        metrics.register(|registry| registry.register("podset_writes_by_other_installations", help, writes.clone()));
+        Others { installation: installation.into(), writes, known: Mutex::default() }
     }
 
     /// The name of this installation.
@@ -34,7 +38,7 @@ impl Others {
         if writer == self.installation {
             return;
         }
-        self.metrics.written_by_another();
+        self.writes.inc();
         if self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(writer.clone()) {
             warn!(
                 other = &*writer,
@@ -48,12 +52,13 @@ impl Others {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{env::Env, telemetry::metrics::Format};
+    use crate::telemetry::metrics::Format;
+    use leadership::env::Env;
 
     #[test]
     fn writes_of_other_installations_are_counted_and_our_own_are_not() {
         let metrics = Metrics::new(Env::system());
-        let others = Others::new("here/podset-operator".to_owned(), metrics.clone());
+        let others = Others::new("here/podset-operator".to_owned(), &metrics);
         for writer in ["here/podset-operator", "there/podset-operator", "there/podset-operator", "web-1_ab12"] {
             others.has_written(writer.into());
         }

@@ -21,7 +21,7 @@
 //! | unknown counts as live, for [`Rules::quarantine`] | a create that lands after its answer was lost | `state.rs`, `plan.rs` | A1 |
 //! | a read settles an unknown fate, not time ([`Rules::may_forget`]) | a create that took effect while the watch lags | `state.rs` | A1 |
 //! | a name rests after its pod's end, for [`Rules::quarantine`] | the same pod made under two indices by two leaders | `observe/pods.rs` | A2 |
-//! | a write ends before its sender's term ([`crate::client::Writer`]) | a request of a former leader | `src/client/writer.rs`, `src/leader/term.rs` | A3 |
+//! | a write ends before its sender's term ([`crate::client::Writer`]) | a request of a former leader | `src/client/writer.rs`, `crates/leadership/src/term.rs` | A3 |
 //! | reads before the first write of a term ([`Rules::is_unread`]) | a standby whose watch stood still | `takeover.rs` | A4 |
 //! | the take-over reads all pods, labelled or not ([`Rules::taken_over`]) | a pod that lost the watched label while nobody watched | `takeover.rs` | A7 |
 //! | a status answers a generation when the surplus is gone ([`Rules::status`]) | more pods than the acknowledged generation allows | `report.rs` | `attacks/statuses.rs` |
@@ -49,7 +49,8 @@ use super::{
     status,
     takeover::Known,
 };
-use crate::{api::PodSetStatus, controllers::meta::Uid, leader::MAY_LAND, listwatch};
+use crate::{api::PodSetStatus, controllers::meta::Uid, listwatch};
+use leadership::MAY_LAND;
 
 /// How long after its sending a request may still take effect.
 pub const QUARANTINE: SignedDuration = MAY_LAND;

@@ -115,11 +115,10 @@ mod tests {
             podset::{Parts, promise::Rules, testing},
             queue,
         },
-        env::testing::virtual_env,
-        leader::Leadership,
         listwatch::Change,
         telemetry::metrics::Metrics,
     };
+    use leadership::{Leadership, env::testing::virtual_env};
 
     /// The set `web` in this generation and version, of 2 pods that have a text of so many bytes.
     fn stored(generation: i64, version: u64, bytes: usize) -> Value {

@@ -18,10 +18,10 @@ use super::{
 use crate::{
     client::{Answer, Writer},
     controllers::{ObjectKey, meta::Uid, requests},
-    env::Env,
     fair::FairSemaphore,
     telemetry::spans::Place,
 };
+use leadership::env::Env;
 
 /// The most events that wait; one more is lost. Each takes about 250 bytes and its note.
 const WAITING: u32 = 10_000;
@@ -133,11 +133,8 @@ mod tests {
     use tower::BoxError;
 
     use super::*;
-    use crate::{
-        controllers::podset::{set_state::Burst, testing},
-        env::testing::virtual_env,
-        leader::Leadership,
-    };
+    use crate::controllers::podset::{set_state::Burst, testing};
+    use leadership::{Leadership, env::testing::virtual_env};
 
     fn event() -> Event {
         let burst = Burst { wanted: 1, from: 0, created: 1, is_deleting: false, is_scaling: true };

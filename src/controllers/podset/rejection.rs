@@ -3,7 +3,7 @@
 use kube::core::Status;
 
 use super::set_state::{Rejection, RejectionKind};
-use crate::client::{LONGEST, cut};
+use leadership::text::{LONGEST, cut};
 
 /// Reads the API server's refusal of the pod of this name, for this generation of the spec.
 pub fn read(status: &Status, pod: &str, prefix: &str, generation: i64) -> Rejection {

@@ -23,7 +23,7 @@ use super::{
     observe::{Pod, Set},
 };
 use crate::{
-    client::{ReadError, in_full},
+    client::ReadError,
     controllers::{
         ObjectKey,
         failures::{Failures, Waits},
@@ -32,6 +32,7 @@ use crate::{
     },
     listwatch::{self, Scope, Source},
 };
+use leadership::text::in_full;
 
 /// How many namespaces are read at a time; slow reads make room for others.
 const AT_ONCE: usize = 4;

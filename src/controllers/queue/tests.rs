@@ -1,9 +1,9 @@
 //! When keys are handed out, and what wakes them.
 
 use super::*;
-use crate::env::testing::virtual_env;
 use crate::telemetry::metrics::{Format, Metrics};
 use jiff::SignedDuration;
+use leadership::env::testing::virtual_env;
 use tokio_test::{assert_pending, assert_ready, task};
 
 fn key(name: &str) -> ObjectKey {
@@ -59,21 +59,21 @@ async fn news_that_can_wait_is_gathered() {
     assert_eq!(next().await, ("pod", 0), "at once after a rest");
     queue.add_paced(key("a"), "pod");
     queue.add_paced(key("a"), "pod");
-    queue.rest(&key("a"), far);
+    queue.done(&key("a"), Some((far, RESYNC)));
     assert_eq!(next().await, ("pod", 1000), "what came while it was reconciled");
-    queue.rest(&key("a"), far);
+    queue.done(&key("a"), Some((far, RESYNC)));
     tokio::time::advance(std::time::Duration::from_millis(40)).await;
     queue.add_paced(key("a"), "pod");
     queue.add_paced(key("a"), "pod");
     assert_eq!(next().await, ("pod", 960), "what came right after");
-    queue.rest(&key("a"), far);
+    queue.done(&key("a"), Some((far, RESYNC)));
     queue.add_paced(key("a"), "pod");
     queue.add(key("a"), "spec");
     assert_eq!(next().await, ("spec", 0), "what cannot wait takes the rest along");
-    queue.done(&key("a"), Some(env.now() + SignedDuration::from_millis(10)));
+    queue.done(&key("a"), Some((env.now() + SignedDuration::from_millis(10), ALARM)));
     queue.add_paced(key("a"), "pod");
     assert_eq!(next().await, ("alarm", 10), "an earlier alarm stays");
-    queue.rest(&key("a"), far);
+    queue.done(&key("a"), Some((far, RESYNC)));
     tokio::time::advance(std::time::Duration::from_secs(1)).await;
     queue.add_paced(key("a"), "pod");
     assert_eq!(next().await, ("pod", 0));
@@ -89,7 +89,7 @@ async fn the_last_alarm_counts() {
     for seconds in [50, 5] {
         queue.add(key("a"), "spec");
         queue.next().await;
-        queue.done(&key("a"), Some(env.now() + SignedDuration::from_secs(seconds)));
+        queue.done(&key("a"), Some((env.now() + SignedDuration::from_secs(seconds), ALARM)));
     }
     assert_eq!(queue.next().await, (key("a"), "alarm"));
     assert_eq!(env.now().duration_since(start).as_secs(), 5);
@@ -103,7 +103,7 @@ async fn a_key_at_rest_is_told_from_one_that_has_something_left_to_do() {
     let (queue, _) = queue();
     queue.add(key("a"), "spec");
     queue.next().await;
-    queue.rest(&key("a"), env.now() + SignedDuration::from_secs(5));
+    queue.done(&key("a"), Some((env.now() + SignedDuration::from_secs(5), RESYNC)));
     assert_eq!(queue.next().await, (key("a"), RESYNC));
 }
 
@@ -118,7 +118,7 @@ async fn waiting_and_work_are_measured() {
     queue.next().await;
     queue.add(key("a"), "pod");
     pass(5).await;
-    queue.retry(&key("a"), Timestamp::MAX);
+    queue.done(&key("a"), Some((Timestamp::MAX, RETRY)));
 
     measures(
         &metrics,
@@ -165,7 +165,7 @@ async fn a_key_that_is_due_waits_for_a_place() {
     let pass = |seconds| tokio::time::advance(std::time::Duration::from_secs(seconds));
     queue.add(key("a"), "spec");
     queue.next().await;
-    queue.rest(&key("a"), env.now() + SignedDuration::from_secs(5));
+    queue.done(&key("a"), Some((env.now() + SignedDuration::from_secs(5), RESYNC)));
     queue.add(key("busy"), "spec");
     queue.next().await;
     let mut next = task::spawn(queue.next());
@@ -232,15 +232,15 @@ async fn keys_that_failed_wait_behind_the_others_of_their_namespace() {
         queue.next().await;
     }
     let soon = env.now() + SignedDuration::from_secs(1);
-    queue.retry(&key("fails"), soon);
-    queue.retry(&key("too"), soon);
-    queue.later(&key("waits"), soon + SignedDuration::from_millis(1));
+    queue.done(&key("fails"), Some((soon, RETRY)));
+    queue.done(&key("too"), Some((soon, RETRY)));
+    queue.done(&key("waits"), Some((soon + SignedDuration::from_millis(1), ALARM)));
     tokio::time::advance(std::time::Duration::from_secs(2)).await;
     queue.add(key("new"), "spec");
     assert_eq!(handed_out(&queue), ["default/new", "default/waits", "default/fails", "default/too"]);
-    queue.retry(&key("fails"), soon);
+    queue.done(&key("fails"), Some((soon, RETRY)));
     queue.add(key("fails"), "spec");
-    queue.retry(&key("too"), soon);
+    queue.done(&key("too"), Some((soon, RETRY)));
     assert_eq!(handed_out(&queue), ["default/fails", "default/too"], "a new spec counts as new");
 }
 
@@ -252,7 +252,7 @@ async fn a_key_that_was_due_while_it_was_reconciled_has_not_waited_meanwhile() {
     queue.next().await;
     let due = env.now();
     tokio::time::advance(std::time::Duration::from_secs(5)).await;
-    queue.done(&key("a"), Some(due));
+    queue.done(&key("a"), Some((due, ALARM)));
     assert_eq!(queue.next().await, (key("a"), "alarm"));
     measures(&metrics, &[("queue_duration_seconds_sum", "0.0"), ("queue_duration_seconds_count", "2")]);
 }

@@ -70,7 +70,7 @@ fn gate() -> (Arc<Reviewer>, Gate) {
         let answers = answers.clone();
         async move { answers.answer(request).await }
     });
-    (reviewer, Gate::new(METRICS, Client::new(service, "default"), crate::env::testing::virtual_env()))
+    (reviewer, Gate::new(METRICS, Client::new(service, "default"), leadership::env::testing::virtual_env()))
 }
 
 fn bob_may_not() -> Rejection {

@@ -11,6 +11,9 @@ use tracing::{debug, info, info_span, warn};
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
+use crate::telemetry::resource::Service;
+
+const SERVICE: Service<'_> = Service { name: "operator", version: "1.2", instance: "me" };
 
 /// A log that is kept.
 #[derive(Clone, Default)]
@@ -35,7 +38,7 @@ impl Write for Kept {
 /// What `say` logs, line by line.
 fn logged(is_json: bool, level: &str, ids: spans::CurrentIds, say: impl FnOnce(&Level)) -> Vec<String> {
     let kept = Kept::default();
-    let (writer, resource) = (kept.clone(), Resource::new("me", |_| None, BTreeMap::new()));
+    let (writer, resource) = (kept.clone(), Resource::new(&SERVICE, |_| None, BTreeMap::new()));
     let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
     let layer: Box<dyn Layer<Registry> + Send + Sync> = if is_json {
         layer.event_format(Json { resource, ids }).boxed()
@@ -75,8 +78,8 @@ fn a_line_for_machines_is_a_log_record_of_opentelemetry() {
         "InstrumentationScope": { "Name": "podset_operator::telemetry::logs::tests" },
         "Resource": {
             "service.instance.id": "me",
-            "service.name": "podset-operator",
-            "service.version": env!("CARGO_PKG_VERSION"),
+            "service.name": "operator",
+            "service.version": "1.2",
         },
     });
     assert_eq!(record, expected);
@@ -117,6 +120,14 @@ fn what_is_logged_can_be_changed_at_any_time_and_never_has_spans() {
         warn!("no more");
     });
     assert_eq!(lines, ["DEBUG now"]);
+}
+
+#[test]
+fn directives_have_no_spaces() {
+    assert!(Directives::read("info,hyper=debug").is_ok());
+    for text in ["info, hyper=debug", "info, é=debug", " info"] {
+        assert_eq!(Directives::read(text), Err("give it without spaces: info,hyper=debug".to_owned()), "{text:?}");
+    }
 }
 
 #[test]

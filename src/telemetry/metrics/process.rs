@@ -1,7 +1,6 @@
-//! The figures of the process itself, as Prometheus' own clients have them, read from `/proc` when they are asked for.
-//! One that cannot be read is left out.
+//! Figures of the process, as in Prometheus' own clients, read from `/proc` for each scrape. One that cannot be read is left out.
 
-use std::fs;
+use std::{fmt, fs};
 
 use prometheus_client::{
     collector::Collector,
@@ -13,73 +12,57 @@ use prometheus_client::{
 #[derive(Debug)]
 pub(super) struct Process;
 
-/// What `/proc/self/stat` tells.
+/// What `/proc/self/stat` holds.
 #[derive(Debug, PartialEq)]
 struct Stat {
     cpu_seconds: f64,
     /// Since the machine's start.
     started_seconds: f64,
-    virtual_bytes: u64,
-    resident_bytes: u64,
+    virtual_bytes: i64,
+    resident_bytes: i64,
 }
 
 impl Collector for Process {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
-        let stat = stat();
-        if let Some(stat) = &stat {
-            let cpu = ConstCounter::new(stat.cpu_seconds);
-            let help = "Total user and system CPU time spent in seconds.";
-            cpu.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, cpu.metric_type())?)?;
-        }
-        let started = stat.as_ref().and_then(|stat| Some(boot_time()? + stat.started_seconds));
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let open = fs::read_dir("/proc/self/fd").ok().and_then(|files| i64::try_from(files.count()).ok());
-        let gauges = [
-            ("process_resident_memory_bytes", "Resident memory size in bytes.", stat.as_ref().map(resident)),
-            ("process_virtual_memory_bytes", "Virtual memory size in bytes.", stat.as_ref().map(virtual_size)),
-            ("process_open_fds", "Number of open file descriptors.", open),
-            ("process_max_fds", "Maximum number of open file descriptors.", most_files()),
-        ];
-        for (name, help, value) in gauges {
-            if let Some(value) = value {
-                let gauge = ConstGauge::new(value);
-                gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
-            }
-        }
-        if let Some(started) = started {
-            let gauge = ConstGauge::new(started);
-            let help = "Start time of the process since unix epoch in seconds.";
-            gauge.encode(encoder.encode_descriptor(
-                "process_start_time_seconds",
-                help,
-                None,
-                gauge.metric_type(),
-            )?)?;
-        }
-        Ok(())
+        gauge(&mut encoder, "process_open_fds", "Number of open file descriptors.", open)?;
+        gauge(&mut encoder, "process_max_fds", "Maximum number of open file descriptors.", most_files())?;
+        let Some(Stat { cpu_seconds, started_seconds, virtual_bytes, resident_bytes }) = stat() else {
+            return Ok(());
+        };
+        gauge(&mut encoder, "process_resident_memory_bytes", "Resident memory size in bytes.", Some(resident_bytes))?;
+        gauge(&mut encoder, "process_virtual_memory_bytes", "Virtual memory size in bytes.", Some(virtual_bytes))?;
+        let started = boot_time().map(|boot| boot + started_seconds);
+        let help = "Start time of the process since unix epoch in seconds.";
+        gauge(&mut encoder, "process_start_time_seconds", help, started)?;
+        let cpu = ConstCounter::new(cpu_seconds);
+        let help = "Total user and system CPU time spent in seconds.";
+        cpu.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, cpu.metric_type())?)
     }
 }
 
-fn resident(stat: &Stat) -> i64 {
-    i64::try_from(stat.resident_bytes).unwrap_or(i64::MAX)
-}
-
-fn virtual_size(stat: &Stat) -> i64 {
-    i64::try_from(stat.virtual_bytes).unwrap_or(i64::MAX)
+/// Encodes a figure that could be read.
+fn gauge<N>(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: Option<N>) -> fmt::Result
+where
+    ConstGauge<N>: EncodeMetric,
+{
+    let Some(value) = value else { return Ok(()) };
+    let gauge = ConstGauge::new(value);
+    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }
 
 fn stat() -> Option<Stat> {
-    let page = u64::try_from(rustix::param::page_size()).ok()?;
+    let page = i64::try_from(rustix::param::page_size()).ok()?;
     parse(&fs::read_to_string("/proc/self/stat").ok()?, rustix::param::clock_ticks_per_second(), page)
 }
 
-/// Reads what proc_pid_stat(5) describes. The name of the program, in brackets, may hold anything: what counts begins
-/// behind it, with the third field.
-fn parse(text: &str, ticks_per_second: u64, page: u64) -> Option<Stat> {
+/// Reads what proc_pid_stat(5) describes. The name of the program, in brackets, may hold anything, brackets included. The third field follows.
+fn parse(text: &str, ticks_per_second: u64, page: i64) -> Option<Stat> {
     let (_, fields) = text.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    let number = |field: usize| fields.get(field - 3)?.parse::<i64>().ok();
     #[expect(clippy::cast_precision_loss, reason = "these counts stay far below 2^52")]
-    let time = |ticks: u64| ticks as f64 / ticks_per_second as f64;
+    let time = |ticks: i64| ticks as f64 / ticks_per_second as f64;
     Some(Stat {
         cpu_seconds: time(number(14)? + number(15)?),
         started_seconds: time(number(22)?),

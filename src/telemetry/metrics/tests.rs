@@ -1,15 +1,16 @@
 use std::{collections::BTreeSet, time::Duration};
 
+use jiff::SignedDuration;
+
 use super::*;
 
 /// What a process with one controller shows before anything has happened.
 fn idle() -> Metrics {
-    let metrics = Metrics::new(crate::env::testing::virtual_env());
+    let metrics = Metrics::new(leadership::env::testing::virtual_env());
     metrics.controller("podset");
     metrics.queue("podset");
     metrics.leader("podset-operator");
     metrics.requests().expect_host("10.0.0.1:443");
-    metrics.ask_for_sets(|| Some(SetFigures { by_reason: vec![("AllPodsReady", 0)], ..SetFigures::default() }));
     metrics
 }
 
@@ -54,8 +55,6 @@ fn dashboards_find_every_series_from_the_start() {
         format!("workqueue_unfinished_work_seconds{{{work}}}"),
         format!("workqueue_longest_running_processor_seconds{{{work}}}"),
         r#"leader_election_master_status{name="podset-operator"}"#.to_owned(),
-        r#"podset_sets{reason="AllPodsReady"}"#.to_owned(),
-        "podset_longest_unconverged_seconds".to_owned(),
         r#"rest_client_requests_total{code="200",method="PATCH",host="10.0.0.1:443"}"#.to_owned(),
     ] {
         assert_eq!(all.get(&expected), Some(&0.0), "{expected}");
@@ -63,7 +62,6 @@ fn dashboards_find_every_series_from_the_start() {
     for expected in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_start_time_seconds"] {
         assert!(all.contains_key(expected), "{expected}");
     }
-    assert_eq!(all.get(concat!(r#"podset_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""}"#)), Some(&1.0));
 }
 
 #[test]
@@ -90,7 +88,7 @@ fn the_text_is_open_metrics() {
             assert!(name.strip_prefix(&current.0).is_some_and(|suffix| suffixes.contains(&suffix)), "{line}");
         }
     }
-    assert_eq!(families.len(), 29, "{families:#?}");
+    assert_eq!(families.len(), 20, "{families:#?}");
 }
 
 #[test]
@@ -111,51 +109,15 @@ fn a_leader_is_one() {
     let metrics = idle();
     let (series, leads) =
         (r#"leader_election_master_status{name="podset-operator"}"#, metrics.leader("podset-operator"));
-    leads.set(true);
+    leads.set(1);
     assert_eq!(value(&metrics, series), 1.0);
-    leads.set(false);
+    leads.set(0);
     assert_eq!(value(&metrics, series), 0.0);
-}
-
-#[test]
-fn only_who_leads_shows_how_the_sets_stand() {
-    let (metrics, leads) = (idle(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
-    let asked = leads.clone();
-    let figures = SetFigures {
-        by_reason: vec![("AllPodsReady", 2), ("PodsNotReady", 1)],
-        refused: 1,
-        desired: 9,
-        available: 8,
-        ready: 7,
-        unconverged: SignedDuration::from_millis(1500),
-        backoff: SignedDuration::from_secs(4),
-    };
-    metrics.ask_for_sets(move || asked.load(std::sync::atomic::Ordering::Relaxed).then(|| figures.clone()));
-    let shown = || {
-        let mut all = series(&metrics.text(Format::OpenMetrics).unwrap());
-        // Every replica shows these.
-        let always = ["podset_build", "podset_writes_by_other_installations"];
-        all.retain(|series, _| series.starts_with("podset_") && !always.iter().any(|name| series.starts_with(name)));
-        all.into_iter().collect::<Vec<_>>()
-    };
-    assert_eq!(shown(), []);
-    leads.store(true, std::sync::atomic::Ordering::Relaxed);
-    let expected = [
-        ("podset_longest_backoff_seconds", 4.0),
-        ("podset_longest_unconverged_seconds", 1.5),
-        ("podset_pods_available", 8.0),
-        ("podset_pods_desired", 9.0),
-        ("podset_pods_ready", 7.0),
-        ("podset_sets_refused", 1.0),
-        (r#"podset_sets{reason="AllPodsReady"}"#, 2.0),
-        (r#"podset_sets{reason="PodsNotReady"}"#, 1.0),
-    ];
-    assert_eq!(shown(), expected.map(|(series, value)| (series.to_owned(), value)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn reconciles_are_timed_and_counted_by_how_they_end() {
-    let metrics = Metrics::new(crate::env::testing::virtual_env());
+    let metrics = Metrics::new(leadership::env::testing::virtual_env());
     let controller = metrics.controller("podset");
     controller.set_max_concurrent(64);
     for (outcome, label) in [
@@ -185,7 +147,7 @@ async fn reconciles_are_timed_and_counted_by_how_they_end() {
 
 #[test]
 fn work_that_never_ends_is_seen() {
-    let env = crate::env::testing::virtual_env();
+    let env = leadership::env::testing::virtual_env();
     let metrics = Metrics::new(env.clone());
     let queue = metrics.queue("podset");
     let work = |name: &str| format!(r#"workqueue_{name}_seconds{{name="podset",controller="podset"}}"#);

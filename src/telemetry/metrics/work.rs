@@ -1,9 +1,9 @@
-//! The figures of controllers and of their queues.
+//! Metrics of controllers and their queues.
 
 use std::{
     borrow::Cow,
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -18,8 +18,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{Decimal, Labels, seconds};
-use crate::{env::Env, telemetry::spans::Place};
+use crate::telemetry::spans::Place;
+use leadership::env::Env;
 
 /// Upper bounds of the times of reconciles, in seconds.
 const RECONCILE_SECONDS: [f64; 40] = [
@@ -30,9 +30,17 @@ const RECONCILE_SECONDS: [f64; 40] = [
 /// All controllers have one queue, in which every key is equally urgent.
 const PRIORITY: &str = "0";
 
+/// Labels in the order in which they are shown.
+pub(super) type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
+/// A gauge that need not be whole.
+type Decimal = Gauge<f64, AtomicU64>;
 type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
 /// Each bucket has the trace of the last reconcile that fell into it, if that was exported.
 type ReconcileTimes = HistogramWithExemplars<[(&'static str, String); 1]>;
+
+fn seconds(duration: SignedDuration) -> f64 {
+    duration.as_secs_f64().max(0.0)
+}
 
 fn reconcile_times() -> ReconcileTimes {
     HistogramWithExemplars::new(RECONCILE_SECONDS.into_iter())
@@ -43,7 +51,7 @@ fn queue_times() -> Histogram {
     Histogram::new(exponential_buckets(10e-9, 10.0, 12))
 }
 
-/// How a reconcile ended, in controller-runtime's words.
+/// The result of a reconcile, as in controller-runtime.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// Nothing is left to do.
@@ -153,7 +161,7 @@ pub struct Reconciling {
 }
 
 impl Reconciling {
-    /// It has ended; its span was this one.
+    /// Counts and times the reconcile; `span` was its span.
     pub fn ended(self, outcome: Outcome, span: Option<Place>) {
         let ControllerMetrics { env, total, errors, time, .. } = &self.metrics;
         for (_, count) in Outcome::ALL.iter().zip(total).filter(|(counted, _)| **counted == outcome) {
@@ -274,7 +282,7 @@ impl QueueMetrics {
         self.retries.inc();
     }
 
-    /// Brings the figures of the work in progress up to date.
+    /// Updates the metrics of the work in progress.
     pub(super) fn measure_unfinished(&self, now: Timestamp) {
         let working = self.working();
         let running = |taken: &Timestamp| seconds(now.duration_since(*taken));

@@ -1,4 +1,4 @@
-//! The way to the collector: OTLP by gRPC or by HTTP, and what the log says while the collector cannot be reached.
+//! Exports spans by OTLP over gRPC or HTTP, and logs when the collector is unreachable.
 
 use std::{
     path::PathBuf,
@@ -14,7 +14,7 @@ use http::{Request, Response};
 use hyper_util::client::legacy::connect::HttpConnector;
 use kube::{Config, client::ConfigExt};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, hyper::HyperClient};
-use opentelemetry_otlp::{Protocol, WithExportConfig, WithHttpConfig, WithTonicConfig};
+use opentelemetry_otlp::{ExporterBuildError, Protocol, WithExportConfig, WithHttpConfig, WithTonicConfig};
 use opentelemetry_sdk::{
     Resource,
     error::OTelSdkResult,
@@ -24,8 +24,23 @@ use tokio::runtime::Handle;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tracing::{info, warn};
 
-use super::{TracesError, settings::Settings};
-use crate::client::in_full;
+use super::settings::Settings;
+use leadership::text::in_full;
+
+/// Why spans cannot be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum TracesError {
+    #[error("OTEL_EXPORTER_OTLP_CERTIFICATE: {0} cannot be read")]
+    Certificate(String, #[source] std::io::Error),
+    #[error("the thread that sends them cannot be started")]
+    Thread(#[from] std::io::Error),
+    #[error("TLS to the collector cannot be set up")]
+    Tls(#[source] kube::Error),
+    #[error("gRPC to the collector cannot be set up")]
+    Grpc(#[from] tonic::transport::Error),
+    #[error(transparent)]
+    Exporter(#[from] ExporterBuildError),
+}
 
 /// Sends spans as the settings say. The exporter itself adds the headers that the variables ask for.
 pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, TracesError> {
@@ -47,7 +62,7 @@ pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, Traces
     Ok(Watched { exporter, cause, fails: AtomicBool::new(false) })
 }
 
-/// Why the last request by HTTP failed: the exporter's own error says only that it did.
+/// The error of the last HTTP request: the exporter's own error does not contain it.
 #[derive(Clone, Debug, Default)]
 struct Cause(Arc<Mutex<Option<String>>>);
 
@@ -61,7 +76,7 @@ impl Cause {
     }
 }
 
-/// gRPC's connection, which is made when it is needed, and again after it broke.
+/// The connection for gRPC. It opens when needed, and again after it broke.
 fn channel(settings: &Settings) -> Result<Channel, TracesError> {
     let mut endpoint = Endpoint::from(settings.endpoint.clone());
     if settings.is_by_tls() {
@@ -146,7 +161,7 @@ impl<E: SpanExporter> SpanExporter for Watched<E> {
                 warn!(
                     spans,
                     error = cause.unwrap_or_else(|| error.to_string()),
-                    "traces cannot be sent, and are lost until this is said to be over"
+                    "traces cannot be sent and are lost; a message follows when sending works again"
                 );
             }
             (Ok(()), true) => info!("traces are sent again"),

@@ -1,6 +1,6 @@
 //! E1 to E7.
 
-use podset_operator::leader::promise::{Rules, Version};
+use leadership::promise::{Rules, Version};
 use serde_json::json;
 
 use super::*;

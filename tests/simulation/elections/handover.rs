@@ -9,7 +9,8 @@ use crate::{
     apiserver::{Fault, LEASES, Requests, Status, Verb},
     replica::LEASE,
 };
-use podset_operator::{leader::Lost, manager::Failure};
+use leadership::Lost;
+use podset_operator::manager::Failure;
 
 async fn two(server: &ApiServer) -> (Replica, Replica) {
     let a = Replica::start(server, "a", Model::default());

@@ -10,7 +10,6 @@ mod outage;
 
 use std::time::Duration;
 
-use podset_operator::leader;
 use tokio::time::sleep;
 
 use crate::{
@@ -33,7 +32,7 @@ fn cluster() -> ApiServer {
     server
 }
 
-fn with(rules: leader::promise::Rules) -> Model {
+fn with(rules: leadership::promise::Rules) -> Model {
     Model { rules, ..Model::default() }
 }
 

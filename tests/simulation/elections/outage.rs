@@ -1,6 +1,7 @@
 //! The API server goes away and comes back: requests that it never got do not keep the lease.
 
-use podset_operator::{leader::Lost, manager::Failure};
+use leadership::Lost;
+use podset_operator::manager::Failure;
 
 use super::*;
 use crate::apiserver::{Fault, Requests, Status};

@@ -29,7 +29,7 @@ use std::{
 };
 
 use futures::FutureExt as _;
-use podset_operator::{controllers::podset, leader, manager::Failure};
+use podset_operator::{controllers::podset, manager::Failure};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep_until},
@@ -69,7 +69,7 @@ const TIMINGS: [(u64, u64, u64); 4] = [(15, 10, 2), (6, 5, 1), (3, 2, 1), (4, 2,
 #[derive(Clone, Copy)]
 struct Variant {
     podset: podset::promise::Rules,
-    leader: leader::promise::Rules,
+    leader: leadership::promise::Rules,
     is_bounded: bool,
 }
 
@@ -77,7 +77,7 @@ impl Default for Variant {
     fn default() -> Self {
         Variant {
             podset: podset::promise::Rules::default(),
-            leader: leader::promise::Rules::default(),
+            leader: leadership::promise::Rules::default(),
             is_bounded: true,
         }
     }

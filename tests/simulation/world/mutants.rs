@@ -12,13 +12,13 @@
 //!   that were deleted for a ghost.
 
 use jiff::{SignedDuration, Timestamp};
+use leadership::{
+    self,
+    promise::{Rules, Version},
+};
 use podset_operator::{
     api::{self, PodSetStatus},
     controllers::podset::{self, observe::View, plan::Plan, set_state::SetState},
-    leader::{
-        self,
-        promise::{Rules, Version},
-    },
 };
 
 use super::{Variant, play};
@@ -46,7 +46,7 @@ fn answered_at_once(view: &View, plan: &Plan, state: &SetState, wall: Timestamp)
 }
 
 fn mutants() -> Vec<Mutant> {
-    let (podset, leader) = (podset::promise::Rules::default(), leader::promise::Rules::default());
+    let (podset, leader) = (podset::promise::Rules::default(), leadership::promise::Rules::default());
     vec![
         bound("an unknown fate is forgotten", podset::promise::Rules { quarantine: SignedDuration::ZERO, ..podset }),
         bound(

@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 
 use super::{AT_ONCE, Context, Done, Pass, PodResource, decoded, read_pod, slow_start};
 use crate::{
-    client::{Answer, LONGEST, cut},
+    client::Answer,
     controllers::{
         ObjectKey,
         podset::{
@@ -21,6 +21,7 @@ use crate::{
         requests,
     },
 };
+use leadership::text::{LONGEST, cut};
 
 /// How many bytes the templates may have together in the creates of one set that are under way at once.
 const BYTES_AT_ONCE: usize = 1 << 20;

@@ -6,14 +6,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::pod::{Phase, Pod};
-use crate::{
-    api,
-    client::{LONGEST, cut},
-    controllers::{
-        compact_time::CompactTime,
-        meta::{self, Meta, Uid},
-    },
-};
+use crate::{api, controllers::{compact_time::CompactTime, meta::{self, Meta, Uid}}};
+use leadership::text::{LONGEST, cut};
 
 /// What it costs to delete a pod, as its users see it.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -280,6 +274,15 @@ mod tests {
         told_less["status"]["containerStatuses"] = json!([]);
         let told_less: Pod = serde_json::from_value(told_less).unwrap();
         assert_eq!((told_less.finished, told_less.restarts), (Some(at(4)), 0), "when it ceased to be ready");
+    }
+
+    /// What Kubernetes 1.36 sends of a pod that has all that is read.
+    #[test]
+    fn a_recorded_pod_is_read() {
+        let watch = include_str!("../../../../tests/data/pods.watch.json");
+        let event: Value = serde_json::from_str(watch.lines().next().unwrap()).unwrap();
+        let pod: Pod = serde_json::from_value(event["object"].clone()).unwrap();
+        assert_eq!((&*pod.key.name, pod.restarts, pod.replacements), ("web-pod12345", 5, 3));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! The loop of leader election: stand by, lead, give the lease back.
+//! The loop of leader election: stand by, lead, release the lease.
 //!
-//! In: the Lease, by a watch and by operations on it. Out: what the [`LeaderState`] says. It writes the Lease and nothing else.
+//! It sees the Lease through a watch and through its own operations, and changes the [`LeaderState`] accordingly. It writes nothing but the Lease.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -8,43 +8,37 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1;
-use kube::Resource;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
-    lease::Lease,
+    log_once::LogOnce,
     observation::{Observation, WentBack},
     operation::{Intent, OperationError, Setting},
     term::{Ends, LeaderState},
-};
-use crate::{
-    client::Reader,
-    listwatch::{self, Change, Source, synced::Synced},
-    telemetry::log_once::LogOnce,
+    watch::Seen,
 };
 
-/// The loop turns at least this often, so that it can be seen to turn.
+/// The loop turns at least this often, so that a liveness check sees it turn.
 const TURN: SignedDuration = SignedDuration::from_secs(5);
 
-/// The shortest wait after a renewal that failed, and that after a Lease which is given back has changed meanwhile.
+/// The shortest wait after a failed renewal, and the wait after a conflict while the lease is released.
 const SOON: SignedDuration = SignedDuration::from_millis(100);
 
-/// The longest that a process that shall end waits for an operation on the Lease.
+/// How long a process that shuts down waits for an operation on the Lease.
 const AT_THE_END: Duration = Duration::from_secs(5);
 
-/// Why a leader no longer leads. The process has to end: what it had in hand is the next leader's.
+/// Why a leader lost the lease. The process must exit: the next leader continues its work.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Lost {
     /// The lease could not be renewed in time.
     #[error("lost the lease: it could not be renewed for {0} s")]
     Deadline(i64),
-    /// The Lease shows that somebody else holds it, or nobody.
+    /// The Lease has another holder, or none.
     #[error("lost the lease: {0}")]
     Taken(String),
-    /// The Lease is older than it was.
+    /// The Lease went back to an older version.
     #[error(transparent)]
     WentBack(#[from] WentBack),
 }
@@ -58,18 +52,18 @@ pub struct Election {
 }
 
 impl Election {
-    /// A candidate for this leader_state. `turned` is called at each turn of its loop.
+    /// A candidate. `turned` is called at each turn of the loop.
     pub fn new(setting: Setting, leader_state: LeaderState, turned: Arc<dyn Fn() + Send + Sync>) -> Self {
         let observation = Observation::new(setting.identity.clone(), setting.timing.lease_duration, setting.rules);
         Election { setting, leader_state, observation: Arc::new(Mutex::new(observation)), turned }
     }
 
     /// Stands for election once `ready`, and leads when elected. `stop` ends a candidacy at once; a leader goes on until
-    /// `drained`, then gives the lease back. The Lease is watched from the beginning.
+    /// `drained`, then releases the lease. The Lease is watched from the beginning.
     ///
     /// # Errors
     ///
-    /// When the lease is lost. Nothing is written from then on.
+    /// When the lease is lost. No write is sent after that.
     pub async fn run(
         mut self,
         ready: impl Future<Output = ()>,
@@ -86,33 +80,19 @@ impl Election {
     }
 
     /// Follows the Lease by a watch, for ever.
-    fn watch(&self, seen: watch::Sender<()>) -> impl Future<Output = ()> + use<> {
-        let Setting { client, namespace, name, env, .. } = self.setting.clone();
-        let observation = self.observation.clone();
-        let source = Source {
-            what: "leases.coordination.k8s.io",
-            path: v1::Lease::url_path(&(), Some(&namespace)),
-            labels: None,
-            fields: Some(format!("metadata.name={name}")),
-            metadata_only: false,
-            // The observation judges by what operations have shown as well.
-            is_stale: |_, _| false,
-        };
-        let clock = env.clone();
-        let listing = Synced::new(1).watch(source.what, &None);
-        listwatch::run::<Lease>(Reader::untraced(client), source, env, listing, move |change| {
-            let mut observation = observation.lock().unwrap_or_else(PoisonError::into_inner);
-            match change {
-                Change::Snapshot { mut items, version } => match items.pop() {
-                    Some(lease) => observation.watched(lease, clock.now()),
-                    None => observation.watched_absent(version, clock.now()),
-                },
-                Change::Applied(lease) => observation.watched(lease, clock.now()),
-                Change::Deleted(lease) => observation.watched_absent(listwatch::Watched::version(&lease), clock.now()),
-                Change::Progress(_) => return,
-            }
-            seen.send_replace(());
-        })
+    fn watch(&self, news: watch::Sender<()>) -> impl Future<Output = ()> + use<> {
+        let (setting, observation) = (self.setting.clone(), self.observation.clone());
+        async move {
+            super::watch::watch(&setting, |seen, now| {
+                let mut observation = observation.lock().unwrap_or_else(PoisonError::into_inner);
+                match seen {
+                    Seen::Present(lease) => observation.watched(lease, now),
+                    Seen::Absent(version) => observation.watched_absent(version, now),
+                }
+                news.send_replace(());
+            })
+            .await;
+        }
     }
 
     async fn stand(
@@ -138,39 +118,27 @@ impl Election {
         };
         info!(identity = self.setting.identity, "elected: this process leads");
         let end = self.lead(since, &mut news, &drained).await;
-        // The gate first: from here on no write leaves.
+        // This closes the gate: no write leaves from here on.
         self.leader_state.resign();
         end?;
-        self.give_back().await;
+        self.release().await;
         Ok(())
     }
 
-    /// Waits until the Lease is free, and takes it. Answers from when on the term is counted; nothing when `stop` came first.
+    /// Waits until the Lease is free, and takes it. Returns when the term begins to count; `None` if `stop` came first.
     async fn be_elected(
         &mut self,
         news: &mut watch::Receiver<()>,
         stop: &CancellationToken,
     ) -> Result<Option<Timestamp>, Lost> {
         let (env, period) = (self.setting.env.clone(), self.setting.timing.retry_period);
-        let (mut not_before, mut tried) = (env.now(), None);
+        let mut tries = Tries::default();
         let (mut holder, mut trouble) = (String::new(), Trouble::default());
         loop {
             (self.turned)();
-            self.tell(&mut holder);
+            self.log_holder(&mut holder);
             let now = env.now();
-            let (frees_at, heard, written) = {
-                let observation = self.observation();
-                // Whoever heard no answer to a write lets others go first.
-                let handicap = if observation.is_in_doubt() { period } else { SignedDuration::ZERO };
-                let free = |at: Timestamp| at.saturating_add(handicap).unwrap_or(Timestamp::MAX);
-                (observation.frees_at().map(free), observation.heard(), observation.written())
-            };
-            // A leader is heard of each period, by its durations or by ours: after silence it is looked for, whatever becomes
-            // of the watch.
-            let silent = heard.map_or(now, |heard| heard + (period * 2).max(written / 3));
-            // What was freed since the last try is taken at once.
-            let is_news = frees_at != tried && frees_at.is_some_and(|free| free <= now);
-            let when = frees_at.map_or(now, |free| free.min(silent)).max(if is_news { now } else { not_before });
+            let when = tries.next_try(&self.observation(), period, now);
             if now < when {
                 tokio::select! {
                     biased;
@@ -183,8 +151,8 @@ impl Election {
             if stop.is_cancelled() {
                 return Ok(None);
             }
-            tried = frees_at;
-            // If `stop` comes it has some time to end: a write that is dropped might still take the Lease, for nobody.
+            tries.last = Tries::free_from(&self.observation(), period);
+            // At `stop` an attempt gets some time to end: a write that is dropped could still take the Lease, for nobody.
             let taken = tokio::select! {
                 biased;
                 taken = self.attempt(Intent::Take) => taken,
@@ -194,18 +162,18 @@ impl Election {
                 Ok(Some(since)) if self.begin(since) => return Ok(Some(since)),
                 Ok(_) | Err(OperationError::Conflict) => trouble.over(),
                 Err(OperationError::WentBack(went_back)) => return Err(went_back.into()),
-                Err(error) => trouble.say("cannot take the lease", &error),
+                Err(error) => trouble.log("cannot take the lease", &error),
             }
-            not_before = env.now() + env.jittered(period, 0.2);
+            tries.not_before = Some(env.now() + env.jittered(period, 0.2));
         }
     }
 
-    /// Says who leads, whenever that changes.
-    fn tell(&self, said: &mut String) {
+    /// Logs who leads, whenever that changes.
+    fn log_holder(&self, logged: &mut String) {
         let holder = self.observation().holder();
-        if *said != holder {
+        if *logged != holder {
             info!(holder, identity = self.setting.identity, "standing by");
-            *said = holder;
+            *logged = holder;
         }
     }
 
@@ -252,7 +220,7 @@ impl Election {
                 renewed = attempt => renewed,
             };
             match renewed {
-                // Whatever is renewed after the deadline does not revive the term.
+                // A renewal after the deadline does not revive the term.
                 Ok(Some(renewed)) if self.leader_state.prolong(Ends::after(renewed, &timing)) => {
                     since = renewed;
                     trouble.over();
@@ -261,8 +229,8 @@ impl Election {
                 Ok(None) => debug!("the lease was not renewed: it is not ours"),
                 Err(OperationError::WentBack(went_back)) => return Err(went_back.into()),
                 Err(error) => {
-                    trouble.say("cannot renew the lease", &error);
-                    // Whatever the durations, there is time for some more tries.
+                    trouble.log("cannot renew the lease", &error);
+                    // With any durations there is time for some more tries.
                     let left = deadline.duration_since(env.now());
                     next = next.min(env.now() + (left / 3).max(SOON));
                 }
@@ -270,7 +238,7 @@ impl Election {
         }
     }
 
-    /// Waits until what is seen of the Lease says that it is lost.
+    /// Waits until the Lease shows that it is lost.
     async fn taken(&self, news: &mut watch::Receiver<()>) {
         while self.check().is_ok() {
             if news.changed().await.is_err() {
@@ -290,32 +258,32 @@ impl Election {
         Ok(())
     }
 
-    /// Gives the lease back, if no write can take effect any more.
-    async fn give_back(&self) {
+    /// Releases the lease, if no write can take effect any more.
+    async fn release(&self) {
         if !(self.setting.rules.may_release)(&self.leader_state) {
-            warn!("a write may still take effect: the lease is not given back, it runs out");
+            warn!("a write may still take effect: the lease is not released and runs out");
             return;
         }
         let env = &self.setting.env;
-        let give_back = async {
+        let release = async {
             loop {
-                match self.setting.give_back(&self.observation).await {
-                    // A renewal that was dropped on its way has landed in between.
+                match self.setting.release(&self.observation).await {
+                    // A renewal that was dropped on its way took effect in between.
                     Err(OperationError::Conflict) => env.sleep_until(env.now() + SOON).await,
                     result => return result,
                 }
             }
         };
-        match tokio::time::timeout(AT_THE_END, give_back).await {
-            Ok(Ok(())) => info!("gave the lease back"),
-            Ok(Err(error)) => warn!(%error, "cannot give the lease back: it runs out"),
-            Err(_) => warn!("cannot give the lease back, the API server does not answer: it runs out"),
+        match tokio::time::timeout(AT_THE_END, release).await {
+            Ok(Ok(())) => info!("released the lease"),
+            Ok(Err(error)) => warn!(%error, "cannot release the lease; it runs out"),
+            Err(_) => warn!("cannot release the lease, the API server does not answer; it runs out"),
         }
     }
 
     async fn attempt(&self, intent: Intent) -> Result<Option<Timestamp>, OperationError> {
         let hold = self.setting.hold(intent, &self.observation);
-        // So that with the usual durations there is time for another one.
+        // With the usual durations this leaves time for another attempt.
         let patience = Duration::try_from(self.setting.timing.renew_deadline / 2).unwrap_or_default();
         tokio::time::timeout(patience, hold).await.unwrap_or(Err(OperationError::Timeout))
     }
@@ -325,18 +293,46 @@ impl Election {
     }
 }
 
+/// The tries of a candidate to take the Lease.
+#[derive(Debug, Default)]
+struct Tries {
+    /// The next try waits until then, unless the Lease becomes free after the last one.
+    not_before: Option<Timestamp>,
+    /// From when on the Lease was free, as known at the last try.
+    last: Option<Timestamp>,
+}
+
+impl Tries {
+    /// When to try next; a time that has passed means now.
+    fn next_try(&self, seen: &Observation, period: SignedDuration, now: Timestamp) -> Timestamp {
+        let free_from = Self::free_from(seen, period);
+        // A leader renews the Lease all the time. If nothing is heard of it, the watch may be dead, so the candidate reads it.
+        let silence = (period * 2).max(seen.written() / 3);
+        let silent_at = seen.heard().map_or(now, |heard| heard + silence);
+        let was_freed = free_from != self.last && free_from.is_some_and(|free| free <= now);
+        let not_before = if was_freed { now } else { self.not_before.unwrap_or(now) };
+        free_from.map_or(now, |free| free.min(silent_at)).max(not_before)
+    }
+
+    /// From when on this candidate may take the Lease. One whose last write had no answer lets the others go first.
+    fn free_from(seen: &Observation, period: SignedDuration) -> Option<Timestamp> {
+        let handicap = if seen.is_in_doubt() { period } else { SignedDuration::ZERO };
+        seen.frees_at().map(|free| free.saturating_add(handicap).unwrap_or(Timestamp::MAX))
+    }
+}
+
 /// Waits until an operation that was under way at `stop` has had its time.
 async fn after(stop: &CancellationToken) {
     stop.cancelled().await;
     tokio::time::sleep(AT_THE_END).await;
 }
 
-/// What goes wrong again and again, and is said once.
+/// An error that may repeat, logged once as a warning.
 #[derive(Default)]
 struct Trouble(LogOnce);
 
 impl Trouble {
-    fn say(&mut self, what: &str, error: &OperationError) {
+    fn log(&mut self, what: &str, error: &OperationError) {
         let sentence = format!("{what}, trying again: {error}");
         if self.0.note(&sentence) {
             warn!("{sentence}");
@@ -349,5 +345,60 @@ impl Trouble {
         if self.0.forget() {
             info!("the lease can be read and written again");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::promise::Rules;
+
+    const PERIOD: SignedDuration = SignedDuration::from_secs(2);
+
+    fn second(n: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_secs(n)
+    }
+
+    /// What a candidate with a lease duration of 15 s has seen: a Lease of another holder, renewed at second 0.
+    fn seen() -> Observation {
+        let mut seen = Observation::new("us", SignedDuration::from_secs(15), Rules::default());
+        let spec = json!({ "holderIdentity": "them", "leaseDurationSeconds": 15 });
+        let lease = json!({ "metadata": { "uid": "u", "resourceVersion": "7" }, "spec": spec });
+        seen.watched(serde_json::from_value(lease).unwrap(), second(0));
+        seen
+    }
+
+    #[test]
+    fn a_candidate_tries_when_the_lease_is_free_or_silent() {
+        let tries = Tries::default();
+        let nothing = Observation::new("us", SignedDuration::from_secs(15), Rules::default());
+        assert_eq!(tries.next_try(&nothing, PERIOD, second(3)), second(3), "it has not seen the Lease yet");
+        // A third of the lease duration without news.
+        assert_eq!(tries.next_try(&seen(), PERIOD, second(1)), second(5));
+        let mut deleted = seen();
+        deleted.watched_absent(8, second(1));
+        assert_eq!(tries.next_try(&deleted, PERIOD, second(1)), second(6), "its former holder may still write");
+    }
+
+    #[test]
+    fn a_lease_that_was_freed_since_the_last_try_is_taken_at_once() {
+        let mut released = seen();
+        let spec = json!({ "holderIdentity": "", "leaseDurationSeconds": 1 });
+        let lease = json!({ "metadata": { "uid": "u", "resourceVersion": "8" }, "spec": spec });
+        released.watched(serde_json::from_value(lease).unwrap(), second(1));
+        let tries = Tries { not_before: Some(second(4)), last: Tries::free_from(&seen(), PERIOD) };
+        assert_eq!(tries.next_try(&released, PERIOD, second(2)), second(2));
+        let tried = Tries { last: Tries::free_from(&released, PERIOD), ..tries };
+        assert_eq!(tried.next_try(&released, PERIOD, second(2)), second(4), "after a failed try it waits");
+    }
+
+    #[test]
+    fn a_candidate_whose_write_had_no_answer_lets_others_go_first() {
+        let mut in_doubt = seen();
+        in_doubt.writes();
+        let free = |seen: &Observation| Tries::free_from(seen, PERIOD).unwrap();
+        assert_eq!(free(&in_doubt).duration_since(free(&seen())), PERIOD);
     }
 }

@@ -1,20 +1,15 @@
-//! Budgets for bytes: however many requests carry a large body, or need a large template, only a few are in memory at a time.
+//! A budget for large answers: however many requests are answered with a large body, only a few bodies are in memory at a time.
 //!
 //! Small bodies need no room, so they never wait for large ones.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::fair::is_fair;
-
 /// How many bytes one budget has.
-const TOTAL: u32 = 8 << 20;
+pub const TOTAL: u32 = 8 << 20;
 
 /// A body of up to so many bytes needs no room.
 const SMALL: usize = 64 << 10;
@@ -60,50 +55,6 @@ impl Budget {
     }
 }
 
-/// A budget that namespaces share fairly ([`is_fair`]). Clones share the same bytes.
-#[derive(Clone, Debug, Default)]
-pub struct FairBudget(Arc<Mutex<HashMap<Arc<str>, usize>>>);
-
-/// Room in a [`FairBudget`], until it is dropped.
-#[derive(Debug)]
-pub struct Room {
-    budget: FairBudget,
-    namespace: Arc<str>,
-    bytes: usize,
-}
-
-impl FairBudget {
-    /// Takes room for so many bytes, if they are free and this namespace may have them. What is larger than the whole budget takes all
-    /// of it.
-    pub fn try_take(&self, namespace: &Arc<str>, bytes: usize) -> Option<Room> {
-        let (mut held, all) = (self.lock(), TOTAL as usize);
-        let bytes = bytes.min(all);
-        let stays_free = all.checked_sub(held.values().sum::<usize>() + bytes)?;
-        let own = held.get(namespace).copied().unwrap_or_default();
-        if !is_fair(own, bytes, stays_free) {
-            return None;
-        }
-        held.insert(namespace.clone(), own + bytes);
-        Some(Room { budget: self.clone(), namespace: namespace.clone(), bytes })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        let mut held = self.budget.lock();
-        let own = held.get(&self.namespace).map_or(0, |own| own.saturating_sub(self.bytes));
-        if own > 0 {
-            held.insert(self.namespace.clone(), own);
-        } else {
-            held.remove(&self.namespace);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -139,26 +90,5 @@ mod tests {
         for (pieces, read) in [(9, 9), (10, 10), (11, 11), (100, 11)] {
             assert_eq!(budget.collect(body(pieces), 10 << 10).await.unwrap().0.len(), read << 10, "{pieces}");
         }
-    }
-
-    #[test]
-    fn what_is_larger_than_the_budget_takes_all_of_it() {
-        let (budget, a) = (FairBudget::default(), "a".into());
-        let all = budget.try_take(&a, usize::MAX).unwrap();
-        assert!(budget.try_take(&a, 1).is_none());
-        drop(all);
-        assert!(budget.lock().is_empty());
-    }
-
-    #[test]
-    fn a_namespace_leaves_room_for_others() {
-        let (budget, [a, b]) = (FairBudget::default(), ["a", "b"].map(Arc::from));
-        let mut held: Vec<Room> = std::iter::from_fn(|| budget.try_take(&a, 2 << 20)).collect();
-        assert_eq!(held.len(), 3, "of 8 MiB");
-        let last = budget.try_take(&b, 2 << 20).unwrap();
-        held.pop();
-        assert!(budget.try_take(&a, 2 << 20).is_none(), "it would leave nothing free again");
-        drop(last);
-        assert!(budget.try_take(&a, 2 << 20).is_some());
     }
 }

@@ -3,8 +3,6 @@
 use jiff::SignedDuration;
 use serde::Deserialize;
 
-use crate::listwatch::{Watched, version};
-
 /// A Lease. Every field of it may be missing.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default)]
@@ -27,10 +25,15 @@ pub struct Spec {
     pub lease_duration_seconds: Option<i64>,
 }
 
-/// The duration that `kube-leader-election` writes when it gives a lease back.
+/// The duration that `kube-leader-election` writes when it releases a lease.
 const RELEASED: i64 = 1;
 
 impl Lease {
+    /// Its resourceVersion, as a number.
+    pub fn version(&self) -> u64 {
+        version(&self.metadata.resource_version)
+    }
+
     /// Who holds it, if anybody does.
     pub fn holder(&self) -> Option<&str> {
         self.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
@@ -42,7 +45,7 @@ impl Lease {
         SignedDuration::from_secs(seconds.unwrap_or_default().clamp(0, i64::from(i32::MAX)))
     }
 
-    /// Whether its holder gave it back, in the way that we do.
+    /// Whether its holder released it, in the way that we do.
     pub fn is_released(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| {
             spec.holder_identity.as_deref() == Some("") && spec.lease_duration_seconds == Some(RELEASED)
@@ -50,10 +53,9 @@ impl Lease {
     }
 }
 
-impl Watched for Lease {
-    fn version(&self) -> u64 {
-        version(&self.metadata.resource_version)
-    }
+/// A resourceVersion as a number; 0 for one that is none. They compare from Kubernetes 1.35 on, within one resource.
+pub fn version(text: &str) -> u64 {
+    text.parse().unwrap_or(0)
 }
 
 #[cfg(test)]

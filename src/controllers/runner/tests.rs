@@ -5,7 +5,8 @@ use tokio::time::advance;
 use tokio_test::{assert_pending, assert_ready, task};
 
 use super::*;
-use crate::{leader::LeaderState, listwatch::synced::Listing};
+use crate::listwatch::synced::Listing;
+use leadership::LeaderState;
 
 /// A controller of nothing, with one watch, which the test plays.
 struct Idle {
@@ -55,7 +56,7 @@ impl Controller for Idle {
 
 /// The controller, what surrounds it, and what plays its watch and its election.
 fn idle(api_is_away: bool) -> (Arc<Idle>, Context, Listing, LeaderState) {
-    idle_in(crate::env::testing::virtual_env(), api_is_away)
+    idle_in(leadership::env::testing::virtual_env(), api_is_away)
 }
 
 fn idle_in(env: Env, api_is_away: bool) -> (Arc<Idle>, Context, Listing, LeaderState) {
@@ -232,7 +233,7 @@ fn what_comes_next_says_how_a_reconcile_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn objects_at_rest_are_looked_at_again_at_different_times() {
-    let (controller, around, listing, mut leader_state) = idle_in(crate::env::testing::virtual_env_of(0.5), false);
+    let (controller, around, listing, mut leader_state) = idle_in(leadership::env::testing::virtual_env_of(0.5), false);
     let metrics = around.metrics.clone();
     listing.listed();
     leader_state.begin(None);

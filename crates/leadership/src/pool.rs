@@ -24,8 +24,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tower::{BoxError, Service, ServiceExt};
 
-use super::{budget::Budget, gate::Gate, place};
-use crate::leader::WritePermit;
+use crate::{budget::Budget, gate::Gate, term::WritePermit, text::place};
 
 /// How long a connection may lie idle: well below the API server's own 90 s, so that no request meets a connection that is
 /// just being closed.
@@ -186,9 +185,9 @@ where
 mod tests {
     use super::*;
     use crate::{
-        client::gate::GatedConnector,
         env::testing::virtual_env,
-        leader::{LeaderState, Write},
+        gate::GatedConnector,
+        term::{LeaderState, Write},
     };
     use http_body_util::BodyExt;
     use hyper_util::client::legacy::connect::HttpConnector;

@@ -11,10 +11,10 @@
 //! | 1. A lease has expired when this process has seen the same version of it for the longer of its own and the written duration, counted from receipt; and only if a read just before the write still shows that version | [`Rules::wait`], [`Rules::is_free`] | E2 a watch that stalls; E6 different durations |
 //! | 2. A write of the Lease carries the version of the read in the same operation, and there is one operation at a time | [`Rules::version`] | E3 two take what both saw expired |
 //! | 3. A term runs from before the sending of the last good renewal, and one that is over stays over | [`Rules::term_from`], [`LeaderState::prolong`](super::LeaderState::prolong) | E4 an answer that comes late |
-//! | 4. The leader's own watch or read that shows another holder, or none, ends its term at once; a Lease that was deleted or emptied is not taken before its former holder's duration is over, unless that holder gave it back | [`Rules::has_lost`], [`Observation::frees_at`] | E5 a Lease deleted, emptied, overwritten |
-//! | 5. The lease is given back only when no write can take effect any more. A write of which no byte left cannot | [`Rules::may_release`], [`WritePermit::leaves`] | E7 a create without an answer |
-//! | 6. Leadership is asked where bytes leave | [`Rules::may_leave`], `src/client/gate.rs` | E1 frozen between the check and the socket |
-//! | 7. Elapsed time includes the time for which the machine slept | `src/env.rs` | |
+//! | 4. The leader's own watch or read that shows another holder, or none, ends its term at once; a Lease that was deleted or emptied is not taken before its former holder's duration is over, unless that holder released it | [`Rules::has_lost`], [`Observation::frees_at`] | E5 a Lease deleted, emptied, overwritten |
+//! | 5. The lease is released only when no write can take effect any more. A write of which no byte left cannot | [`Rules::may_release`], [`WritePermit::leaves`] | E7 a create without an answer |
+//! | 6. Leadership is asked where bytes leave | [`Rules::may_leave`], `gate.rs` | E1 frozen between the check and the socket |
+//! | 7. Elapsed time includes the time for which the machine slept | `env.rs` | |
 //! | 8. A Lease whose version goes back ends the process: the cluster is older than what it knows | [`Observation::read`] | |
 
 use jiff::{SignedDuration, Timestamp};
@@ -35,7 +35,7 @@ pub struct Rules {
     pub term_from: fn(sent: Timestamp, answered: Timestamp) -> Timestamp,
     /// Whether what was seen of the Lease says that this process no longer holds it.
     pub has_lost: fn(&Observation) -> bool,
-    /// Whether the lease may be given back.
+    /// Whether the lease may be released.
     pub may_release: fn(&LeaderState) -> bool,
     /// Whether bytes of a write may leave now: the gate of each connection for writes asks this.
     pub may_leave: fn(&WritePermit) -> bool,

@@ -27,9 +27,9 @@ use super::{
     timing::Timing,
 };
 use crate::{
-    client::{is_absent, is_rejection},
+    answer::{is_absent, is_rejection},
     env::Env,
-    listwatch::Watched,
+    text::in_full,
 };
 
 /// What an election is made of: which Lease, by whom, and how.
@@ -89,13 +89,13 @@ impl From<kube_leader_election::Error> for OperationError {
             Error::CreateLease(cause) => ("creating it", cause),
             Error::AcquireLease(cause) => ("taking it", cause),
             Error::RenewLease(cause) => ("renewing it", cause),
-            Error::ReleaseLease(cause) => ("giving it back", cause),
+            Error::ReleaseLease(cause) => ("releasing it", cause),
             Error::ApiError { response } => ("reading it", kube::Error::Api(response)),
             other => return OperationError::Lock(other.to_string()),
         };
         match cause {
             kube::Error::Api(status) if status.code == 409 => OperationError::Conflict,
-            cause => OperationError::Lock(format!("{doing}: {}", crate::client::in_full(&cause))),
+            cause => OperationError::Lock(format!("{doing}: {}", in_full(&cause))),
         }
     }
 }
@@ -123,12 +123,12 @@ impl Setting {
         }
     }
 
-    /// Gives the Lease back.
+    /// Releases the Lease.
     ///
     /// # Errors
     ///
     /// When the API server does not answer or refuses, and when the Lease is not ours any more.
-    pub async fn give_back(&self, observation: &Arc<Mutex<Observation>>) -> Result<(), OperationError> {
+    pub async fn release(&self, observation: &Arc<Mutex<Observation>>) -> Result<(), OperationError> {
         Ok(self.lock(Intent::Renew, observation).0.step_down().await?)
     }
 
@@ -198,7 +198,7 @@ impl Layer {
         if lease.as_ref().is_some_and(|lease| lease.version() == 0) {
             return Err(NOT_OF_THE_API_SERVER.into());
         }
-        let read = lease.as_ref().map_or(0, Watched::version);
+        let read = lease.as_ref().map_or(0, Lease::version);
         self.notes().read = lease.as_ref().map(|lease| lease.metadata.resource_version.clone());
         let mut observation = self.observation();
         if let Err(went_back) = observation.read(lease, known, env.now()) {

@@ -1,11 +1,11 @@
-//! What goes wrong again and again, and is said once.
+//! Logs a failure that repeats only once.
 
-/// What was last said of one matter.
+/// The last failure of one matter that was logged.
 #[derive(Clone, Debug, Default)]
 pub struct LogOnce(Option<String>);
 
 impl LogOnce {
-    /// Takes note of a sentence. Returns whether it is news: another one than the last.
+    /// Remembers a sentence. Returns whether it differs from the last one, so that it should be logged.
     pub fn note(&mut self, sentence: &str) -> bool {
         let is_news = self.0.as_deref() != Some(sentence);
         if is_news {
@@ -14,7 +14,7 @@ impl LogOnce {
         is_news
     }
 
-    /// All is well: what is said next is news. Returns whether anything had been said.
+    /// The matter is well again: the next sentence is news. Returns whether a failure had been logged.
     pub fn forget(&mut self) -> bool {
         self.0.take().is_some()
     }

@@ -6,7 +6,6 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{lease::Lease, promise::Rules};
-use crate::listwatch::Watched;
 
 /// What was seen last.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -176,7 +175,7 @@ impl Observation {
     pub fn frees_at(&self) -> Option<Timestamp> {
         let (sight, since) = self.sight.as_ref()?;
         let after = |written| since.saturating_add((self.rules.wait)(self.own, written)).unwrap_or(Timestamp::MAX);
-        // Nobody was ever seen to hold it, or whoever did gave it back: there is nobody to wait for.
+        // Nobody was ever seen to hold it, or whoever did released it: there is nobody to wait for.
         let vacant = self.held.map_or(*since, after);
         Some(match sight {
             Sight::Absent => vacant,

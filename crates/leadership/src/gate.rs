@@ -20,7 +20,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tower::Service;
 
-use crate::leader::WritePermit;
+use crate::term::WritePermit;
 
 /// Whether bytes of a request with this right may leave now.
 type MayLeave = fn(&WritePermit) -> bool;
@@ -82,7 +82,7 @@ pub struct GatedConnector<C> {
 }
 
 impl<C> GatedConnector<C> {
-    /// Puts a gate into each connection of this connector. `may_leave` is [`Rules::may_leave`](crate::leader::promise::Rules::may_leave).
+    /// Puts a gate into each connection of this connector. `may_leave` is [`Rules::may_leave`](crate::promise::Rules::may_leave).
     pub fn new(connector: C, may_leave: MayLeave) -> Self {
         GatedConnector { connector, may_leave }
     }
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::{
         env::testing::virtual_env,
-        leader::{Ends, LeaderState},
+        term::{Ends, LeaderState},
     };
     use hyper_util::rt::TokioIo;
     use jiff::SignedDuration;

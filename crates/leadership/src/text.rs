@@ -1,0 +1,102 @@
+//! How errors and URLs are shown in logs, conditions and traces.
+
+use std::error::Error as StdError;
+
+use http::Uri;
+use kube::core::Status;
+
+/// The most bytes of an error that conditions, logs and traces carry: an API server or a webhook may send far more.
+pub const LONGEST: usize = 1024;
+
+/// The beginning of a text, in at most `bytes` bytes.
+pub fn cut(text: &str, bytes: usize) -> String {
+    text[..text.floor_char_boundary(bytes)].to_owned()
+}
+
+/// The reason and the message of a refusal, in at most [`LONGEST`] bytes.
+pub fn in_words(status: &Status) -> String {
+    cut(&format!("{}: {}", status.reason, status.message), LONGEST)
+}
+
+/// An error with its causes, in at most [`LONGEST`] bytes: hyper says "error sending request" and hides why. If the API server
+/// rejected the request, only its own words.
+pub fn in_full(error: &(dyn StdError + 'static)) -> String {
+    let mut text = String::new();
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(kube::Error::Api(status)) = error.downcast_ref() {
+            return in_words(status);
+        }
+        let deeper = error.to_string();
+        if text.is_empty() {
+            text = deeper;
+        } else if !text.contains(&deeper) {
+            text = format!("{text}: {deeper}");
+        }
+        cause = error.source();
+    }
+    cut(&text, LONGEST)
+}
+
+/// Where a URL leads, host and port as it has them, without a password that may stand before them.
+pub fn place(url: &Uri) -> &str {
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    authority.rsplit('@').next().unwrap_or_default()
+}
+
+/// A URL as it may be told: without a user, a password and a query, and without a slash at its end.
+pub fn shown(url: &Uri) -> String {
+    [url.scheme_str().unwrap_or("https"), "://", place(url), url.path().trim_end_matches('/')].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("wrapped: {0}")]
+    struct Wrapped(#[source] kube::Error);
+
+    #[test]
+    fn a_refusal_is_told_in_the_words_of_the_api_server() {
+        let refusal = || {
+            let status = Status::failure("storage is (re)initializing", "TooManyRequests").with_code(429);
+            kube::Error::Api(Box::new(status))
+        };
+        for error in [Box::new(refusal()) as Box<dyn StdError>, Box::new(Wrapped(refusal()))] {
+            assert_eq!(in_full(&*error), "TooManyRequests: storage is (re)initializing");
+        }
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(cut("aé", 2), "a");
+        assert_eq!(cut("aé", 3), "aé");
+    }
+
+    #[test]
+    fn no_error_is_told_at_length() {
+        let long = "é".repeat(LONGEST);
+        let status = || Status::failure(&long, "Forbidden").with_code(403).boxed();
+        let expected = "é".repeat((LONGEST - "Forbidden: ".len()) / 2);
+        assert_eq!(in_words(&status()), format!("Forbidden: {expected}"));
+        assert_eq!(in_full(&kube::Error::Api(status())), in_words(&status()));
+        assert!(in_full(&io::Error::other(long.clone())).len() <= LONGEST);
+    }
+
+    #[test]
+    fn a_place_is_told_without_the_password() {
+        for (url, told) in [("https://me:secret@[::1]:6443/base", "[::1]:6443"), ("http://localhost", "localhost")] {
+            assert_eq!(place(&url.parse().unwrap()), told);
+        }
+    }
+
+    #[test]
+    fn an_error_is_told_with_what_caused_it() {
+        let hidden = io::Error::other("connection refused");
+        let error = kube::Error::Service(Box::new(hidden));
+        assert!(in_full(&error).ends_with("connection refused"), "{}", in_full(&error));
+    }
+}

@@ -1,0 +1,80 @@
+//! A budget for large templates: however many sets create pods from one, only a few are in memory at a time.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use leadership::budget::TOTAL;
+
+use crate::fair::is_fair;
+
+/// A budget that namespaces share fairly ([`is_fair`]). Clones share the same bytes.
+#[derive(Clone, Debug, Default)]
+pub struct FairBudget(Arc<Mutex<HashMap<Arc<str>, usize>>>);
+
+/// Room in a [`FairBudget`], until it is dropped.
+#[derive(Debug)]
+pub struct Room {
+    budget: FairBudget,
+    namespace: Arc<str>,
+    bytes: usize,
+}
+
+impl FairBudget {
+    /// Takes room for so many bytes, if they are free and this namespace may have them. What is larger than the whole budget takes all
+    /// of it.
+    pub fn try_take(&self, namespace: &Arc<str>, bytes: usize) -> Option<Room> {
+        let (mut held, all) = (self.lock(), TOTAL as usize);
+        let bytes = bytes.min(all);
+        let stays_free = all.checked_sub(held.values().sum::<usize>() + bytes)?;
+        let own = held.get(namespace).copied().unwrap_or_default();
+        if !is_fair(own, bytes, stays_free) {
+            return None;
+        }
+        held.insert(namespace.clone(), own + bytes);
+        Some(Room { budget: self.clone(), namespace: namespace.clone(), bytes })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut held = self.budget.lock();
+        let own = held.get(&self.namespace).map_or(0, |own| own.saturating_sub(self.bytes));
+        if own > 0 {
+            held.insert(self.namespace.clone(), own);
+        } else {
+            held.remove(&self.namespace);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_larger_than_the_budget_takes_all_of_it() {
+        let (budget, a) = (FairBudget::default(), "a".into());
+        let all = budget.try_take(&a, usize::MAX).unwrap();
+        assert!(budget.try_take(&a, 1).is_none());
+        drop(all);
+        assert!(budget.lock().is_empty());
+    }
+
+    #[test]
+    fn a_namespace_leaves_room_for_others() {
+        let (budget, [a, b]) = (FairBudget::default(), ["a", "b"].map(Arc::from));
+        let mut held: Vec<Room> = std::iter::from_fn(|| budget.try_take(&a, 2 << 20)).collect();
+        assert_eq!(held.len(), 3, "of 8 MiB");
+        let last = budget.try_take(&b, 2 << 20).unwrap();
+        held.pop();
+        assert!(budget.try_take(&a, 2 << 20).is_none(), "it would leave nothing free again");
+        drop(last);
+        assert!(budget.try_take(&a, 2 << 20).is_some());
+    }
+}

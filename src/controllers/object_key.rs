@@ -1,0 +1,32 @@
+//! Namespace and name of an object.
+
+use std::{fmt, sync::Arc};
+
+use crate::listwatch::Scope;
+
+/// Namespace and name of an object.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ObjectKey {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+impl ObjectKey {
+    /// The key of an object.
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        ObjectKey { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Whether an object of this name lies in the scope.
+pub fn in_scope(scope: &Scope, key: &ObjectKey) -> bool {
+    scope.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+}

@@ -1,0 +1,299 @@
+//! Runs a controller: its watches always, its reconciles while this process leads.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use jiff::{SignedDuration, Timestamp};
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span, debug, field::Empty, info, info_span, warn};
+
+use super::{
+    object_key::ObjectKey,
+    queue::{self, Queue, Trigger},
+};
+use crate::{
+    health::{Health, Pulse},
+    listwatch::synced::Synced,
+    telemetry::{
+        metrics::{ControllerMetrics, Metrics, Outcome},
+        spans::{self, Place},
+    },
+};
+use leadership::{Leadership, Term, env::Env};
+
+/// How often an object at rest is reconciled, from the cache alone.
+const RESYNC: SignedDuration = SignedDuration::from_mins(10);
+
+/// How long running reconciles, and their work in the background, may take to finish when the process ends.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// A worker counts as stuck when its loop has not turned for this long. A turn takes no time.
+const WORKER_LIMIT: SignedDuration = SignedDuration::from_secs(60);
+
+/// A controller; [`run`] runs it.
+pub trait Controller: Send + Sync + 'static {
+    /// Its name in logs and metrics.
+    fn name(&self) -> &'static str;
+
+    /// Tasks that run as long as the process, above all the watches that feed its caches.
+    fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>>;
+
+    /// Becomes true once every cache holds a first complete list.
+    fn synced(&self) -> &Synced;
+
+    /// Its queue, which opens when a term begins. A watch adds a key after [`Controller::keys`] knows it.
+    fn queue(&self) -> &Queue;
+
+    /// The known objects.
+    fn keys(&self) -> Vec<ObjectKey>;
+
+    /// A term of leadership begins: forget what may be outdated by now. No reconcile is running.
+    fn begin_term(&self) {}
+
+    /// Reads what the watches may have missed, beside the work of a term. It is dropped when the term ends.
+    fn catch_up(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// Waits for the work that reconciles have left to the background. No reconcile is running. It must wait for writes that have begun:
+    /// while one may still take effect, the Lease is not released.
+    fn finish(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// Brings one object closer to its spec.
+    fn reconcile(&self, key: &ObjectKey, trigger: Trigger) -> impl Future<Output = Next> + Send;
+}
+
+/// When to reconcile an object again if nothing happens.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Next {
+    /// At the next resync: the object is at rest.
+    Resync,
+    /// At this time.
+    At(Timestamp),
+    /// At this time, because something failed.
+    Retry(Timestamp),
+    /// Never: the object is gone.
+    Never,
+}
+
+impl Next {
+    /// The outcome of a reconcile that ended at `now` with this.
+    fn outcome(self, now: Timestamp) -> Outcome {
+        match self {
+            Next::Resync | Next::Never => Outcome::Success,
+            Next::At(when) if when <= now => Outcome::Requeue,
+            Next::At(_) => Outcome::RequeueAfter,
+            Next::Retry(_) => Outcome::Error,
+        }
+    }
+}
+
+/// What the controllers of a process share.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Time and chance.
+    pub env: Env,
+    /// Whether the process may write.
+    pub leadership: Leadership,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// The checks of health, to which each controller adds its own.
+    pub health: Health,
+    /// How many objects a controller reconciles at once.
+    pub at_once: usize,
+    /// Ends all controllers.
+    pub stop: CancellationToken,
+}
+
+/// Runs a controller until `stop`: its background always, its reconciles while this process leads. It registers the checks of health before
+/// it returns. The returned future ends when no reconcile and no work in the background is left.
+///
+/// # Panics
+///
+/// The future panics when a reconcile or a task in the background panics: half a controller must not go on.
+pub fn run<C: Controller>(controller: Arc<C>, around: Context) -> impl Future<Output = ()> + Send {
+    let name = controller.name();
+    let synced = controller.synced().clone();
+    around.health.ready_when(format!("{name}-caches"), move || synced.verdict());
+    let pulse = Pulse::new(&around.health, format!("{name}-worker"), WORKER_LIMIT);
+    let metrics = around.metrics.controller(name);
+    metrics.set_max_concurrent(around.at_once);
+    let worker = Worker { controller, around, pulse, metrics };
+    async move {
+        let mut background: JoinSet<()> = worker.controller.clone().background().into_iter().collect();
+        tokio::select! {
+            biased;
+            () = worker.run() => {}
+            () = first_panic(&mut background) => {}
+        }
+    }
+}
+
+/// Waits for a task that never ends, unless it panics.
+async fn first_panic(tasks: &mut JoinSet<()>) {
+    while let Some(end) = tasks.join_next().await {
+        pass_on_panic(end);
+    }
+    std::future::pending().await
+}
+
+fn pass_on_panic(end: Result<(), JoinError>) {
+    if let Some(panic) = end.err().and_then(|error| error.try_into_panic().ok()) {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Takes keys from the queue and reconciles them.
+struct Worker<C> {
+    controller: Arc<C>,
+    around: Context,
+    pulse: Pulse,
+    metrics: ControllerMetrics,
+}
+
+impl<C: Controller> Worker<C> {
+    async fn run(&self) {
+        let Context { leadership, stop, .. } = &self.around;
+        let name = self.controller.name();
+        let mut synced = self.controller.synced().subscribe();
+        let until_synced = async {
+            tokio::select! {
+                biased;
+                synced = synced.wait_for(|synced| *synced) => synced.is_ok(),
+                () = stop.cancelled() => false,
+            }
+        };
+        if !self.pulse.during(until_synced).await {
+            return;
+        }
+        info!(controller = name, objects = self.controller.keys().len(), "the caches are synced");
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                term = self.pulse.during(leadership.begun()) => self.serve(term).await,
+            }
+        }
+    }
+
+    /// Works for one term, and finishes what it began.
+    async fn serve(&self, term: Term) {
+        self.controller.begin_term();
+        // First open, then list: an object that a watch adds in between is queued or listed.
+        self.controller.queue().open(self.around.at_once);
+        for key in self.controller.keys() {
+            self.controller.queue().add(key, queue::TERM);
+        }
+        let mut running = JoinSet::new();
+        tokio::select! {
+            biased;
+            // Only `work` ends a term.
+            () = self.controller.catch_up().then(|()| std::future::pending()) => {}
+            () = self.work(term, &mut running) => {}
+        }
+        // If the term ends without the process, running reconciles go on to their end: the writer rejects all their writes, because a process
+        // leads only once, and what they learn is kept.
+        let overtime = async {
+            self.around.stop.cancelled().await;
+            tokio::time::sleep(DRAIN).await;
+        };
+        let ending = async {
+            drain(&mut running).await;
+            self.controller.finish().await;
+        };
+        tokio::select! {
+            biased;
+            () = self.pulse.during(ending) => return,
+            () = overtime => {}
+        }
+        warn!(
+            controller = self.controller.name(),
+            reconciles = running.len(),
+            "gave up waiting for running reconciles"
+        );
+    }
+
+    async fn work(&self, term: Term, running: &mut JoinSet<()>) {
+        let Context { env, leadership, stop, .. } = &self.around;
+        loop {
+            self.pulse.beat();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = leadership.ended(term.number) => return,
+                Some(end) = running.join_next() => pass_on_panic(end),
+                (key, trigger) = self.controller.queue().next() => {
+                    let (controller, metrics) = (self.controller.clone(), self.metrics.clone());
+                    running.spawn(reconcile(controller, env.clone(), metrics, key, trigger));
+                }
+                () = self.pulse.rest() => {}
+            }
+        }
+    }
+}
+
+/// The span of one reconcile. A resync has none: nothing has happened.
+fn span(controller: &'static str, key: &ObjectKey, trigger: Trigger) -> Span {
+    if trigger == queue::RESYNC {
+        return Span::none();
+    }
+    info_span!(
+        target: spans::TARGET,
+        "reconcile",
+        otel.name = %format_args!("{controller} reconcile"),
+        controller,
+        trigger,
+        object.namespace = &*key.namespace,
+        object.name = &*key.name,
+        object.generation = Empty,
+        outcome = Empty,
+        pods.created = Empty,
+        pods.deleted = Empty,
+    )
+}
+
+async fn reconcile<C: Controller>(
+    controller: Arc<C>,
+    env: Env,
+    metrics: ControllerMetrics,
+    key: ObjectKey,
+    trigger: Trigger,
+) {
+    let span = span(controller.name(), &key, trigger);
+    let reconciling = metrics.reconciling();
+    let (next, now, outcome) = async {
+        debug!(controller = controller.name(), object = %key, trigger, "reconciling");
+        let next = controller.reconcile(&key, trigger).await;
+        let now = env.now();
+        let outcome = next.outcome(now);
+        spans::note("outcome", outcome.label());
+        if outcome == Outcome::Error {
+            // An earlier reason stays.
+            spans::failed("");
+        }
+        (next, now, outcome)
+    }
+    .instrument(span.clone())
+    .await;
+    reconciling.ended(outcome, Place::of(&span));
+    let resync = now + env.jittered(RESYNC, 0.2);
+    let wake = match next {
+        Next::Resync => Some((resync, queue::RESYNC)),
+        Next::Never => None,
+        Next::At(when) => Some((when.min(resync), queue::ALARM)),
+        Next::Retry(when) => Some((when.min(resync), queue::RETRY)),
+    };
+    controller.queue().done(&key, wake);
+}
+
+async fn drain(running: &mut JoinSet<()>) {
+    while let Some(end) = running.join_next().await {
+        pass_on_panic(end);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! What is watched, and what a watch returns.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+/// A namespace to watch; `None` is all of them.
+pub type Scope = Option<Arc<str>>;
+
+/// A change that a list or a watch returned.
+#[derive(Clone, Debug)]
+pub enum Change<T> {
+    /// All objects as of `version`: a consistent list.
+    Snapshot {
+        /// The objects.
+        items: Vec<T>,
+        /// The resourceVersion of the list.
+        version: u64,
+    },
+    /// An object was created or changed.
+    Applied(T),
+    /// An object was deleted, or is no longer selected.
+    Deleted(T),
+    /// Nothing happened up to this resourceVersion.
+    Progress(u64),
+}
+
+impl<T> Change<T> {
+    /// The same change of something else.
+    pub fn map<U>(self, to: impl Fn(T) -> U) -> Change<U> {
+        match self {
+            Change::Snapshot { items, version } => {
+                Change::Snapshot { items: items.into_iter().map(to).collect(), version }
+            }
+            Change::Applied(object) => Change::Applied(to(object)),
+            Change::Deleted(object) => Change::Deleted(to(object)),
+            Change::Progress(version) => Change::Progress(version),
+        }
+    }
+}
+
+/// What is watched.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its name in logs: `podsets.app.example.com`.
+    pub what: &'static str,
+    /// The path of its collection.
+    pub path: String,
+    /// Label selector, if only some are watched.
+    pub labels: Option<&'static str>,
+    /// Whether to request metadata only.
+    pub metadata_only: bool,
+    /// Whether an event of this resourceVersion is older than the last one, and is dropped.
+    pub is_stale: fn(version: u64, heard: u64) -> bool,
+}
+
+/// The resourceVersions of a watch only rise: an event with a lower one is a replay.
+pub fn is_stale(version: u64, heard: u64) -> bool {
+    version < heard
+}
+
+/// An object that can be listed and watched.
+pub trait Watched: DeserializeOwned {
+    /// The resourceVersion, as a number: they compare from Kubernetes 1.35 on, within one resource.
+    fn version(&self) -> u64;
+}
+
+/// A resourceVersion as a number; 0 if it is none.
+pub fn version(text: &str) -> u64 {
+    text.parse().unwrap_or(0)
+}
