@@ -140,7 +140,7 @@ impl Controller for TallyController {
     fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         let watch = |scope: &Scope| {
             let (what, path) = ("tallies.poc.test.domain", requests::collection::<Tally>(scope));
-            let source = Source { what, path, labels: None, fields: None, metadata_only: false, is_stale };
+            let source = Source { what, path, labels: None, metadata_only: false, is_stale };
             let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(what, scope));
             let sink = move |change| {
                 for key in controller.cache().apply(&of, change) {
@@ -202,7 +202,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let clients = Clients::connect(&Config::infer().await?, leadership.clone(), timeout, &metrics.requests())?;
     let controller = TallyController::new(env.clone(), clients, vec![None], &metrics);
     let health = Health::new(env.clone());
-    let context = Context { env, leadership, metrics, health, at_once: 4, stop: CancellationToken::new() };
+    let context = Context { env, leadership, metrics, health, max_concurrent: 4, stop: CancellationToken::new() };
     controllers::run(Arc::new(controller), context).await;
     Ok(())
 }

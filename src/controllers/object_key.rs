@@ -18,6 +18,11 @@ impl ObjectKey {
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         ObjectKey { namespace: namespace.into(), name: name.into() }
     }
+
+    /// The key of another object in the same namespace.
+    pub fn sibling(&self, name: &str) -> Self {
+        ObjectKey::new(self.namespace.clone(), name)
+    }
 }
 
 impl fmt::Display for ObjectKey {

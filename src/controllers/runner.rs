@@ -103,7 +103,7 @@ pub struct Context {
     /// The checks of health, to which each controller adds its own.
     pub health: Health,
     /// How many objects a controller reconciles at once.
-    pub at_once: usize,
+    pub max_concurrent: usize,
     /// Ends all controllers.
     pub stop: CancellationToken,
 }
@@ -114,14 +114,14 @@ pub struct Context {
 /// # Panics
 ///
 /// The future panics when a reconcile or a task in the background panics: half a controller must not go on.
-pub fn run<C: Controller>(controller: Arc<C>, around: Context) -> impl Future<Output = ()> + Send {
+pub fn run<C: Controller>(controller: Arc<C>, context: Context) -> impl Future<Output = ()> + Send {
     let name = controller.name();
     let synced = controller.synced().clone();
-    around.health.ready_when(format!("{name}-caches"), move || synced.verdict());
-    let pulse = Pulse::new(&around.health, format!("{name}-worker"), WORKER_LIMIT);
-    let metrics = around.metrics.controller(name);
-    metrics.set_max_concurrent(around.at_once);
-    let worker = Worker { controller, around, pulse, metrics };
+    context.health.ready_when(format!("{name}-caches"), move || synced.verdict());
+    let pulse = Pulse::new(&context.health, format!("{name}-worker"), WORKER_LIMIT);
+    let metrics = context.metrics.controller(name);
+    metrics.set_max_concurrent(context.max_concurrent);
+    let worker = Worker { controller, context, pulse, metrics };
     async move {
         let mut background: JoinSet<()> = worker.controller.clone().background().into_iter().collect();
         tokio::select! {
@@ -149,14 +149,14 @@ fn pass_on_panic(end: Result<(), JoinError>) {
 /// Takes keys from the queue and reconciles them.
 struct Worker<C> {
     controller: Arc<C>,
-    around: Context,
+    context: Context,
     pulse: Pulse,
     metrics: ControllerMetrics,
 }
 
 impl<C: Controller> Worker<C> {
     async fn run(&self) {
-        let Context { leadership, stop, .. } = &self.around;
+        let Context { leadership, stop, .. } = &self.context;
         let name = self.controller.name();
         let mut synced = self.controller.synced().subscribe();
         let until_synced = async {
@@ -183,7 +183,7 @@ impl<C: Controller> Worker<C> {
     async fn serve(&self, term: Term) {
         self.controller.begin_term();
         // First open, then list: an object that a watch adds in between is queued or listed.
-        self.controller.queue().open(self.around.at_once);
+        self.controller.queue().open(self.context.max_concurrent);
         for key in self.controller.keys() {
             self.controller.queue().add(key, queue::TERM);
         }
@@ -197,7 +197,7 @@ impl<C: Controller> Worker<C> {
         // If the term ends without the process, running reconciles go on to their end: the writer rejects all their writes, because a process
         // leads only once, and what they learn is kept.
         let overtime = async {
-            self.around.stop.cancelled().await;
+            self.context.stop.cancelled().await;
             tokio::time::sleep(DRAIN).await;
         };
         let ending = async {
@@ -217,7 +217,7 @@ impl<C: Controller> Worker<C> {
     }
 
     async fn work(&self, term: Term, running: &mut JoinSet<()>) {
-        let Context { env, leadership, stop, .. } = &self.around;
+        let Context { env, leadership, stop, .. } = &self.context;
         loop {
             self.pulse.beat();
             tokio::select! {

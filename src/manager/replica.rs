@@ -105,12 +105,12 @@ impl Replica {
         let scopes = arguments.scopes();
         let (flag, name) = (&arguments.leader_elect_resource_namespace, &arguments.leader_elect_resource_name);
         let home = candidacy.as_ref().map(|candidacy| flag.as_ref().unwrap_or(&candidacy.namespace).clone());
-        let around = Context {
+        let context = Context {
             env: env.clone(),
             leadership: leadership.clone(),
             metrics: metrics.clone(),
             health: health.clone(),
-            at_once: arguments.max_concurrent_reconciles.into(),
+            max_concurrent: arguments.max_concurrent_reconciles.into(),
             stop: stop.clone(),
         };
         let podset = podset::Parts {
@@ -128,7 +128,7 @@ impl Replica {
         let reader = clients.read.clone();
         let friends = MyCustomResourceController::new(env.clone(), clients, scopes, &metrics);
         let mut tasks = Tasks::new();
-        let synced = vec![start(sets, &around, &mut tasks), start(friends, &around, &mut tasks)];
+        let synced = vec![start(sets, &context, &mut tasks), start(friends, &context, &mut tasks)];
         let search = (is_outside && flag.is_none()).then(|| {
             let search = Search { reader, env: env.clone(), name: name.clone(), home: home.clone(), timing };
             start_search(search, &mut tasks, stop.clone())
@@ -157,9 +157,9 @@ impl Replica {
     }
 }
 
-fn start<C: Controller>(controller: C, around: &Context, tasks: &mut Tasks) -> watch::Receiver<bool> {
+fn start<C: Controller>(controller: C, context: &Context, tasks: &mut Tasks) -> watch::Receiver<bool> {
     let (name, synced) = (controller.name(), controller.synced().subscribe());
-    tasks.start(name, controllers::run(Arc::new(controller), around.clone()));
+    tasks.start(name, controllers::run(Arc::new(controller), context.clone()));
     synced
 }
 

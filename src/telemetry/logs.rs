@@ -116,8 +116,8 @@ fn filter(directives: &Directives) -> EnvFilter {
 }
 
 /// The format that was set; else JSON in a pod, whose log machines read.
-fn format(wished: Option<LogFormat>, is_in_pod: bool) -> LogFormat {
-    wished.unwrap_or(if is_in_pod { LogFormat::Json } else { LogFormat::Text })
+fn format(chosen: Option<LogFormat>, is_in_pod: bool) -> LogFormat {
+    chosen.unwrap_or(if is_in_pod { LogFormat::Json } else { LogFormat::Text })
 }
 
 /// The layer that writes the log.

@@ -42,21 +42,21 @@ pub struct Telemetry {
 /// When the process logs already.
 pub fn start(logging: &Logging, service: &Service<'_>) -> Result<Telemetry, LoggingError> {
     let variable = |name: &str| std::env::var(name).ok();
-    let wishes = traces::settings::read(variable);
-    let resource = Resource::new(service, variable, wishes.resource);
+    let config = traces::settings::read(variable);
+    let resource = Resource::new(service, variable, config.resource);
     let (level, filter) = Level::new(&logging.level);
-    let traces = wishes.settings.as_ref().map(|settings| Traces::start(settings, &resource)).transpose();
+    let traces = config.settings.as_ref().map(|settings| Traces::start(settings, &resource)).transpose();
     let tracer = traces.as_ref().ok().and_then(Option::as_ref).map(|traces| traces.tracer(service.name));
     subscriber(logs::layer(logging, &resource), filter, tracer.clone()).try_init()?;
     if let Some(tracer) = tracer {
         spans::begin(tracer);
     }
-    for warning in wishes.warnings {
+    for warning in config.warnings {
         warn!("{warning}");
     }
     if let Err(error) = &traces {
         warn!(error = leadership::text::in_full(error), "cannot create the exporter; sending no traces");
-    } else if let Some(settings) = wishes.settings {
+    } else if let Some(settings) = config.settings {
         info!(endpoint = leadership::text::shown(&settings.endpoint), protocol = ?settings.protocol, "sending traces");
     }
     Ok(Telemetry { level, traces: traces.ok().flatten() })

@@ -33,7 +33,7 @@ const AT_ONCE: usize = 64;
 /// An instance of the operator.
 pub struct Operator {
     leader_state: LeaderState,
-    around: Context,
+    context: Context,
     tasks: JoinSet<()>,
 }
 
@@ -86,26 +86,26 @@ impl Operator {
         };
         let friends = MyCustomResourceController::new(env.clone(), clients, vec![None], &metrics);
         let (health, stop) = (Health::new(env.clone()), CancellationToken::new());
-        let around = Context { env, leadership, metrics, health, at_once: AT_ONCE, stop };
-        let mut operator = Operator { leader_state, around, tasks: JoinSet::new() };
+        let context = Context { env, leadership, metrics, health, max_concurrent: AT_ONCE, stop };
+        let mut operator = Operator { leader_state, context, tasks: JoinSet::new() };
         operator.run(PodSetController::new(parts));
         operator.run(friends);
-        operator.around.health.started();
+        operator.context.health.started();
         operator
     }
 
     fn run<C: Controller>(&mut self, controller: C) {
-        self.tasks.spawn(controllers::run(Arc::new(controller), self.around.clone()));
+        self.tasks.spawn(controllers::run(Arc::new(controller), self.context.clone()));
     }
 
     /// How the instance feels.
     pub fn health(&self) -> &Health {
-        &self.around.health
+        &self.context.health
     }
 
     /// What the instance measures.
     pub fn metrics(&self) -> &Metrics {
-        &self.around.metrics
+        &self.context.metrics
     }
 
     /// Leads from now on.
@@ -115,7 +115,7 @@ impl Operator {
 
     /// Leads for so long, and no write takes longer.
     pub fn lead_for(&mut self, term: Duration) {
-        let end = self.around.env.now() + SignedDuration::try_from(term).expect("a test is not that long");
+        let end = self.context.env.now() + SignedDuration::try_from(term).expect("a test is not that long");
         self.leader_state.begin(Some(Ends { gate: end, writes: end }));
     }
 
@@ -126,7 +126,7 @@ impl Operator {
 
     /// Ends in the orderly way.
     pub async fn end(mut self) {
-        self.around.stop.cancel();
+        self.context.stop.cancel();
         while let Some(end) = self.tasks.join_next().await {
             end.expect("no controller panics");
         }

@@ -251,11 +251,11 @@ mod tests {
             [(one.clone(), queue::SPEC)]
         );
         assert!(index.apply_pods(&None, Change::Applied(pod("a", "jim"))).is_empty());
-        assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))), [one.clone()]);
+        assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))), std::slice::from_ref(&one));
         assert!(index.apply_pods(&None, Change::Applied(pod("b", "joe"))).is_empty(), "nothing new");
         assert!(index.apply_pods(&None, Change::Deleted(pod("a", "joe"))).is_empty(), "one is left");
         assert_eq!(index.view(&one).unwrap().1, Some(true));
-        assert_eq!(index.apply_pods(&None, Change::Deleted(pod("b", "joe"))), [one.clone()]);
+        assert_eq!(index.apply_pods(&None, Change::Deleted(pod("b", "joe"))), std::slice::from_ref(&one));
         assert_eq!(index.view(&one).unwrap().1, Some(false));
     }
 
@@ -269,7 +269,7 @@ mod tests {
         let list = |items| Change::Snapshot { items, version: 9 };
         assert!(index.apply_pods(&scopes[0], list(Vec::new())).is_empty());
         assert_eq!(index.view(&one).unwrap().1, None);
-        assert_eq!(index.apply_pods(&scopes[1], list(Vec::new())), [one.clone()]);
+        assert_eq!(index.apply_pods(&scopes[1], list(Vec::new())), std::slice::from_ref(&one));
         assert_eq!(index.view(&one).unwrap().1, Some(false));
         assert!(index.apply_pods(&scopes[1], list(Vec::new())).is_empty(), "nothing new");
     }

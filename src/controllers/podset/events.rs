@@ -5,7 +5,8 @@ use kube::Resource;
 use serde_json::{Value, json};
 
 use super::{
-    set_state::{Burst, Rejection, RejectionKind},
+    rejection::{Rejection, RejectionKind},
+    set_state::Burst,
     status,
 };
 use crate::{

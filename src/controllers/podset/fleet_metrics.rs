@@ -18,7 +18,8 @@ use prometheus_client::{
 use super::{
     observe::{Observed, Seen, Set},
     restart_backoff,
-    status::{self, REASONS},
+    status::REASONS,
+    stored,
 };
 use crate::{api::condition, controllers::meta::Uid, telemetry::metrics::Metrics};
 use leadership::env::Env;
@@ -127,7 +128,7 @@ impl FleetMetrics {
             let desired = if set.is_deleting { 0 } else { to_i64(set.replicas()) };
             let reason = reason(set);
             by_reason.iter_mut().filter(|(counted, _)| *counted == reason).for_each(|(_, count)| *count += 1);
-            figures.refused += i64::from(status::holds(&set.status, condition::REPLICA_FAILURE));
+            figures.refused += i64::from(stored::holds(&set.status, condition::REPLICA_FAILURE));
             figures.desired += desired;
             figures.available += available;
             figures.ready += ready;
@@ -153,17 +154,17 @@ fn to_i64(count: usize) -> i64 {
 /// Whether the status says that the set matches its spec. This is not enough, because a leader that hangs does not update it.
 fn says_converged(set: &Set) -> bool {
     let is_current = set.status.observed_generation == Some(set.generation);
-    !set.is_deleting && set.wanted.is_ok() && is_current && status::holds(&set.status, condition::READY)
+    !set.is_deleting && set.wanted.is_ok() && is_current && stored::holds(&set.status, condition::READY)
 }
 
 /// When the set became not Ready, according to its status.
 fn told_unready(set: &Set) -> Option<Timestamp> {
-    let ready = status::find(&set.status, condition::READY)?;
+    let ready = stored::find(&set.status, condition::READY)?;
     (ready.status != "True").then_some(ready.last_transition_time.0)
 }
 
 fn reason(set: &Set) -> &'static str {
-    let ready = status::find(&set.status, condition::READY);
+    let ready = stored::find(&set.status, condition::READY);
     let known = ready.and_then(|ready| REASONS.into_iter().find(|reason| *reason == ready.reason));
     known.unwrap_or(UNKNOWN)
 }
@@ -180,8 +181,7 @@ mod tests {
     use super::*;
     use crate::{
         controllers::podset::{
-            observe::Pod,
-            promise::Rules,
+            observe::{CacheRules, Pod},
             testing::{self, PodBuilder},
         },
         listwatch::Change,
@@ -250,7 +250,7 @@ mod tests {
     /// Figures of this set and these pods.
     fn figures(set: Set, pods: Vec<PodBuilder>) -> FleetMetrics {
         let env = virtual_env();
-        let observed = Observed::new(Rules::default());
+        let observed = Observed::new(CacheRules::default());
         let pods: Vec<Pod> = pods.into_iter().map(|pod| pod.0).collect();
         {
             let mut caches = observed.lock();

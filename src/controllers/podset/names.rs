@@ -4,6 +4,11 @@
 //! change of leader, asks for the same name and cannot make a second pod. The names are fixed for ever: an operator of
 //! another version must choose the same.
 
+use jiff::Timestamp;
+
+use super::observe::{Pods, Set};
+use crate::controllers::ObjectKey;
+
 /// The characters that generateName draws from.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
@@ -41,6 +46,49 @@ pub fn pod_name(set: &str, uid: &str, index: u32) -> String {
 /// FNV-1a, 64 bits: tiny, and the same everywhere and for ever, which the standard library's hashers do not promise.
 fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The pod names of a set, and what is known of them.
+pub trait Names {
+    /// The name of the pod of this index.
+    fn nth(&self, index: u32) -> String;
+    /// Whether a pod of this name is known, whoever owns it.
+    fn is_known(&self, name: &str) -> bool;
+    /// Whether a pod of this name ended so recently that no other may take it.
+    fn is_resting(&self, name: &str) -> bool;
+}
+
+/// The names of a set, by the cache of pods.
+#[derive(Debug)]
+pub struct NamesIn<'a> {
+    /// The cache.
+    pub pods: &'a Pods,
+    /// The set.
+    pub set: &'a Set,
+    /// The name of the pod with this index in the set of this name and UID.
+    pub name: fn(set: &str, uid: &str, index: u32) -> String,
+    /// The time.
+    pub now: Timestamp,
+}
+
+impl NamesIn<'_> {
+    fn key(&self, name: &str) -> ObjectKey {
+        self.set.key.sibling(name)
+    }
+}
+
+impl Names for NamesIn<'_> {
+    fn nth(&self, index: u32) -> String {
+        (self.name)(&self.set.key.name, &self.set.uid, index)
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        self.pods.is_known(&self.key(name), self.now)
+    }
+
+    fn is_resting(&self, name: &str) -> bool {
+        self.pods.is_resting(&self.key(name), self.now)
+    }
 }
 
 #[cfg(test)]

@@ -5,49 +5,29 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    observe::{Pod, Pods, Seen, Set, View, Wanted},
-    promise::Rules,
+    names::Names,
+    observe::{Pod, Seen, Set, View},
     ranking, restart_backoff,
     set_state::SetState,
 };
 use crate::controllers::{ObjectKey, meta::Uid};
 
-/// What is known of pod names.
-pub trait Names {
-    /// Whether a pod of this name exists, as far as is known, whoever owns it.
-    fn is_known(&self, name: &str) -> bool;
-    /// Whether a pod of this name ended so lately that no other may take it.
-    fn is_resting(&self, name: &str) -> bool;
-}
-
-/// The names in the namespace of a set.
-#[derive(Debug)]
-pub struct NamesIn<'a> {
-    /// The cache.
-    pub pods: &'a Pods,
-    /// Any key of the namespace.
-    pub set: &'a ObjectKey,
+/// What a plan is made from.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    /// The set and its pods.
+    pub view: &'a View,
+    /// What is remembered of the set.
+    pub state: &'a SetState,
+    /// The names of its pods.
+    pub names: &'a dyn Names,
+    /// How long a create of unknown fate counts as live.
+    pub quarantine: SignedDuration,
     /// The time.
     pub now: Timestamp,
-}
-
-impl NamesIn<'_> {
-    fn key(&self, name: &str) -> ObjectKey {
-        ObjectKey::new(self.set.namespace.clone(), name)
-    }
-}
-
-impl Names for NamesIn<'_> {
-    fn is_known(&self, name: &str) -> bool {
-        self.pods.is_known(&self.key(name), self.now)
-    }
-
-    fn is_resting(&self, name: &str) -> bool {
-        self.pods.is_resting(&self.key(name), self.now)
-    }
 }
 
 /// What should happen to the pods of a set.
@@ -61,16 +41,23 @@ pub struct Plan {
     pub delete: Vec<Deletion>,
     /// Pods that are to go although their delete was rejected, whether it is tried again now or later.
     pub rejected: BTreeSet<Uid>,
-    /// Pods of which only a read can tell whether they exist.
-    pub look: Vec<Seen>,
-    /// Names whose create can take effect no more: a read tells whether it did.
-    pub probe: Vec<String>,
+    /// Pods about which only a read can tell.
+    pub look: Vec<Look>,
     /// Pods to which the watched label is given back.
     pub relabel: Vec<Seen>,
     /// Why what is missing is not created, or what is surplus not deleted, now.
     pub hold: Hold,
     /// When to plan again although nothing happens.
     pub wake: Option<Timestamp>,
+}
+
+/// A pod about which only a read can tell.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// The pod as it is known; `None`: a create of this name was not answered, and can no longer take effect.
+    pub sought: Option<Seen>,
 }
 
 /// A pod to create.
@@ -164,19 +151,19 @@ impl Plan {
 
     /// Whether it deletes a pod that no delete was rejected for yet.
     pub fn deletes_others(&self, state: &SetState) -> bool {
-        self.delete.iter().any(|deletion| !state.rejected.contains(&deletion.uid))
+        self.delete.iter().any(|deletion| !state.retry.rejected.contains(&deletion.uid))
     }
 
     /// Whether it asks for anything.
     pub fn has_work(&self) -> bool {
-        self.has_writes() || !(self.look.is_empty() && self.probe.is_empty())
+        self.has_writes() || !self.look.is_empty()
     }
 }
 
 /// Plans one step.
-pub fn plan(view: &View, state: &SetState, names: &dyn Names, rules: &Rules, now: Timestamp) -> Plan {
-    let plan = wished(view, state, names, rules, now);
-    match state.waits_until(view.set.generation, now) {
+pub fn plan(input: &Input) -> Plan {
+    let plan = input.desired();
+    match input.state.retry.waits_until(input.view.set.generation, input.now) {
         Some(until) if plan.has_work() => {
             let wake = soonest(plan.wake, Some(until));
             Plan { count: plan.count, rejected: plan.rejected, hold: Hold::Failure, wake, ..Plan::default() }
@@ -185,194 +172,193 @@ pub fn plan(view: &View, state: &SetState, names: &dyn Names, rules: &Rules, now
     }
 }
 
-/// What would be done if nothing had failed lately.
-fn wished(view: &View, state: &SetState, names: &dyn Names, rules: &Rules, now: Timestamp) -> Plan {
-    let View { set, pods, .. } = view;
-    let plan = Plan {
-        count: count(view, state),
-        look: pods.iter().filter(|seen| seen.look_at().is_some_and(|at| at <= now)).cloned().collect(),
-        probe: state.overdue(now, rules.quarantine).map(str::to_owned).collect(),
-        wake: wake(view, state, rules, now),
-        ..Plan::default()
-    };
-    let plan = plan.with_deletes(strays(view, state), state, now);
-    let wanted = match &set.wanted {
-        Ok(wanted) if !set.is_deleting => wanted,
-        _ => {
-            return Plan { hold: Hold::Forever, ..plan };
-        }
-    };
-    let (count, relabel) = (plan.count, unlabelled(view, state, now));
-    let rejected = plan.rejected.into_iter().chain(undeletable(view, state, count)).collect();
-    let plan = Plan { relabel, rejected, ..plan }
-        .with_deletes(victims(view, state, count, now), state, now)
-        .with_deletes(superfluous(pods, state), state, now);
-    plan_creates(plan, view, wanted, state, names, rules, now)
-}
+impl Input<'_> {
+    /// The plan if nothing had failed lately.
+    fn desired(&self) -> Plan {
+        let set = &self.view.set;
+        let plan = Plan { count: self.count(), look: self.looks(), wake: self.wake(), ..Plan::default() };
+        let plan = self.with_deletes(plan, self.strays());
+        let wanted = match &set.wanted {
+            Ok(wanted) if !set.is_deleting => wanted.replicas,
+            _ => return Plan { hold: Hold::Forever, ..plan },
+        };
+        let relabel = self.unlabelled();
+        let rejected = plan.rejected.iter().cloned().chain(self.undeletable(plan.count)).collect();
+        let plan = Plan { relabel, rejected, ..plan };
+        let victims = self.victims(plan.count);
+        let plan = self.with_deletes(plan, victims);
+        let plan = self.with_deletes(plan, self.superfluous());
+        self.with_creates(plan, wanted)
+    }
 
-fn unlabelled(view: &View, state: &SetState, now: Timestamp) -> Vec<Seen> {
-    let is_stray = |seen: &Seen| state.strays.contains_key(&seen.pod.uid);
-    let waits = |seen: &Seen| state.relabels.waits_until(&seen.pod.uid, seen.pod.version, now).is_some();
-    let lacks_label =
-        |seen: &&Seen| !seen.pod.is_labelled && !seen.is_terminating() && !seen.is_missing && !is_stray(seen);
-    view.pods.iter().filter(lacks_label).filter(|seen| !waits(seen)).cloned().collect()
-}
-
-fn count(view: &View, state: &SetState) -> Count {
-    let live: BTreeSet<&str> = view.pods.iter().filter(|seen| seen.is_live()).map(|seen| &*seen.pod.key.name).collect();
-    let unseen = state.unknown().filter(|name| !live.contains(name)).count();
-    Count {
-        wanted: view.set.replicas(),
-        live: live.len(),
-        occupied: live.len() + unseen,
-        certain: view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing).count(),
-    }
-}
-
-/// Adds what is to be created, or why it is not yet.
-fn plan_creates(
-    plan: Plan,
-    view: &View,
-    wanted: &Wanted,
-    state: &SetState,
-    names: &dyn Names,
-    rules: &Rules,
-    now: Timestamp,
-) -> Plan {
-    if let Some(until) = state.rests_until(view.set.generation, now) {
-        return Plan { hold: Hold::Forever, wake: soonest(plan.wake, Some(until)), ..plan };
-    }
-    // A pod that was changed on its way would be changed again: first it must be gone.
-    if plan.count.occupied > wanted.replicas || state.strays_hold() {
-        return plan;
-    }
-    let mut create = creations(view, &plan, state, names, rules);
-    let replacement = state.finishes.next;
-    // What else is missing was deleted, or never made, and waits for nothing.
-    let at_once = replacement.map_or(create.len(), |next| create.len().saturating_sub(next.pods));
-    if let Some(next) = replacement {
-        create.iter_mut().skip(at_once).for_each(|creation| creation.replacements = next.count);
-    }
-    // A new spec may be the cure: it is tried at once, and once.
-    let generation = Some(view.set.generation);
-    let is_tried = view.set.status.observed_generation == generation || state.tried_generation == generation;
-    match replacement.filter(|next| next.due > now && is_tried) {
-        Some(next) if create.len() > at_once => {
-            create.truncate(at_once);
-            Plan { create, hold: Hold::Finishing, wake: soonest(plan.wake, Some(next.due)), ..plan }
-        }
-        _ => Plan { create, ..plan },
-    }
-}
-
-/// First the names that were asked for already and show no pod: of those whose fate is unknown all, for they count;
-/// then the lowest names that are free.
-fn creations(view: &View, plan: &Plan, state: &SetState, names: &dyn Names, rules: &Rules) -> Vec<Creation> {
-    let set = &view.set;
-    let mut creations = Vec::new();
-    let mut left = plan.count.missing();
-    for (name, create) in &state.creates {
-        let is_absent = !names.is_known(name) && (create.is_unknown || !names.is_resting(name));
-        if is_absent && (create.is_unknown || left > 0) {
-            let (index, name, is_repeated) = (create.index, name.clone(), create.is_unknown);
-            creations.push(Creation { index, name, replacements: 0, is_repeated });
-            left -= usize::from(!create.is_unknown);
+    fn count(&self) -> Count {
+        let View { set, pods, .. } = self.view;
+        let live: BTreeSet<&str> = pods.iter().filter(|seen| seen.is_live()).map(|seen| &*seen.pod.key.name).collect();
+        let unseen = self.state.fates.unknown().filter(|name| !live.contains(name)).count();
+        Count {
+            wanted: set.replicas(),
+            live: live.len(),
+            occupied: live.len() + unseen,
+            certain: pods.iter().filter(|seen| seen.is_live() && !seen.is_missing).count(),
         }
     }
-    for index in 0.. {
-        if left == 0 {
-            break;
-        }
-        let name = (rules.name)(&set.key.name, &set.uid, index);
-        let is_free = !names.is_known(&name) && !names.is_resting(&name) && !state.creates.contains_key(&name);
-        if is_free {
-            creations.push(Creation { index, name, replacements: 0, is_repeated: false });
-            left -= 1;
-        }
-    }
-    creations
-}
 
-impl Plan {
-    /// Adds these deletes, but for those that were rejected and whose delay still runs.
-    fn with_deletes(mut self, deletions: Vec<Deletion>, state: &SetState, now: Timestamp) -> Plan {
+    /// When time alone will change the plan.
+    fn wake(&self) -> Option<Timestamp> {
+        let Input { view: View { pods, .. }, state, now, .. } = *self;
+        let look = pods.iter().filter_map(Seen::look_at).filter(|at| *at > now).min();
+        let relabel = |Seen { pod, .. }: &Seen| state.retry.relabels.waits_until(&pod.uid, pod.version, now);
+        let relabel = pods.iter().filter_map(relabel).min();
+        soonest(soonest(look, relabel), state.fates.next_overdue(now, self.quarantine))
+    }
+
+    fn looks(&self) -> Vec<Look> {
+        let Input { view: View { set, pods, .. }, state, now, .. } = *self;
+        let doubtful = pods.iter().filter(|seen| seen.look_at().is_some_and(|at| at <= now));
+        let doubtful = doubtful.map(|seen| Look { key: seen.pod.key.clone(), sought: Some(seen.clone()) });
+        let overdue = state.fates.overdue(now, self.quarantine);
+        let overdue = overdue.map(|name| Look { key: set.key.sibling(name), sought: None });
+        doubtful.chain(overdue).collect()
+    }
+
+    /// The pods that lost the watched label and get it back.
+    fn unlabelled(&self) -> Vec<Seen> {
+        let Input { state, now, .. } = *self;
+        let lacks_label = |seen: &&Seen| !seen.pod.is_labelled && !seen.is_terminating() && !seen.is_missing;
+        let may_get_it = |seen: &&Seen| {
+            let Pod { uid, version, .. } = &*seen.pod;
+            !state.fates.strays.contains_key(uid) && state.retry.relabels.waits_until(uid, *version, now).is_none()
+        };
+        self.view.pods.iter().filter(lacks_label).filter(may_get_it).cloned().collect()
+    }
+
+    /// Adds these deletes, except rejected ones whose delay still runs.
+    fn with_deletes(&self, mut plan: Plan, deletions: Vec<Deletion>) -> Plan {
+        let rejected = &self.state.retry.rejected;
         for deletion in deletions {
-            if state.rejected.contains(&deletion.uid) {
-                self.rejected.insert(deletion.uid.clone());
+            if rejected.contains(&deletion.uid) {
+                plan.rejected.insert(deletion.uid.clone());
             }
-            match state.rejected.waits_until(&deletion.uid, deletion.version, now) {
-                Some(until) => self.wake = soonest(self.wake, Some(until)),
-                None => self.delete.push(deletion),
+            match rejected.waits_until(&deletion.uid, deletion.version, self.now) {
+                Some(until) => plan.wake = soonest(plan.wake, Some(until)),
+                None => plan.delete.push(deletion),
             }
         }
-        self
+        plan
     }
-}
 
-fn strays(view: &View, state: &SetState) -> Vec<Deletion> {
-    let version = |uid: &Uid| view.pods.iter().find(|seen| seen.pod.uid == *uid).map_or(0, |seen| seen.pod.version);
-    let deletion = |(uid, name): (&Uid, &String)| Deletion {
-        key: ObjectKey::new(view.set.key.namespace.clone(), name.as_str()),
-        uid: uid.clone(),
-        version: version(uid),
-        why: Why::Stray,
-    };
-    state.strays.iter().map(deletion).collect()
-}
-
-/// The pods that a scale-down takes. A pod whose delete was rejected is among them, but the next one goes in its place; unless an
-/// earlier delete of it was not answered, and may still take effect.
-fn victims(view: &View, state: &SetState, count: Count, now: Timestamp) -> Vec<Deletion> {
-    let may_go = |seen: &Seen| {
-        let Pod { uid, version, .. } = &*seen.pod;
-        state.rejected.waits_until(uid, *version, now).is_none() || state.is_going(uid)
-    };
-    let certain = view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing);
-    let (strays, candidates): (Vec<&Seen>, Vec<&Seen>) =
-        certain.partition(|seen| state.strays.contains_key(&seen.pod.uid));
-    let going_anyway = strays.iter().filter(|seen| may_go(seen)).count();
-    let mut left = count.surplus().saturating_sub(going_anyway);
-    if left == 0 {
-        return Vec::new();
+    /// The pods that differ from what was ordered.
+    fn strays(&self) -> Vec<Deletion> {
+        let View { set, pods, .. } = self.view;
+        let version = |uid: &Uid| pods.iter().find(|seen| seen.pod.uid == *uid).map_or(0, |seen| seen.pod.version);
+        let deletion = |(uid, name): (&Uid, &String)| Deletion {
+            key: set.key.sibling(name),
+            uid: uid.clone(),
+            version: version(uid),
+            why: Why::Stray,
+        };
+        self.state.fates.strays.iter().map(deletion).collect()
     }
-    let mut victims = Vec::new();
-    for seen in ranking::victims_first(&candidates, state) {
+
+    /// The pods that a scale-down takes. A pod whose delete was rejected is among them, and the next one goes in its place. But if an
+    /// earlier delete of it was not answered, it may still take effect: then no other goes.
+    fn victims(&self, count: Count) -> Vec<Deletion> {
+        let Input { view, state, now, .. } = *self;
+        let may_go = |seen: &Seen| {
+            let Pod { uid, version, .. } = &*seen.pod;
+            state.retry.rejected.waits_until(uid, *version, now).is_none() || state.fates.is_going(uid)
+        };
+        let certain = view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing);
+        let (strays, candidates): (Vec<&Seen>, Vec<&Seen>) =
+            certain.partition(|seen| state.fates.strays.contains_key(&seen.pod.uid));
+        let mut left = count.surplus().saturating_sub(strays.into_iter().filter(|seen| may_go(seen)).count());
         if left == 0 {
-            break;
+            return Vec::new();
         }
-        left -= usize::from(may_go(seen));
-        victims.push(deletion(seen, Why::Surplus));
+        let mut victims = Vec::new();
+        for seen in ranking::victims_first(&candidates, state) {
+            if left == 0 {
+                break;
+            }
+            left -= usize::from(may_go(seen));
+            victims.push(deletion(seen, Why::Surplus));
+        }
+        // A delete that failed before must not keep the others from being tried.
+        victims.sort_by_key(|victim| state.fates.is_going(&victim.uid));
+        victims
     }
-    // What failed before does not keep the others from being tried.
-    victims.sort_by_key(|victim| state.is_going(&victim.uid));
-    victims
-}
 
-/// The pods that cannot be deleted while one of them is surplus.
-fn undeletable(view: &View, state: &SetState, count: Count) -> impl Iterator<Item = Uid> {
-    let uids = view.pods.iter().filter(move |seen| count.surplus() > 0 && seen.is_live()).map(|seen| &seen.pod.uid);
-    uids.filter(|uid| state.rejected.contains(uid)).cloned()
-}
-
-/// Finished pods that are more than are kept; none for a while after the delete of one was not answered.
-fn superfluous(pods: &[Seen], state: &SetState) -> Vec<Deletion> {
-    let finished: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
-    if finished.iter().any(|seen| state.is_going(&seen.pod.uid)) {
-        return Vec::new();
+    /// The pods whose delete was rejected while one of them is surplus.
+    fn undeletable(&self, count: Count) -> impl Iterator<Item = Uid> {
+        let Input { view, state, .. } = *self;
+        let uids = view.pods.iter().filter(move |seen| count.surplus() > 0 && seen.is_live()).map(|seen| &seen.pod.uid);
+        uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
     }
-    restart_backoff::superfluous(&finished).into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
+
+    /// The finished pods beyond those that are kept. None for a while after the delete of one was not answered.
+    fn superfluous(&self) -> Vec<Deletion> {
+        let is_finished = |seen: &&Seen| seen.pod.is_finished() && !seen.is_terminating();
+        let finished: Vec<&Seen> = self.view.pods.iter().filter(is_finished).collect();
+        if finished.iter().any(|seen| self.state.fates.is_going(&seen.pod.uid)) {
+            return Vec::new();
+        }
+        restart_backoff::superfluous(&finished).into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
+    }
+
+    /// Adds the pods to create, or why they are not created yet.
+    fn with_creates(&self, plan: Plan, wanted: usize) -> Plan {
+        let Input { view: View { set, .. }, state, now, .. } = *self;
+        if let Some(until) = state.retry.rests_until(set.generation, now) {
+            return Plan { hold: Hold::Forever, wake: soonest(plan.wake, Some(until)), ..plan };
+        }
+        // A pod that was changed on its way would be changed again: first it must be gone.
+        if plan.count.occupied > wanted || state.strays_hold() {
+            return plan;
+        }
+        let mut create = self.creations(plan.count.missing());
+        let replacement = state.retry.finishes.next;
+        // The other missing pods were deleted, or never created. They wait for nothing.
+        let at_once = replacement.map_or(create.len(), |next| create.len().saturating_sub(next.pods));
+        if let Some(next) = replacement {
+            create.iter_mut().skip(at_once).for_each(|creation| creation.replacements = next.count);
+        }
+        // A new spec may be the cure: it is tried at once, and once.
+        let generation = Some(set.generation);
+        let is_tried = set.status.observed_generation == generation || state.retry.tried_generation == generation;
+        match replacement.filter(|next| next.due > now && is_tried) {
+            Some(next) if create.len() > at_once => {
+                create.truncate(at_once);
+                Plan { create, hold: Hold::Finishing, wake: soonest(plan.wake, Some(next.due)), ..plan }
+            }
+            _ => Plan { create, ..plan },
+        }
+    }
+
+    /// First the names that were asked for already and show no pod: of those whose fate is unknown all, since they count. Then the
+    /// lowest names that are free.
+    fn creations(&self, missing: usize) -> Vec<Creation> {
+        let Input { state, names, .. } = *self;
+        let mut creations = Vec::new();
+        let mut left = missing;
+        for (name, create) in &state.fates.creates {
+            let is_absent = !names.is_known(name) && (create.is_unknown || !names.is_resting(name));
+            if is_absent && (create.is_unknown || left > 0) {
+                let (index, name, is_repeated) = (create.index, name.clone(), create.is_unknown);
+                creations.push(Creation { index, name, replacements: 0, is_repeated });
+                left -= usize::from(!create.is_unknown);
+            }
+        }
+        let free = (0..).map(|index| (index, names.nth(index))).filter(|(_, name)| {
+            !names.is_known(name) && !names.is_resting(name) && !state.fates.creates.contains_key(name)
+        });
+        let new = |(index, name)| Creation { index, name, replacements: 0, is_repeated: false };
+        creations.extend(free.take(left).map(new));
+        creations
+    }
 }
 
 fn deletion(seen: &Seen, why: Why) -> Deletion {
     Deletion { key: seen.pod.key.clone(), uid: seen.pod.uid.clone(), version: seen.pod.version, why }
-}
-
-/// When time alone will change the picture.
-fn wake(view: &View, state: &SetState, rules: &Rules, now: Timestamp) -> Option<Timestamp> {
-    let look = view.pods.iter().filter_map(Seen::look_at).filter(|at| *at > now).min();
-    let relabel = |Seen { pod, .. }: &Seen| state.relabels.waits_until(&pod.uid, pod.version, now);
-    let relabel = view.pods.iter().filter_map(relabel).min();
-    soonest(soonest(look, relabel), state.next_settled(now, rules.quarantine))
 }
 
 /// The earlier of two times.

@@ -21,7 +21,7 @@ pub fn victims_first<'a>(pods: &[&'a Seen], state: &SetState) -> Vec<&'a Seen> {
     ranked.sort_by_cached_key(|seen| {
         let pod = &seen.pod;
         (
-            !state.is_going(&pod.uid),
+            !state.fates.is_going(&pod.uid),
             pod.node.is_some(),
             phase_rank(pod.phase),
             pod.ready_since.is_some(),
@@ -70,7 +70,7 @@ mod tests {
         .map(PodBuilder::seen)
         .into();
         let mut state = SetState::default();
-        state.deletes.insert(pods[0].pod.uid.clone(), testing::now());
+        state.fates.deletes.insert(pods[0].pod.uid.clone(), testing::now());
 
         let mut shuffled: Vec<&Seen> = pods.iter().rev().collect();
         shuffled.rotate_left(5);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::set_state::BACKOFF;
+use super::rejection::BACKOFF;
 use crate::controllers::{failures::doubled, meta::Uid};
 
 /// The deletes of one set that were rejected.

@@ -1,9 +1,37 @@
 //! What a rejected create or delete means, and in which words users are told. Pure.
 
+use jiff::SignedDuration;
 use kube::core::Status;
 
-use super::set_state::{Rejection, RejectionKind};
+use crate::controllers::failures::Waits;
 use leadership::text::{LONGEST, cut};
+
+/// The first and the longest wait after a refused or unanswered write.
+pub const BACKOFF: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
+
+/// Why pods are refused.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Rejection {
+    /// The server's words, without what changes each time.
+    pub message: String,
+    /// What kind of refusal it is.
+    pub kind: RejectionKind,
+    /// The generation of the spec that was refused.
+    pub generation: i64,
+}
+
+/// What kind of refusal it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RejectionKind {
+    /// It may be granted another time: quota, admission.
+    Forbidden,
+    /// Nobody can say that no pod was made: the API server fails, as where a webhook does not answer, or it is not heard.
+    Unclear,
+    /// The template is invalid in itself.
+    InvalidTemplate,
+    /// The namespace is being deleted: it will never be granted.
+    NamespaceTerminating,
+}
 
 /// Reads the API server's refusal of the pod of this name, for this generation of the spec.
 pub fn read(status: &Status, pod: &str, prefix: &str, generation: i64) -> Rejection {

@@ -4,17 +4,19 @@
 //! and not too often: see [`crate::controllers::pace`].
 
 use jiff::Timestamp;
-use tracing::{info, warn};
+use tracing::{Span, info, record_all, warn};
 
 use super::{
-    Context,
     act::Done,
+    context::Context,
     events::{self, Event},
     observe::{Set, View},
     plan::{Hold, Plan},
-    set_state::{Burst, Rejection, RejectionKind, SetState},
-    status, trace_link,
+    rejection::{Rejection, RejectionKind},
+    set_state::{Burst, SetState},
+    status, stored,
 };
+use crate::telemetry::spans;
 use crate::{
     api::{PodSet, PodSetStatus, condition},
     controllers::statuses::{self, Applied},
@@ -31,20 +33,21 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
     let is_scaling = !is_fulfilled(set, state);
     // If other pods went in the meantime, the next create first asks whether the set still exists.
     state.live = to;
-    trace_link::note_done(&done);
+    record_span(&done);
     if done.is_creating || done.is_deleting {
         let wanted = set.replicas();
-        let former = state.burst.take_if(|burst| burst.wanted != wanted);
-        state.ended.extend(former.map(|burst| (burst, from)));
-        let burst = state.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
+        let former = state.reports.burst.take_if(|burst| burst.wanted != wanted);
+        state.reports.ended.extend(former.map(|burst| (burst, from)));
+        let burst =
+            state.reports.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
         if is_scaling {
-            state.fulfilled = None;
+            state.reports.fulfilled = None;
         }
         burst.created += created;
         burst.is_deleting |= done.is_deleting;
     }
     if done.is_creating {
-        state.tried_generation = Some(set.generation);
+        state.retry.tried_generation = Some(set.generation);
     }
     if created + deleted > 0 {
         let pods = shown(done.created.iter().chain(&done.deleted));
@@ -52,32 +55,45 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
     }
     if done.has_failed {
-        state.back_off(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
+        state.retry.back_off(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
     } else if created > 0 {
-        state.backoff = None;
+        state.retry.backoff = None;
     }
     if created > 0 {
-        state.rest = None;
+        state.retry.rest = None;
     }
     match done.rejected_create {
         Some(rejected) => create_rejected(context, set, rejected, state),
-        None if created > 0 => state.rejected_create = None,
+        None if created > 0 => state.reports.rejected_create = None,
         None => {}
+    }
+}
+
+/// Records in the span of the reconcile what was done.
+fn record_span(done: &Done) {
+    let (created, deleted) = (spans::count(done.created.len()), spans::count(done.deleted.len()));
+    let span = Span::current();
+    record_all!(span, pods.created = created, pods.deleted = deleted);
+    let rejected_create = done.rejected_create.as_ref().map(|rejected_create| rejected_create.message.as_str());
+    match rejected_create.or(done.rejected_delete.as_deref()) {
+        Some(reason) if done.has_failed || done.rejected_delete.is_some() => spans::failed(reason),
+        None if done.has_failed => spans::failed("a request for a pod failed"),
+        _ => {}
     }
 }
 
 /// Puts a rejected create into the state, and logs it if the message is new.
 fn create_rejected(context: &Context, set: &Set, rejected: Rejection, state: &mut SetState) {
-    let is_news = state.rejected_create.as_ref().is_none_or(|former| former.message != rejected.message);
+    let is_news = state.reports.rejected_create.as_ref().is_none_or(|former| former.message != rejected.message);
     if rejected.kind == RejectionKind::NamespaceTerminating {
         if is_news {
             info!(set = %set.key, "the namespace is being deleted: no pods are created");
         }
-        state.give_up(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
+        state.retry.give_up(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
     } else if is_news {
         warn!(set = %set.key, reason = rejected.message, "the API server rejects new pods");
     }
-    state.rejected_create = Some(rejected);
+    state.reports.rejected_create = Some(rejected);
 }
 
 /// Updates the state after a pass: what no longer holds is forgotten.
@@ -85,14 +101,14 @@ pub fn settle(after: &Plan, state: &mut SetState) {
     state.live = state.live.max(after.count.live);
     // A create whose fate is unknown does not count.
     if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
-        state.fulfilled = Some(after.count.wanted);
+        state.reports.fulfilled = Some(after.count.wanted);
     }
     if after.count.live >= after.count.wanted && !state.has_pending_strays() {
-        state.rejected_create = None;
+        state.reports.rejected_create = None;
     }
-    state.rejected.retain(&after.rejected);
+    state.retry.rejected.retain(&after.rejected);
     if after.hold == Hold::Nothing && !after.has_work() {
-        state.backoff = None;
+        state.retry.backoff = None;
     }
 }
 
@@ -102,7 +118,7 @@ fn is_fulfilled(set: &Set, state: &SetState) -> bool {
     let stored = &set.status;
     let is_stored = stored.observed_generation == Some(set.generation)
         && usize::try_from(stored.available_replicas).is_ok_and(|available| available == wanted);
-    is_stored || state.fulfilled == Some(wanted)
+    is_stored || state.reports.fulfilled == Some(wanted)
 }
 
 fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
@@ -132,12 +148,12 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
         let events = due_events(set, plan, &new, state);
         context.recorder.record(set, events);
     }
-    if status::is_same(&set.status, &new) {
-        state.pace.is_right();
+    if stored::is_same(&set.status, &new) {
+        state.reports.pace.is_right();
         return Reported::default();
     }
     let is_awaited = status::is_awaited(&set.status, &new, is_settled);
-    match state.pace.due(new.observed_generation, is_awaited, now) {
+    match state.reports.pace.due(new.observed_generation, is_awaited, now) {
         None => write_status(context, set, new, state).await,
         again => Reported { again, has_failed: false },
     }
@@ -148,34 +164,34 @@ fn due_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) 
     // A try that failed and changed nothing so far may still have changed something, and strays are deleted again.
     let has_strays = state.has_pending_strays();
     let is_over = |burst: &mut Burst| !has_strays && (plan.hold != Hold::Failure || burst.from != plan.count.live);
-    let burst = state.burst.take_if(is_over);
-    let ended = state.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
+    let burst = state.reports.burst.take_if(is_over);
+    let ended = state.reports.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
     let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::work_done(&burst, live)).collect();
     let stored = |type_: &str, reason: &str| {
-        let stored = status::find(&set.status, type_).filter(|stored| stored.reason == reason);
+        let stored = stored::find(&set.status, type_).filter(|stored| stored.reason == reason);
         stored.map(|stored| stored.message.as_str())
     };
     let stored_create = stored(condition::REPLICA_FAILURE, status::FAILED_CREATE);
-    let rejected = state.rejected_create.as_ref();
-    due.extend(rejected.and_then(|now| events::creates_rejected(now, state.refusal_told.as_ref(), stored_create)));
-    state.refusal_told = state.rejected_create.clone();
-    let rejected = state.rejected.take_untold(stored(condition::REPLICA_FAILURE, status::FAILED_DELETE));
+    let rejected = state.reports.rejected_create.as_ref();
+    due.extend(rejected.and_then(|now| events::creates_rejected(now, state.reports.told.as_ref(), stored_create)));
+    state.reports.told = state.reports.rejected_create.clone();
+    let rejected = state.retry.rejected.take_untold(stored(condition::REPLICA_FAILURE, status::FAILED_DELETE));
     due.extend(rejected.map(|message| events::deletes_rejected(&message)));
-    let failing = status::find(new, condition::RECONCILING).filter(|held| held.reason == status::BACKING_OFF);
+    let failing = stored::find(new, condition::RECONCILING).filter(|held| held.reason == status::BACKING_OFF);
     if let Some(failing) = failing {
-        let is_told = state.failing_told || stored(condition::RECONCILING, status::BACKING_OFF).is_some();
+        let is_told = state.reports.failing_told || stored(condition::RECONCILING, status::BACKING_OFF).is_some();
         due.extend((!is_told).then(|| events::pods_failing(&failing.message)));
-        state.failing_told = true;
+        state.reports.failing_told = true;
     } else {
         // Until the count begins again, these are the same failures.
-        state.failing_told &= state.finishes.next.is_some_and(|next| next.count > 1);
+        state.reports.failing_told &= state.retry.finishes.next.is_some_and(|next| next.count > 1);
     }
     due
 }
 
 /// Whether the status says that nothing is left to do.
 pub fn is_at_its_end(status: &PodSetStatus) -> bool {
-    status::holds(status, condition::READY)
+    stored::holds(status, condition::READY)
 }
 
 /// Applies a status and handles the result.
@@ -187,18 +203,18 @@ async fn write_status(context: &Context, set: &Set, new: PodSetStatus, state: &m
     let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, version, &new).await;
     let reported = match applied {
         Applied::Written(stored) => {
-            state.pace.written(generation, at);
+            state.reports.pace.written(generation, at);
             context.set_answered(set, Some(*stored));
             Reported::default()
         }
         Applied::Outdated(found) => {
-            state.pace.written(generation, at);
+            state.reports.pace.written(generation, at);
             context.set_answered(set, found.map(|found| *found));
             Reported { again: Some(context.env.now()), has_failed: false }
         }
         Applied::Failed(error) => {
             let now = context.env.now();
-            let (wait, is_news) = state.pace.failed(generation, &error, now);
+            let (wait, is_news) = state.reports.pace.failed(generation, &error, now);
             statuses::log_failure(&set.key, &error, is_news);
             Reported { again: Some(now + wait), has_failed: true }
         }

@@ -1,12 +1,12 @@
 //! How long a set waits before it replaces pods that finished. Pure.
 //!
-//! The first replacement comes at once, the next after 1 s, then 2 s, doubling to 5 min, counted from the finish. How often
-//! in a row stands in an annotation of the replacements, so that it outlives the leader. A pod that ran for 10 min, or
-//! 10 min after the last wait without a finish, begin the count anew. Where several pods wait to be replaced, all wait as
-//! long as the one that waits longest. Which pods wait is remembered: of the finished ones few are kept, and those that are
-//! deleted while they run are made up for at once.
+//! The first replacement comes at once, the next after 1 s, then 2 s, doubling to 5 min, counted from the finish. An annotation of the
+//! replacements counts how many there were in a row, so the count outlives the leader. A pod that ran for 10 min resets it, and so do
+//! 10 min after the last wait without a finish. A set has one wait: that of the pod with the longest.
+//!
+//! The pods that wait are remembered, because only a few finished pods are kept. Pods that were deleted while they ran do not wait.
 
-use std::{cmp::Reverse, collections::BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -16,51 +16,52 @@ use crate::controllers::meta::Uid;
 /// The longest wait.
 const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 
-/// A pod that ran for so long did not fail at once; a set that was quiet for so long does not keep failing.
+/// A pod that ran for so long did not fail at once. A finish so long ago does not count.
 const STEADY: SignedDuration = SignedDuration::from_mins(10);
 
-/// How far the clocks of nodes and API server are thought to be apart at most.
-const CLOCKS_APART: SignedDuration = SignedDuration::from_secs(30);
-
-/// How many finished pods are kept to look at.
+/// How many finished pods are kept for inspection.
 pub const KEPT: usize = 3;
 
-/// What is remembered of the pods of a set that finished.
+/// The finished pods of a set, and what waits to be created in their place.
 #[derive(Clone, Debug, Default)]
 pub struct Finishes {
-    /// Those that were taken in, as long as they are there; nothing before the first look that can be relied on.
-    noted: Option<BTreeSet<Uid>>,
-    /// What waits to be created in their place, or, with no pods, how the last ones were.
+    /// The finished pods that were counted, as long as they exist; `None` until the set was read in this term.
+    counted: Option<BTreeSet<Uid>>,
+    /// The replacements that wait, or that were created last.
     pub next: Option<Replacement>,
 }
 
+/// The next replacements of a set.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Replacement {
+    /// When they may be created.
+    pub due: Timestamp,
+    /// How many replacements in a row each of them will have been.
+    pub count: u32,
+    /// How many of the missing pods they are, at most. The others were deleted, and wait for nothing.
+    pub pods: usize,
+}
+
 impl Finishes {
-    /// Takes in which pods of a set have finished. No more of them wait to be replaced than are missing: once as many live as are
-    /// wanted, none; how often they had to be in a row still counts for those that finish next.
-    pub fn note(&mut self, view: &View, now: Timestamp) {
-        let finished: Vec<&Seen> = view.pods.iter().filter(|seen| seen.pod.is_finished()).collect();
-        // What a new leader has not read may be long past.
-        let noted = (!view.is_unread).then(|| finished.iter().map(|seen| seen.pod.uid.clone()).collect());
-        let former = std::mem::replace(&mut self.noted, noted);
-        let next = self.next.filter(|next| now.duration_since(next.due) < STEADY);
-        if finished.is_empty() && next.is_none() {
-            self.next = None;
-            return;
-        }
+    /// Counts the pods that have finished since the last call. No more wait to be replaced than are missing.
+    pub fn update(&mut self, view: &View, now: Timestamp) {
+        let finished: BTreeSet<Uid> =
+            view.pods.iter().filter(|seen| seen.pod.is_finished()).map(|seen| seen.pod.uid.clone()).collect();
         let live = view.pods.iter().filter(|seen| seen.is_live()).count();
         let missing = view.set.replicas().saturating_sub(live);
-        let next = match former {
-            _ if missing == 0 => next,
-            None => first_look(&view.pods, now),
-            Some(former) => {
-                let new = finished.into_iter().filter(|seen| !former.contains(&seen.pod.uid)).collect();
-                waiting(new, now).into_iter().fold(next, joined)
+        let next = match &self.counted {
+            Some(counted) => {
+                let former = self.next.filter(|next| now.duration_since(next.due) < STEADY);
+                let new = view.pods.iter().filter(|seen| !counted.contains(&seen.pod.uid));
+                waiting(new, now).into_iter().fold(former, joined)
             }
+            None => first_look(&view.pods, now),
         };
         self.next = next.map(|next| Replacement { pods: next.pods.min(missing), ..next });
+        self.counted = (!view.is_unread).then_some(finished);
     }
 
-    /// Takes in that a pod was created that counts so many replacements in a row: one fewer waits, if it is one.
+    /// A pod was created whose annotation says so many replacements: one replacement fewer waits.
     pub fn created(&mut self, replacements: u32) {
         if let Some(next) = self.next.as_mut().filter(|_| replacements > 0) {
             next.pods = next.pods.saturating_sub(1);
@@ -68,31 +69,23 @@ impl Finishes {
     }
 }
 
-/// The next replacements of a set in which pods finished.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Replacement {
-    /// When they may be created.
-    pub due: Timestamp,
-    /// How many replacements in a row each of them will have been.
-    pub count: u32,
-    /// How many of the pods that are missing they are, at most: what else is missing was deleted, and waits for nothing.
-    pub pods: usize,
-}
-
-/// What waits in a set of which nothing is remembered.
+/// What waits in a set of which nothing is remembered: the finished pods that were not replaced.
 fn first_look(pods: &[Seen], now: Timestamp) -> Option<Replacement> {
-    let waiting = waiting(unreplaced(pods), now);
-    // Where all that are kept wait, others that wait may have been deleted.
+    let is_replaced = |finished: &Pod| {
+        let end = finished.finished.unwrap_or(finished.created);
+        pods.iter().any(|Seen { pod, .. }| pod.replacements > failures_in_a_row(finished) && pod.created >= end)
+    };
+    let waiting = waiting(pods.iter().filter(|seen| !is_replaced(&seen.pod)), now);
+    // If all finished pods that are kept wait, more of them may have been deleted.
     let others = if waiting.len() < KEPT { 0 } else { usize::MAX };
     let next = waiting.into_iter().fold(None, joined)?;
     Some(Replacement { pods: next.pods.saturating_add(others), ..next })
 }
 
-/// Those of these finished pods that wait to be replaced, and when they finished, in this order: who was deleted does not
-/// wait, nor does who finished long ago.
-fn waiting(finished: Vec<&Seen>, now: Timestamp) -> Vec<(Timestamp, &Pod)> {
-    let mut waiting: Vec<(Timestamp, &Pod)> = finished
-        .into_iter()
+/// The pods among these that wait to be replaced, and when they finished, in this order. A pod that was deleted does not wait, nor one that
+/// finished long ago.
+fn waiting<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> Vec<(Timestamp, &'a Pod)> {
+    let mut waiting: Vec<(Timestamp, &Pod)> = pods
         .filter(|seen| !seen.is_terminating())
         .filter_map(|seen| Some((seen.finished_since?.into(), &*seen.pod)))
         .filter(|(at, _)| now.duration_since(*at) < STEADY)
@@ -105,18 +98,15 @@ fn waiting(finished: Vec<&Seen>, now: Timestamp) -> Vec<(Timestamp, &Pod)> {
 fn joined(former: Option<Replacement>, (at, pod): (Timestamp, &Pod)) -> Option<Replacement> {
     let failures = failures_in_a_row(pod);
     let own = Replacement { due: at + wait(failures), count: failures.saturating_add(1), pods: 1 };
-    let Some(former) = former else {
-        return Some(own);
-    };
-    let pods = former.pods.saturating_add(1);
-    if ran_well(pod) {
-        return Some(Replacement { pods, ..own });
+    let pods = former.map_or(0, |former| former.pods).saturating_add(1);
+    match former.filter(|_| !ran_well(pod)) {
+        Some(former) => Some(Replacement { due: own.due.max(former.due), count: own.count.max(former.count), pods }),
+        None => Some(Replacement { pods, ..own }),
     }
-    Some(Replacement { due: own.due.max(former.due), count: own.count.max(former.count), pods })
 }
 
-/// How long a set with these pods lets replacements wait: the wait that comes next, or that lies behind a replacement which
-/// has not run for long yet. Zero for a set whose pods run well.
+/// How long a set with these pods lets replacements wait: the next wait, or the one before a replacement that has not run for long.
+/// Zero for a set whose pods run well.
 pub fn backoff<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> SignedDuration {
     let is_recent = |at: Timestamp| now.duration_since(at) < STEADY;
     let wait_of = |seen: &Seen| match seen.finished_since {
@@ -126,25 +116,7 @@ pub fn backoff<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> Sign
     pods.filter_map(wait_of).max().unwrap_or_default()
 }
 
-/// The finished pods in whose place none was made yet. A replacement stands for one of them: one that counts less, and
-/// that ended before it was made, as far as the clocks of nodes and API server agree.
-fn unreplaced(pods: &[Seen]) -> Vec<&Seen> {
-    let mut finished: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished()).collect();
-    let mut replacements: Vec<&Pod> = pods.iter().map(|seen| &*seen.pod).filter(|pod| pod.replacements > 0).collect();
-    replacements.sort_by_key(|pod| pod.created);
-    // Who counts most has the least choice.
-    finished.sort_by_key(|seen| (Reverse(failures_in_a_row(&seen.pod)), seen.finished_since));
-    finished.retain(|seen| {
-        let failures = failures_in_a_row(&seen.pod);
-        let end = Timestamp::from(seen.pod.finished.unwrap_or(seen.pod.created)) - CLOCKS_APART;
-        let follows = |pod: &&Pod| pod.replacements > failures && Timestamp::from(pod.created) >= end;
-        let successor = replacements.iter().position(follows);
-        successor.map(|at| replacements.remove(at)).is_none()
-    });
-    finished
-}
-
-/// How many replacements in a row the pod counts for: none if it ran well for long.
+/// How many replacements in a row the pod counts for: none if it ran well.
 fn failures_in_a_row(pod: &Pod) -> u32 {
     if ran_well(pod) { 0 } else { pod.replacements }
 }
@@ -162,7 +134,7 @@ fn wait(failures: u32) -> SignedDuration {
     }
 }
 
-/// The finished pods that are more than are kept, oldest first.
+/// The finished pods that are not kept, oldest first.
 pub fn superfluous<'a>(finished: &[&'a Seen]) -> Vec<&'a Seen> {
     let mut oldest_first = finished.to_vec();
     oldest_first.sort_by_key(|seen| (seen.finished_since, seen.pod.uid.clone()));
@@ -243,7 +215,7 @@ mod tests {
         let mut finishes = Finishes::default();
         let mut look = |wanted: usize, is_unread: bool, pods: Vec<PodBuilder>| {
             let pods = pods.into_iter().map(PodBuilder::seen).collect();
-            finishes.note(&View { set: Arc::new(testing::set(wanted)), pods, is_unread }, testing::now());
+            finishes.update(&View { set: Arc::new(testing::set(wanted)), pods, is_unread }, testing::now());
             finishes.next.map(|next| (next.due.duration_since(testing::now()).as_secs(), next.count, next.pods))
         };
         let ready = |name: &str| testing::pod(name).ready(9);
@@ -280,7 +252,7 @@ mod tests {
         let mut finishes = Finishes::default();
         let waiting = |finishes: &mut Finishes, wanted: usize, pods: &[PodBuilder]| {
             let pods = pods.iter().cloned().map(PodBuilder::seen).collect();
-            finishes.note(&View { set: Arc::new(testing::set(wanted)), pods, is_unread: false }, testing::now());
+            finishes.update(&View { set: Arc::new(testing::set(wanted)), pods, is_unread: false }, testing::now());
             finishes.next.map(|next| next.pods)
         };
         let ready = |name: &str| testing::pod(name).ready(9);

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{
     observe::{Phase, Pod, Seen, View},
     plan::{Hold, Plan},
     pod,
+    rejection::RejectionKind,
     restart_backoff::Replacement,
-    set_state::{RejectionKind, SetState},
+    set_state::SetState,
+    stored,
 };
 use crate::{
     api::{PodSetStatus, condition},
@@ -91,7 +92,7 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
         return invalid(error);
     }
     // The rejection of a former spec does not matter for this one.
-    let rejected = state.rejected_create.as_ref().filter(|rejected| rejected.generation == view.set.generation);
+    let rejected = state.reports.rejected_create.as_ref().filter(|rejected| rejected.generation == view.set.generation);
     match rejected.map(|rejected| (rejected.kind, &*rejected.message)) {
         Some((RejectionKind::InvalidTemplate, message)) => return invalid(message),
         Some((RejectionKind::Forbidden | RejectionKind::Unclear, message)) => {
@@ -103,13 +104,13 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
         Some((RejectionKind::NamespaceTerminating, _)) | None => {}
     }
     if plan.hold == Hold::Finishing {
-        let message = failures(&view.pods, state.finishes.next);
+        let message = failures(&view.pods, state.retry.finishes.next);
         let why = format!(": {message}");
         return Described { ready: "PodsFailing", why, others: vec![(condition::RECONCILING, BACKING_OFF, message)] };
     }
     // Otherwise other pods may be deleted in their place.
     let is_stuck = !plan.deletes_others(state) && !plan.rejected.is_empty();
-    if let Some(message) = state.rejected.message().filter(|_| is_stuck) {
+    if let Some(message) = state.retry.rejected.message().filter(|_| is_stuck) {
         return undeletable(view, plan, ready, message);
     }
     let counts = [available, ready, plan.count.occupied];
@@ -140,16 +141,6 @@ fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Describ
         why: format!("; pods cannot be deleted: {message}"),
         others: vec![(condition::RECONCILING, "Retrying", retrying), failure],
     }
-}
-
-/// The condition of this type, if the status has it.
-pub fn find<'a>(status: &'a PodSetStatus, type_: &str) -> Option<&'a Condition> {
-    status.conditions.iter().find(|stored| stored.type_ == type_)
-}
-
-/// Whether the status says that the condition of this type is True.
-pub fn holds(status: &PodSetStatus, type_: &str) -> bool {
-    find(status, type_).is_some_and(|stored| stored.status == "True")
 }
 
 /// Why pods do not start: the scheduler's message, and each reason of the kubelet with the first pod that has it.
@@ -191,34 +182,22 @@ fn failures(pods: &[Seen], next: Option<Replacement>) -> String {
 
 /// Whether people wait for this change: Ready changes, or pods have come or gone and no more are about to.
 pub fn is_awaited(stored: &PodSetStatus, new: &PodSetStatus, is_settled: bool) -> bool {
-    holds(stored, condition::READY) != holds(new, condition::READY) || (is_settled && stored.pod_names != new.pod_names)
-}
-
-/// Whether both statuses say the same, apart from the writer and what others have added.
-pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
-    const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
-    let PodSetStatus {
-        pod_names,
-        available_replicas,
-        ready_replicas,
-        observed_generation,
-        selector,
-        conditions,
-        written_by: _,
-    } = stored;
-    (pod_names, available_replicas, ready_replicas) == (&new.pod_names, &new.available_replicas, &new.ready_replicas)
-        && (observed_generation, selector) == (&new.observed_generation, &new.selector)
-        && statuses::are_same(conditions, &new.conditions, &OWN)
+    stored::holds(stored, condition::READY) != stored::holds(new, condition::READY)
+        || (is_settled && stored.pod_names != new.pod_names)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
     use super::*;
     use crate::controllers::podset::{
         plan::Count,
-        set_state::Rejection,
+        rejection::Rejection,
+        set_state::Reports,
+        stored::is_same,
         testing::{self, PodBuilder},
     };
 
@@ -253,7 +232,10 @@ mod tests {
 
     fn refused(kind: RejectionKind) -> SetState {
         SetState {
-            rejected_create: Some(Rejection { message: "no".to_owned(), kind, generation: 1 }),
+            reports: Reports {
+                rejected_create: Some(Rejection { message: "no".to_owned(), kind, generation: 1 }),
+                ..Reports::default()
+            },
             ..SetState::default()
         }
     }
@@ -328,7 +310,7 @@ mod tests {
         let said = |pods: usize, due: i64, seen: Vec<PodBuilder>| {
             let (view, mut state) = (view(seen), SetState::default());
             let due = testing::now() + jiff::SignedDuration::from_secs(due);
-            state.finishes.next = Some(Replacement { due, count: 7, pods });
+            state.retry.finishes.next = Some(Replacement { due, count: 7, pods });
             let conditions = status(&view, &planned(&view, Hold::Finishing), &state, testing::now()).conditions;
             let [ready, reconciling] = &conditions[..] else { panic!("{conditions:?}") };
             let summary = ready.message.strip_prefix("0 of 2 pods are ready: ").unwrap();

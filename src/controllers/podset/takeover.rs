@@ -1,10 +1,9 @@
-//! The reads that come before the first write to a set in a term.
+//! The reads before the first write to a set in a term.
 //!
-//! The watches of a standby may have stalled while others led. So before the first write to a set in a term, the PodSets and
-//! all pods of its namespace are listed, pods without the label included: once per namespace and term. The lists run beside
-//! the reconciles, a few at a time, and no namespace waits for a slow or failing one. A set that is absent from a list of all
-//! sets, taken in this term, is younger than the term and needs no lists: the watch has brought its first event.
-//! This file only reads.
+//! The watches of a standby may have stalled while others led. So before the first write to a set in a term, the PodSets and all pods of
+//! its namespace are listed, pods without the label included: once per namespace and term. The lists run beside the reconciles, a few at
+//! a time, and no namespace waits for a slow or failing one. A set that is absent from a list of all sets, taken in this term, is younger
+//! than the term and needs no lists. This file only reads.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -19,7 +18,7 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::warn;
 
 use super::{
-    Context,
+    context::Context,
     observe::{Pod, Set},
 };
 use crate::{
@@ -34,7 +33,7 @@ use crate::{
 };
 use leadership::text::in_full;
 
-/// How many namespaces are read at a time; slow reads make room for others.
+/// How many namespaces are read at a time. Slow reads make room for others.
 const AT_ONCE: usize = 4;
 
 /// A read that takes longer than this lets another one begin.
@@ -55,28 +54,14 @@ pub struct TakeOver {
 
 #[derive(Debug, Default)]
 struct State {
-    known: Known,
-    /// The namespaces that are not read yet, and the sets that wait for that.
-    waiting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
-    /// Those of them whose read has not begun.
-    asked: Vec<Arc<str>>,
-}
-
-/// What was read in this term.
-#[derive(Debug, Default)]
-pub struct Known {
     /// The sets that are older than the term. While this is `None`, any set may be.
     preexisting: Option<HashSet<Uid>>,
-    /// The namespaces whose sets and pods were listed.
+    /// The namespaces whose sets and pods were listed in this term.
     read: BTreeSet<Arc<str>>,
-}
-
-impl Known {
-    /// Whether the set must be read before anything is written for it.
-    pub fn is_unread(&self, set: &Set) -> bool {
-        let may_be_older = self.preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
-        may_be_older && !self.read.contains(&set.key.namespace)
-    }
+    /// The sets that wait for the read of their namespace.
+    waiting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// The namespaces among them whose read has not begun.
+    asked: Vec<Arc<str>>,
 }
 
 impl Default for TakeOver {
@@ -91,16 +76,18 @@ impl TakeOver {
         *self.lock() = State::default();
     }
 
-    /// Whether the set must be read before anything is written for it.
-    pub fn is_unread(&self, context: &Context, set: &Set) -> bool {
-        (context.rules.is_unread)(&self.lock().known, set)
+    /// Whether the set must be read before anything is written for it, by this rule.
+    pub fn is_unread(&self, set: &Set, rule: fn(may_be_older: bool, is_read: bool) -> bool) -> bool {
+        let State { preexisting, read, .. } = &*self.lock();
+        let may_be_older = preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
+        rule(may_be_older, read.contains(&set.key.namespace))
     }
 
     /// Asks for the read of a set, which is queued again afterwards. Returns `false` if it was read meanwhile.
     pub fn wait(&self, set: &ObjectKey) -> bool {
         let mut state = self.lock();
         let namespace = &set.namespace;
-        if state.known.read.contains(namespace) {
+        if state.read.contains(namespace) {
             return false;
         }
         if !state.waiting.contains_key(namespace) {
@@ -113,22 +100,22 @@ impl TakeOver {
 
     /// Reads what sets wait for. It never ends.
     pub async fn catch_up(&self, context: &Context) {
-        tokio::join!(self.list_elders(context), self.read_namespaces(context));
+        tokio::join!(self.list_preexisting(context), self.read_namespaces(context));
     }
 
     /// Learns which sets are older than the term.
-    async fn list_elders(&self, context: &Context) {
+    async fn list_preexisting(&self, context: &Context) {
         let mut preexisting = HashSet::new();
         for scope in &context.scopes {
             preexisting.extend(until_read(context, scope, || list_sets(context, scope)).await);
         }
         let waiting: Vec<ObjectKey> = {
             let mut state = self.lock();
-            state.known.preexisting = Some(preexisting);
+            state.preexisting = Some(preexisting);
             state.waiting.values().flatten().cloned().collect()
         };
         // Some of them may be younger than the term.
-        wake(context, waiting);
+        waiting.into_iter().for_each(|set| context.queue.add(set, queue::READ));
     }
 
     async fn read_namespaces(&self, context: &Context) {
@@ -149,10 +136,10 @@ impl TakeOver {
         until_read(context, &scope, || self.in_turn(read_scope(context, &scope))).await;
         let waiting = {
             let mut state = self.lock();
-            state.known.read.insert(namespace.clone());
+            state.read.insert(namespace.clone());
             state.waiting.remove(&namespace)
         };
-        wake(context, waiting.into_iter().flatten());
+        waiting.into_iter().flatten().for_each(|set| context.queue.add(set, queue::READ));
     }
 
     /// Reads when it is its turn.
@@ -171,13 +158,7 @@ impl TakeOver {
     }
 }
 
-fn wake(context: &Context, sets: impl IntoIterator<Item = ObjectKey>) {
-    for set in sets {
-        context.queue.add(set, queue::READ);
-    }
-}
-
-/// Reads a scope, later after each failure, until that succeeds.
+/// Repeats a read, later each time, until it succeeds.
 async fn until_read<T, F>(context: &Context, scope: &Scope, read: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<T, ReadError>>,
@@ -200,17 +181,16 @@ where
 /// Takes in consistent lists of the sets and of all pods of a scope.
 async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
     list_sets(context, scope).await?;
-    let source = Source { labels: context.rules.taken_over, ..super::pod_source(scope, &context.rules) };
-    let ours = |pod: &Pod| pod.owner.is_some() || pod.is_labelled;
-    let (pods, version) = listwatch::list(&context.clients.read, &source, ours).await?;
+    let source = Source { labels: context.rules.taken_over, ..context.pod_source(scope) };
+    let is_relevant = |pod: &Pod| pod.owner.is_some() || pod.is_labelled;
+    let (pods, version) = listwatch::list(&context.clients.read, &source, is_relevant).await?;
     context.pods_listed(scope, pods, version);
     Ok(())
 }
 
 /// Takes in a consistent list of the sets of a scope. Returns their UIDs.
 async fn list_sets(context: &Context, scope: &Scope) -> Result<Vec<Uid>, ReadError> {
-    let source = super::set_source(scope, &context.rules);
-    let (sets, version) = listwatch::list(&context.clients.read, &source, |_: &Set| true).await?;
+    let (sets, version) = listwatch::list(&context.clients.read, &context.set_source(scope), |_: &Set| true).await?;
     let uids = sets.iter().map(|set| set.uid.clone()).collect();
     context.sets_listed(scope, sets, version);
     Ok(uids)
@@ -219,7 +199,7 @@ async fn list_sets(context: &Context, scope: &Scope) -> Result<Vec<Uid>, ReadErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::podset::testing;
+    use crate::controllers::podset::{promise::Rules, testing};
     use futures::FutureExt;
 
     #[test]
@@ -235,8 +215,9 @@ mod tests {
             (uids(&set.uid), Some(own), false),
             (uids(&"another".into()), None, false),
         ] {
-            let known = Known { preexisting, read: read.into_iter().collect() };
-            assert_eq!(known.is_unread(&set), expected, "{known:?}");
+            let take_over = TakeOver::default();
+            *take_over.lock() = State { preexisting, read: read.into_iter().collect(), ..State::default() };
+            assert_eq!(take_over.is_unread(&set, Rules::default().is_unread), expected, "{take_over:?}");
         }
     }
 
@@ -249,7 +230,7 @@ mod tests {
         }
         assert_eq!(take_over.lock().asked, ["a".into(), "b".into()]);
         assert_eq!(take_over.lock().waiting.values().map(BTreeSet::len).collect::<Vec<_>>(), [2, 1]);
-        take_over.lock().known.read.insert("a".into());
+        take_over.lock().read.insert("a".into());
         assert!(!take_over.wait(&sets[0]));
         take_over.begin();
         assert!(take_over.wait(&sets[0]), "another term");

@@ -68,8 +68,8 @@ fn idle_in(env: Env, api_is_away: bool) -> (Arc<Idle>, Context, Listing, LeaderS
     let leadership = leader_state.leadership();
     let health = Health::new(env.clone());
     health.started();
-    let around = Context { env, leadership, metrics, health, at_once: 2, stop: CancellationToken::new() };
-    (Arc::new(Idle { queue, synced, api_is_away }), around, listing, leader_state)
+    let context = Context { env, leadership, metrics, health, max_concurrent: 2, stop: CancellationToken::new() };
+    (Arc::new(Idle { queue, synced, api_is_away }), context, listing, leader_state)
 }
 
 fn worker(health: &Health) -> Result<(), String> {
@@ -87,9 +87,9 @@ async fn turning(worker: &mut task::Spawn<impl Future<Output = ()>>, health: &He
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_lives_while_it_turns_whatever_it_waits_for() {
-    let (controller, around, listing, mut leader_state) = idle(true);
-    let (health, stop) = (around.health.clone(), around.stop.clone());
-    let mut running = task::spawn(Box::pin(run(controller, around)));
+    let (controller, context, listing, mut leader_state) = idle(true);
+    let (health, stop) = (context.health.clone(), context.stop.clone());
+    let mut running = task::spawn(Box::pin(run(controller, context)));
     turning(&mut running, &health).await;
     listing.listed();
     turning(&mut running, &health).await;
@@ -108,11 +108,11 @@ async fn a_worker_lives_while_it_turns_whatever_it_waits_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_works_turns() {
-    let (controller, around, listing, mut leader_state) = idle(false);
-    let health = around.health.clone();
+    let (controller, context, listing, mut leader_state) = idle(false);
+    let health = context.health.clone();
     listing.listed();
     leader_state.begin(None);
-    let mut running = task::spawn(Box::pin(run(controller, around)));
+    let mut running = task::spawn(Box::pin(run(controller, context)));
     turning(&mut running, &health).await;
     advance(Duration::from_secs(61)).await;
     assert!(worker(&health).is_err());
@@ -120,10 +120,10 @@ async fn a_worker_that_works_turns() {
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_is_ready_when_its_caches_are() {
-    let (controller, around, listing, _office) = idle(false);
-    let health = around.health.clone();
+    let (controller, context, listing, _office) = idle(false);
+    let health = context.health.clone();
     let caches = || health.readiness().get("idle-caches").cloned().expect("its caches are checked");
-    let _running = run(controller, around);
+    let _running = run(controller, context);
     assert_eq!(caches(), Err("waiting for the first list of things".to_owned()), "before anything was polled");
     listing.waits("the API server is away".to_owned());
     assert_eq!(caches(), Err("the API server is away".to_owned()));
@@ -133,11 +133,11 @@ async fn a_controller_is_ready_when_its_caches_are() {
 
 #[tokio::test(start_paused = true)]
 async fn reconciles_are_counted_by_what_comes_next() {
-    let (controller, around, listing, mut leader_state) = idle(false);
-    let (metrics, stop) = (around.metrics.clone(), around.stop.clone());
+    let (controller, context, listing, mut leader_state) = idle(false);
+    let (metrics, stop) = (context.metrics.clone(), context.stop.clone());
     listing.listed();
     leader_state.begin(None);
-    let running = tokio::spawn(run(controller.clone(), around));
+    let running = tokio::spawn(run(controller.clone(), context));
     tokio::time::sleep(Duration::from_millis(1)).await;
     for name in ["fails", "waits", "is-gone", "rests", "rests-too", "goes-on"] {
         controller.queue.add(ObjectKey::new("default", name), "test");
@@ -164,10 +164,10 @@ fn value(metrics: &Metrics, series: &str) -> f64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_queues_nothing_and_its_term_begins_with_what_is_known() {
-    let (controller, around, listing, mut leader_state) = idle(false);
-    let metrics = around.metrics.clone();
+    let (controller, context, listing, mut leader_state) = idle(false);
+    let metrics = context.metrics.clone();
     listing.listed();
-    let _running = tokio::spawn(run(controller.clone(), around));
+    let _running = tokio::spawn(run(controller.clone(), context));
     for name in ["known", "was-there"] {
         controller.queue.add(ObjectKey::new("default", name), "test");
     }
@@ -181,11 +181,11 @@ async fn a_standby_queues_nothing_and_its_term_begins_with_what_is_known() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_due_while_all_are_busy_is_counted() {
-    let (controller, around, listing, mut leader_state) = idle(false);
-    let metrics = around.metrics.clone();
+    let (controller, context, listing, mut leader_state) = idle(false);
+    let metrics = context.metrics.clone();
     listing.listed();
     leader_state.begin(None);
-    let _running = tokio::spawn(run(controller.clone(), around));
+    let _running = tokio::spawn(run(controller.clone(), context));
     tokio::time::sleep(Duration::from_secs(1)).await;
     for (namespace, name) in [("default", "rests"), ("default", "hangs"), ("other", "hangs-too")] {
         controller.queue.add(ObjectKey::new(namespace, name), "test");
@@ -198,11 +198,11 @@ async fn what_is_due_while_all_are_busy_is_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn one_namespace_leaves_room_for_another() {
-    let (controller, around, listing, mut leader_state) = idle(false);
-    let metrics = around.metrics.clone();
+    let (controller, context, listing, mut leader_state) = idle(false);
+    let metrics = context.metrics.clone();
     listing.listed();
     leader_state.begin(None);
-    let _running = tokio::spawn(run(controller.clone(), around));
+    let _running = tokio::spawn(run(controller.clone(), context));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let done = || value(&metrics, "workqueue_work_duration_seconds_count");
     let before = done();
@@ -233,11 +233,12 @@ fn what_comes_next_says_how_a_reconcile_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn objects_at_rest_are_looked_at_again_at_different_times() {
-    let (controller, around, listing, mut leader_state) = idle_in(leadership::env::testing::virtual_env_of(0.5), false);
-    let metrics = around.metrics.clone();
+    let (controller, context, listing, mut leader_state) =
+        idle_in(leadership::env::testing::virtual_env_of(0.5), false);
+    let metrics = context.metrics.clone();
     listing.listed();
     leader_state.begin(None);
-    let _running = tokio::spawn(run(controller.clone(), around));
+    let _running = tokio::spawn(run(controller.clone(), context));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let looks = || value(&metrics, "workqueue_work_duration_seconds_count");
     let before = looks();
@@ -250,11 +251,11 @@ async fn objects_at_rest_are_looked_at_again_at_different_times() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_under_way_is_waited_for_when_the_process_shall_end_but_not_for_ever() {
-    let (controller, around, listing, mut leader_state) = idle(false);
-    let stop = around.stop.clone();
+    let (controller, context, listing, mut leader_state) = idle(false);
+    let stop = context.stop.clone();
     listing.listed();
     leader_state.begin(None);
-    let running = tokio::spawn(run(controller.clone(), around));
+    let running = tokio::spawn(run(controller.clone(), context));
     tokio::time::sleep(Duration::from_secs(1)).await;
     controller.queue.add(ObjectKey::new("default", "hangs"), "test");
     tokio::time::sleep(Duration::from_secs(1)).await;

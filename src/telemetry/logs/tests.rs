@@ -133,7 +133,7 @@ fn directives_have_no_spaces() {
 #[test]
 fn people_read_text_and_machines_json() {
     assert_eq!([format(None, true), format(None, false)], [LogFormat::Json, LogFormat::Text]);
-    for wished in [LogFormat::Json, LogFormat::Text] {
-        assert_eq!([true, false].map(|is_in_pod| format(Some(wished), is_in_pod)), [wished; 2]);
+    for chosen in [LogFormat::Json, LogFormat::Text] {
+        assert_eq!([true, false].map(|is_in_pod| format(Some(chosen), is_in_pod)), [chosen; 2]);
     }
 }

@@ -142,8 +142,8 @@ pub struct ControllerMetrics {
 
 impl ControllerMetrics {
     /// How many reconciles may run at once.
-    pub fn set_max_concurrent(&self, at_once: usize) {
-        self.max_concurrent.set(i64::try_from(at_once).unwrap_or(i64::MAX));
+    pub fn set_max_concurrent(&self, count: usize) {
+        self.max_concurrent.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// A reconcile begins.

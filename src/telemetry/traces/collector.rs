@@ -194,13 +194,13 @@ mod tests {
 
     /// The settings for a collector by TLS.
     fn by_tls(protocol: &str, address: &str, certificate: Option<&str>) -> Settings {
-        let wishes = settings::read(|name| match name {
+        let config = settings::read(|name| match name {
             "OTEL_EXPORTER_OTLP_PROTOCOL" => Some(protocol.to_owned()),
             "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(format!("https://{address}")),
             "OTEL_EXPORTER_OTLP_CERTIFICATE" => certificate.map(str::to_owned),
             _ => None,
         });
-        wishes.settings.unwrap()
+        config.settings.unwrap()
     }
 
     #[tokio::test]

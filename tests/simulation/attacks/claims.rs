@@ -1,6 +1,6 @@
 //! A11: a pod in another namespace claims the set as its owner.
 
-use podset_operator::controllers::podset::promise::Rules;
+use podset_operator::controllers::podset::{observe::CacheRules, promise::Rules};
 use serde_json::{Value, json};
 
 use super::*;
@@ -72,7 +72,9 @@ async fn a11_a_claim_from_another_namespace_is_none() {
 
 #[tokio::test(start_paused = true)]
 async fn a11_succeeds_if_the_uid_alone_counts() {
-    let (server, is_untouched) = a11(Rules { home: |_| "anywhere".into(), ..Rules::default() }).await;
+    let (server, is_untouched) =
+        a11(Rules { cache: CacheRules { home: |_| "anywhere".into(), ..CacheRules::default() }, ..Rules::default() })
+            .await;
     assert!(!is_untouched || is_broken(&server));
 }
 

@@ -1,6 +1,6 @@
 //! A5, A6: events that come late, again, or before the answer to the write that caused them.
 
-use podset_operator::controllers::podset::promise::Rules;
+use podset_operator::controllers::podset::{observe::CacheRules, promise::Rules};
 use serde_json::json;
 
 use super::*;
@@ -32,7 +32,9 @@ async fn a5_an_old_n_never_comes_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a5_succeeds_if_what_is_old_is_believed() {
-    assert!(is_broken(&a5(Rules { is_stale: |_, _| false, ..Rules::default() }).await));
+    assert!(is_broken(
+        &a5(Rules { cache: CacheRules { is_stale: |_, _| false, ..CacheRules::default() }, ..Rules::default() }).await
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +100,9 @@ async fn a5_a_pod_that_a_read_showed_gone_costs_no_other_its_life() {
 
 #[tokio::test(start_paused = true)]
 async fn a5_succeeds_if_a_read_is_not_ahead_of_the_watch() {
-    let server = a5_ghost(Rules { is_over: |_, _| false, ..Rules::default() }).await;
+    let server =
+        a5_ghost(Rules { cache: CacheRules { is_over: |_, _| false, ..CacheRules::default() }, ..Rules::default() })
+            .await;
     assert!(server.effects(&Requests::deletes("pods")) > 0);
 }
 
@@ -126,7 +130,9 @@ async fn a6_a_pod_that_ended_before_its_answer_is_no_ghost() {
 
 #[tokio::test(start_paused = true)]
 async fn a6_succeeds_if_every_answer_is_believed() {
-    assert!(!a6(Rules { has_ended: |_, _| false, ..Rules::default() }).await);
+    assert!(
+        !a6(Rules { cache: CacheRules { has_ended: |_, _| false, ..CacheRules::default() }, ..Rules::default() }).await
+    );
 }
 
 #[tokio::test(start_paused = true)]

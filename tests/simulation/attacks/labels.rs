@@ -1,6 +1,6 @@
 //! A7: the label by which pods are watched is taken away.
 
-use podset_operator::controllers::podset::promise::Rules;
+use podset_operator::controllers::podset::{observe::CacheRules, promise::Rules};
 
 use super::*;
 use crate::apiserver::object;
@@ -97,7 +97,10 @@ async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a7_succeeds_if_out_of_sight_is_gone() {
-    assert!(is_broken(&a7_watched(Rules { may_live: |_| false, ..Rules::default() }).await));
+    assert!(is_broken(
+        &a7_watched(Rules { cache: CacheRules { may_live: |_| false, ..CacheRules::default() }, ..Rules::default() })
+            .await
+    ));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! A2, A3, A4: two instances, of which one leads and then the other.
 
 use jiff::SignedDuration;
-use podset_operator::controllers::podset::promise::Rules;
+use podset_operator::controllers::podset::{observe::CacheRules, promise::Rules};
 
 use super::*;
 use crate::apiserver::{Fault, Requests};
@@ -36,7 +36,13 @@ async fn a2_the_new_leader_chooses_the_same_name() {
 
 #[tokio::test(start_paused = true)]
 async fn a2_succeeds_if_names_do_not_rest() {
-    assert!(is_broken(&a2(Rules { quarantine: SignedDuration::ZERO, ..Rules::default() }).await));
+    assert!(is_broken(
+        &a2(Rules {
+            cache: CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() },
+            ..Rules::default()
+        })
+        .await
+    ));
 }
 
 /// A3: a request is executed after its sender lost the lease, and the new leader knows nothing of why it was sent.

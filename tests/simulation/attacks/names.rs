@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use jiff::SignedDuration;
-use podset_operator::controllers::podset::{names::pod_name, promise::Rules};
+use podset_operator::controllers::podset::{names::pod_name, observe::CacheRules, promise::Rules};
 use serde_json::json;
 
 use super::*;
@@ -33,7 +33,8 @@ async fn a1_a_late_create_makes_no_second_pod() {
 
 #[tokio::test(start_paused = true)]
 async fn a1_succeeds_if_an_unknown_fate_is_forgotten() {
-    let rules = Rules { quarantine: SignedDuration::ZERO, ..Rules::default() };
+    let rules =
+        Rules { cache: CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() }, ..Rules::default() };
     assert!(is_broken(&a1(rules).await));
 }
 
@@ -41,7 +42,14 @@ async fn a1_succeeds_if_an_unknown_fate_is_forgotten() {
 async fn a1_succeeds_if_names_are_drawn_anew() {
     static DRAWN: AtomicU32 = AtomicU32::new(0);
     let name = |set: &str, uid: &str, _: u32| pod_name(set, uid, DRAWN.fetch_add(1, Ordering::Relaxed));
-    assert!(is_broken(&a1(Rules { name, quarantine: SignedDuration::ZERO, ..Rules::default() }).await));
+    assert!(is_broken(
+        &a1(Rules {
+            name,
+            cache: CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() },
+            ..Rules::default()
+        })
+        .await
+    ));
 }
 
 /// A1: the pod of a create without an answer is not seen for longer than a create may take, and fewer are wanted.
@@ -194,7 +202,10 @@ async fn a10(rules: Rules) -> bool {
     let server = server_that_executes_late();
     server.create_podset(NS, "web", 2);
     // A short quarantine, so that the name is taken again before the late delete lands.
-    let operator = leader(&server, Rules { quarantine: SignedDuration::from_secs(5), ..rules });
+    let operator = leader(
+        &server,
+        Rules { cache: CacheRules { quarantine: SignedDuration::from_secs(5), ..CacheRules::default() }, ..rules },
+    );
     ready(&server, "web", 2).await;
     let rule = server.fault(Requests::deletes("pods").first(1), Fault::ExecuteLate(seconds(30)));
     server.scale(NS, "web", 1);

@@ -12,13 +12,15 @@
 //!   that were deleted for a ghost.
 
 use jiff::{SignedDuration, Timestamp};
-use leadership::{
-    self,
-    promise::{Rules, Version},
-};
+use leadership::promise::{Rules, Version};
 use podset_operator::{
     api::{self, PodSetStatus},
-    controllers::podset::{self, observe::View, plan::Plan, set_state::SetState},
+    controllers::podset::{
+        self,
+        observe::{CacheRules, View},
+        plan::Plan,
+        set_state::SetState,
+    },
 };
 
 use super::{Variant, play};
@@ -36,6 +38,10 @@ fn bound(name: &'static str, podset: podset::promise::Rules) -> Mutant {
     Mutant { name, variant: Variant { podset, ..Variant::default() } }
 }
 
+fn cached(name: &'static str, cache: CacheRules) -> Mutant {
+    bound(name, podset::promise::Rules { cache, ..podset::promise::Rules::default() })
+}
+
 fn election(name: &'static str, leader: Rules) -> Mutant {
     Mutant { name, variant: Variant { leader, ..Variant::default() } }
 }
@@ -47,11 +53,12 @@ fn answered_at_once(view: &View, plan: &Plan, state: &SetState, wall: Timestamp)
 
 fn mutants() -> Vec<Mutant> {
     let (podset, leader) = (podset::promise::Rules::default(), leadership::promise::Rules::default());
+    let cache = podset.cache;
     vec![
-        bound("an unknown fate is forgotten", podset::promise::Rules { quarantine: SignedDuration::ZERO, ..podset }),
-        bound(
+        cached("an unknown fate is forgotten", CacheRules { quarantine: SignedDuration::ZERO, ..cache }),
+        cached(
             "a request takes half a minute at most",
-            podset::promise::Rules { quarantine: SignedDuration::from_secs(30), ..podset },
+            CacheRules { quarantine: SignedDuration::from_secs(30), ..cache },
         ),
         bound("time alone settles an unknown fate", podset::promise::Rules { may_forget: |_| true, ..podset }),
         bound(
@@ -61,12 +68,12 @@ fn mutants() -> Vec<Mutant> {
         bound("a generation is answered at once", podset::promise::Rules { status: answered_at_once, ..podset }),
         bound("a status names no version", podset::promise::Rules { status_version: |_| None, ..podset }),
         bound("nothing is read at take-over", podset::promise::Rules { is_unread: |_, _| false, ..podset }),
-        bound("what is old is believed", podset::promise::Rules { is_stale: |_, _| false, ..podset }),
-        bound("out of sight is gone", podset::promise::Rules { may_live: |_| false, ..podset }),
+        cached("what is old is believed", CacheRules { is_stale: |_, _| false, ..cache }),
+        cached("out of sight is gone", CacheRules { may_live: |_| false, ..cache }),
         bound("whoever has the name is ours", podset::promise::Rules { is_ours: |_, _| true, ..podset }),
         bound("what comes back is not looked at", podset::promise::Rules { differs: |_, _, _| None, ..podset }),
         bound("a delete names no incarnation", podset::promise::Rules { precondition: |_| None, ..podset }),
-        bound("ownership by UID alone", podset::promise::Rules { home: |_| "anywhere".into(), ..podset }),
+        cached("ownership by UID alone", CacheRules { home: |_| "anywhere".into(), ..cache }),
         bound("one rejected delete holds up the set", podset::promise::Rules { is_confined: |_| false, ..podset }),
         election("the own duration alone counts", Rules { wait: |own, _| own, ..leader }),
         election("a read need not confirm", Rules { is_free: |before, _, _| before.is_some(), ..leader }),

@@ -1,22 +1,21 @@
-//! Part of *act*: creates pods, and takes in what each answer proves.
-//!
-//! In: the creations of a plan. Out: [`Done`]. A pod that was made goes into the cache; a create that was not answered
-//! goes into the state, where it counts as live.
+//! Part of *act*: creates pods, and takes in what each answer proves. A pod that was created goes into the cache. A create that was not
+//! answered goes into the state, where it counts as live.
 
+use k8s_openapi::api::core::v1::Pod as PodResource;
 use kube::core::Status;
 use tracing::{debug, warn};
 
-use super::{AT_ONCE, Context, Done, Pass, PodResource, decoded, read_pod, slow_start};
+use super::batch::{AT_ONCE, Batch, Done, decoded};
 use crate::{
     client::Answer,
     controllers::{
-        ObjectKey,
         podset::{
             names,
             observe::{Pod, PodsLike, Set, Wanted},
             plan::Creation,
-            pod, rejection,
-            set_state::{Rejection, RejectionKind, SetState},
+            pod,
+            rejection::{self, Rejection, RejectionKind},
+            set_state::SetState,
         },
         requests,
     },
@@ -28,29 +27,27 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// What the answer to a create proves.
 enum Created {
-    /// The pod is there, by this request.
+    /// This request created the pod.
     Made(Box<Pod>),
-    /// Its name was taken: by this pod, or by one that is gone again.
+    /// The name was taken: by this pod, or by one that is gone again.
     Taken(Option<Box<Pod>>),
-    /// It was refused.
+    /// It was rejected.
     Rejected(Rejection),
-    /// Nobody can say; what is wrong.
-    Unknown(Rejection),
-    /// It never left; why.
-    NeverLeft(Rejection),
-    /// Whether it is needed cannot be read: it was not sent.
+    /// It was not answered and may take effect (`may_land`), or was not sent.
+    Failed { complaint: Rejection, may_land: bool },
+    /// It was not sent, because nobody can read whether it is needed.
     Unread(String),
     /// This process does not lead.
     NotSent,
 }
 
-/// How many creates of one set may be under way at once whose template has so many bytes.
+/// How many creates of one set may be under way at once if its template has so many bytes.
 fn at_once(bytes: usize) -> usize {
     (BYTES_AT_ONCE / bytes.max(1)).clamp(1, AT_ONCE)
 }
 
-/// How many bytes are needed for these creates of a set whose template is to be read first: for the template, and for each create
-/// under way. `None`: nothing is to be read.
+/// How many bytes these creates take if the template must be read first: the template, and one copy for each create under way.
+/// `None`: the template is in memory.
 pub fn bytes_to_read(set: &Set, creations: &[Creation]) -> Option<usize> {
     let bytes = set.template_bytes();
     let needs_read = set.is_trimmed() && !creations.is_empty();
@@ -58,35 +55,36 @@ pub fn bytes_to_read(set: &Set, creations: &[Creation]) -> Option<usize> {
 }
 
 /// Creates pods.
-pub(super) async fn create(pass: Pass<'_>, creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
-    let Pass { context, set, .. } = pass;
-    let pass = Pass { at_once: at_once(set.template_bytes()), ..pass };
-    let send = |creation: Creation| async move { (create_one(context, set, &creation).await, creation) };
-    // As many as this spec has just been given without a failure.
-    let is_known = state.tried_generation == Some(set.generation) && state.backoff.is_none();
-    let known = state.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
-    let settle = |(created, creation): (Created, Creation)| settle_create(context, set, created, creation, state, done);
-    slow_start(pass, 1 + known, creations, send, settle).await;
+pub async fn create(mut batch: Batch<'_>, creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
+    batch.at_once = at_once(batch.set.template_bytes());
+    // As many as this spec has just been given without a failure. Without it, a large set whose creates take long begins with one in
+    // each pass.
+    let is_known = state.retry.tried_generation == Some(batch.set.generation) && state.retry.backoff.is_none();
+    batch.first = 1 + state.reports.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
+    let send = |creation: Creation| async move { (create_one(batch, &creation).await, creation) };
+    let take_in = |(created, creation)| take_in(batch, created, creation, state, done);
+    batch.slow_start(creations, send, take_in).await;
 }
 
-async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Created {
+async fn create_one(batch: Batch<'_>, creation: &Creation) -> Created {
+    let Batch { context, set, .. } = batch;
     let Ok(Wanted { template: PodsLike::Template(template), .. }) = &set.wanted else {
         return Created::NotSent;
     };
-    let key = ObjectKey::new(set.key.namespace.clone(), creation.name.as_str());
+    let key = set.key.sibling(&creation.name);
     if creation.is_repeated {
-        // The name makes a second create harmless, unless a webhook gives pods other names; a look makes it needless, too.
-        match read_pod(context, &key).await {
+        // The name makes a second create harmless, unless a webhook renames pods. A read avoids it.
+        match batch.read_pod(&key).await {
             Ok(None) => {}
             Ok(found) => return Created::Taken(found.map(Box::new)),
             Err(error) => return Created::Unread(error),
         }
     }
-    let unclear = |words: String| {
-        let message = cut(&words, LONGEST);
-        Rejection { kind: RejectionKind::Unclear, message, generation: set.generation }
+    let failed = |words: &str, may_land| {
+        let (kind, message, generation) = (RejectionKind::Unclear, cut(words, LONGEST), set.generation);
+        Created::Failed { complaint: Rejection { kind, message, generation }, may_land }
     };
-    let refused =
+    let rejection =
         |status: &Status| rejection::read(status, &creation.name, &names::prefix(&set.key.name), set.generation);
     let Creation { name, replacements, .. } = creation;
     let namespace = &set.key.namespace;
@@ -97,130 +95,113 @@ async fn create_one(context: &Context, set: &Set, creation: &Creation) -> Create
     match context.clients.write.send(namespace, build).await {
         Answer::Done(body) => match decoded(&body) {
             Ok(pod) => Created::Made(Box::new(pod)),
-            Err(error) => Created::Unknown(unclear(format!("the answer cannot be read: {error}"))),
+            Err(error) => failed(&format!("the answer cannot be read: {error}"), true),
         },
-        // The name is taken, or a quota is being changed: the reason tells, and a read whether it is true.
-        Answer::Rejected(status) if status.code == 409 => match read_pod(context, &key).await {
-            Ok(None) if status.reason != "AlreadyExists" => Created::Rejected(refused(&status)),
+        // The name is taken, or a quota is being changed: the reason says which, and a read whether it is true.
+        Answer::Rejected(status) if status.code == 409 => match batch.read_pod(&key).await {
+            Ok(None) if status.reason != "AlreadyExists" => Created::Rejected(rejection(&status)),
             Ok(found) => Created::Taken(found.map(Box::new)),
-            Err(error) => Created::Unknown(unclear(error)),
+            Err(error) => failed(&error, true),
         },
-        Answer::Rejected(status) => Created::Rejected(refused(&status)),
-        Answer::Unclear(status) => Created::Unknown(unclear(refused(&status).message)),
-        Answer::Unknown(error) => Created::Unknown(unclear(error)),
-        Answer::NeverLeft(error) => Created::NeverLeft(unclear(error)),
+        Answer::Rejected(status) => Created::Rejected(rejection(&status)),
+        Answer::Unclear(status) => failed(&rejection(&status).message, true),
+        Answer::Unknown(error) => failed(&error, true),
+        Answer::NeverLeft(error) => failed(&error, false),
         Answer::NotSent => Created::NotSent,
     }
 }
 
-/// Takes in what became of a create. Returns whether the next one may be sent.
-fn settle_create(
-    context: &Context,
-    set: &Set,
-    created: Created,
-    creation: Creation,
-    state: &mut SetState,
-    done: &mut Done,
-) -> bool {
+/// Takes in the answer to a create. Returns whether the next one may be sent.
+fn take_in(batch: Batch<'_>, created: Created, creation: Creation, state: &mut SetState, done: &mut Done) -> bool {
+    let Batch { context, set, .. } = batch;
     let now = context.env.now();
     let Creation { index, name, replacements, .. } = creation;
     match created {
         Created::Made(made) => {
-            let is_as_ordered = settle_made(context, set, *made, name, state, done);
+            let is_as_ordered = take_in_made(batch, *made, name, state, done);
             if is_as_ordered {
-                state.finishes.created(replacements);
+                state.retry.finishes.created(replacements);
             }
             return is_as_ordered;
         }
         Created::Taken(found) => {
-            state.create_settled(&name);
-            state.met_stranger |= settle_taken(context, set, &name, found, done);
+            state.fates.create_answered(&name);
+            state.met_stranger |= take_in_taken(batch, &name, found, done);
+            return !done.has_failed;
         }
-        Created::Rejected(rejected_create) => {
-            if rejected_create.kind != RejectionKind::NamespaceTerminating {
-                debug!(set = %set.key, pod = name, reason = rejected_create.message, "a pod was refused");
-            }
-            state.create_refused(&name, index, now);
+        Created::Rejected(rejection) => {
             // A namespace that is being deleted has waits of its own.
-            done.has_failed |= rejected_create.kind != RejectionKind::NamespaceTerminating;
-            done.rejected_create = Some(rejected_create);
-            return false;
+            let is_failure = rejection.kind != RejectionKind::NamespaceTerminating;
+            if is_failure {
+                debug!(set = %set.key, pod = name, reason = rejection.message, "the create of a pod was rejected");
+            }
+            state.fates.create_rejected(&name, index, now);
+            done.has_failed |= is_failure;
+            done.rejected_create = Some(rejection);
         }
-        Created::Unknown(complaint) => {
-            let is_again = state.unknown().any(|unknown| unknown == name);
-            complain(set, &name, complaint, ("nobody can say whether a pod was created", is_again), done);
-            state.create_unanswered(&name, index, now);
-            return false;
-        }
-        Created::NeverLeft(complaint) => {
-            let is_again = state.creates.contains_key(&name);
-            complain(set, &name, complaint, ("the create of a pod was not sent", is_again), done);
-            state.create_refused(&name, index, now);
-            return false;
+        Created::Failed { complaint, may_land } => {
+            done.has_failed = true;
+            let reason = &complaint.message;
+            // The first failure may have been a moment. A repeated one is reported: a webhook may not answer.
+            if state.fates.creates.contains_key(&name) {
+                debug!(set = %set.key, pod = name, reason, may_land, "the create of a pod failed again");
+                done.rejected_create = Some(complaint);
+            } else {
+                warn!(set = %set.key, pod = name, reason, may_land, "the create of a pod failed");
+            }
+            if may_land {
+                state.fates.create_unanswered(&name, index, now);
+            } else {
+                state.fates.create_rejected(&name, index, now);
+            }
         }
         Created::Unread(error) => {
             warn!(set = %set.key, pod = name, error, "cannot read whether a pod was created");
             done.has_failed = true;
-            return false;
         }
-        Created::NotSent => return false,
+        Created::NotSent => {}
     }
-    !done.has_failed
+    false
 }
 
-/// A create failed, and the API server did not say so. Once may have been a moment. Again, users must know it: a webhook that
-/// does not answer, say.
-fn complain(set: &Set, name: &str, complaint: Rejection, (what, is_again): (&str, bool), done: &mut Done) {
-    done.has_failed = true;
-    if is_again {
-        debug!(set = %set.key, pod = name, reason = complaint.message, "{what}, again");
-        done.rejected_create = Some(complaint);
-    } else {
-        warn!(set = %set.key, pod = name, reason = complaint.message, "{what}");
-    }
-}
-
-/// A pod was made: as ordered, or it must go again.
-fn settle_made(context: &Context, set: &Set, pod: Pod, name: String, state: &mut SetState, done: &mut Done) -> bool {
-    state.create_settled(&name);
+/// A pod was created. Returns whether it is as ordered. Otherwise it must go again.
+fn take_in_made(batch: Batch<'_>, pod: Pod, name: String, state: &mut SetState, done: &mut Done) -> bool {
+    let Batch { context, set, .. } = batch;
+    state.fates.create_answered(&name);
     let difference = (context.rules.differs)(&pod, &name, &set.uid);
     let (uid, made) = (pod.uid.clone(), pod.key.name.to_string());
     if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
-        context.pods(set, |pods| pods.created(pod, context.env.now()));
+        batch.change_pods(|pods, now| pods.created(pod, now));
     }
-    if let Some(difference) = difference {
-        let message = format!("pods come back changed, {difference}: an admission webhook or policy changes them");
-        warn!(set = %set.key, pod = made, "{message}");
-        state.strays.insert(uid, made);
-        done.rejected_create = Some(Rejection { message, kind: RejectionKind::Forbidden, generation: set.generation });
-        done.has_failed = true;
-        return false;
-    }
-    done.created.push(name);
-    true
+    let Some(difference) = difference else {
+        done.created.push(name);
+        return true;
+    };
+    let message = format!("pods come back changed, {difference}: an admission webhook or policy changes them");
+    warn!(set = %set.key, pod = made, "{message}");
+    state.fates.strays.insert(uid, made);
+    done.rejected_create = Some(Rejection { message, kind: RejectionKind::Forbidden, generation: set.generation });
+    done.has_failed = true;
+    false
 }
 
 /// A name was taken: by our own pod of an earlier create, or by a stranger, or it is free again. Returns whether by a stranger.
-fn settle_taken(context: &Context, set: &Set, name: &str, found: Option<Box<Pod>>, done: &mut Done) -> bool {
-    let now = context.env.now();
-    let key = ObjectKey::new(set.key.namespace.clone(), name);
-    match found {
-        Some(pod) => {
-            let is_ours = (context.rules.is_ours)(&pod, &set.uid);
-            if is_ours && !pod.is_terminating && !pod.is_finished() {
-                done.created.push(name.to_owned());
-            }
-            if !is_ours || pod.owner.as_ref() == Some(&set.uid) {
-                context.pods(set, |pods| pods.looked_up(&key, None, Some(*pod), now));
-            }
-            !is_ours
-        }
-        None => {
-            context.pods(set, |pods| pods.may_be_reused(&key));
-            done.has_failed = true;
-            false
-        }
+fn take_in_taken(batch: Batch<'_>, name: &str, found: Option<Box<Pod>>, done: &mut Done) -> bool {
+    let Batch { context, set, .. } = batch;
+    let key = set.key.sibling(name);
+    let Some(pod) = found else {
+        batch.change_pods(|pods, _| pods.may_be_reused(&key));
+        done.has_failed = true;
+        return false;
+    };
+    let is_ours = (context.rules.is_ours)(&pod, &set.uid);
+    if is_ours && !pod.is_terminating && !pod.is_finished() {
+        done.created.push(name.to_owned());
     }
+    if !is_ours || pod.owner.as_ref() == Some(&set.uid) {
+        batch.change_pods(|pods, now| pods.looked_up(&key, None, Some(*pod), now));
+    }
+    !is_ours
 }
 
 #[cfg(test)]

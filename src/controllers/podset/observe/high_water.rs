@@ -1,4 +1,4 @@
-//! Up to which resourceVersion something is known, of each scope. No I/O, no decision.
+//! Up to which resourceVersion each scope is known. No I/O.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use crate::{controllers::ObjectKey, listwatch::Scope};
 pub struct HighWater(HashMap<Scope, u64>);
 
 impl HighWater {
-    /// This version of the scope was reached.
-    pub fn note(&mut self, scope: &Scope, version: u64) {
+    /// The scope is known up to this version.
+    pub fn raise(&mut self, scope: &Scope, version: u64) {
         let reached = self.0.entry(scope.clone()).or_default();
         *reached = version.max(*reached);
     }
 
-    /// The highest version of those scopes in which an object of this name lies.
+    /// Up to which version the object of this name is known.
     pub fn at(&self, key: &ObjectKey) -> u64 {
         let of = |scope: Scope| self.0.get(&scope).copied().unwrap_or_default();
         of(None).max(of(Some(key.namespace.clone())))

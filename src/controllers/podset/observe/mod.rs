@@ -1,11 +1,12 @@
-//! First stage, *observe*: what is. The caches of PodSets and pods behind one lock, and nothing that acts.
+//! First stage, *observe*: the caches of PodSets and pods, behind one lock. Nothing here acts.
 //!
-//! In: what the watches say and what our own writes were answered. Out: a [`View`] of one set at one moment.
+//! In: the events of the watches and the answers to our own writes. Out: a [`View`] of one set at one moment.
 
 mod high_water;
 mod named;
 mod pod;
 mod pods;
+mod rules;
 mod set;
 mod sets;
 mod taken_names;
@@ -17,28 +18,25 @@ use jiff::Timestamp;
 
 pub use pod::{Phase, Pod, Seen};
 pub use pods::{News, Pods};
+pub use rules::{CacheRules, Owner, QUARANTINE};
 pub use set::{PodsLike, Set, Template, Wanted, Whole};
 pub use sets::{Effects, Sets};
 
-use super::promise::Rules;
 use crate::{
-    controllers::{ObjectKey, meta::Uid},
+    controllers::ObjectKey,
     listwatch::{Change, Scope},
 };
 
-/// A PodSet as its pods name it: by the namespace in which they do, and by the set's UID. No pod can name a set of another namespace.
-pub type Owner = (Arc<str>, Uid);
-
-/// Everything that is known.
+/// The caches behind their lock.
 #[derive(Debug)]
 pub struct Observed {
     caches: Mutex<Caches>,
 }
 
-/// The two caches; whoever holds them holds the lock.
+/// The two caches.
 #[derive(Debug)]
 pub struct Caches {
-    rules: Rules,
+    rules: CacheRules,
     /// PodSets.
     pub sets: Sets,
     /// Pods.
@@ -52,13 +50,13 @@ pub struct View {
     pub set: Arc<Set>,
     /// Its pods, by name.
     pub pods: Vec<Seen>,
-    /// Whether it must be read before anything is written for it.
+    /// Whether the set must be read before anything is written for it.
     pub is_unread: bool,
 }
 
 impl Observed {
     /// Nothing is known yet.
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: CacheRules) -> Self {
         Observed { caches: Mutex::new(Caches { rules, sets: Sets::new(rules), pods: Pods::new(rules) }) }
     }
 
@@ -69,19 +67,19 @@ impl Observed {
 }
 
 impl Caches {
-    /// Takes in what the watch of pods says.
+    /// Takes in a change from the watch of pods.
     pub fn apply_pods(&mut self, scope: &Scope, change: Change<Pod>, now: Timestamp) {
         let Caches { sets, pods, .. } = self;
         pods.apply(scope, change, &|owner| sets.key_of(owner).is_some(), now);
         pods.expire(now);
     }
 
-    /// The set as its pods name it.
+    /// The set, as its pods name it.
     pub fn owner(&self, set: &Set) -> Owner {
         self.rules.owner(&set.key.namespace, &set.uid)
     }
 
-    /// The sets whose pods changed in a way that matters, since this was last asked; but for the one that is being worked on.
+    /// The sets whose pods have changed in a way that matters since the last call, except the one that is being worked on.
     pub fn take_touched(&mut self, working_on: Option<&ObjectKey>) -> Vec<(ObjectKey, News)> {
         let touched = self.pods.take_touched();
         let known = |(owner, news)| {
@@ -100,7 +98,7 @@ impl Caches {
     }
 
     /// Forgets what belonged to sets that are gone.
-    pub fn settle(&mut self, effects: &Effects, now: Timestamp) {
+    pub fn forget_gone(&mut self, effects: &Effects, now: Timestamp) {
         for owner in &effects.gone {
             self.pods.forget_set(owner, now);
         }
@@ -114,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_pod_too_many_cannot_wait() {
-        let observed = Observed::new(Rules::default());
+        let observed = Observed::new(CacheRules::default());
         let mut caches = observed.lock();
         caches.sets.apply(&None, Change::Snapshot { items: vec![testing::set(2)], version: 10 });
         let mut news_of = |name, version| {
@@ -129,7 +127,7 @@ mod tests {
 
     #[test]
     fn names_that_were_written_are_in_memory_once() {
-        let observed = Observed::new(Rules::default());
+        let observed = Observed::new(CacheRules::default());
         let mut caches = observed.lock();
         let known = testing::set(1);
         caches.sets.apply(&None, Change::Snapshot { items: vec![known.clone()], version: 10 });

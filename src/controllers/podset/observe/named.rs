@@ -1,4 +1,4 @@
-//! Pods by name, for the cache of pods. No I/O.
+//! Pods by name, for the cache of pods.
 
 use std::{
     borrow::Borrow,
@@ -9,7 +9,7 @@ use std::{
 use super::pod::Pod;
 use crate::controllers::ObjectKey;
 
-/// A pod that is found by its namespace and name: in a set of these, an index by name takes no more than a pointer for each.
+/// A pod that hashes as its namespace and name: an index by name then takes one pointer for each pod.
 #[derive(Debug)]
 pub struct Named(pub Arc<Pod>);
 

@@ -1,15 +1,10 @@
-//! One pod as this controller sees it: what the API server says of it, and what we know besides. No I/O.
+//! One pod: what the API server says about it, and what we know besides. No I/O.
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
 
-use super::wire::PodWire;
-use crate::{
-    controllers::{ObjectKey, compact_time::CompactTime, meta::Uid},
-    listwatch::Watched,
-};
+use crate::controllers::{ObjectKey, compact_time::CompactTime, meta::Uid};
 
 /// A write that the watch has not confirmed for so long is looked up.
 const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
@@ -30,9 +25,8 @@ pub enum Phase {
     Unknown,
 }
 
-/// What the API server says of a pod.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
-#[serde(from = "PodWire")]
+/// A pod, as the API server describes it.
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pod {
     /// Namespace and name.
     pub key: ObjectKey,
@@ -59,7 +53,7 @@ pub struct Pod {
     pub created: CompactTime,
     /// When it started.
     pub started: Option<CompactTime>,
-    /// When it finished, if it did and says so.
+    /// When it finished, if its status says so.
     pub finished: Option<CompactTime>,
     /// `controller.kubernetes.io/pod-deletion-cost`; lower goes first.
     pub deletion_cost: i32,
@@ -71,20 +65,14 @@ pub struct Pod {
     pub is_terminating: bool,
 }
 
-impl Watched for Pod {
-    fn version(&self) -> u64 {
-        self.version
-    }
-}
-
 impl Pod {
     /// Whether it reached its end: Failed or Succeeded.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Failed | Phase::Succeeded)
     }
 
-    /// Whether nothing differs that a status could tell or a plan would act on. What only ranks victims, or dates what comes
-    /// later, is looked at when it is needed.
+    /// Whether both states lead to the same status and the same plan. Fields that only rank victims do not count: they are read when they
+    /// are needed.
     pub fn is_same(&self, other: &Pod) -> bool {
         let Pod {
             key,
@@ -112,26 +100,26 @@ impl Pod {
     }
 }
 
-/// A pod, and what we know besides what the API server last said of it.
+/// A pod, and what we know besides.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// What the API server last said.
+    /// Its last known state.
     pub pod: Arc<Pod>,
     /// We wrote it at this time, and the watch has not shown it since.
     pub unconfirmed_since: Option<CompactTime>,
-    /// Our delete was answered at this time. No event takes it back, for a deletion cannot be undone; only a later read does, which
-    /// shows that there was none.
+    /// Our delete was answered at this time. No event takes this back, because a deletion cannot be undone. Only a later read does, if it
+    /// shows that the pod is not being deleted.
     pub delete_answered: Option<CompactTime>,
-    /// The watch lost sight of it without showing its deletion: it may be gone, or only its label.
+    /// The watch no longer shows it and did not show its deletion: the pod may be gone, or only its label.
     pub is_missing: bool,
-    /// Our delete of this state of it was rejected: a newer one may be without its protection.
+    /// Our delete of this state was rejected. A newer state may be without the protection.
     pub delete_rejected: bool,
     /// When it finished, in steady time.
     pub finished_since: Option<CompactTime>,
 }
 
 impl Seen {
-    /// A pod of which nothing is known but what the API server says.
+    /// A pod of which nothing else is known.
     pub fn new(pod: Arc<Pod>, now: Timestamp) -> Self {
         let now = CompactTime::from(now);
         let finished_since = pod.is_finished().then(|| pod.finished.unwrap_or(now).min(now));
@@ -139,16 +127,16 @@ impl Seen {
         Seen { pod, unconfirmed_since, delete_answered, is_missing: false, delete_rejected: false, finished_since }
     }
 
-    /// Takes in a newer state of the same pod. That an answer knows it does not bring it back to sight.
+    /// Takes in a newer state of the same pod. An answer that shows it does not end `is_missing`.
     pub fn update(&mut self, pod: Arc<Pod>, now: Timestamp) {
-        // A finish that happens before our eyes is timed by our own clock: the node's may be minutes off.
+        // Our own clock dates a finish that we see happen: the node's clock may be minutes off.
         if pod.is_finished() && self.finished_since.is_none() {
             self.finished_since = Some(now.into());
         }
         self.pod = pod;
     }
 
-    /// The watch lost sight of it at this version.
+    /// The watch no longer shows it, from this version on.
     pub fn lost(&mut self, version: u64) {
         if version > self.pod.version {
             Arc::make_mut(&mut self.pod).version = version;
@@ -176,7 +164,7 @@ impl Seen {
         self.is_available() && self.pod.ready_since.is_some()
     }
 
-    /// From when on only a read can tell whether it still exists; `None` while the watch tells.
+    /// From when on only a read can tell whether it still exists; `None` while the watch shows it.
     pub fn look_at(&self) -> Option<Timestamp> {
         if self.is_missing {
             return Some(Timestamp::MIN);

@@ -1,8 +1,8 @@
-//! The cache of pods: what is, as far as anybody can know. No I/O, no decision.
+//! The cache of pods. No I/O, no decision.
 //!
-//! In: what the watch says ([`Pods::apply`]), what our own writes were answered ([`Pods::created`],
-//! [`Pods::delete_answered`], [`Pods::looked_up`]) and what a consistent list of all pods says ([`Pods::verify`]). Entries
-//! are keyed by UID and guarded by resourceVersion, so that nothing old undoes anything newer.
+//! In: events of the watch ([`Pods::apply`]), answers to our own requests ([`Pods::created`], [`Pods::delete_answered`],
+//! [`Pods::looked_up`]) and consistent lists of all pods ([`Pods::verify`]). Entries are keyed by UID and guarded by resourceVersion, so
+//! that nothing old undoes anything newer.
 
 mod arrival;
 mod loss;
@@ -16,57 +16,57 @@ use jiff::Timestamp;
 
 use self::arrival::Arrival;
 use super::{
-    Owner,
     high_water::HighWater,
     named::Named,
     pod::{Pod, Seen},
+    rules::{CacheRules, Owner},
     taken_names::TakenNames,
 };
 use crate::{
-    controllers::{ObjectKey, interner::Interner, meta::Uid, podset::promise::Rules},
+    controllers::{ObjectKey, interner::Interner, meta::Uid},
     listwatch::{Change, Scope},
 };
 
-/// How soon a set must hear of a change of its pods.
+/// How urgent a change of a set's pods is.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum News {
     /// The status may say something else.
     CanWait,
-    /// A pod is there that was not. Unless it is one too many, that can wait as well.
+    /// A pod has appeared. Unless it is one too many, this can wait as well.
     Appeared,
-    /// A pod that was live or ready is so no more, or may not be, and may have to be replaced. Or the last one has become ready: that
-    /// is what people wait for.
+    /// A pod that was live or ready may no longer be, and may have to be replaced. Or the last pod has become ready, and people wait for
+    /// that.
     Urgent,
 }
 
 /// The pods that carry our label, and those of our sets that lost it.
 #[derive(Debug)]
 pub struct Pods {
-    rules: Rules,
+    rules: CacheRules,
     by_uid: HashMap<Uid, Seen>,
     by_owner: HashMap<Owner, BTreeSet<Uid>>,
     by_name: HashSet<Named>,
     /// Namespaces, owners, nodes and reasons to wait of all of them.
     texts: Interner,
-    /// Pods that a read showed to be gone, as they were last known, until the watch says so: what it still brings of them is old.
+    /// Pods that a read showed to be gone, until the watch shows it, too. Until then its events about them are old.
     gone: HashMap<Uid, Arc<Pod>>,
-    /// As of when all pods were listed beside the watch: one that is not known since, and whose state is not younger, is gone.
+    /// The versions of lists of all pods beside the watch. An unknown pod whose state is not newer is gone.
     verified: HighWater,
     /// Names that no new pod may take yet.
     names: TakenNames,
     /// How far each watch has come.
     high_water: HighWater,
-    /// Owners for which something changed that matters, since they were last taken.
+    /// Owners whose pods have changed in a way that matters since the last [`Pods::take_touched`].
     touched: BTreeMap<Owner, News>,
-    /// Whether a term of this process has begun: until then nobody looks up the pods that the watch lost sight of.
+    /// Whether a term of this process has begun. Until then, nobody reads missing pods.
     has_led: bool,
-    /// Those pods, each with the time, in its order.
+    /// The pods that went missing before, in the order of time.
     lost: VecDeque<(Timestamp, Uid)>,
 }
 
 impl Pods {
     /// An empty cache.
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: CacheRules) -> Self {
         Pods {
             rules,
             by_uid: HashMap::new(),
@@ -83,13 +83,13 @@ impl Pods {
         }
     }
 
-    /// A term of this process begins. From now on only a read tells that a pod is gone of which the watch lost sight.
+    /// A term of this process begins. From now on only a read shows that a missing pod is gone.
     pub fn begin_term(&mut self) {
         self.has_led = true;
         self.lost.clear();
     }
 
-    /// Takes in what the watch of `scope` says. `is_set` says whether an owner is a known PodSet.
+    /// Takes in a change from the watch of `scope`. `is_set` says whether an owner is a known PodSet.
     pub fn apply(&mut self, scope: &Scope, change: Change<Pod>, is_set: &dyn Fn(&Owner) -> bool, now: Timestamp) {
         let version = match change {
             Change::Snapshot { items, version } => {
@@ -111,10 +111,10 @@ impl Pods {
             }
             Change::Progress(version) => version,
         };
-        self.high_water.note(scope, version);
+        self.high_water.raise(scope, version);
     }
 
-    /// The owners for which something changed that matters, since this was last asked.
+    /// The owners whose pods have changed in a way that matters since the last call.
     pub fn take_touched(&mut self) -> BTreeMap<Owner, News> {
         std::mem::take(&mut self.touched)
     }
@@ -179,7 +179,7 @@ impl Pods {
         }
     }
 
-    /// The pod, with the texts that it has in common with others, and with its former states.
+    /// The pod, sharing its texts with other pods and with its former state.
     fn shared(&mut self, mut pod: Pod) -> Arc<Pod> {
         if let Some(Seen { pod: former, .. }) = self.by_uid.get(&pod.uid) {
             pod.uid = former.uid.clone();
@@ -216,7 +216,7 @@ impl Pods {
         }
     }
 
-    /// A create of ours was answered with this pod. It is the pod's first state, of which the answer may tell less than the watch.
+    /// A create of ours was answered with this pod, in its first state. The answer may contain less than an event of the watch.
     pub fn created(&mut self, pod: Pod, now: Timestamp) {
         if self.by_uid.contains_key(&pod.uid) {
             return;
@@ -238,8 +238,8 @@ impl Pods {
         }
     }
 
-    /// A read of the pod of this name found this, or nothing. `sought` is the pod that was looked for, as it was known when the
-    /// read was sent, if a known one was.
+    /// A read of the pod of this name found this pod, or none. `sought` is the known pod that was read for, in its state when the read was
+    /// sent.
     pub fn looked_up(&mut self, key: &ObjectKey, sought: Option<&Seen>, found: Option<Pod>, now: Timestamp) {
         if let Some(sought) = sought.filter(|sought| found.as_ref().is_none_or(|pod| pod.uid != sought.pod.uid)) {
             self.gone(&sought.pod.uid, now);
@@ -248,7 +248,7 @@ impl Pods {
             Some(pod) if pod.owner.is_some() || pod.is_labelled => {
                 let uid = pod.uid.clone();
                 let is_watched = pod.is_labelled && pod.version <= self.high_water.at(&pod.key);
-                // If the watch lost sight of it after the read was sent, the read says nothing of that.
+                // If it went missing after the read was sent, the read does not show whether it exists.
                 let is_current = |seen: &Seen| !(self.rules.is_stale)(pod.version, seen.pod.version);
                 let was_missing = sought.is_some_and(|sought| sought.is_missing && sought.pod.uid == uid);
                 let is_found = was_missing && self.by_uid.get(&uid).is_some_and(is_current);
@@ -256,12 +256,12 @@ impl Pods {
                 if let Some(seen) = self.by_uid.get_mut(&uid) {
                     seen.is_missing &= !is_found;
                     seen.unconfirmed_since = (!is_watched).then(|| now.into());
-                    // What is not being deleted by now never was, whatever was answered.
+                    // If it is not being deleted now, it never was, whatever was answered.
                     seen.delete_answered = seen.delete_answered.filter(|_| seen.pod.is_terminating).map(|_| now.into());
                 }
             }
             Some(pod) => {
-                // Perhaps one that was ours: it has lost its owner as well as the label.
+                // It may have been ours: it has lost its owner as well as the label.
                 self.remove(&pod.uid, now);
                 self.names.stranger_met(key.clone(), now);
             }
@@ -283,21 +283,19 @@ impl Pods {
         self.upsert(pod, false, now);
     }
 
-    /// What is known of this pod may be wrong: only a read can tell.
+    /// The known state of this pod may be wrong: only a read can tell.
     pub fn doubt(&mut self, uid: &Uid) {
         if let Some(seen) = self.by_uid.get_mut(uid) {
             seen.is_missing = true;
         }
     }
 
-    /// A create under this name was refused because the name was taken, and then it was free: whoever asks again asks
-    /// for the same.
+    /// A create was rejected because its name was taken, and then the name was free: it may be asked for again.
     pub fn may_be_reused(&mut self, key: &ObjectKey) {
         self.names.may_be_reused(key);
     }
 
-    /// Takes in a consistent list of all pods of `scope`, made without a label selector: it shows pods of our sets that
-    /// no watch shows.
+    /// Takes in a consistent list of all pods of `scope`, without a label selector: it shows pods of our sets that no watch shows.
     pub fn verify(&mut self, scope: &Scope, items: Vec<Pod>, version: u64, now: Timestamp) {
         for pod in self.absent(scope, &items, version) {
             self.remove(&pod.uid, now);
@@ -310,7 +308,7 @@ impl Pods {
                 seen.unconfirmed_since.get_or_insert(now.into());
             }
         }
-        self.verified.note(scope, version);
+        self.verified.raise(scope, version);
     }
 
     /// The pods of this set, by name.
@@ -336,12 +334,12 @@ impl Pods {
         self.by_name.contains(key) || self.names.stranger_met_at(key).is_some_and(is_fresh)
     }
 
-    /// Whether a pod of this name ended so lately that the name must rest.
+    /// Whether a pod of this name ended so recently that no other may take it.
     pub fn is_resting(&self, key: &ObjectKey, now: Timestamp) -> bool {
         self.names.ended_at(key).is_some_and(|ended| now.duration_since(ended) < self.rules.quarantine)
     }
 
-    /// This set is gone: what only it could look up is forgotten.
+    /// This set is gone: forgets its pods that no watch shows.
     pub fn forget_set(&mut self, owner: &Owner, now: Timestamp) {
         let uids: Vec<Uid> = self.by_owner.get(owner).into_iter().flatten().cloned().collect();
         for uid in uids {
@@ -352,8 +350,8 @@ impl Pods {
         }
     }
 
-    /// Forgets the names whose rest is over. Until a term begins, also the pods of which the watch lost sight long ago: should one be
-    /// alive, the reads with which a term begins find it before anything is written for its set.
+    /// Forgets names that may be taken again. Before the first term, also forgets pods that went missing long ago: if one is alive, the
+    /// reads at the beginning of the term find it before anything is written for its set.
     pub fn expire(&mut self, now: Timestamp) {
         let quarantine = self.rules.quarantine;
         while let Some((_, uid)) = self.lost.pop_front_if(|(at, _)| now.duration_since(*at) >= quarantine) {

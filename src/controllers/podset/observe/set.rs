@@ -1,4 +1,4 @@
-//! One PodSet as this controller sees it. No I/O.
+//! One PodSet. No I/O.
 
 use std::sync::Arc;
 
@@ -18,9 +18,8 @@ use crate::{
 /// The largest template that is kept, in bytes. A larger one is read again when pods are created.
 const KEPT: usize = 8 << 10;
 
-/// A PodSet as the API server sends it. Spec and status are decoded later and from their text, so that one that does not
-/// decode stops no other. (API servers write the type of an event before its object, which is therefore decoded as it comes, and has a
-/// text.)
+/// A PodSet as the API server sends it. Spec and status are decoded later, from their text, so that one that does not decode stops no other
+/// set. (The text is there because API servers write the type of an event before its object.)
 #[derive(Deserialize)]
 struct SetWire {
     metadata: Meta,
@@ -40,7 +39,7 @@ struct SpecWire {
     template: Option<Template>,
 }
 
-/// What the text of a part says; what is not there is `null`.
+/// Decodes a part; one that is absent counts as `null`.
 fn decoded<T: DeserializeOwned>(part: Option<&RawValue>) -> serde_json::Result<T> {
     serde_json::from_str(part.map_or("null", RawValue::get))
 }
@@ -77,9 +76,9 @@ pub struct Wanted {
 /// What new pods look like.
 #[derive(Clone, Debug)]
 pub enum PodsLike {
-    /// As the template says; `None`: as the operator's default pod.
+    /// As in the template; `None`: the operator's default pod.
     Template(Option<Arc<Template>>),
-    /// As a template says that has so many bytes, and is not in memory.
+    /// As in a template of so many bytes that is not in memory.
     Large(usize),
 }
 
@@ -89,13 +88,12 @@ pub struct Template {
     /// Labels and annotations.
     #[serde(default)]
     pub metadata: Option<PodTemplateMetadata>,
-    /// The spec of the pods: the text that it is, for all that is done with it is to go on into them. It takes less than a tenth of what it
-    /// would take decoded.
+    /// The spec of the pods, as text: it is only passed on. Decoded it would take more than ten times the memory.
     #[serde(default)]
     pub spec: Option<Box<RawValue>>,
 }
 
-/// What a label or an annotation takes in memory beside its text, in bytes: two strings, their allocations and free slots of the map.
+/// The memory of a label or an annotation beside its text, in bytes: two strings, their allocations and free slots of the map.
 const ENTRY: usize = 128;
 
 impl Template {
@@ -129,7 +127,7 @@ impl From<SetWire> for Whole {
         let status = wire.status.as_deref();
         let mut status: PodSetStatus =
             decoded(status).unwrap_or_else(|_| statuses::stored(decoded(status).unwrap_or_default()));
-        // It stays, and was read without knowing how long it is.
+        // They stay in memory, and were decoded without knowing their length.
         status.pod_names.shrink_to_fit();
         status.conditions.shrink_to_fit();
         let wanted = decoded::<SpecWire>(wire.spec.as_deref())
@@ -181,7 +179,7 @@ impl Set {
         self.wanted.as_ref().map_or(0, |wanted| wanted.replicas)
     }
 
-    /// Whether the change from `self` to `newer` is one that is acted upon: spec or deletion, not labels or status.
+    /// Whether the change from `self` to `newer` wakes the controller: spec or deletion, not labels or status.
     pub fn calls_for_action(&self, newer: &Set) -> bool {
         self.uid != newer.uid || self.generation != newer.generation || self.is_deleting != newer.is_deleting
     }

@@ -1,18 +1,22 @@
-//! The cache of PodSets. No I/O, no decision. A set's spec never travels back to an older one.
+//! The cache of PodSets. No I/O, no decision. A set's spec never goes back to an older one.
 
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
 };
 
-use super::{Owner, high_water::HighWater, set::Set};
+use super::{
+    high_water::HighWater,
+    rules::{CacheRules, Owner},
+    set::Set,
+};
 use crate::{
     api::PodSetStatus,
     controllers::{
         ObjectKey, in_scope,
         interner::Interner,
         meta::Uid,
-        podset::{promise::Rules, status},
+        podset::stored,
         queue::{self, Trigger},
         statuses::Writing,
     },
@@ -22,14 +26,14 @@ use crate::{
 /// The PodSets of the watched namespaces.
 #[derive(Debug)]
 pub struct Sets {
-    rules: Rules,
+    rules: CacheRules,
     by_key: HashMap<ObjectKey, Arc<Set>>,
     by_uid: HashMap<Uid, ObjectKey>,
-    /// Sets that an answer said are gone, until the watch says so: what it still brings of them is old.
+    /// Sets that an answer showed to be gone, until the watch shows it, too. Until then its events about them are old.
     gone: HashMap<Uid, ObjectKey>,
     /// How far each watch has come.
     heard: HighWater,
-    /// As of when all sets were listed beside the watch: one that is not known since, and whose state is not younger, is gone.
+    /// The versions of lists of all sets beside the watch. An unknown set whose state is not newer is gone.
     refreshed: HighWater,
     /// Statuses that are being written.
     pub writing: Writing<PodSetStatus>,
@@ -50,7 +54,7 @@ pub struct Effects {
 
 impl Sets {
     /// An empty cache.
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: CacheRules) -> Self {
         Sets {
             rules,
             by_key: HashMap::new(),
@@ -63,14 +67,14 @@ impl Sets {
         }
     }
 
-    /// Takes in what the watch of `scope` says.
+    /// Takes in a change from the watch of `scope`.
     pub fn apply(&mut self, scope: &Scope, change: Change<Set>) -> Effects {
         let mut effects = Effects::default();
         let version = match &change {
             Change::Snapshot { version, .. } | Change::Progress(version) => *version,
             Change::Applied(set) | Change::Deleted(set) => set.version,
         };
-        self.heard.note(scope, version);
+        self.heard.raise(scope, version);
         match change {
             Change::Snapshot { items, version } => self.snapshot(scope, items, version, &mut effects),
             Change::Applied(set) => self.upsert(set, &mut effects),
@@ -101,8 +105,8 @@ impl Sets {
         known.filter(|set| !listed.contains(&set.uid)).cloned().collect()
     }
 
-    /// Takes in a consistent list of the sets of `scope` that no watch brought. A set that its watch has come past, and that
-    /// is not known, has come and gone already.
+    /// Takes in a consistent list of the sets of `scope` that no watch brought. An unknown set whose state the watch is past has come and
+    /// gone already.
     pub fn refresh(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
         let listed: HashSet<Uid> = items.iter().map(|set| set.uid.clone()).collect();
         for set in self.absent(scope, &listed, version) {
@@ -113,11 +117,11 @@ impl Sets {
                 self.upsert(set, effects);
             }
         }
-        self.refreshed.note(scope, version);
+        self.refreshed.raise(scope, version);
     }
 
-    /// A request for the set of this name and UID was answered with this state of it; `None`: it is gone. A set that is
-    /// not known any more stays so.
+    /// A request for the set of this name and UID was answered with this state; `None`: it is gone. A set that is no longer known stays
+    /// unknown.
     pub fn answered(&mut self, key: &ObjectKey, uid: &Uid, found: Option<Set>, effects: &mut Effects) {
         match found.filter(|found| found.uid == *uid) {
             Some(found) if self.contains(uid) => self.upsert(found, effects),
@@ -150,7 +154,7 @@ impl Sets {
         } else if former.is_some_and(is_strange) {
             effects.wake.push((set.key.clone(), queue::STATUS));
         }
-        // Names that come back are in memory once, with the pods themselves.
+        // The pod names share their memory with the former status, or with the one that is being written.
         let mut known = self.writing.of(&set.uid).into_iter().chain(former.map(|former| &former.status));
         if let Some(known) = known.find(|known| known.pod_names == set.status.pod_names) {
             set.status.pod_names.clone_from(&known.pod_names);
@@ -178,23 +182,23 @@ impl Sets {
         self.by_key.get(key).cloned()
     }
 
-    /// The name of the set that pods name so.
+    /// The key of the set that pods name as this owner.
     pub fn key_of(&self, owner: &Owner) -> Option<&ObjectKey> {
         let (_, uid) = owner;
         self.by_uid.get(uid).filter(|key| self.rules.owner(&key.namespace, uid) == *owner)
     }
 
-    /// Whether this UID is that of a known set.
+    /// Whether the set of this UID is known.
     pub fn contains(&self, uid: &Uid) -> bool {
         self.by_uid.contains_key(uid)
     }
 
-    /// All sets, in no order that means anything.
+    /// All sets, in any order.
     pub fn all(&self) -> impl Iterator<Item = &Set> {
         self.by_key.values().map(|set| &**set)
     }
 
-    /// The names of all sets.
+    /// The keys of all sets.
     pub fn keys(&self) -> Vec<ObjectKey> {
         let mut keys: Vec<_> = self.by_key.keys().cloned().collect();
         keys.sort();
@@ -202,10 +206,10 @@ impl Sets {
     }
 }
 
-/// The installation that wrote `new` after `former`, if one did. What an installation left long ago does not count, nor does a field that
-/// somebody else has added to it.
+/// The installation that wrote `new` after `former`, if one did. An old status does not count, nor does a field that somebody else added
+/// to it.
 fn new_writer(former: &PodSetStatus, new: &PodSetStatus) -> Option<Arc<str>> {
-    let is_new = former.written_by != new.written_by || !status::is_same(former, new);
+    let is_new = former.written_by != new.written_by || !stored::is_same(former, new);
     new.written_by.clone().filter(|_| is_new)
 }
 
@@ -220,7 +224,7 @@ mod tests {
     /// The writers that are noticed when a set with the status `former` gets the status `new`.
     fn noticed(former: PodSetStatus, new: PodSetStatus) -> Vec<Arc<str>> {
         let set = |version, status| Set { version, status, ..testing::set(2) };
-        let mut sets = Sets::new(Rules::default());
+        let mut sets = Sets::new(CacheRules::default());
         let first = sets.apply(&None, Change::Snapshot { items: vec![set(10, former)], version: 10 });
         assert_eq!(first.writers, [], "nobody knows when a status was written that was there before");
         sets.apply(&None, Change::Applied(set(11, new.clone()))).writers

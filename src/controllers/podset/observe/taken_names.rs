@@ -1,4 +1,4 @@
-//! Names that no new pod may take yet, though no pod that we know has them. No I/O.
+//! Names that no known pod has and that no new pod may take yet. No I/O.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,14 +6,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::controllers::ObjectKey;
 
-/// Names of pods that ended recently, and names that pods of other owners have.
+/// Names of pods that ended recently, and of pods that belong to others.
 #[derive(Debug, Default)]
 pub struct TakenNames {
-    /// When the pod of each name was seen to end.
+    /// When the pod of each name ended, as far as was seen.
     ended: HashMap<ObjectKey, Timestamp>,
-    /// The same in the order of time, for forgetting.
+    /// The same in the order of time.
     ends: VecDeque<(Timestamp, ObjectKey)>,
-    /// When a pod without our label was met under each name.
+    /// When a stranger was found under each name: a pod without our owner and label.
     strangers: HashMap<ObjectKey, Timestamp>,
 }
 
@@ -24,7 +24,7 @@ impl TakenNames {
         self.ends.push_back((now, key));
     }
 
-    /// When the pod of this name was seen to end, if that is remembered.
+    /// When the pod of this name ended, if that is remembered.
     pub fn ended_at(&self, key: &ObjectKey) -> Option<Timestamp> {
         self.ended.get(key).copied()
     }
@@ -34,17 +34,17 @@ impl TakenNames {
         self.ended.remove(key);
     }
 
-    /// A pod of somebody else has this name.
+    /// A stranger has this name.
     pub fn stranger_met(&mut self, key: ObjectKey, now: Timestamp) {
         self.strangers.insert(key, now);
     }
 
-    /// No pod of somebody else has this name any more.
+    /// No stranger has this name any more.
     pub fn stranger_gone(&mut self, key: &ObjectKey) {
         self.strangers.remove(key);
     }
 
-    /// When a pod of somebody else was met under this name, if that is remembered.
+    /// When a stranger was found under this name, if that is remembered.
     pub fn stranger_met_at(&self, key: &ObjectKey) -> Option<Timestamp> {
         self.strangers.get(key).copied()
     }

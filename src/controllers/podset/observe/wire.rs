@@ -3,11 +3,19 @@
 use std::{str::FromStr, sync::Arc};
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::pod::{Phase, Pod};
-use crate::{api, controllers::{compact_time::CompactTime, meta::{self, Meta, Uid}}};
 use leadership::text::{LONGEST, cut};
+
+use crate::{
+    api,
+    controllers::{
+        compact_time::CompactTime,
+        meta::{self, Meta, Uid},
+    },
+    listwatch::Watched,
+};
 
 /// What it costs to delete a pod, as its users see it.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -17,7 +25,7 @@ const LONGEST_UID: usize = 64;
 
 /// A pod; what is not named here is not decoded.
 #[derive(Default, Deserialize)]
-pub struct PodWire {
+struct PodWire {
     metadata: Meta,
     #[serde(default)]
     spec: SpecWire,
@@ -90,6 +98,18 @@ impl From<&str> for Phase {
             "Failed" => Phase::Failed,
             _ => Phase::Unknown,
         }
+    }
+}
+
+impl Watched for Pod {
+    fn version(&self) -> u64 {
+        self.version
+    }
+}
+
+impl<'de> Deserialize<'de> for Pod {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        PodWire::deserialize(deserializer).map(Pod::from)
     }
 }
 

@@ -8,8 +8,8 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 use crate::controllers::podset::{
     names::pod_name,
-    observe::Phase,
-    set_state::Create,
+    observe::{Phase, QUARANTINE},
+    set_state::{Create, Fates, Retry},
     testing::{self, PodBuilder},
 };
 
@@ -23,6 +23,10 @@ struct Known {
 }
 
 impl Names for Known {
+    fn nth(&self, index: u32) -> String {
+        nth(index)
+    }
+
     fn is_known(&self, name: &str) -> bool {
         self.known.contains(name)
     }
@@ -48,8 +52,12 @@ fn known(view: &View) -> Known {
 
 fn planned(view: &View, state: &SetState) -> Plan {
     let mut state = state.clone();
-    state.finishes.note(view, testing::now());
-    plan(view, &state, &known(view), &Rules::default(), testing::now())
+    state.retry.finishes.update(view, testing::now());
+    plan_with(view, &state, &known(view))
+}
+
+fn plan_with(view: &View, state: &SetState, names: &Known) -> Plan {
+    plan(&Input { view, state, names, quarantine: QUARANTINE, now: testing::now() })
 }
 
 fn created(plan: &Plan) -> Vec<&str> {
@@ -96,7 +104,7 @@ fn a_pod_that_is_out_of_sight_counts_but_costs_no_other_its_life() {
 fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {
     let mut state = SetState::default();
     let now = testing::now();
-    state.create_unanswered(&nth(2), 2, now);
+    state.fates.create_unanswered(&nth(2), 2, now);
     let two = vec![testing::pod(&nth(0)).ready(9), testing::pod(&nth(1)).ready(9)];
 
     let step_1 = planned(&view(3, two.clone()), &state);
@@ -118,7 +126,7 @@ fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {
 #[test]
 fn a_refused_name_is_asked_for_first_and_never_beside_another() {
     let mut state = SetState::default();
-    state.create_refused(&nth(5), 5, testing::now());
+    state.fates.create_rejected(&nth(5), 5, testing::now());
     assert_eq!(created(&planned(&view(1, vec![]), &state)), [nth(5)]);
     assert_eq!(created(&planned(&view(2, vec![]), &state)), [nth(5), nth(0)]);
 }
@@ -127,7 +135,7 @@ fn a_refused_name_is_asked_for_first_and_never_beside_another() {
 fn names_of_strangers_and_of_the_dead_are_stepped_over() {
     let view = view(2, vec![]);
     let names = Known { known: [nth(0)].into(), resting: [nth(1)].into() };
-    let plan = plan(&view, &SetState::default(), &names, &Rules::default(), testing::now());
+    let plan = plan_with(&view, &SetState::default(), &names);
     assert_eq!(created(&plan), [nth(2), nth(3)]);
 }
 
@@ -135,7 +143,7 @@ fn names_of_strangers_and_of_the_dead_are_stepped_over() {
 fn an_unanswered_delete_is_repeated_before_another_pod_is_chosen() {
     let mut state = SetState::default();
     let pods: Vec<_> = (0..3).map(|index| testing::pod(&nth(index)).ready(9)).collect();
-    state.deletes.insert(pods[1].0.uid.clone(), testing::now());
+    state.fates.deletes.insert(pods[1].0.uid.clone(), testing::now());
     assert_eq!(deleted(&planned(&view(2, pods.clone()), &state)), [nth(1)]);
     let two = deleted(&planned(&view(1, pods.clone()), &state)).last().map(|name| name.to_string());
     assert_eq!(two, Some(nth(1)), "after the others, which may go well");
@@ -153,7 +161,7 @@ fn finished_pods_are_replaced_later_each_time_unless_the_spec_changes() {
     Arc::make_mut(&mut view.set).generation = 2;
     let plan = planned(&view, &SetState::default());
     assert_eq!(plan.create.iter().map(|creation| creation.replacements).collect::<Vec<_>>(), [4]);
-    let tried = SetState { tried_generation: Some(2), ..SetState::default() };
+    let tried = SetState { retry: Retry { tried_generation: Some(2), ..Retry::default() }, ..SetState::default() };
     assert_eq!(planned(&view, &tried).hold, Hold::Finishing, "once");
 }
 
@@ -171,7 +179,7 @@ fn a_pod_that_keeps_failing_holds_up_no_other() {
     assert_eq!((counts(&plan), plan.hold), (vec![0, 0, 4], Hold::Nothing));
 
     let mut state = SetState::default();
-    state.create_unanswered(&nth(2), 2, testing::now());
+    state.fates.create_unanswered(&nth(2), 2, testing::now());
     let plan = planned(&view(1), &state);
     assert_eq!((created(&plan)[0].to_owned(), plan.create.len()), (nth(2), 2), "one of them asked for already");
 }
@@ -191,16 +199,16 @@ fn a_finished_pod_that_could_not_be_deleted_holds_up_nothing() {
     let view = view(1, finished.collect());
     let mut state = SetState::default();
     let plan = planned(&view, &state);
-    state.deletes.insert(plan.delete[0].uid.clone(), testing::now());
+    state.fates.deletes.insert(plan.delete[0].uid.clone(), testing::now());
     let plan = planned(&view, &state);
     assert_eq!((plan.delete.len(), plan.create.len()), (0, 1), "nor is another one tried");
-    assert_eq!(plan.wake, Some(testing::now() + Rules::default().quarantine), "it is tried again");
+    assert_eq!(plan.wake, Some(testing::now() + QUARANTINE), "it is tried again");
 }
 
 #[test]
 fn a_failure_is_not_tried_again_at_once_unless_the_spec_changes() {
     let mut state = SetState::default();
-    state.back_off(testing::now(), 1, |wait| wait);
+    state.retry.back_off(testing::now(), 1, |wait| wait);
     let mut view = view(3, vec![]);
     let plan = planned(&view, &state);
     assert_eq!((plan.create.len(), plan.hold), (0, Hold::Failure));
@@ -224,20 +232,20 @@ fn nothing_is_created_for_what_is_being_deleted_or_cannot_be_read() {
 #[test]
 fn nothing_is_created_for_a_while_in_a_namespace_that_goes_but_for_a_new_spec() {
     let mut state = SetState::default();
-    state.give_up(testing::now(), 1, |wait| wait);
+    state.retry.give_up(testing::now(), 1, |wait| wait);
     let plan = planned(&view(3, vec![]), &state);
     let in_a_second = testing::now() + SignedDuration::from_secs(1);
     assert_eq!((plan.create.len(), plan.hold, plan.wake), (0, Hold::Forever, Some(in_a_second)));
-    state.give_up(testing::now() - SignedDuration::from_secs(2), 1, |wait| wait);
+    state.retry.give_up(testing::now() - SignedDuration::from_secs(2), 1, |wait| wait);
     assert_eq!(planned(&view(3, vec![]), &state).create.len(), 3, "it may have been a former one of this name");
-    state.give_up(testing::now(), 0, |wait| wait);
+    state.retry.give_up(testing::now(), 0, |wait| wait);
     assert_eq!(planned(&view(3, vec![]), &state).create.len(), 3);
 }
 
 #[test]
 fn nothing_is_created_while_a_stray_is_left() {
     let mut state = SetState::default();
-    state.strays.insert("stray-uid".into(), nth(0));
+    state.fates.strays.insert("stray-uid".into(), nth(0));
     let plan = planned(&view(2, vec![]), &state);
     assert_eq!(created(&plan).len(), 0);
     assert_eq!(deleted(&plan), [nth(0)]);
@@ -246,9 +254,10 @@ fn nothing_is_created_while_a_stray_is_left() {
 #[test]
 fn a_create_that_can_take_effect_no_more_is_looked_up_before_it_is_forgotten() {
     let mut state = SetState::default();
-    state.create_unanswered(&nth(1), 1, testing::now() - SignedDuration::from_secs(60));
+    state.fates.create_unanswered(&nth(1), 1, testing::now() - SignedDuration::from_secs(60));
     let plan = planned(&view(1, vec![testing::pod(&nth(0)).ready(9)]), &state);
-    assert_eq!((plan.probe.as_slice(), plan.count.occupied), ([nth(1)].as_slice(), 2));
+    let looks: Vec<&str> = plan.look.iter().map(|look| &*look.key.name).collect();
+    assert_eq!((looks, plan.count.occupied), (vec![&*nth(1)], 2));
 }
 
 /// A pod of the set in any phase and fate.
@@ -292,18 +301,18 @@ fn any_case() -> impl Strategy<Value = Case> {
             let now = testing::now();
             for (index, is_unknown, ago) in creates {
                 let at = now - SignedDuration::from_secs(ago);
-                state.creates.insert(nth(index), Create { index, at, is_unknown });
+                state.fates.creates.insert(nth(index), Create { index, at, is_unknown });
             }
-            state.expire(now, &Rules::default());
+            state.fates.expire(now, QUARANTINE, Create::may_be_forgotten);
             for index in going {
-                state.deletes.insert(format!("uid-{index}").into(), now);
+                state.fates.deletes.insert(format!("uid-{index}").into(), now);
             }
             for index in rejected {
-                state.rejected.note(format!("uid-{index}").into(), 20, "no".to_owned(), now, |wait| wait);
+                state.retry.rejected.note(format!("uid-{index}").into(), 20, "no".to_owned(), now, |wait| wait);
             }
             let own = view.pods.iter().map(|seen| seen.pod.key.name.to_string());
             let known = own.chain(known.into_iter().map(nth)).collect();
-            state.finishes.note(&view, now);
+            state.retry.finishes.update(&view, now);
             Case { view, state, names: (known, resting.into_iter().map(nth).collect()) }
         },
     )
@@ -312,7 +321,7 @@ fn any_case() -> impl Strategy<Value = Case> {
 impl Case {
     fn plan(&self) -> Plan {
         let names = Known { known: self.names.0.clone(), resting: self.names.1.clone() };
-        plan(&self.view, &self.state, &names, &Rules::default(), testing::now())
+        plan_with(&self.view, &self.state, &names)
     }
 
     /// The world after the plan was carried out and every pod became ready; and time has settled every fate.
@@ -333,7 +342,7 @@ impl Case {
         let view = View { set: Arc::new(set), pods, is_unread: false };
         let known = view.pods.iter().map(|seen| seen.pod.key.name.to_string()).collect();
         let mut state = SetState::default();
-        state.finishes.note(&view, testing::now());
+        state.retry.finishes.update(&view, testing::now());
         Case { view, state, names: (known, self.names.1.clone()) }
     }
 }
@@ -344,7 +353,7 @@ proptest! {
     #[test]
     fn it_never_creates_beyond_n(case in any_case()) {
         let plan = case.plan();
-        let unknown: BTreeSet<&str> = case.state.unknown().collect();
+        let unknown: BTreeSet<&str> = case.state.fates.unknown().collect();
         let live = case.view.pods.iter().filter(|seen| seen.is_live()).map(|seen| &*seen.pod.key.name);
         let may_live: BTreeSet<&str> = live.chain(unknown.iter().copied()).chain(created(&plan)).collect();
         let names = created(&plan);

@@ -7,9 +7,9 @@ fn read_from(variables: &[(&str, &str)]) -> TraceConfig {
 }
 
 fn settings(variables: &[(&str, &str)]) -> Settings {
-    let wishes = read_from(variables);
-    assert_eq!(wishes.warnings, Vec::<String>::new());
-    wishes.settings.expect("spans are exported")
+    let config = read_from(variables);
+    assert_eq!(config.warnings, Vec::<String>::new());
+    config.settings.expect("spans are exported")
 }
 
 #[test]
@@ -22,8 +22,8 @@ fn nothing_is_exported_unless_it_is_asked_for() {
         &[("OTEL_TRACES_EXPORTER", "NONE"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318")],
         &[("OTEL_SDK_DISABLED", "TRUE"), ("OTEL_TRACES_EXPORTER", "otlp")],
     ] {
-        let wishes = read_from(variables);
-        assert_eq!((wishes.settings, wishes.warnings), (None, Vec::new()), "{variables:?}");
+        let config = read_from(variables);
+        assert_eq!((config.settings, config.warnings), (None, Vec::new()), "{variables:?}");
     }
 }
 

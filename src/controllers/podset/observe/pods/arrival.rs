@@ -1,12 +1,12 @@
-//! Part of the cache of pods: what a state of a pod means, by what is known already. Pure.
+//! Part of the cache of pods: what a state of a pod means, compared with what is known. Pure.
 
 use super::{Pod, Pods, Uid};
 use crate::controllers::podset::observe::named::Named;
 
-/// What a state of a pod means that arrives by the watch or by an answer.
+/// What a state of a pod means that comes from the watch or from an answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Arrival {
-    /// It is older than what is known.
+    /// It is older than the known state.
     Stale,
     /// It is the newest state of a known pod.
     Update,
@@ -14,7 +14,7 @@ pub(super) enum Arrival {
     Over,
     /// It is a pod that was not known.
     New {
-        /// The watch has come past this state and does not show the pod: only a read tells whether it exists.
+        /// The watch is past this state and does not show the pod: only a read can tell whether it exists.
         is_missing: bool,
         /// The pod that had the name before.
         replaces: Option<Uid>,
@@ -49,13 +49,13 @@ impl Pods {
 mod tests {
     use super::*;
     use crate::{
-        controllers::podset::{promise::Rules, testing},
+        controllers::podset::{observe::CacheRules, testing},
         listwatch::Change,
     };
 
     #[test]
     fn a_state_is_judged_by_what_is_known() {
-        let mut pods = Pods::new(Rules::default());
+        let mut pods = Pods::new(CacheRules::default());
         let known = testing::pod("known").version(5).0;
         pods.apply(&None, Change::Snapshot { items: vec![known], version: 10 }, &|_| true, testing::now());
         pods.verify(&None, vec![testing::pod("known").version(5).0], 20, testing::now());

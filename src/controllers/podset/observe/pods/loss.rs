@@ -34,10 +34,10 @@ impl Pods {
             .collect()
     }
 
-    /// The watch no longer shows a pod: it is gone, or it may only have lost the label by which it is watched.
+    /// The watch no longer shows a pod: it is gone, or it has only lost the watched label.
     pub(super) fn lose(&mut self, pod: &Pod, is_set: &dyn Fn(&Owner) -> bool, now: Timestamp) {
         let Some(seen) = self.by_uid.get(&pod.uid) else { return };
-        // It lost its label, and has it again in a newer state: we know that from an answer, and the watch will show it.
+        // It lost its label and has it again in a newer state: an answer showed that, and the watch will show it, too.
         if seen.pod.is_labelled && (self.rules.is_stale)(pod.version, seen.pod.version) {
             return;
         }
@@ -55,7 +55,7 @@ impl Pods {
         }
     }
 
-    /// A pod is gone for certain: its name rests.
+    /// A pod is gone for certain.
     pub(super) fn remove(&mut self, uid: &Uid, now: Timestamp) {
         let Some(seen) = self.by_uid.remove(uid) else { return };
         self.disown(&seen.pod);
@@ -66,7 +66,7 @@ impl Pods {
         self.names.pod_ended(seen.pod.key.clone(), now);
     }
 
-    /// A read shows that a pod is gone. The watch may still be behind, unless it shows the pod no more.
+    /// A read shows that a pod is gone. The watch may still show it.
     pub fn gone(&mut self, uid: &Uid, now: Timestamp) {
         let is_shown = |Seen { pod, .. }: &&Seen| pod.is_labelled || pod.version > self.high_water.at(&pod.key);
         if let Some(seen) = self.by_uid.get(uid).filter(|seen| !seen.is_missing).filter(is_shown) {

@@ -12,7 +12,7 @@ mod sight;
 
 /// A cache whose watch has come to this resourceVersion.
 fn cache(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
-    let mut cache = Pods::new(Rules::default());
+    let mut cache = Pods::new(CacheRules::default());
     let items = pods.into_iter().map(|pod| pod.0).collect();
     hear(&mut cache, Change::Snapshot { items, version });
     cache

@@ -6,7 +6,7 @@ use super::*;
 fn rejected(state: &mut SetState, index: u32, ago: i64) {
     let uid = testing::pod(&nth(index)).0.uid;
     let at = testing::now() - SignedDuration::from_secs(ago);
-    state.rejected.note(uid, 20, "no".to_owned(), at, |wait| wait);
+    state.retry.rejected.note(uid, 20, "no".to_owned(), at, |wait| wait);
 }
 
 /// The pods of the first indices; those of the lowest go first.
@@ -28,7 +28,7 @@ fn a_pod_that_cannot_be_deleted_is_passed_over() {
     let mut later = SetState::default();
     rejected(&mut later, 0, 1);
     assert_eq!(deleted(&planned(&view(2, running(4)), &later)), [nth(0), nth(1)]);
-    state.deletes.insert(testing::pod(&nth(0)).0.uid, testing::now());
+    state.fates.deletes.insert(testing::pod(&nth(0)).0.uid, testing::now());
     assert_eq!(deleted(&planned(&view(2, running(4)), &state)), [nth(1)], "an earlier delete may still take effect");
     let changed = |pods: Vec<PodBuilder>| pods.into_iter().map(|pod| pod.version(21)).collect();
     let mut often = SetState::default();
@@ -51,7 +51,7 @@ fn pods_none_of_which_can_be_deleted_are_waited_for_in_peace() {
     assert_eq!((plan.rejected.len(), plan.count.surplus()), (3, 2));
     assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(1)));
     assert_eq!(created(&planned(&view(4, running(3)), &state)), [nth(3)], "a set that grows gets its pods");
-    state.back_off(testing::now(), 1, |wait| wait);
+    state.retry.back_off(testing::now(), 1, |wait| wait);
     assert_eq!(planned(&view(1, running(3)), &state).rejected.len(), 3, "whatever else fails");
 }
 
@@ -70,23 +70,24 @@ fn a_finished_pod_whose_delete_was_rejected_keeps_none_of_the_others() {
 fn a_stray_that_cannot_be_deleted_keeps_no_set_from_its_pods() {
     let mut state = SetState::default();
     let stray = testing::pod(&nth(0)).0;
-    state.strays.insert(stray.uid.clone(), nth(0));
+    state.fates.strays.insert(stray.uid.clone(), nth(0));
     assert_eq!(created(&planned(&view(2, vec![]), &state)).len(), 0);
     rejected(&mut state, 0, 0);
     let plan = planned(&view(2, vec![]), &state);
     assert_eq!((created(&plan).len(), deleted(&plan).len(), plan.rejected.len()), (2, 0, 1));
     for (index, creates) in [(1, 2), (2, 0)] {
-        state.strays.insert(testing::pod(&nth(index)).0.uid, nth(index));
+        state.fates.strays.insert(testing::pod(&nth(index)).0.uid, nth(index));
         rejected(&mut state, index, 0);
         assert_eq!(created(&planned(&view(2, vec![]), &state)).len(), creates, "{index}");
     }
     // It has its owner, and counts: others go in its place.
     let mut state = SetState::default();
-    state.strays.insert(stray.uid, nth(0));
+    state.fates.strays.insert(stray.uid, nth(0));
     assert_eq!(deleted(&planned(&view(2, running(3)), &state)), [nth(0)]);
     rejected(&mut state, 0, 0);
     assert_eq!(deleted(&planned(&view(2, running(3)), &state)), [nth(1)]);
-    let mut later = SetState { strays: state.strays.clone(), ..SetState::default() };
+    let mut later =
+        SetState { fates: Fates { strays: state.fates.strays.clone(), ..Fates::default() }, ..SetState::default() };
     rejected(&mut later, 0, 1);
     assert_eq!(deleted(&planned(&view(2, running(3)), &later)), [nth(0)], "it is tried again, and may go");
 }

@@ -23,7 +23,7 @@ fn a_pod_of_another_namespace_belongs_to_no_set_of_this_one() {
     hear(&mut cache, Change::Deleted(claim(16)));
     assert!(!cache.is_known(&elsewhere, testing::now()), "nobody looks it up: it is no pod of a set");
 
-    let mut by_uid_alone = Pods::new(Rules { home: |_| "anywhere".into(), ..Rules::default() });
+    let mut by_uid_alone = Pods::new(CacheRules { home: |_| "anywhere".into(), ..CacheRules::default() });
     by_uid_alone.apply(&None, Change::Applied(claim(12)), &|_| true, testing::now());
     assert_eq!(by_uid_alone.number(&("anywhere".into(), "set-uid".into())), 1);
 }
