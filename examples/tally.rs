@@ -15,19 +15,20 @@ use futures::{FutureExt, future::BoxFuture};
 use jiff::SignedDuration;
 use kube::{Config, CustomResource, CustomResourceExt};
 use leadership::{Leadership, env::Env};
-use podset_operator::{
+use operator_kit::{
+    ObjectKey,
     client::Clients,
-    controllers::{
-        self, Context, Controller, Next, ObjectKey, in_scope,
-        meta::{Meta, Uid},
-        queue::{self, Queue, Trigger},
-        requests,
-        statuses::{self, Applied},
-    },
     health::Health,
+    in_scope,
     listwatch::{self, Change, Scope, Source, Watched, is_stale, synced::Synced},
+    meta::{Meta, Uid},
+    queue::{self, Queue, Trigger},
+    requests,
+    runner::{Context, Controller, Next},
+    statuses::{self, Applied},
     telemetry::metrics::Metrics,
 };
+use podset_operator::controllers;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;

@@ -9,12 +9,12 @@ use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 use jiff::SignedDuration;
 
-use crate::{
+use leadership::{Timing, TimingError};
+use operator_kit::{
     listwatch::Scope,
     server::{self, BindAddress},
     telemetry::logs::{Directives, LogFormat, Logging},
 };
-use leadership::{Timing, TimingError};
 use values::{image, lease_name, namespace, seconds};
 
 /// The end of `run --help`.

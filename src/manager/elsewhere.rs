@@ -15,11 +15,11 @@ use kube::{
 };
 use tracing::{info, warn};
 
-use crate::{
-    client::{ReadError, Reader},
-    controllers::failures::{Failures, Waits},
-};
 use leadership::{Timing, env::Env, text::in_full};
+use operator_kit::{
+    client::{ReadError, Reader},
+    failures::{Failures, Waits},
+};
 
 /// The flag that names the namespace of the Lease, and with it the installation that this process belongs to.
 pub const FLAG: &str = "--leader-elect-resource-namespace";

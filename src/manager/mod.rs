@@ -19,13 +19,15 @@ use tracing::{error, info};
 use crate::{
     api,
     cli::{Cli, Command, RunArgs},
+    podset,
+};
+use leadership::{LeaderState, Leadership, TimingError, env::Env, text::in_full};
+use operator_kit::{
     client::{self, Clients, ConnectError, Purpose},
-    controllers::podset,
     health::Health,
     server::{self, ServeError, Servers},
     telemetry::{self, Service, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
 };
-use leadership::{LeaderState, Leadership, TimingError, env::Env, text::in_full};
 use replica::{Candidacy, Parts, Replica};
 use signals::Signals;
 pub use tasks::Failure;

@@ -17,16 +17,17 @@ use super::{
 };
 use crate::{
     cli::RunArgs,
-    client::Clients,
-    controllers::{
-        self, Context, Controller,
-        mycustomresource::MyCustomResourceController,
-        podset::{self, PodSetController, fleet_metrics},
-    },
-    health::{Health, Pulse},
-    telemetry::metrics::Metrics,
+    controllers,
+    mycustomresource::MyCustomResourceController,
+    podset::{self, PodSetController, fleet_metrics},
 };
 use leadership::{Election, LeaderState, Leadership, Setting, TimingError, env::Env};
+use operator_kit::{
+    client::Clients,
+    health::{Health, Pulse},
+    runner::{Context, Controller},
+    telemetry::metrics::Metrics,
+};
 
 /// How long the election loop may take to turn, on top of one operation on the Lease: several times its longest turn.
 const ELECTION_TURNS: SignedDuration = SignedDuration::from_secs(30);

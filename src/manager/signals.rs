@@ -4,7 +4,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::health::Health;
+use operator_kit::health::Health;
 
 /// The signals that end the process.
 pub struct Signals {

@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use leadership::env::Env;
-use podset_operator::{
-    controllers::podset::{
-        fleet_metrics::{self, SetFigures},
-        others::Others,
-    },
-    telemetry::metrics::{Format, Metrics, Outcome},
+use operator_kit::telemetry::metrics::{Format, Metrics, Outcome};
+use podset_operator::podset::{
+    fleet_metrics::{self, SetFigures},
+    others::Others,
 };
 
 /// The metrics, each with the labels that its series have.

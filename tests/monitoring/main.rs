@@ -127,8 +127,7 @@ fn legends_name_labels_that_the_query_keeps() {
 /// A selector for a value that never comes would find nothing, silently.
 #[test]
 fn reasons_that_queries_name_are_reasons_that_there_are() {
-    let reasons: BTreeMap<_, _> =
-        podset_operator::controllers::podset::status::REASONS.map(|reason| (reason, ())).into();
+    let reasons: BTreeMap<_, _> = podset_operator::podset::status::REASONS.map(|reason| (reason, ())).into();
     for (place, expr) in queries() {
         for part in expr.split("reason").skip(1) {
             let value = part.trim_start_matches(['=', '!']).strip_prefix('"').and_then(|part| part.split('"').next());

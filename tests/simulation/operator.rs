@@ -9,15 +9,16 @@ use leadership::{
     Ends, LeaderState, Leadership, WritePermit,
     env::{Clock, Env, Random},
 };
-use podset_operator::{
+use operator_kit::{
     client::{Clients, Reader, Writer},
-    controllers::{
-        self, Context, Controller,
-        mycustomresource::MyCustomResourceController,
-        podset::{Parts, PodSetController, promise::Rules},
-    },
     health::Health,
+    runner::{Context, Controller},
     telemetry::metrics::Metrics,
+};
+use podset_operator::{
+    controllers,
+    mycustomresource::MyCustomResourceController,
+    podset::{Parts, PodSetController, promise::Rules},
 };
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;

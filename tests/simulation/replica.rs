@@ -14,16 +14,18 @@ use leadership::{
     self, LeaderState, Leadership,
     env::{Env, Random},
 };
+use operator_kit::{
+    client::{Clients, Reader, Writer},
+    health::Health,
+    telemetry::metrics::{Format, Metrics},
+};
 use podset_operator::{
     cli::{Cli, Command, RunArgs},
-    client::{Clients, Reader, Writer},
-    controllers::podset,
-    health::Health,
     manager::{
         Failure,
         replica::{Candidacy, Parts},
     },
-    telemetry::metrics::{Format, Metrics},
+    podset,
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

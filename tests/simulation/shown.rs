@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use podset_operator::{
-    controllers::podset::promise::Rules,
+use operator_kit::{
     health::{Report, Verdict},
     telemetry::metrics::Format::OpenMetrics,
 };
+use podset_operator::podset::promise::Rules;
 use tokio::time::sleep;
 
 use crate::{

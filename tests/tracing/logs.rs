@@ -23,7 +23,7 @@ async fn log_and_metrics_lead_to_the_trace() {
     );
     assert_eq!((&line["SeverityText"], &line["SeverityNumber"]), (&"INFO".into(), &9.into()));
     assert_eq!((&line["Body"], &line["Attributes"]["created"]), (&"scaled".into(), &2.into()));
-    assert_eq!(line["InstrumentationScope"]["Name"], "podset_operator::controllers::podset::report");
+    assert_eq!(line["InstrumentationScope"]["Name"], "podset_operator::podset::report");
     assert_eq!(line["Resource"]["service.instance.id"], *span.resource["service.instance.id"]);
     assert!(line["Timestamp"].as_str().unwrap().ends_with('Z'));
     assert!(operator.said("begins")[0].get("TraceId").is_none(), "it is in no trace");

@@ -1,6 +1,7 @@
 //! A9, and what else the API server may say to a create: webhooks that change pods, refusals, quotas, namespaces that go.
 
-use podset_operator::{controllers::podset::promise::Rules, telemetry::metrics::Format::OpenMetrics};
+use operator_kit::telemetry::metrics::Format::OpenMetrics;
+use podset_operator::podset::promise::Rules;
 use serde_json::{Value, json};
 
 use super::*;

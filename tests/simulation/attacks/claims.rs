@@ -1,6 +1,6 @@
 //! A11: a pod in another namespace claims the set as its owner.
 
-use podset_operator::controllers::podset::{observe::CacheRules, promise::Rules};
+use podset_operator::podset::{observe::CacheRules, promise::Rules};
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,6 +1,6 @@
 //! A12: the API server rejects the delete of one pod, and goes on doing so.
 
-use podset_operator::controllers::podset::promise::Rules;
+use podset_operator::podset::promise::Rules;
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,6 +1,6 @@
 //! A5, A6: events that come late, again, or before the answer to the write that caused them.
 
-use podset_operator::controllers::podset::{observe::CacheRules, promise::Rules};
+use podset_operator::podset::{observe::CacheRules, promise::Rules};
 use serde_json::json;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! A7: the label by which pods are watched is taken away.
 
-use podset_operator::controllers::podset::{observe::CacheRules, promise::Rules};
+use podset_operator::podset::{observe::CacheRules, promise::Rules};
 
 use super::*;
 use crate::apiserver::object;

@@ -1,7 +1,7 @@
 //! A2, A3, A4: two instances, of which one leads and then the other.
 
 use jiff::SignedDuration;
-use podset_operator::controllers::podset::{observe::CacheRules, promise::Rules};
+use podset_operator::podset::{observe::CacheRules, promise::Rules};
 
 use super::*;
 use crate::apiserver::{Fault, Requests};

@@ -12,7 +12,7 @@ mod statuses;
 
 use std::time::Duration;
 
-use podset_operator::controllers::podset::promise::Rules;
+use podset_operator::podset::promise::Rules;
 
 use crate::{
     apiserver::{ApiServer, PodScript},

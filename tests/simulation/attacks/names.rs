@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use jiff::SignedDuration;
-use podset_operator::controllers::podset::{names::pod_name, observe::CacheRules, promise::Rules};
+use podset_operator::podset::{names::pod_name, observe::CacheRules, promise::Rules};
 use serde_json::json;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use podset_operator::{
     api::PodSetStatus,
-    controllers::podset::{promise::Rules, status},
+    podset::{promise::Rules, status},
 };
 
 use super::*;

@@ -1,6 +1,6 @@
 //! Events leave beside the reconciles: what that saves the sets, and what it must not lose.
 
-use podset_operator::controllers::podset::promise::Rules;
+use podset_operator::podset::promise::Rules;
 use tokio::time::{Instant, sleep};
 
 use super::{NS, seconds, settled};

@@ -1,6 +1,6 @@
 //! Sets whose templates are too large to be kept in memory.
 
-use podset_operator::controllers::podset::promise::Rules;
+use podset_operator::podset::promise::Rules;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

@@ -11,7 +11,7 @@ mod unwell;
 
 use std::time::Duration;
 
-use podset_operator::controllers::podset::promise::Rules;
+use podset_operator::podset::promise::Rules;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

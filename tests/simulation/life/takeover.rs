@@ -1,6 +1,6 @@
 //! A new leader reads each namespace before its first write there, and no namespace waits for another.
 
-use podset_operator::controllers::podset::promise::Rules;
+use podset_operator::podset::promise::Rules;
 use tokio::time::sleep;
 
 use super::seconds;

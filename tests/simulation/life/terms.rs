@@ -1,6 +1,6 @@
 //! What a new leader does before its first write, and what it leaves alone.
 
-use podset_operator::controllers::podset::promise::Rules;
+use podset_operator::podset::promise::Rules;
 use tokio::time::sleep;
 
 use super::{NS, is_silent, seconds, settled};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use podset_operator::controllers::podset::promise::Rules;
+use podset_operator::podset::promise::Rules;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 

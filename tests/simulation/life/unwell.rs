@@ -1,6 +1,6 @@
 //! What users are told of pods that are not well: no node fits, they fail, or they are ready by turns.
 
-use podset_operator::controllers::podset::promise::Rules;
+use podset_operator::podset::promise::Rules;
 use serde_json::json;
 use tokio::time::sleep;
 

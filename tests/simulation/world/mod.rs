@@ -29,7 +29,7 @@ use std::{
 };
 
 use futures::FutureExt as _;
-use podset_operator::{controllers::podset, manager::Failure};
+use podset_operator::{manager::Failure, podset};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep_until},

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use leadership::promise::{Rules, Version};
 use podset_operator::{
     api::{self, PodSetStatus},
-    controllers::podset::{
+    podset::{
         self,
         observe::{CacheRules, View},
         plan::Plan,

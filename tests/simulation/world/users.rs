@@ -1,6 +1,6 @@
 //! What people and nodes do.
 
-use podset_operator::controllers::podset::names::pod_name;
+use podset_operator::podset::names::pod_name;
 use serde_json::{Value, json};
 
 use super::World;

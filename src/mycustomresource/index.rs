@@ -1,0 +1,325 @@
+//! The cache: the resources, and the names of the pods that exist. No I/O, no decision.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::api::{MyCustomResourceSpec, MyCustomResourceStatus};
+use operator_kit::{
+    ObjectKey, in_scope,
+    interner::Interner,
+    listwatch::{Change, Scope, Watched},
+    meta::{Meta, Uid},
+    pace::Pace,
+    queue::{self, Trigger},
+    statuses,
+};
+
+/// A resource as the API server sends it. Spec and status are decoded later, so that one that does not decode does not stop the
+/// watch of the others.
+#[derive(Deserialize)]
+struct ResourceWire {
+    metadata: Meta,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    status: Value,
+}
+
+/// A MyCustomResource.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(from = "ResourceWire")]
+pub struct Resource {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// UID.
+    pub uid: Uid,
+    /// resourceVersion.
+    pub version: u64,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// The name of the friend; `None` when the spec cannot be read.
+    pub friend: Option<Arc<str>>,
+    /// The stored status.
+    pub status: MyCustomResourceStatus,
+}
+
+impl Watched for Resource {
+    fn version(&self) -> u64 {
+        self.version
+    }
+}
+
+impl From<ResourceWire> for Resource {
+    fn from(wire: ResourceWire) -> Self {
+        let spec = serde_json::from_value::<MyCustomResourceSpec>(wire.spec);
+        Resource {
+            key: wire.metadata.key(),
+            version: wire.metadata.version(),
+            generation: wire.metadata.generation,
+            friend: spec.ok().map(|spec| spec.name.into()),
+            status: statuses::stored(wire.status),
+            uid: wire.metadata.uid.into(),
+        }
+    }
+}
+
+/// The resources, and the names of the pods.
+#[derive(Debug)]
+pub struct Index {
+    /// The scopes whose pods have not been listed yet. Until all are, a missing friend may only be unlisted.
+    unlisted: HashSet<Scope>,
+    resources: BTreeMap<ObjectKey, (Resource, Pace)>,
+    /// Name and namespace of each pod, of which there may be a hundred thousand.
+    pods: BTreeSet<(Arc<str>, Arc<str>)>,
+    namespaces: Interner,
+}
+
+impl Index {
+    /// An empty index of these scopes.
+    pub fn new(scopes: &[Scope]) -> Self {
+        let unlisted = scopes.iter().cloned().collect();
+        Index { unlisted, resources: BTreeMap::new(), pods: BTreeSet::new(), namespaces: Interner::default() }
+    }
+
+    /// Whether there are no resources.
+    pub fn is_empty(&self) -> bool {
+        self.resources.is_empty()
+    }
+
+    /// Takes in what the watch of resources says. Returns the resources to reconcile, and why.
+    pub fn apply_resources(&mut self, scope: &Scope, change: Change<Resource>) -> Vec<(ObjectKey, Trigger)> {
+        match change {
+            Change::Snapshot { items, version } => {
+                let listed: HashSet<&ObjectKey> = items.iter().map(|resource| &resource.key).collect();
+                self.resources
+                    .retain(|key, (known, _)| !in_scope(scope, key) || known.version > version || listed.contains(key));
+                items.into_iter().filter_map(|resource| self.upsert(resource)).collect()
+            }
+            Change::Applied(resource) => self.upsert(resource).into_iter().collect(),
+            Change::Deleted(resource) => {
+                self.remove(&resource);
+                Vec::new()
+            }
+            Change::Progress(_) => Vec::new(),
+        }
+    }
+
+    /// Takes in the answer to a request for this resource; `None`: it is gone. Returns the resource if its spec is new.
+    pub fn answered(&mut self, resource: &Resource, found: Option<Resource>) -> Option<(ObjectKey, Trigger)> {
+        self.pace(resource)?;
+        let Some(found) = found else {
+            self.remove(resource);
+            return None;
+        };
+        self.upsert(found).filter(|(_, trigger)| *trigger == queue::SPEC)
+    }
+
+    /// Takes in a state of a resource, unless a newer one is known. Returns its key if its spec or its status is new.
+    fn upsert(&mut self, resource: Resource) -> Option<(ObjectKey, Trigger)> {
+        let key = resource.key.clone();
+        match self.resources.get_mut(&key).filter(|(known, _)| known.uid == resource.uid) {
+            Some((known, _)) if known.version > resource.version => None,
+            Some((known, _)) => {
+                let former = std::mem::replace(known, resource);
+                let is_new = former.generation != known.generation;
+                let trigger = if is_new { queue::SPEC } else { queue::STATUS };
+                (is_new || former.status != known.status).then_some((key, trigger))
+            }
+            None => {
+                self.resources.insert(key.clone(), (resource, Pace::new(1)));
+                Some((key, queue::SPEC))
+            }
+        }
+    }
+
+    fn remove(&mut self, resource: &Resource) {
+        if self.pace(resource).is_some() {
+            self.resources.remove(&resource.key);
+        }
+    }
+
+    /// The pace of this resource's status, unless the resource is gone.
+    pub fn pace(&mut self, resource: &Resource) -> Option<&mut Pace> {
+        let (known, pace) = self.resources.get_mut(&resource.key)?;
+        (known.uid == resource.uid).then_some(pace)
+    }
+
+    /// Takes in what the watch of pods says, each pod as its key. Returns the resources to reconcile.
+    pub fn apply_pods(&mut self, scope: &Scope, change: Change<ObjectKey>) -> Vec<ObjectKey> {
+        let mut changed = BTreeSet::new();
+        let mut is_complete_now = false;
+        match change {
+            Change::Snapshot { items, .. } => {
+                is_complete_now = self.unlisted.remove(scope) && self.unlisted.is_empty();
+                let listed: HashSet<ObjectKey> = items.into_iter().collect();
+                let known = self.pods.iter().map(|(name, namespace)| ObjectKey::new(namespace.clone(), name.clone()));
+                let gone: Vec<_> = known.filter(|key| in_scope(scope, key) && !listed.contains(key)).collect();
+                gone.into_iter().for_each(|key| self.vanished(key, &mut changed));
+                listed.into_iter().for_each(|key| self.appeared(key, &mut changed));
+            }
+            Change::Applied(key) => self.appeared(key, &mut changed),
+            Change::Deleted(key) => self.vanished(key, &mut changed),
+            Change::Progress(_) => {}
+        }
+        if changed.is_empty() && !is_complete_now {
+            return Vec::new();
+        }
+        let is_concerned = |resource: &Resource| {
+            resource.friend.as_ref().is_some_and(|friend| is_complete_now || changed.contains(friend))
+        };
+        let concerned = self.resources.values().filter(|(resource, _)| is_concerned(resource));
+        concerned.map(|(resource, _)| resource.key.clone()).collect()
+    }
+
+    fn appeared(&mut self, ObjectKey { mut namespace, name }: ObjectKey, changed: &mut BTreeSet<Arc<str>>) {
+        if !self.exists(&name) {
+            changed.insert(name.clone());
+        }
+        self.namespaces.share(&mut namespace);
+        self.pods.insert((name, namespace));
+    }
+
+    fn vanished(&mut self, ObjectKey { namespace, name }: ObjectKey, changed: &mut BTreeSet<Arc<str>>) {
+        if self.pods.remove(&(name.clone(), namespace)) && !self.exists(&name) {
+            changed.insert(name);
+        }
+    }
+
+    /// Whether there is a pod of this name in any namespace.
+    fn exists(&self, name: &Arc<str>) -> bool {
+        let mut from = self.pods.range((name.clone(), Arc::default())..);
+        from.next().is_some_and(|(first, _)| first == name)
+    }
+
+    /// The resource of this name, and whether its friend exists; `None`: not all pods have been listed yet.
+    pub fn view(&self, key: &ObjectKey) -> Option<(Resource, Option<bool>)> {
+        let (resource, _) = self.resources.get(key)?;
+        let is_found = resource.friend.as_ref().is_some_and(|friend| self.exists(friend));
+        Some((resource.clone(), self.unlisted.is_empty().then_some(is_found)))
+    }
+
+    /// The names of all resources.
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.resources.keys().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(name: &str, friend: &str, generation: i64) -> Resource {
+        Resource {
+            key: ObjectKey::new("default", name),
+            uid: name.into(),
+            version: 10 + u64::try_from(generation).unwrap(),
+            generation,
+            friend: Some(friend.into()),
+            status: MyCustomResourceStatus::default(),
+        }
+    }
+
+    fn pod(namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey::new(namespace, name)
+    }
+
+    #[test]
+    fn a_new_spec_is_news_whoever_brings_it() {
+        let mut index = Index::new(&[]);
+        let (old, new) = (resource("one", "joe", 1), resource("one", "jim", 2));
+        index.apply_resources(&None, Change::Applied(old.clone()));
+        assert_eq!(index.answered(&old, Some(new.clone())), Some((old.key.clone(), queue::SPEC)));
+        assert!(index.apply_resources(&None, Change::Applied(new)).is_empty(), "the watch says it once more");
+        assert_eq!(index.answered(&old, Some(old.clone())), None, "an older state");
+        assert_eq!(index.answered(&old, None), None);
+        assert!(index.is_empty());
+    }
+
+    #[test]
+    fn a_friend_exists_as_long_as_one_pod_of_the_name_does() {
+        let mut index = Index::new(&[]);
+        let one = ObjectKey::new("default", "one");
+        assert_eq!(
+            index.apply_resources(&None, Change::Applied(resource("one", "joe", 1))),
+            [(one.clone(), queue::SPEC)]
+        );
+        assert!(index.apply_pods(&None, Change::Applied(pod("a", "jim"))).is_empty());
+        assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))), std::slice::from_ref(&one));
+        assert!(index.apply_pods(&None, Change::Applied(pod("b", "joe"))).is_empty(), "nothing new");
+        assert!(index.apply_pods(&None, Change::Deleted(pod("a", "joe"))).is_empty(), "one is left");
+        assert_eq!(index.view(&one).unwrap().1, Some(true));
+        assert_eq!(index.apply_pods(&None, Change::Deleted(pod("b", "joe"))), std::slice::from_ref(&one));
+        assert_eq!(index.view(&one).unwrap().1, Some(false));
+    }
+
+    #[test]
+    fn nobody_is_missing_before_all_pods_were_listed() {
+        let scopes = [Some("a".into()), Some("b".into())];
+        let mut index = Index::new(&scopes);
+        assert!(index.is_empty());
+        index.apply_resources(&scopes[0], Change::Applied(resource("one", "joe", 1)));
+        let one = ObjectKey::new("default", "one");
+        let list = |items| Change::Snapshot { items, version: 9 };
+        assert!(index.apply_pods(&scopes[0], list(Vec::new())).is_empty());
+        assert_eq!(index.view(&one).unwrap().1, None);
+        assert_eq!(index.apply_pods(&scopes[1], list(Vec::new())), std::slice::from_ref(&one));
+        assert_eq!(index.view(&one).unwrap().1, Some(false));
+        assert!(index.apply_pods(&scopes[1], list(Vec::new())).is_empty(), "nothing new");
+    }
+
+    #[test]
+    fn a_new_spec_looks_for_another_friend() {
+        let mut index = Index::new(&[]);
+        index.apply_resources(&None, Change::Applied(resource("one", "joe", 1)));
+        index.apply_resources(&None, Change::Applied(resource("one", "jim", 2)));
+        assert!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))).is_empty());
+        assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "jim"))).len(), 1);
+        assert_eq!(index.apply_resources(&None, Change::Applied(resource("one", "joe", 1))), [], "an old state");
+        let mut told = resource("one", "jim", 3);
+        told.generation = index.view(&ObjectKey::new("default", "one")).unwrap().0.generation;
+        told.status.healthy = true;
+        let [(_, trigger)] = &index.apply_resources(&None, Change::Applied(told))[..] else { panic!("one is woken") };
+        assert_eq!(*trigger, queue::STATUS, "somebody else wrote it");
+    }
+
+    #[test]
+    fn a_resource_of_the_same_name_has_a_pace_of_its_own() {
+        let (mut index, now) = (Index::new(&[]), jiff::Timestamp::UNIX_EPOCH);
+        let (one, mut another) = (resource("one", "joe", 1), resource("one", "joe", 2));
+        another.uid = "another".into();
+        index.apply_resources(&None, Change::Applied(one.clone()));
+        index.pace(&one).unwrap().failed(Some(1), "away", now);
+        assert!(index.pace(&one).unwrap().due(Some(1), true, now).is_some());
+        index.apply_resources(&None, Change::Deleted(another.clone()));
+        assert!(index.pace(&one).is_some(), "that one is another");
+        let made_anew = index.apply_resources(&None, Change::Applied(another.clone()));
+        assert_eq!(made_anew, [(one.key.clone(), queue::SPEC)]);
+        assert!(index.pace(&one).is_none());
+        assert_eq!(index.pace(&another).unwrap().due(Some(1), true, now), None);
+        index.apply_resources(&None, Change::Deleted(another.clone()));
+        assert!(index.pace(&another).is_none());
+    }
+
+    #[test]
+    fn a_list_replaces_what_was_known_of_its_namespace() {
+        let mut index = Index::new(&[]);
+        index.apply_resources(&None, Change::Applied(resource("one", "joe", 1)));
+        let scope = Some("a".into());
+        index.apply_pods(&scope, Change::Applied(pod("a", "joe")));
+        index.apply_pods(&Some("b".into()), Change::Applied(pod("b", "jim")));
+        let woken = index.apply_pods(&scope, Change::Snapshot { items: vec![pod("a", "jane")], version: 9 });
+        assert_eq!(woken.len(), 1, "joe is gone");
+        assert!(index.exists(&"jim".into()), "another namespace is untouched");
+    }
+
+    #[test]
+    fn a_resource_that_does_not_decode_has_no_friend() {
+        let resource = serde_json::json!({ "metadata": { "name": "x", "namespace": "d" }, "spec": { "name": 7 } });
+        assert_eq!(serde_json::from_value::<Resource>(resource).unwrap().friend, None);
+    }
+}

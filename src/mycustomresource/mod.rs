@@ -1,0 +1,242 @@
+//! The MyCustomResource controller: reports whether the friend of each resource exists.
+//!
+//! The cache ([`index`]) holds the resources and the names of all pods in the watched namespaces. Pods are not watched before there is
+//! a resource. [`status`] decides the content of a status, and [`super::pace`] when it is written.
+
+mod index;
+mod status;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize;
+use tokio::sync::watch;
+use tracing::{info, warn};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::api::{MyCustomResource, MyCustomResourceStatus};
+use index::{Index, Resource};
+use leadership::env::Env;
+use operator_kit::{
+    ObjectKey,
+    pace::Pace,
+    queue::{self, Queue, Trigger},
+    requests,
+    runner::{Controller, Next},
+    statuses::{self, Applied},
+};
+use operator_kit::{
+    client::Clients,
+    listwatch::{
+        self, Change, Scope, Source, Watched, is_stale,
+        synced::{Listing, Synced},
+    },
+    telemetry::{metrics::Metrics, spans},
+};
+
+/// The controller's name.
+const NAME: &str = "mycustomresource";
+
+/// The second watch, as messages name it.
+const PODS: &str = "names of pods";
+
+/// A pod of which only the name is read.
+#[derive(Debug, Deserialize)]
+struct Named {
+    metadata: NameMeta,
+}
+
+/// The watch brings all pods of the cluster, so nothing else of their metadata is decoded.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NameMeta {
+    name: String,
+    namespace: String,
+    resource_version: String,
+}
+
+impl Named {
+    fn key(self) -> ObjectKey {
+        ObjectKey::new(self.metadata.namespace, self.metadata.name)
+    }
+}
+
+impl Watched for Named {
+    fn version(&self) -> u64 {
+        listwatch::version(&self.metadata.resource_version)
+    }
+}
+
+/// The controller.
+pub struct MyCustomResourceController {
+    env: Env,
+    clients: Clients,
+    scopes: Vec<Scope>,
+    index: Mutex<Index>,
+    /// Becomes true with the first resource. From then on pods are watched.
+    is_asked: watch::Sender<bool>,
+    queue: Queue,
+    synced: Synced,
+}
+
+impl MyCustomResourceController {
+    /// A controller with empty caches.
+    pub fn new(env: Env, clients: Clients, scopes: Vec<Scope>, metrics: &Metrics) -> Self {
+        let (queue, synced) = (Queue::new(env.clone(), metrics.queue(NAME)), Synced::new(scopes.len() * 2));
+        let index = Mutex::new(Index::new(&scopes));
+        MyCustomResourceController { env, clients, scopes, index, is_asked: watch::Sender::new(false), queue, synced }
+    }
+
+    /// `pods` is the watch of pods, which begins with the first resource.
+    fn resource_changed(&self, scope: &Scope, change: Change<Resource>, pods: &Listing) {
+        let woken = {
+            let mut index = self.index();
+            let woken = index.apply_resources(scope, change);
+            if !index.is_empty() {
+                self.is_asked.send_if_modified(|is_asked| !std::mem::replace(is_asked, true));
+            } else if !*self.is_asked.borrow() {
+                // No resource needs the pods.
+                pods.listed();
+            }
+            woken
+        };
+        for (key, trigger) in woken {
+            self.queue.add(key, trigger);
+        }
+    }
+
+    fn pod_changed(&self, scope: &Scope, change: Change<Named>) {
+        let woken = self.index().apply_pods(scope, change.map(Named::key));
+        for key in woken {
+            self.queue.add(key, queue::POD);
+        }
+    }
+
+    /// Writes a status and handles the result.
+    async fn write(&self, resource: &Resource, new: &MyCustomResourceStatus) -> Next {
+        let Resource { key, uid, version, generation, friend, .. } = resource;
+        let applied = statuses::apply::<MyCustomResource, Resource>(&self.clients, key, uid, Some(*version), new).await;
+        let (now, generation) = (self.env.now(), Some(*generation));
+        match applied {
+            Applied::Written(stored) => {
+                self.index().pace(resource).into_iter().for_each(|pace| pace.written(generation, now));
+                self.answered(resource, Some(*stored));
+                info!(resource = %key, friend = friend.as_deref(), "{}", if new.healthy { "friend found" } else { "friend missing" });
+                Next::Resync
+            }
+            Applied::Outdated(found) => {
+                self.answered(resource, found.map(|found| *found));
+                Next::At(now + statuses::OUTDATED_RETRY)
+            }
+            Applied::Failed(error) => {
+                let failed = self.index().pace(resource).map(|pace| pace.failed(generation, &error, now));
+                let Some((wait, is_news)) = failed else { return Next::Never };
+                statuses::log_failure(key, &error, is_news);
+                Next::Retry(now + self.env.jittered(wait, 0.1))
+            }
+            Applied::NotSent => Next::Resync,
+        }
+    }
+
+    /// Takes in the answer to a request for this resource; `None`: it is gone.
+    fn answered(&self, resource: &Resource, found: Option<Resource>) {
+        let woken = self.index().answered(resource, found);
+        if let Some((key, trigger)) = woken {
+            self.queue.add(key, trigger);
+        }
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Controller for MyCustomResourceController {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+        let mut watches = Vec::new();
+        for scope in &self.scopes {
+            let (reader, env) = (&self.clients.read, &self.env);
+            let path = requests::collection::<MyCustomResource>(scope);
+            let what = "mycustomresources.poc.test.domain";
+            let resources = Source { what, path, labels: None, metadata_only: false, is_stale };
+            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(what, scope));
+            let pods = self.synced.watch(PODS, scope);
+            pods.is_held_up();
+            let pod_listing = pods.clone();
+            let sink = move |change| controller.resource_changed(&of, change, &pods);
+            watches.push(listwatch::run(reader.clone(), resources, env.clone(), listing, sink).boxed());
+
+            let path = requests::collection::<Pod>(scope);
+            let pods = Source { what: PODS, path, labels: None, metadata_only: true, is_stale };
+            let (controller, of, mut is_asked) = (self.clone(), scope.clone(), self.is_asked.subscribe());
+            let sink = move |change| controller.pod_changed(&of, change);
+            let watch = listwatch::run(reader.clone(), pods, env.clone(), pod_listing, sink);
+            watches.push(
+                async move {
+                    // This cannot fail: the sender lives as long as the watch.
+                    let _ = is_asked.wait_for(|is_asked| *is_asked).await;
+                    watch.await;
+                }
+                .boxed(),
+            );
+        }
+        watches
+    }
+
+    fn synced(&self) -> &Synced {
+        &self.synced
+    }
+
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn keys(&self) -> Vec<ObjectKey> {
+        self.index().keys()
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {
+        let Some((resource, is_found)) = self.index().view(key) else {
+            return Next::Never;
+        };
+        spans::note("object.generation", resource.generation);
+        if resource.friend.is_none() {
+            warn!(%resource.key, "the spec cannot be read: give spec.name the name of a pod");
+            return Next::Resync;
+        }
+        let Some(is_found) = is_found else {
+            // The first list of pods wakes it.
+            return Next::Resync;
+        };
+        let plan = spans::plan();
+        let new = status::status(&resource, is_found, self.env.clock.wall());
+        plan.set_attribute("plan.healthy", new.healthy);
+        drop(plan);
+        if status::is_same(&resource.status, &new) {
+            self.index().pace(&resource).into_iter().for_each(Pace::is_right);
+            return Next::Resync;
+        }
+        let due = self.index().pace(&resource).and_then(|pace| pace.due(new.observed_generation, true, self.env.now()));
+        match due {
+            Some(due) => Next::At(due),
+            None => self.write(&resource, &new).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_pod_the_name_is_read() {
+        // The metadata of a pod, as Kubernetes 1.36 sends it alone.
+        let pod: Named = serde_json::from_slice(include_bytes!("../../tests/data/pod.metadata.json")).unwrap();
+        assert_eq!((pod.version(), &*pod.key().name), (243, "web-pod12345"));
+    }
+}

@@ -1,0 +1,113 @@
+//! Third stage, *act*: carries out a plan, and nothing else. No other code creates, changes or deletes pods.
+//!
+//! In: a plan. Out: [`Done`]. Each answer goes into the cache or into the state at once, so that the next plan counts it. This stage
+//! decides only what an answer proves.
+
+mod batch;
+mod create;
+mod delete;
+
+pub use batch::Done;
+pub use create::bytes_to_read;
+
+use k8s_openapi::api::core::v1::Pod as PodResource;
+use serde_json::json;
+use tracing::{debug, warn};
+
+use self::batch::{Batch, decoded};
+use super::{
+    context::Context,
+    observe::{Pod, Seen, Set, View, Whole},
+    plan::{Look, Plan, Why},
+    set_state::SetState,
+};
+use crate::api::{self, PodSet};
+use leadership::text::{in_full, in_words};
+use operator_kit::{client::Answer, requests};
+
+/// Carries out a plan.
+pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetState) -> Done {
+    let is_creating = !plan.create.is_empty();
+    let is_deleting = plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
+    let batch = Batch::new(context, &view.set);
+    let mut done = Done { is_creating, is_deleting, ..Done::default() };
+    let unlabelled = view.pods.iter().map(|seen| &seen.pod).filter(|pod| !pod.is_labelled);
+    state.retry.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
+    look(batch, plan.look, state, &mut done).await;
+    relabel(batch, plan.relabel, state, &mut done).await;
+    delete::delete(batch, plan.delete, state, &mut done).await;
+    create::create(batch, plan.create, state, &mut done).await;
+    done
+}
+
+/// Reads pods whose fate is unknown.
+async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &mut Done) {
+    let read = |look: Look| async move { (batch.read_pod(&look.key).await, look) };
+    let take_in = |(found, look): (Result<Option<Pod>, String>, Look)| match found {
+        Ok(found) => {
+            batch.change_pods(|pods, now| pods.looked_up(&look.key, look.sought.as_ref(), found, now));
+            if look.sought.is_none() {
+                state.fates.creates.remove(&*look.key.name);
+            }
+            true
+        }
+        Err(error) => {
+            warn!(pod = %look.key, error, "cannot read a pod whose fate is unknown");
+            done.has_failed = true;
+            false
+        }
+    };
+    batch.slow_start(looks, read, take_in).await;
+}
+
+/// Reads a PodSet, consistently, and takes in what is found. Returns it with its template; `None`: it is gone.
+///
+/// # Errors
+///
+/// When it cannot be read; with the reason.
+pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, String> {
+    let request = requests::get::<PodSet>(&set.key).map_err(|error| error.to_string())?;
+    let found: Option<Whole> = context.clients.read.read_one(request).await.map_err(|error| in_full(&error))?;
+    let found = found.map(|Whole(found)| found);
+    context.set_answered(set, found.clone().map(Set::trimmed));
+    Ok(found)
+}
+
+/// Restores the watched label of pods that lost it.
+async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState, done: &mut Done) {
+    let send = |seen: Seen| async move { (restore_label(batch, &seen.pod).await, seen) };
+    let take_in = |(answer, Seen { pod, .. }): (Answer, Seen)| {
+        let what = "cannot restore the label of a pod";
+        let patched = match answer {
+            Answer::Done(body) => decoded(&body).ok().filter(|pod| pod.is_labelled),
+            Answer::NotSent => return false,
+            // The pod is as it was known: this concerns no other pod, and no other work.
+            Answer::Rejected(status) if !matches!(status.code, 404 | 409) => {
+                let of = (&pod.key, &pod.uid, pod.version);
+                batch.delay_rejected(&mut state.retry.relabels, of, &in_words(&status), what);
+                return true;
+            }
+            answer => {
+                debug!(pod = %pod.key, error = answer.complaint(), "{what}");
+                None
+            }
+        };
+        done.has_failed |= patched.is_none();
+        batch.change_pods(|pods, now| match patched {
+            Some(patched) => pods.patched(patched, now),
+            None => pods.doubt(&pod.uid),
+        });
+        !done.has_failed
+    };
+    batch.slow_start(pods, send, take_in).await;
+}
+
+async fn restore_label(batch: Batch<'_>, pod: &Pod) -> Answer {
+    let metadata = json!({
+        "uid": pod.uid,
+        "resourceVersion": pod.version.to_string(),
+        "labels": { api::LABEL_MANAGED_BY: api::MANAGER },
+    });
+    let build = || requests::merge::<PodResource>(&pod.key, &json!({ "metadata": metadata }));
+    batch.context.clients.write.send(&pod.key.namespace, build).await
+}

@@ -1,0 +1,152 @@
+//! Part of *act*: the requests of one pass over one set, and what they share.
+
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod as PodResource;
+use tracing::{debug, warn};
+
+use crate::podset::{
+    context::Context,
+    names,
+    observe::{Pod, Pods, Set},
+    rejected_deletes::RejectedDeletes,
+    rejection::{self, Rejection},
+};
+use leadership::text::in_full;
+use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, meta::Uid, requests};
+
+/// How many requests of one set are under way at once. More could not be sent at once, and would keep other sets waiting.
+pub const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;
+
+/// After so long a pass begins no further request. Without it, the status of a set whose creates take 8 s would be wrong for half a
+/// minute.
+const PASS: SignedDuration = SignedDuration::from_secs(4);
+
+/// What came of a plan. Only [`act`](super::act) makes one, so nothing is reported that was not tried.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// Names of the pods that were created.
+    pub created: Vec<String>,
+    /// Names of the surplus pods that were deleted.
+    pub deleted: Vec<String>,
+    /// Why a create was rejected, if one was.
+    pub rejected_create: Option<Rejection>,
+    /// Whether pods were to be created.
+    pub is_creating: bool,
+    /// Whether surplus pods were to be deleted.
+    pub is_deleting: bool,
+    /// Why a delete was rejected, if one was.
+    pub rejected_delete: Option<String>,
+    /// Whether something failed, so that the next try must wait.
+    pub has_failed: bool,
+}
+
+/// The requests of one pass.
+#[derive(Clone, Copy)]
+pub struct Batch<'a> {
+    /// What every stage can reach.
+    pub context: &'a Context,
+    /// The set.
+    pub set: &'a Set,
+    /// How many requests are sent at first.
+    pub first: usize,
+    /// How many requests are under way at once.
+    pub at_once: usize,
+    /// From then on no further request begins, except the first of a kind: deletes that take long must not keep creates from starting.
+    until: Timestamp,
+}
+
+impl<'a> Batch<'a> {
+    /// A pass that begins now.
+    pub fn new(context: &'a Context, set: &'a Set) -> Self {
+        Batch { context, set, first: 1, at_once: AT_ONCE, until: context.env.now() + PASS }
+    }
+
+    /// Sends the first requests, and one more for each answer, up to a bound, as long as all goes well: pods that are rejected cost one request.
+    /// `take_in` takes in an answer, and returns whether to go on.
+    pub async fn slow_start<T, R, F: Future<Output = R>>(
+        self,
+        items: Vec<T>,
+        send: impl Fn(T) -> F,
+        mut take_in: impl FnMut(R) -> bool,
+    ) {
+        let mut items = items.into_iter();
+        let mut under_way = FuturesUnordered::new();
+        let mut at_once = self.first.min(self.at_once);
+        let mut goes_on = true;
+        let mut is_first = true;
+        loop {
+            while goes_on && under_way.len() < at_once && (is_first || self.context.env.now() < self.until) {
+                let Some(item) = items.next() else { break };
+                under_way.push(send(item));
+                is_first = false;
+            }
+            let Some(result) = under_way.next().await else { break };
+            goes_on &= take_in(result);
+            at_once = (at_once + 1).min(self.at_once);
+        }
+    }
+
+    /// Reads a pod, consistently. Boxed, because few writes need it: its state would take room in every one.
+    pub fn read_pod<'b>(&self, key: &'b ObjectKey) -> BoxFuture<'b, Result<Option<Pod>, String>>
+    where
+        'a: 'b,
+    {
+        let reader = &self.context.clients.read;
+        Box::pin(async move {
+            let request = requests::get::<PodResource>(key).map_err(|error| error.to_string())?;
+            reader.read_one(request).await.map_err(|error| in_full(&error))
+        })
+    }
+
+    /// Changes the cache of pods.
+    pub fn change_pods(&self, change: impl FnOnce(&mut Pods, Timestamp)) {
+        let now = self.context.env.now();
+        self.context.change_pods_of(self.set, |pods| change(pods, now));
+    }
+
+    /// Delays the next try of a request for one pod that was rejected, and logs `what` once for each new reason. Returns the message for
+    /// users.
+    pub fn delay_rejected(
+        &self,
+        rejected: &mut RejectedDeletes,
+        (key, uid, version): (&ObjectKey, &Uid, u64),
+        error: &str,
+        what: &str,
+    ) -> String {
+        let env = &self.context.env;
+        let message = rejection::words(error, &key.name, &names::prefix(&self.set.key.name));
+        if rejected.note(uid.clone(), version, message.clone(), env.now(), |wait| env.jittered(wait, 0.1)) {
+            warn!(pod = %key, error, "{what}");
+        } else {
+            debug!(pod = %key, error, "{what}");
+        }
+        message
+    }
+}
+
+/// The pod in an answer. It must have a name, a UID and a version: a proxy before the API server may answer anything.
+pub fn decoded(body: &[u8]) -> Result<Pod, String> {
+    let pod: Pod = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let is_pod = !pod.key.name.is_empty() && !pod.uid.is_empty() && pod.version > 0;
+    if is_pod { Ok(pod) } else { Err("it has no pod".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::podset::{observe::Phase, pod};
+
+    #[test]
+    fn the_metadata_of_a_pod_that_was_made_tell_enough_of_it() {
+        // The answer of Kubernetes 1.36 to a create of ours.
+        let answer = include_bytes!("../../../tests/data/pod.metadata.json");
+        let made = decoded(answer).unwrap();
+        let owner: Uid = "22222222-2222-2222-2222-222222222222".into();
+        assert_eq!(pod::difference(&made, "web-pod12345", &owner), None);
+        assert_eq!((&*made.uid, made.version), ("cba8f5ac-a9cb-4a7e-8203-58d662d59ba2", 243));
+        assert_eq!((made.phase, made.is_terminating, made.replacements), (Phase::Pending, true, 3));
+        decoded(&answer[..600]).expect_err("half of it");
+        decoded(b"{}").expect_err("a pod without a version");
+    }
+}

@@ -1,0 +1,230 @@
+//! Part of *act*: creates pods, and takes in what each answer proves. A pod that was created goes into the cache. A create that was not
+//! answered goes into the state, where it counts as live.
+
+use k8s_openapi::api::core::v1::Pod as PodResource;
+use kube::core::Status;
+use tracing::{debug, warn};
+
+use super::batch::{AT_ONCE, Batch, Done, decoded};
+use crate::podset::{
+    names,
+    observe::{Pod, PodsLike, Set, Wanted},
+    plan::Creation,
+    pod,
+    rejection::{self, Rejection, RejectionKind},
+    set_state::SetState,
+};
+use leadership::text::{LONGEST, cut};
+use operator_kit::{client::Answer, requests};
+
+/// How many bytes the templates may have together in the creates of one set that are under way at once.
+const BYTES_AT_ONCE: usize = 1 << 20;
+
+/// What the answer to a create proves.
+enum Created {
+    /// This request created the pod.
+    Made(Box<Pod>),
+    /// The name was taken: by this pod, or by one that is gone again.
+    Taken(Option<Box<Pod>>),
+    /// It was rejected.
+    Rejected(Rejection),
+    /// It was not answered and may take effect (`may_land`), or was not sent.
+    Failed { complaint: Rejection, may_land: bool },
+    /// It was not sent, because nobody can read whether it is needed.
+    Unread(String),
+    /// This process does not lead.
+    NotSent,
+}
+
+/// How many creates of one set may be under way at once if its template has so many bytes.
+fn at_once(bytes: usize) -> usize {
+    (BYTES_AT_ONCE / bytes.max(1)).clamp(1, AT_ONCE)
+}
+
+/// How many bytes these creates take if the template must be read first: the template, and one copy for each create under way.
+/// `None`: the template is in memory.
+pub fn bytes_to_read(set: &Set, creations: &[Creation]) -> Option<usize> {
+    let bytes = set.template_bytes();
+    let needs_read = set.is_trimmed() && !creations.is_empty();
+    needs_read.then(|| bytes * (1 + at_once(bytes).min(creations.len())))
+}
+
+/// Creates pods.
+pub async fn create(mut batch: Batch<'_>, creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
+    batch.at_once = at_once(batch.set.template_bytes());
+    // As many as this spec has just been given without a failure. Without it, a large set whose creates take long begins with one in
+    // each pass.
+    let is_known = state.retry.tried_generation == Some(batch.set.generation) && state.retry.backoff.is_none();
+    batch.first = 1 + state.reports.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
+    let send = |creation: Creation| async move { (create_one(batch, &creation).await, creation) };
+    let take_in = |(created, creation)| take_in(batch, created, creation, state, done);
+    batch.slow_start(creations, send, take_in).await;
+}
+
+async fn create_one(batch: Batch<'_>, creation: &Creation) -> Created {
+    let Batch { context, set, .. } = batch;
+    let Ok(Wanted { template: PodsLike::Template(template), .. }) = &set.wanted else {
+        return Created::NotSent;
+    };
+    let key = set.key.sibling(&creation.name);
+    if creation.is_repeated {
+        // The name makes a second create harmless, unless a webhook renames pods. A read avoids it.
+        match batch.read_pod(&key).await {
+            Ok(None) => {}
+            Ok(found) => return Created::Taken(found.map(Box::new)),
+            Err(error) => return Created::Unread(error),
+        }
+    }
+    let failed = |words: &str, may_land| {
+        let (kind, message, generation) = (RejectionKind::Unclear, cut(words, LONGEST), set.generation);
+        Created::Failed { complaint: Rejection { kind, message, generation }, may_land }
+    };
+    let rejection =
+        |status: &Status| rejection::read(status, &creation.name, &names::prefix(&set.key.name), set.generation);
+    let Creation { name, replacements, .. } = creation;
+    let namespace = &set.key.namespace;
+    let build = || {
+        let manifest = pod::manifest(set, template.as_deref(), &context.default_spec, name, *replacements);
+        requests::create::<PodResource>(namespace, &manifest)
+    };
+    match context.clients.write.send(namespace, build).await {
+        Answer::Done(body) => match decoded(&body) {
+            Ok(pod) => Created::Made(Box::new(pod)),
+            Err(error) => failed(&format!("the answer cannot be read: {error}"), true),
+        },
+        // The name is taken, or a quota is being changed: the reason says which, and a read whether it is true.
+        Answer::Rejected(status) if status.code == 409 => match batch.read_pod(&key).await {
+            Ok(None) if status.reason != "AlreadyExists" => Created::Rejected(rejection(&status)),
+            Ok(found) => Created::Taken(found.map(Box::new)),
+            Err(error) => failed(&error, true),
+        },
+        Answer::Rejected(status) => Created::Rejected(rejection(&status)),
+        Answer::Unclear(status) => failed(&rejection(&status).message, true),
+        Answer::Unknown(error) => failed(&error, true),
+        Answer::NeverLeft(error) => failed(&error, false),
+        Answer::NotSent => Created::NotSent,
+    }
+}
+
+/// Takes in the answer to a create. Returns whether the next one may be sent.
+fn take_in(batch: Batch<'_>, created: Created, creation: Creation, state: &mut SetState, done: &mut Done) -> bool {
+    let Batch { context, set, .. } = batch;
+    let now = context.env.now();
+    let Creation { index, name, replacements, .. } = creation;
+    match created {
+        Created::Made(made) => {
+            let is_as_ordered = take_in_made(batch, *made, name, state, done);
+            if is_as_ordered {
+                state.retry.finishes.created(replacements);
+            }
+            return is_as_ordered;
+        }
+        Created::Taken(found) => {
+            state.fates.create_answered(&name);
+            state.met_stranger |= take_in_taken(batch, &name, found, done);
+            return !done.has_failed;
+        }
+        Created::Rejected(rejection) => {
+            // A namespace that is being deleted has waits of its own.
+            let is_failure = rejection.kind != RejectionKind::NamespaceTerminating;
+            if is_failure {
+                debug!(set = %set.key, pod = name, reason = rejection.message, "the create of a pod was rejected");
+            }
+            state.fates.create_rejected(&name, index, now);
+            done.has_failed |= is_failure;
+            done.rejected_create = Some(rejection);
+        }
+        Created::Failed { complaint, may_land } => {
+            done.has_failed = true;
+            let reason = &complaint.message;
+            // The first failure may have been a moment. A repeated one is reported: a webhook may not answer.
+            if state.fates.creates.contains_key(&name) {
+                debug!(set = %set.key, pod = name, reason, may_land, "the create of a pod failed again");
+                done.rejected_create = Some(complaint);
+            } else {
+                warn!(set = %set.key, pod = name, reason, may_land, "the create of a pod failed");
+            }
+            if may_land {
+                state.fates.create_unanswered(&name, index, now);
+            } else {
+                state.fates.create_rejected(&name, index, now);
+            }
+        }
+        Created::Unread(error) => {
+            warn!(set = %set.key, pod = name, error, "cannot read whether a pod was created");
+            done.has_failed = true;
+        }
+        Created::NotSent => {}
+    }
+    false
+}
+
+/// A pod was created. Returns whether it is as ordered. Otherwise it must go again.
+fn take_in_made(batch: Batch<'_>, pod: Pod, name: String, state: &mut SetState, done: &mut Done) -> bool {
+    let Batch { context, set, .. } = batch;
+    state.fates.create_answered(&name);
+    let difference = (context.rules.differs)(&pod, &name, &set.uid);
+    let (uid, made) = (pod.uid.clone(), pod.key.name.to_string());
+    if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
+        batch.change_pods(|pods, now| pods.created(pod, now));
+    }
+    let Some(difference) = difference else {
+        done.created.push(name);
+        return true;
+    };
+    let message = format!("pods come back changed, {difference}: an admission webhook or policy changes them");
+    warn!(set = %set.key, pod = made, "{message}");
+    state.fates.strays.insert(uid, made);
+    done.rejected_create = Some(Rejection { message, kind: RejectionKind::Forbidden, generation: set.generation });
+    done.has_failed = true;
+    false
+}
+
+/// A name was taken: by our own pod of an earlier create, or by a stranger, or it is free again. Returns whether by a stranger.
+fn take_in_taken(batch: Batch<'_>, name: &str, found: Option<Box<Pod>>, done: &mut Done) -> bool {
+    let Batch { context, set, .. } = batch;
+    let key = set.key.sibling(name);
+    let Some(pod) = found else {
+        batch.change_pods(|pods, _| pods.may_be_reused(&key));
+        done.has_failed = true;
+        return false;
+    };
+    let is_ours = (context.rules.is_ours)(&pod, &set.uid);
+    if is_ours && !pod.is_terminating && !pod.is_finished() {
+        done.created.push(name.to_owned());
+    }
+    if !is_ours || pod.owner.as_ref() == Some(&set.uid) {
+        batch.change_pods(|pods, now| pods.looked_up(&key, None, Some(*pod), now));
+    }
+    !is_ours
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::podset::testing;
+
+    /// What is to be read for so many creates of a set whose template has so many bytes and is not in memory.
+    fn to_read(bytes: usize, creates: u32) -> Option<usize> {
+        let mut set = testing::set(10);
+        set.wanted.as_mut().unwrap().template = PodsLike::Large(bytes);
+        let create = |index| Creation { index, name: String::new(), replacements: 0, is_repeated: false };
+        bytes_to_read(&set, &(0..creates).map(create).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_larger_a_template_the_fewer_creates_are_under_way() {
+        let cases = [(0, AT_ONCE), (8 << 10, AT_ONCE), (20 << 10, 51), (1 << 19, 2), (1 << 20, 1), (3 << 20, 1)];
+        assert_eq!(cases.map(|(bytes, _)| (bytes, at_once(bytes))), cases);
+    }
+
+    #[test]
+    fn room_is_needed_for_the_template_and_for_what_is_under_way() {
+        assert_eq!(to_read(20_000, 0), None);
+        assert_eq!(to_read(20_000, 3), Some(80_000));
+        assert_eq!(to_read(20_000, 1000), Some(20_000 * 53));
+        assert_eq!(to_read(2_000_000, 10), Some(4_000_000));
+        let create = Creation { index: 0, name: String::new(), replacements: 0, is_repeated: false };
+        assert_eq!(bytes_to_read(&testing::set(1), &[create]), None, "it is in memory");
+    }
+}

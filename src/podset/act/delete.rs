@@ -1,0 +1,139 @@
+//! Part of *act*: deletes pods, and takes in what each answer proves.
+
+use k8s_openapi::api::core::v1::Pod as PodResource;
+use kube::core::Status;
+use tracing::warn;
+
+use super::batch::{Batch, Done, decoded};
+use crate::podset::{
+    observe::Pod,
+    plan::{Deletion, Why},
+    set_state::SetState,
+};
+use leadership::text::{LONGEST, cut, in_words};
+use operator_kit::{client::Answer, meta::Uid, requests};
+
+/// What the answer to a delete proves.
+enum Deleted {
+    /// The deletion was accepted; perhaps with the pod's last state.
+    Accepted(Option<Box<Pod>>),
+    /// The pod was gone already.
+    Gone,
+    /// The API server rejected it, or complains and may carry it out all the same (`may_land`).
+    Rejected { error: String, may_land: bool },
+    /// It was not answered and may take effect (`may_land`), or was not sent.
+    Failed { error: String, may_land: bool },
+    /// This process does not lead.
+    NotSent,
+}
+
+/// Deletes pods.
+pub async fn delete(batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetState, done: &mut Done) {
+    let send = |deletion: Deletion| async move { (delete_one(batch, &deletion).await, deletion) };
+    let take_in = |(deleted, deletion)| take_in(batch, deleted, deletion, state, done);
+    batch.slow_start(deletions, send, take_in).await;
+}
+
+/// Takes in the answer to a delete. Returns whether the next one may be sent.
+fn take_in(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut SetState, done: &mut Done) -> bool {
+    let Deletion { key, uid, version, why } = deletion;
+    let now = batch.context.env.now();
+    match deleted {
+        Deleted::Accepted(last) => {
+            batch.change_pods(|pods, now| pods.delete_answered(&uid, last.map(|pod| *pod), now));
+            match why {
+                Why::Surplus => done.deleted.push(key.name.to_string()),
+                Why::Finished => {}
+                // Until it is gone for certain, no pod is created.
+                Why::Stray => {
+                    state.retry.rejected.forget(&uid);
+                    done.has_failed = true;
+                    return true;
+                }
+            }
+        }
+        Deleted::Gone => batch.change_pods(|pods, now| pods.gone(&uid, now)),
+        Deleted::Failed { error, may_land } => {
+            warn!(pod = %key, error, "the delete of a pod failed; trying again");
+            if may_land {
+                state.fates.deletes.insert(uid, now);
+            }
+            // Nothing waits for a finished pod to go.
+            done.has_failed |= why != Why::Finished;
+            return false;
+        }
+        Deleted::Rejected { .. } if !(batch.context.rules.is_confined)(why) => {
+            done.has_failed = true;
+            return false;
+        }
+        Deleted::Rejected { error, may_land } => {
+            if may_land {
+                state.fates.deletes.insert(uid.clone(), now);
+            }
+            let what = "a pod cannot be deleted";
+            let message = batch.delay_rejected(&mut state.retry.rejected, (&key, &uid, version), &error, what);
+            done.rejected_delete = Some(message);
+            batch.change_pods(|pods, _| pods.delete_rejected(&uid));
+            return true;
+        }
+        Deleted::NotSent => return false,
+    }
+    state.fates.deletes.remove(&uid);
+    state.fates.strays.remove(&uid);
+    state.retry.rejected.forget(&uid);
+    true
+}
+
+async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
+    let uid = (batch.context.rules.precondition)(&deletion.uid);
+    let build = || requests::delete::<PodResource>(&deletion.key, uid.as_deref());
+    let rejected = |words: &str, may_land| Deleted::Rejected { error: cut(words, LONGEST), may_land };
+    match batch.context.clients.write.send(&deletion.key.namespace, build).await {
+        Answer::Done(body) => accepted(&body, &deletion.uid),
+        // Not found, or another pod of the name: only a read tells whether that is true.
+        Answer::Rejected(status) if matches!(status.code, 404 | 409) => match batch.read_pod(&deletion.key).await {
+            Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
+            Ok(Some(pod)) if pod.is_terminating => Deleted::Accepted(Some(Box::new(pod))),
+            Ok(_) => rejected(&status.message, false),
+            Err(error) => Deleted::Failed { error, may_land: true },
+        },
+        Answer::Rejected(status) => rejected(&status.message, false),
+        Answer::Unclear(status) => rejected(&in_words(&status), true),
+        Answer::Unknown(error) => Deleted::Failed { error, may_land: true },
+        Answer::NeverLeft(error) => Deleted::Failed { error, may_land: false },
+        Answer::NotSent => Deleted::NotSent,
+    }
+}
+
+/// What a successful answer to the delete of the pod of this UID proves: a proxy before the API server may answer success, too.
+fn accepted(body: &[u8], uid: &Uid) -> Deleted {
+    match (decoded(body), serde_json::from_slice::<Status>(body)) {
+        (Ok(pod), _) if pod.uid == *uid => Deleted::Accepted(Some(Box::new(pod))),
+        (Err(_), Ok(status)) if status.is_success() => Deleted::Accepted(None),
+        _ => Deleted::Failed { error: "the answer is not one to the delete of this pod".to_owned(), may_land: true },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_word_about_the_pod_proves_that_its_delete_was_accepted() {
+        let is_accepted = |body: &str| matches!(accepted(body.as_bytes(), &"uid-of-a".into()), Deleted::Accepted(_));
+        assert!(is_accepted(
+            r#"{ "metadata": { "name": "a", "namespace": "b", "uid": "uid-of-a", "resourceVersion": "7" } }"#
+        ));
+        assert!(is_accepted(r#"{ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" }"#));
+        for foreign in [
+            "",
+            "<html>All is well</html>",
+            "{}",
+            r#"{ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure" }"#,
+            r#"{ "metadata": { "name": "a", "namespace": "b", "uid": "another", "resourceVersion": "7" } }"#,
+            r#"{ "metadata": { "name": "a", "namespace": "b", "uid": "uid-of-a" } }"#,
+        ] {
+            assert!(!is_accepted(foreign), "{foreign}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What every stage of the pipeline can reach: the API server, the caches, the queue, and what is remembered of each set.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::Pod as PodResource;
+use serde_json::Value;
+
+use super::{
+    observe::{Caches, Effects, News, Observed, Pod, Pods, Set, Sets},
+    others::Others,
+    pod,
+    promise::Rules,
+    recorder::Recorder,
+    set_state::SetState,
+};
+use crate::api::{self, PodSet};
+use leadership::env::Env;
+use operator_kit::{
+    ObjectKey,
+    client::{Clients, FairBudget},
+    listwatch::{Scope, Source},
+    meta::Uid,
+    queue::{self, Queue},
+    requests,
+    telemetry::metrics::Metrics,
+};
+
+/// The controller's name.
+pub const NAME: &str = "podset";
+
+/// What an operator is made of. A test makes its own.
+#[derive(Clone)]
+pub struct Parts {
+    /// Time and chance.
+    pub env: Env,
+    /// The API server.
+    pub clients: Clients,
+    /// The rules behind the promise.
+    pub rules: Rules,
+    /// The namespaces to watch; `[None]` is all of them.
+    pub scopes: Vec<Scope>,
+    /// The image of the default pod.
+    pub default_image: String,
+    /// The name of the process in events.
+    pub instance: String,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// The installation, as statuses name their writer: namespace and name of its Lease.
+    pub installation: String,
+}
+
+/// What every stage of the pipeline can reach.
+pub struct Context {
+    pub env: Env,
+    pub clients: Clients,
+    pub rules: Rules,
+    pub scopes: Vec<Scope>,
+    pub default_spec: Value,
+    pub recorder: Recorder,
+    pub others: Others,
+    pub observed: Arc<Observed>,
+    pub queue: Queue,
+    /// The memory for large templates and for the pods that are created from them.
+    pub templates: FairBudget,
+    /// What is remembered of each set while no worker has it.
+    states: Mutex<HashMap<Uid, Box<SetState>>>,
+}
+
+impl Context {
+    /// A context that has seen nothing yet.
+    pub fn new(parts: Parts) -> Self {
+        let Parts { env, clients, rules, scopes, default_image, instance, metrics, installation } = parts;
+        Context {
+            queue: Queue::new(env.clone(), metrics.queue(NAME)),
+            recorder: Recorder::new(env.clone(), clients.write.clone(), instance),
+            others: Others::new(installation, &metrics),
+            observed: Arc::new(Observed::new(rules.cache)),
+            default_spec: pod::default_spec(&default_image),
+            templates: FairBudget::default(),
+            states: Mutex::default(),
+            env,
+            clients,
+            rules,
+            scopes,
+        }
+    }
+
+    /// The watch of PodSets.
+    pub fn set_source(&self, scope: &Scope) -> Source {
+        let path = requests::collection::<PodSet>(scope);
+        let what = "podsets.app.example.com";
+        let is_stale = self.rules.cache.is_stale;
+        Source { what, path, labels: None, metadata_only: false, is_stale }
+    }
+
+    /// The watch of the operator's own pods.
+    pub fn pod_source(&self, scope: &Scope) -> Source {
+        let path = requests::collection::<PodResource>(scope);
+        let labels = Some(api::WATCHED_PODS);
+        let is_stale = self.rules.cache.is_stale;
+        Source { what: "pods", path, labels, metadata_only: false, is_stale }
+    }
+
+    /// Changes the cache of pods while working on `set`.
+    pub fn change_pods_of(&self, set: &Set, change: impl FnOnce(&mut Pods)) {
+        self.change_pods(Some(&set.key), |caches| change(&mut caches.pods));
+    }
+
+    /// Changes the cache of pods, and wakes every set that this concerns, except the one that is being worked on.
+    pub fn change_pods(&self, working_on: Option<&ObjectKey>, change: impl FnOnce(&mut Caches)) {
+        let touched = {
+            let mut caches = self.observed.lock();
+            change(&mut caches);
+            caches.take_touched(working_on)
+        };
+        for (key, news) in touched {
+            match news {
+                News::Urgent | News::Appeared => self.queue.add(key, queue::POD),
+                News::CanWait => self.queue.add_paced(key, queue::POD),
+            }
+        }
+    }
+
+    /// Takes in a consistent list of the sets of `scope` that no watch brought.
+    pub fn sets_listed(&self, scope: &Scope, sets: Vec<Set>, version: u64) {
+        self.change_sets(|cache, effects| cache.refresh(scope, sets, version, effects));
+    }
+
+    /// Takes in a consistent list of all pods of `scope` that no watch brought.
+    pub fn pods_listed(&self, scope: &Scope, pods: Vec<Pod>, version: u64) {
+        self.change_pods(None, |caches| caches.pods.verify(scope, pods, version, self.env.now()));
+    }
+
+    /// Takes in the answer to a request for this set; `None`: it is gone.
+    pub fn set_answered(&self, set: &Set, found: Option<Set>) {
+        self.change_sets(|cache, effects| cache.answered(&set.key, &set.uid, found, effects));
+    }
+
+    /// Changes the cache of sets, forgets those that are gone, and wakes those that this concerns.
+    pub fn change_sets(&self, change: impl FnOnce(&mut Sets, &mut Effects)) {
+        let mut effects = Effects::default();
+        {
+            let mut caches = self.observed.lock();
+            change(&mut caches.sets, &mut effects);
+            caches.forget_gone(&effects, self.env.now());
+        }
+        for (_, uid) in &effects.gone {
+            self.states().remove(uid);
+        }
+        for writer in effects.writers {
+            self.others.has_written(writer);
+        }
+        for (key, trigger) in effects.wake {
+            self.queue.add(key, trigger);
+        }
+    }
+
+    /// Takes what is remembered of the set of this UID.
+    pub fn take_state(&self, uid: &Uid) -> Box<SetState> {
+        self.states().remove(uid).unwrap_or_default()
+    }
+
+    /// Remembers this of the set of this UID.
+    pub fn keep_state(&self, uid: Uid, state: Box<SetState>) {
+        self.states().insert(uid, state);
+    }
+
+    fn states(&self) -> MutexGuard<'_, HashMap<Uid, Box<SetState>>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

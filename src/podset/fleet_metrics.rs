@@ -1,0 +1,328 @@
+//! Metrics of all sets together. Each scrape counts the cached sets and pods: nothing is kept up to date in between.
+//!
+//! Only the leader shows them. The caches of a standby may be outdated, and a sum over all replicas would count every set several times.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{MetricType, gauge::ConstGauge, info::Info},
+};
+
+use super::{
+    observe::{Observed, Seen, Set},
+    restart_backoff,
+    status::REASONS,
+    stored,
+};
+use crate::api::condition;
+use leadership::env::Env;
+use operator_kit::{meta::Uid, telemetry::metrics::Metrics};
+
+/// The reason of a set without a condition Ready, or with a reason that the operator does not use: those who may write statuses must not
+/// be able to add series.
+const UNKNOWN: &str = "Unknown";
+
+/// Figures of all sets at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SetFigures {
+    /// How many sets there are by the reason of their condition Ready. The reasons are a fixed list.
+    pub by_reason: Vec<(&'static str, i64)>,
+    /// How many sets have pods that the API server refuses.
+    pub refused: i64,
+    /// How many pods all sets want.
+    pub desired: i64,
+    /// How many of their pods are Pending or Running, and not being deleted.
+    pub available: i64,
+    /// How many of those are ready.
+    pub ready: i64,
+    /// Time since the longest-diverged set last matched its spec.
+    pub unconverged: SignedDuration,
+    /// The longest wait of a set before it replaces a finished pod.
+    pub backoff: SignedDuration,
+}
+
+/// Shows the version, and for each scrape the figures that `take` returns; none while it returns `None`.
+pub fn register(metrics: &Metrics, take: impl Fn() -> Option<SetFigures> + Send + Sync + 'static) {
+    let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    metrics.register(|registry| {
+        registry.register("podset_build", "The version of podset-operator", build);
+        registry.register_collector(Box::new(Sets(take)));
+    });
+}
+
+/// Encodes the figures that a function returns.
+struct Sets<F>(F);
+
+impl<F> fmt::Debug for Sets<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sets")
+    }
+}
+
+impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F> {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let Some(figures) = self.0() else {
+            return Ok(());
+        };
+        let help = "Number of PodSets by the reason of their condition Ready; Unknown if they have none yet";
+        let mut sets = encoder.encode_descriptor("podset_sets", help, None, MetricType::Gauge)?;
+        for (reason, count) in &figures.by_reason {
+            ConstGauge::new(*count).encode(sets.encode_family(&[("reason", *reason)])?)?;
+        }
+        let refused = "Number of PodSets with pods that the API server refuses to create or to delete";
+        let counts = [
+            ("podset_sets_refused", refused, figures.refused),
+            ("podset_pods_desired", "Number of pods that all PodSets want", figures.desired),
+            ("podset_pods_available", "Number of pods of PodSets that are Pending or Running", figures.available),
+            ("podset_pods_ready", "Number of pods of PodSets that are ready", figures.ready),
+        ];
+        for (name, help, count) in counts {
+            ConstGauge::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        let unconverged = "Seconds since the longest-diverged PodSet last matched its spec; 0 if all match";
+        let backoff = "Seconds of the longest wait of a PodSet before it replaces a finished pod; 0 if none waits";
+        for (name, help, time) in [
+            ("podset_longest_unconverged_seconds", unconverged, figures.unconverged),
+            ("podset_longest_backoff_seconds", backoff, figures.backoff),
+        ] {
+            let gauge = ConstGauge::new(time.as_secs_f64().max(0.0));
+            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Counts the sets.
+pub struct FleetMetrics {
+    observed: Arc<Observed>,
+    env: Env,
+    /// When each set was first seen to differ from its spec although its status does not say so.
+    noticed: Mutex<HashMap<Uid, Timestamp>>,
+}
+
+impl FleetMetrics {
+    /// Metrics of the sets in these caches.
+    pub(super) fn new(observed: Arc<Observed>, env: Env) -> Self {
+        FleetMetrics { observed, env, noticed: Mutex::default() }
+    }
+
+    /// The current values.
+    pub fn take(&self) -> SetFigures {
+        let (now, wall) = (self.env.now(), self.env.clock.wall());
+        let mut noticed = self.noticed.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = std::mem::take(&mut *noticed);
+        let caches = self.observed.lock();
+        let mut by_reason: Vec<_> = REASONS.into_iter().chain([UNKNOWN]).map(|reason| (reason, 0)).collect();
+        let mut figures = SetFigures::default();
+        for set in caches.sets.all() {
+            let owner = caches.owner(set);
+            let pods: Vec<&Seen> = caches.pods.owned(&owner).collect();
+            let count = |holds: fn(&Seen) -> bool| to_i64(pods.iter().filter(|seen| holds(seen)).count());
+            let [live, available, ready] = [Seen::is_live, Seen::is_available, Seen::is_ready].map(count);
+            let desired = if set.is_deleting { 0 } else { to_i64(set.replicas()) };
+            let reason = reason(set);
+            by_reason.iter_mut().filter(|(counted, _)| *counted == reason).for_each(|(_, count)| *count += 1);
+            figures.refused += i64::from(stored::holds(&set.status, condition::REPLICA_FAILURE));
+            figures.desired += desired;
+            figures.available += available;
+            figures.ready += ready;
+            figures.backoff = figures.backoff.max(restart_backoff::backoff(pods.iter().copied(), now));
+            if [live, available, ready] != [desired; 3] || !says_converged(set) {
+                // The status outlives the leader. What it does not tell counts from when this process saw it.
+                let age = told_unready(set).map(|since| wall.duration_since(since)).unwrap_or_else(|| {
+                    let since = former.get(&set.uid).copied().unwrap_or(now);
+                    noticed.insert(set.uid.clone(), since);
+                    now.duration_since(since)
+                });
+                figures.unconverged = figures.unconverged.max(age);
+            }
+        }
+        SetFigures { by_reason, ..figures }
+    }
+}
+
+fn to_i64(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Whether the status says that the set matches its spec. This is not enough, because a leader that hangs does not update it.
+fn says_converged(set: &Set) -> bool {
+    let is_current = set.status.observed_generation == Some(set.generation);
+    !set.is_deleting && set.wanted.is_ok() && is_current && stored::holds(&set.status, condition::READY)
+}
+
+/// When the set became not Ready, according to its status.
+fn told_unready(set: &Set) -> Option<Timestamp> {
+    let ready = stored::find(&set.status, condition::READY)?;
+    (ready.status != "True").then_some(ready.last_transition_time.0)
+}
+
+fn reason(set: &Set) -> &'static str {
+    let ready = stored::find(&set.status, condition::READY);
+    let known = ready.and_then(|ready| REASONS.into_iter().find(|reason| *reason == ready.reason));
+    known.unwrap_or(UNKNOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        time::Duration,
+    };
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+    use super::*;
+    use crate::podset::{
+        observe::{CacheRules, Pod},
+        testing::{self, PodBuilder},
+    };
+    use leadership::env::testing::virtual_env;
+    use operator_kit::{listwatch::Change, telemetry::metrics::Format};
+
+    #[test]
+    fn only_a_leader_shows_figures() {
+        let (metrics, leads) = (Metrics::new(virtual_env()), Arc::new(AtomicBool::new(false)));
+        let figures = SetFigures {
+            by_reason: vec![("AllPodsReady", 2), ("PodsNotReady", 1)],
+            refused: 1,
+            desired: 9,
+            available: 8,
+            ready: 7,
+            unconverged: SignedDuration::from_millis(1500),
+            backoff: SignedDuration::from_secs(4),
+        };
+        let asked = leads.clone();
+        register(&metrics, move || asked.load(Ordering::Relaxed).then(|| figures.clone()));
+        let shown = || {
+            let text = metrics.text(Format::OpenMetrics).unwrap();
+            let is_own = |line: &&str| line.starts_with("podset_") || line.starts_with("# TYPE podset_");
+            text.lines().filter(is_own).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let build = concat!(r#"podset_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""} 1"#);
+        let always = ["# TYPE podset_build info", build];
+        assert_eq!(shown(), always);
+        leads.store(true, Ordering::Relaxed);
+        let expected = [
+            "# TYPE podset_sets gauge",
+            r#"podset_sets{reason="AllPodsReady"} 2"#,
+            r#"podset_sets{reason="PodsNotReady"} 1"#,
+            "# TYPE podset_sets_refused gauge",
+            "podset_sets_refused 1",
+            "# TYPE podset_pods_desired gauge",
+            "podset_pods_desired 9",
+            "# TYPE podset_pods_available gauge",
+            "podset_pods_available 8",
+            "# TYPE podset_pods_ready gauge",
+            "podset_pods_ready 7",
+            "# TYPE podset_longest_unconverged_seconds gauge",
+            "podset_longest_unconverged_seconds 1.5",
+            "# TYPE podset_longest_backoff_seconds gauge",
+            "podset_longest_backoff_seconds 4.0",
+        ];
+        assert_eq!(shown(), [&always[..], &expected].concat());
+    }
+
+    /// The set `web` as the API server has it: so many pods wanted, and what its conditions say.
+    fn set(replicas: usize, conditions: &[(&str, &str, &str, i64)]) -> Set {
+        let mut set = testing::set(replicas);
+        let condition = |(type_, status, reason, ago): &(&str, &str, &str, i64)| Condition {
+            type_: (*type_).to_owned(),
+            status: (*status).to_owned(),
+            reason: (*reason).to_owned(),
+            message: String::new(),
+            observed_generation: None,
+            last_transition_time: Time(Timestamp::UNIX_EPOCH - SignedDuration::from_secs(*ago)),
+        };
+        set.status.conditions = conditions.iter().map(condition).collect();
+        set
+    }
+
+    /// Figures of this set and these pods.
+    fn figures(set: Set, pods: Vec<PodBuilder>) -> FleetMetrics {
+        let env = virtual_env();
+        let observed = Observed::new(CacheRules::default());
+        let pods: Vec<Pod> = pods.into_iter().map(|pod| pod.0).collect();
+        {
+            let mut caches = observed.lock();
+            caches.sets.apply(&None, Change::Snapshot { items: vec![set], version: 100 });
+            caches.apply_pods(&None, Change::Snapshot { items: pods, version: 100 }, env.now());
+        }
+        FleetMetrics::new(Arc::new(observed), env)
+    }
+
+    fn count(figures: &SetFigures, reason: &str) -> i64 {
+        figures.by_reason.iter().find(|(counted, _)| *counted == reason).unwrap().1
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_set_at_rest_is_counted_and_is_no_worry() {
+        let set = set(2, &[("Ready", "True", "AllPodsReady", 9)]);
+        let taken = figures(set, vec![testing::pod("a").ready(9), testing::pod("b").ready(9)]).take();
+        assert_eq!((taken.desired, taken.available, taken.ready), (2, 2, 2));
+        assert_eq!((count(&taken, "AllPodsReady"), count(&taken, "Unknown"), taken.refused), (1, 0, 0));
+        assert_eq!((taken.unconverged, taken.backoff), (SignedDuration::ZERO, SignedDuration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_set_that_is_not_ready_is_so_since_its_condition_says_so() {
+        let refused = [("Ready", "False", "PodsNotReady", 60), ("ReplicaFailure", "True", "FailedCreate", 30)];
+        let figures = figures(set(2, &refused), vec![testing::pod("a").ready(9)]);
+        tokio::time::advance(Duration::from_secs(40)).await;
+        let taken = figures.take();
+        assert_eq!(taken.unconverged.as_secs(), 100);
+        assert_eq!((taken.refused, count(&taken, "PodsNotReady")), (1, 1));
+        assert_eq!((taken.desired, taken.available, taken.ready), (2, 1, 1));
+    }
+
+    /// As when the leader hangs: what it wrote last says that all is well.
+    #[tokio::test(start_paused = true)]
+    async fn a_set_on_which_nobody_works_is_noticed() {
+        let ready = [("Ready", "True", "AllPodsReady", 9)];
+        let mut outdated = set(1, &ready);
+        outdated.generation = 2;
+        for (set, pods) in
+            [(outdated, vec![testing::pod("a").ready(9)]), (set(2, &ready), vec![]), (set(1, &[]), vec![])]
+        {
+            let figures = figures(set, pods);
+            assert_eq!(figures.take().unconverged.as_secs(), 0);
+            tokio::time::advance(Duration::from_secs(1000)).await;
+            assert_eq!(figures.take().unconverged.as_secs(), 1000);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_noticed_is_forgotten_when_it_is_over() {
+        let figures = figures(set(1, &[("Ready", "True", "AllPodsReady", 9)]), vec![]);
+        figures.take();
+        tokio::time::advance(Duration::from_secs(1000)).await;
+        let change =
+            |pod: PodBuilder| figures.observed.lock().apply_pods(&None, Change::Applied(pod.0), figures.env.now());
+        change(testing::pod("a").version(101).ready(0));
+        assert_eq!(figures.take().unconverged.as_secs(), 0);
+        change(testing::pod("a").version(102));
+        assert_eq!(figures.take().unconverged.as_secs(), 0, "it begins anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strange_reasons_make_no_series() {
+        let taken = figures(set(1, &[("Ready", "False", "Sabotage", 9)]), vec![]).take();
+        assert_eq!(count(&taken, "Unknown"), 1);
+        assert_eq!(taken.by_reason.len(), 6);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_set_that_is_being_deleted_wants_no_pods_and_is_not_converged() {
+        let mut deleting = set(2, &[("Ready", "False", "Deleting", 7)]);
+        deleting.is_deleting = true;
+        let taken = figures(deleting, vec![]).take();
+        assert_eq!((taken.desired, taken.unconverged.as_secs(), count(&taken, "Deleting")), (0, 7, 1));
+    }
+}

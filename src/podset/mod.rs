@@ -1,0 +1,157 @@
+//! The PodSet controller: keeps N identical pods, and never more than N.
+//!
+//! [`pass`] reconciles one set. It is a pipeline:
+//!
+//! 1. [`observe`]: the caches of sets and pods.
+//! 2. [`plan`]: what should happen. Pure.
+//! 3. [`act`]: creates and deletes pods. Nothing else does.
+//! 4. [`report`]: writes the status and the events, from what was done.
+//!
+//! Where to find what:
+//!
+//! - **N is enforced** in [`plan::Count::missing`]: whatever may live counts. [`promise`] states the promise and lists the rules that keep
+//!   the count true.
+//! - **Leadership is checked** in [`operator_kit::client::Writer`], for each request, and again where its bytes leave (`src/client/gate.rs`).
+//!   Nothing in this folder checks it.
+//! - **A new leader reads first**: [`takeover`] lists a namespace before the first write there.
+//! - **A set is read before creates** that may be wrong: [`plan::Plan::creates_in_doubt`].
+//! - **A status update is decided** in [`report::report`]: [`status`] says what the status is, [`pace`] when it is written.
+//! - **Pods that keep finishing** are replaced later each time: [`restart_backoff`].
+//! - **What is remembered** of a set between two passes: [`set_state`].
+
+pub mod act;
+mod compact_time;
+mod context;
+pub mod events;
+pub mod fleet_metrics;
+pub mod names;
+pub mod observe;
+pub mod others;
+mod pass;
+pub mod plan;
+pub mod pod;
+pub mod promise;
+pub mod ranking;
+pub mod recorder;
+pub mod rejected_deletes;
+pub mod rejection;
+pub mod report;
+pub mod restart_backoff;
+pub mod set_state;
+pub mod status;
+pub mod stored;
+pub mod takeover;
+#[cfg(test)]
+mod testing;
+pub mod trace_link;
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+
+pub use self::context::Parts;
+use context::{Context, NAME};
+use fleet_metrics::FleetMetrics;
+use observe::{Pod, Set};
+use operator_kit::listwatch::{self, Change, Scope, synced::Synced};
+use operator_kit::{
+    ObjectKey,
+    queue::{Queue, Trigger},
+    runner::{Controller, Next},
+};
+use pass::Pass;
+use takeover::TakeOver;
+
+/// The controller.
+pub struct PodSetController {
+    context: Context,
+    synced: Synced,
+    take_over: TakeOver,
+}
+
+impl PodSetController {
+    /// A controller that has seen nothing yet.
+    pub fn new(parts: Parts) -> Self {
+        let synced = Synced::new(parts.scopes.len() * 2);
+        PodSetController { context: Context::new(parts), synced, take_over: TakeOver::default() }
+    }
+
+    /// Counts the sets that this controller knows.
+    pub fn figures(&self) -> FleetMetrics {
+        FleetMetrics::new(self.context.observed.clone(), self.context.env.clone())
+    }
+
+    fn set_changed(&self, scope: &Scope, change: Change<Set>) {
+        self.context.change_sets(|cache, effects| *effects = cache.apply(scope, change));
+    }
+
+    fn pod_changed(&self, scope: &Scope, change: Change<Pod>) {
+        let now = self.context.env.now();
+        self.context.change_pods(None, |caches| caches.apply_pods(scope, change, now));
+    }
+}
+
+impl Controller for PodSetController {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn background(self: Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+        let controller = self.clone();
+        let mut background = vec![async move { controller.context.recorder.run().await }.boxed()];
+        let Context { clients, env, .. } = &self.context;
+        for scope in &self.context.scopes {
+            let sets = self.context.set_source(scope);
+            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(sets.what, scope));
+            let sink = move |change| controller.set_changed(&of, change);
+            background.push(listwatch::run(clients.read.clone(), sets, env.clone(), listing, sink).boxed());
+
+            let pods = self.context.pod_source(scope);
+            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(pods.what, scope));
+            let sink = move |change| controller.pod_changed(&of, change);
+            background.push(listwatch::run(clients.read.clone(), pods, env.clone(), listing, sink).boxed());
+        }
+        background
+    }
+
+    fn synced(&self) -> &Synced {
+        &self.synced
+    }
+
+    fn queue(&self) -> &Queue {
+        &self.context.queue
+    }
+
+    fn keys(&self) -> Vec<ObjectKey> {
+        self.context.observed.lock().sets.keys()
+    }
+
+    fn begin_term(&self) {
+        self.context.observed.lock().pods.begin_term();
+        self.take_over.begin();
+    }
+
+    async fn catch_up(&self) {
+        self.take_over.catch_up(&self.context).await;
+    }
+
+    async fn finish(&self) {
+        self.context.recorder.told().await;
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {
+        let Some(set) = self.context.observed.lock().sets.get(key) else { return Next::Never };
+        let mut state = self.context.take_state(&set.uid);
+        state.trace_link.begin(set.generation);
+        let pass = Pass { context: &self.context, take_over: &self.take_over, key, uid: &set.uid };
+        let next = pass.run(&mut state).await;
+        let Some(after) = self.context.observed.lock().sets.get(key).filter(|after| after.uid == set.uid) else {
+            return next;
+        };
+        if report::is_at_its_end(&after.status) {
+            state.trace_link.answered(after.status.observed_generation.unwrap_or_default());
+        }
+        self.context.keep_state(set.uid.clone(), state);
+        next
+    }
+}

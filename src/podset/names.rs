@@ -1,0 +1,130 @@
+//! The names of a set's pods: *same intent, same name*.
+//!
+//! The name of pod number i is a function of the set's UID and i, so whoever repeats a create, after a lost answer or a
+//! change of leader, asks for the same name and cannot make a second pod. The names are fixed for ever: an operator of
+//! another version must choose the same.
+
+use jiff::Timestamp;
+
+use super::observe::{Pods, Set};
+use operator_kit::ObjectKey;
+
+/// The characters that generateName draws from.
+const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// How many characters follow the prefix.
+const SUFFIX: usize = 5;
+
+/// How many suffixes there are: 27 to the power of 5.
+const SPACE: u64 = 14_348_907;
+
+/// From the suffix of one index to that of the next. Not divisible by 3, so coprime to [`SPACE`]: no two indices below
+/// it share a suffix. Close to the golden section of the space, so that neighbours look unlike.
+const STEP: u64 = 8_868_113;
+
+/// The longest prefix, as the API server cuts it for generateName.
+const LONGEST_PREFIX: usize = 63 - SUFFIX;
+
+/// The `generateName` of a set's pods.
+pub fn prefix(set: &str) -> String {
+    format!("{set}-pod")
+}
+
+/// The name of the pod with this index in the set of this name and UID.
+pub fn pod_name(set: &str, uid: &str, index: u32) -> String {
+    let mut name = prefix(set);
+    name.truncate(LONGEST_PREFIX);
+    let mut rest = (fnv1a(uid) % SPACE + u64::from(index) % SPACE * STEP) % SPACE;
+    for _ in 0..SUFFIX {
+        let digit = usize::try_from(rest % 27).unwrap_or_default();
+        name.push(char::from(ALPHABET[digit]));
+        rest /= 27;
+    }
+    name
+}
+
+/// FNV-1a, 64 bits: tiny, and the same everywhere and for ever, which the standard library's hashers do not promise.
+fn fnv1a(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The pod names of a set, and what is known of them.
+pub trait Names {
+    /// The name of the pod of this index.
+    fn nth(&self, index: u32) -> String;
+    /// Whether a pod of this name is known, whoever owns it.
+    fn is_known(&self, name: &str) -> bool;
+    /// Whether a pod of this name ended so recently that no other may take it.
+    fn is_resting(&self, name: &str) -> bool;
+}
+
+/// The names of a set, by the cache of pods.
+#[derive(Debug)]
+pub struct NamesIn<'a> {
+    /// The cache.
+    pub pods: &'a Pods,
+    /// The set.
+    pub set: &'a Set,
+    /// The name of the pod with this index in the set of this name and UID.
+    pub name: fn(set: &str, uid: &str, index: u32) -> String,
+    /// The time.
+    pub now: Timestamp,
+}
+
+impl NamesIn<'_> {
+    fn key(&self, name: &str) -> ObjectKey {
+        self.set.key.sibling(name)
+    }
+}
+
+impl Names for NamesIn<'_> {
+    fn nth(&self, index: u32) -> String {
+        (self.name)(&self.set.key.name, &self.set.uid, index)
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        self.pods.is_known(&self.key(name), self.now)
+    }
+
+    fn is_resting(&self, name: &str) -> bool {
+        self.pods.is_resting(&self.key(name), self.now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const UID: &str = "8f14e45f-ceea-467f-a830-5a4d3c2b1a00";
+
+    #[test]
+    fn names_are_fixed_for_ever() {
+        let golden: Vec<_> = (0..5).map(|index| pod_name("web", UID, index)).collect();
+        assert_eq!(golden, ["web-podqw4ht", "web-poddpm7g", "web-podzg7t4", "web-podm8pkp", "web-pod9x98b"]);
+        assert_eq!(pod_name("web", UID, 9_999), "web-podfrpzk");
+        assert_eq!(pod_name("podset-sample", "00000000-0000-0000-0000-000000000000", 0), "podset-sample-pod786xx");
+    }
+
+    #[test]
+    fn no_two_indices_share_a_name() {
+        for uid in [UID, "", "another"] {
+            let names: BTreeSet<_> = (0..10_000).map(|index| pod_name("web", uid, index)).collect();
+            assert_eq!(names.len(), 10_000);
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut_as_the_api_server_cuts_them() {
+        let name = pod_name(&"a".repeat(63), UID, 0);
+        assert_eq!(name.len(), 63);
+        assert!(name.starts_with(&"a".repeat(58)));
+        let kept = pod_name(&"a".repeat(50), UID, 0);
+        assert!(kept.starts_with(&format!("{}-pod", "a".repeat(50))), "{kept}");
+    }
+
+    #[test]
+    fn sets_of_the_same_name_have_other_names() {
+        assert_ne!(pod_name("web", UID, 0), pod_name("web", "another", 0));
+    }
+}

@@ -1,0 +1,176 @@
+//! One pod: what the API server says about it, and what we know besides. No I/O.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::podset::compact_time::CompactTime;
+use operator_kit::{ObjectKey, meta::Uid};
+
+/// A write that the watch has not confirmed for so long is looked up.
+const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
+
+/// The phase of a pod.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Phase {
+    /// Accepted, not yet running.
+    #[default]
+    Pending,
+    /// At least one container runs.
+    Running,
+    /// Finished well.
+    Succeeded,
+    /// Finished badly.
+    Failed,
+    /// Its node does not answer, or the phase is one that this operator does not know.
+    Unknown,
+}
+
+/// A pod, as the API server describes it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Pod {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// UID.
+    pub uid: Uid,
+    /// resourceVersion.
+    pub version: u64,
+    /// The UID of the PodSet that its controller owner reference names, if it names one.
+    pub owner: Option<Uid>,
+    /// Phase.
+    pub phase: Phase,
+    /// Since when its condition Ready is True.
+    pub ready_since: Option<CompactTime>,
+    /// The node that it is scheduled to.
+    pub node: Option<Arc<str>>,
+    /// Restarts of all its containers.
+    pub restarts: i32,
+    /// Why it does not start. While it has no node: the scheduler's message. Then the kubelet's word for a container, such as
+    /// `CrashLoopBackOff`; none while the container is about to start.
+    pub waits_for: Option<Arc<str>>,
+    /// The exit code of a finished pod: of the container that failed last, or 0.
+    pub exit_code: Option<i32>,
+    /// When it was created.
+    pub created: CompactTime,
+    /// When it started.
+    pub started: Option<CompactTime>,
+    /// When it finished, if its status says so.
+    pub finished: Option<CompactTime>,
+    /// `controller.kubernetes.io/pod-deletion-cost`; lower goes first.
+    pub deletion_cost: i32,
+    /// How many replacements in a row led to it.
+    pub replacements: u32,
+    /// Whether it carries the label by which pods are watched.
+    pub is_labelled: bool,
+    /// Whether its deletionTimestamp is set.
+    pub is_terminating: bool,
+}
+
+impl Pod {
+    /// Whether it reached its end: Failed or Succeeded.
+    pub fn is_finished(&self) -> bool {
+        matches!(self.phase, Phase::Failed | Phase::Succeeded)
+    }
+
+    /// Whether both states lead to the same status and the same plan. Fields that only rank victims do not count: they are read when they
+    /// are needed.
+    pub fn is_same(&self, other: &Pod) -> bool {
+        let Pod {
+            key,
+            uid,
+            version: _,
+            owner,
+            phase,
+            ready_since,
+            node: _,
+            restarts: _,
+            waits_for,
+            exit_code,
+            created,
+            started: _,
+            finished,
+            deletion_cost: _,
+            replacements,
+            is_labelled,
+            is_terminating,
+        } = self;
+        (phase, is_labelled, is_terminating) == (&other.phase, &other.is_labelled, &other.is_terminating)
+            && (ready_since, created, finished) == (&other.ready_since, &other.created, &other.finished)
+            && (waits_for, exit_code, replacements) == (&other.waits_for, &other.exit_code, &other.replacements)
+            && (key, uid, owner) == (&other.key, &other.uid, &other.owner)
+    }
+}
+
+/// A pod, and what we know besides.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Its last known state.
+    pub pod: Arc<Pod>,
+    /// We wrote it at this time, and the watch has not shown it since.
+    pub unconfirmed_since: Option<CompactTime>,
+    /// Our delete was answered at this time. No event takes this back, because a deletion cannot be undone. Only a later read does, if it
+    /// shows that the pod is not being deleted.
+    pub delete_answered: Option<CompactTime>,
+    /// The watch no longer shows it and did not show its deletion: the pod may be gone, or only its label.
+    pub is_missing: bool,
+    /// Our delete of this state was rejected. A newer state may be without the protection.
+    pub delete_rejected: bool,
+    /// When it finished, in steady time.
+    pub finished_since: Option<CompactTime>,
+}
+
+impl Seen {
+    /// A pod of which nothing else is known.
+    pub fn new(pod: Arc<Pod>, now: Timestamp) -> Self {
+        let now = CompactTime::from(now);
+        let finished_since = pod.is_finished().then(|| pod.finished.unwrap_or(now).min(now));
+        let (unconfirmed_since, delete_answered) = (None, None);
+        Seen { pod, unconfirmed_since, delete_answered, is_missing: false, delete_rejected: false, finished_since }
+    }
+
+    /// Takes in a newer state of the same pod. An answer that shows it does not end `is_missing`.
+    pub fn update(&mut self, pod: Arc<Pod>, now: Timestamp) {
+        // Our own clock dates a finish that we see happen: the node's clock may be minutes off.
+        if pod.is_finished() && self.finished_since.is_none() {
+            self.finished_since = Some(now.into());
+        }
+        self.pod = pod;
+    }
+
+    /// The watch no longer shows it, from this version on.
+    pub fn lost(&mut self, version: u64) {
+        if version > self.pod.version {
+            Arc::make_mut(&mut self.pod).version = version;
+        }
+        self.is_missing = true;
+    }
+
+    /// Whether its deletion has been asked for.
+    pub fn is_terminating(&self) -> bool {
+        self.pod.is_terminating || self.delete_answered.is_some()
+    }
+
+    /// Whether it counts for N: owned, not terminating, not finished.
+    pub fn is_live(&self) -> bool {
+        !self.is_terminating() && !self.pod.is_finished()
+    }
+
+    /// Whether it counts as available: live, and Pending or Running.
+    pub fn is_available(&self) -> bool {
+        self.is_live() && matches!(self.pod.phase, Phase::Pending | Phase::Running)
+    }
+
+    /// Whether it is available and ready.
+    pub fn is_ready(&self) -> bool {
+        self.is_available() && self.pod.ready_since.is_some()
+    }
+
+    /// From when on only a read can tell whether it still exists; `None` while the watch shows it.
+    pub fn look_at(&self) -> Option<Timestamp> {
+        if self.is_missing {
+            return Some(Timestamp::MIN);
+        }
+        let deleted = self.delete_answered.filter(|_| !self.pod.is_terminating);
+        Some(Timestamp::from(self.unconfirmed_since.or(deleted)?) + CONFIRM_WITHIN)
+    }
+}

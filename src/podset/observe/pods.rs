@@ -1,0 +1,369 @@
+//! The cache of pods. No I/O, no decision.
+//!
+//! In: events of the watch ([`Pods::apply`]), answers to our own requests ([`Pods::created`], [`Pods::delete_answered`],
+//! [`Pods::looked_up`]) and consistent lists of all pods ([`Pods::verify`]). Entries are keyed by UID and guarded by resourceVersion, so
+//! that nothing old undoes anything newer.
+
+mod arrival;
+mod loss;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+
+use self::arrival::Arrival;
+use super::{
+    high_water::HighWater,
+    named::Named,
+    pod::{Pod, Seen},
+    rules::{CacheRules, Owner},
+    taken_names::TakenNames,
+};
+use operator_kit::{
+    ObjectKey,
+    interner::Interner,
+    listwatch::{Change, Scope},
+    meta::Uid,
+};
+
+/// How urgent a change of a set's pods is.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum News {
+    /// The status may say something else.
+    CanWait,
+    /// A pod has appeared. Unless it is one too many, this can wait as well.
+    Appeared,
+    /// A pod that was live or ready may no longer be, and may have to be replaced. Or the last pod has become ready, and people wait for
+    /// that.
+    Urgent,
+}
+
+/// The pods that carry our label, and those of our sets that lost it.
+#[derive(Debug)]
+pub struct Pods {
+    rules: CacheRules,
+    by_uid: HashMap<Uid, Seen>,
+    by_owner: HashMap<Owner, BTreeSet<Uid>>,
+    by_name: HashSet<Named>,
+    /// Namespaces, owners, nodes and reasons to wait of all of them.
+    texts: Interner,
+    /// Pods that a read showed to be gone, until the watch shows it, too. Until then its events about them are old.
+    gone: HashMap<Uid, Arc<Pod>>,
+    /// The versions of lists of all pods beside the watch. An unknown pod whose state is not newer is gone.
+    verified: HighWater,
+    /// Names that no new pod may take yet.
+    names: TakenNames,
+    /// How far each watch has come.
+    high_water: HighWater,
+    /// Owners whose pods have changed in a way that matters since the last [`Pods::take_touched`].
+    touched: BTreeMap<Owner, News>,
+    /// Whether a term of this process has begun. Until then, nobody reads missing pods.
+    has_led: bool,
+    /// The pods that went missing before, in the order of time.
+    lost: VecDeque<(Timestamp, Uid)>,
+}
+
+impl Pods {
+    /// An empty cache.
+    pub fn new(rules: CacheRules) -> Self {
+        Pods {
+            rules,
+            by_uid: HashMap::new(),
+            by_owner: HashMap::new(),
+            by_name: HashSet::new(),
+            texts: Interner::default(),
+            gone: HashMap::new(),
+            verified: HighWater::default(),
+            names: TakenNames::default(),
+            high_water: HighWater::default(),
+            touched: BTreeMap::new(),
+            has_led: false,
+            lost: VecDeque::new(),
+        }
+    }
+
+    /// A term of this process begins. From now on only a read shows that a missing pod is gone.
+    pub fn begin_term(&mut self) {
+        self.has_led = true;
+        self.lost.clear();
+    }
+
+    /// Takes in a change from the watch of `scope`. `is_set` says whether an owner is a known PodSet.
+    pub fn apply(&mut self, scope: &Scope, change: Change<Pod>, is_set: &dyn Fn(&Owner) -> bool, now: Timestamp) {
+        let version = match change {
+            Change::Snapshot { items, version } => {
+                self.snapshot(scope, items, version, is_set, now);
+                version
+            }
+            Change::Applied(pod) => {
+                let version = pod.version;
+                self.upsert(pod, true, now);
+                version
+            }
+            Change::Deleted(pod) => {
+                let is_over = |known: &Arc<Pod>| !(self.rules.is_stale)(pod.version, known.version);
+                if self.gone.get(&pod.uid).is_some_and(is_over) {
+                    self.gone.remove(&pod.uid);
+                }
+                self.lose(&pod, is_set, now);
+                pod.version
+            }
+            Change::Progress(version) => version,
+        };
+        self.high_water.raise(scope, version);
+    }
+
+    /// The owners whose pods have changed in a way that matters since the last call.
+    pub fn take_touched(&mut self) -> BTreeMap<Owner, News> {
+        std::mem::take(&mut self.touched)
+    }
+
+    fn touch(&mut self, pod: &Pod, news: News) {
+        if let Some(owner) = self.owner(pod) {
+            let known = self.touched.entry(owner).or_insert(news);
+            *known = news.max(*known);
+        }
+    }
+
+    /// The PodSet that the pod names as its owner.
+    fn owner(&self, pod: &Pod) -> Option<Owner> {
+        pod.owner.as_ref().map(|uid| self.rules.owner(&pod.key.namespace, uid))
+    }
+
+    /// Takes in a state of a pod, unless a newer one is known, or its end was seen already.
+    fn upsert(&mut self, pod: Pod, is_from_watch: bool, now: Timestamp) {
+        let pod = self.shared(pod);
+        match self.classify(&pod, is_from_watch) {
+            Arrival::Stale => {}
+            Arrival::Over => self.names.pod_ended(pod.key.clone(), now),
+            Arrival::Update => self.update(pod, is_from_watch, now),
+            Arrival::New { is_missing, replaces } => {
+                if let Some(former) = replaces {
+                    self.remove(&former, now);
+                }
+                self.names.stranger_gone(&pod.key);
+                self.by_name.insert(Named(pod.clone()));
+                self.own(&pod);
+                self.touch(&pod, News::Appeared);
+                self.by_uid.insert(pod.uid.clone(), Seen { is_missing, ..Seen::new(pod, now) });
+            }
+        }
+    }
+
+    /// Takes in a newer state of a known pod.
+    fn update(&mut self, pod: Arc<Pod>, is_from_watch: bool, now: Timestamp) {
+        let Some(seen) = self.by_uid.get_mut(&pod.uid) else { return };
+        let former = seen.pod.clone();
+        let (was_live, was_ready) = (seen.is_live(), seen.is_ready());
+        let may_go_now = seen.delete_rejected && pod.version > former.version;
+        seen.delete_rejected &= !may_go_now;
+        let is_same = former.is_same(&pod) && !seen.is_missing && !may_go_now;
+        seen.update(pod.clone(), now);
+        self.by_name.replace(Named(pod.clone()));
+        let is_lost = (was_live && !seen.is_live()) || (was_ready && !seen.is_ready());
+        let has_become_ready = !was_ready && seen.is_ready();
+        if is_from_watch {
+            seen.unconfirmed_since = None;
+            seen.is_missing = false;
+        }
+        if former.owner != pod.owner {
+            self.disown(&former);
+            self.own(&pod);
+            self.touch(&former, News::Urgent);
+            self.touch(&pod, News::Appeared);
+        }
+        if !is_same {
+            let is_urgent = is_lost || may_go_now || (has_become_ready && self.are_all_ready(&pod));
+            self.touch(&pod, if is_urgent { News::Urgent } else { News::CanWait });
+        }
+    }
+
+    /// The pod, sharing its texts with other pods and with its former state.
+    fn shared(&mut self, mut pod: Pod) -> Arc<Pod> {
+        if let Some(Seen { pod: former, .. }) = self.by_uid.get(&pod.uid) {
+            pod.uid = former.uid.clone();
+            if pod.key.name == former.key.name {
+                pod.key.name = former.key.name.clone();
+            }
+        }
+        let Pod { key, owner, node, waits_for, .. } = &mut pod;
+        let texts = [Some(&mut key.namespace), owner.as_mut(), node.as_mut(), waits_for.as_mut()];
+        for text in texts.into_iter().flatten() {
+            self.texts.share(text);
+        }
+        Arc::new(pod)
+    }
+
+    /// Whether all live pods of this pod's set are ready.
+    fn are_all_ready(&self, pod: &Pod) -> bool {
+        self.owner(pod).is_none_or(|owner| self.owned(&owner).filter(|seen| seen.is_live()).all(Seen::is_ready))
+    }
+
+    fn own(&mut self, pod: &Pod) {
+        if let Some(owner) = self.owner(pod) {
+            self.by_owner.entry(owner).or_default().insert(pod.uid.clone());
+        }
+    }
+
+    fn disown(&mut self, pod: &Pod) {
+        let Some(owner) = self.owner(pod) else { return };
+        if let Some(pods) = self.by_owner.get_mut(&owner) {
+            pods.remove(&pod.uid);
+            if pods.is_empty() {
+                self.by_owner.remove(&owner);
+            }
+        }
+    }
+
+    /// A create of ours was answered with this pod, in its first state. The answer may contain less than an event of the watch.
+    pub fn created(&mut self, pod: Pod, now: Timestamp) {
+        if self.by_uid.contains_key(&pod.uid) {
+            return;
+        }
+        let uid = pod.uid.clone();
+        self.upsert(pod, false, now);
+        if let Some(seen) = self.by_uid.get_mut(&uid) {
+            seen.unconfirmed_since = Some(now.into());
+        }
+    }
+
+    /// A delete of ours was answered, perhaps with the pod's last state.
+    pub fn delete_answered(&mut self, uid: &Uid, last: Option<Pod>, now: Timestamp) {
+        if let Some(pod) = last.filter(|pod| pod.uid == *uid && self.by_uid.contains_key(uid)) {
+            self.upsert(pod, false, now);
+        }
+        if let Some(seen) = self.by_uid.get_mut(uid) {
+            seen.delete_answered.get_or_insert(now.into());
+        }
+    }
+
+    /// A read of the pod of this name found this pod, or none. `sought` is the known pod that was read for, in its state when the read was
+    /// sent.
+    pub fn looked_up(&mut self, key: &ObjectKey, sought: Option<&Seen>, found: Option<Pod>, now: Timestamp) {
+        if let Some(sought) = sought.filter(|sought| found.as_ref().is_none_or(|pod| pod.uid != sought.pod.uid)) {
+            self.gone(&sought.pod.uid, now);
+        }
+        match found {
+            Some(pod) if pod.owner.is_some() || pod.is_labelled => {
+                let uid = pod.uid.clone();
+                let is_watched = pod.is_labelled && pod.version <= self.high_water.at(&pod.key);
+                // If it went missing after the read was sent, the read does not show whether it exists.
+                let is_current = |seen: &Seen| !(self.rules.is_stale)(pod.version, seen.pod.version);
+                let was_missing = sought.is_some_and(|sought| sought.is_missing && sought.pod.uid == uid);
+                let is_found = was_missing && self.by_uid.get(&uid).is_some_and(is_current);
+                self.upsert(pod, false, now);
+                if let Some(seen) = self.by_uid.get_mut(&uid) {
+                    seen.is_missing &= !is_found;
+                    seen.unconfirmed_since = (!is_watched).then(|| now.into());
+                    // If it is not being deleted now, it never was, whatever was answered.
+                    seen.delete_answered = seen.delete_answered.filter(|_| seen.pod.is_terminating).map(|_| now.into());
+                }
+            }
+            Some(pod) => {
+                // It may have been ours: it has lost its owner as well as the label.
+                self.remove(&pod.uid, now);
+                self.names.stranger_met(key.clone(), now);
+            }
+            None => {
+                self.names.stranger_gone(key);
+            }
+        }
+    }
+
+    /// A delete of ours was rejected.
+    pub fn delete_rejected(&mut self, uid: &Uid) {
+        if let Some(seen) = self.by_uid.get_mut(uid) {
+            seen.delete_rejected = true;
+        }
+    }
+
+    /// A patch of ours was answered with this pod.
+    pub fn patched(&mut self, pod: Pod, now: Timestamp) {
+        self.upsert(pod, false, now);
+    }
+
+    /// The known state of this pod may be wrong: only a read can tell.
+    pub fn doubt(&mut self, uid: &Uid) {
+        if let Some(seen) = self.by_uid.get_mut(uid) {
+            seen.is_missing = true;
+        }
+    }
+
+    /// A create was rejected because its name was taken, and then the name was free: it may be asked for again.
+    pub fn may_be_reused(&mut self, key: &ObjectKey) {
+        self.names.may_be_reused(key);
+    }
+
+    /// Takes in a consistent list of all pods of `scope`, without a label selector: it shows pods of our sets that no watch shows.
+    pub fn verify(&mut self, scope: &Scope, items: Vec<Pod>, version: u64, now: Timestamp) {
+        for pod in self.absent(scope, &items, version) {
+            self.remove(&pod.uid, now);
+        }
+        for pod in items {
+            let is_watched = pod.is_labelled && pod.version <= self.high_water.at(&pod.key);
+            let uid = pod.uid.clone();
+            self.upsert(pod, false, now);
+            if !is_watched && let Some(seen) = self.by_uid.get_mut(&uid) {
+                seen.unconfirmed_since.get_or_insert(now.into());
+            }
+        }
+        self.verified.raise(scope, version);
+    }
+
+    /// The pods of this set, by name.
+    pub fn of(&self, owner: &Owner) -> Vec<Seen> {
+        let mut pods: Vec<Seen> = self.owned(owner).cloned().collect();
+        pods.sort_by(|a, b| a.pod.key.name.cmp(&b.pod.key.name));
+        pods
+    }
+
+    /// The pods of this set, in no order that means anything.
+    pub fn owned(&self, owner: &Owner) -> impl Iterator<Item = &Seen> {
+        self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.by_uid.get(uid))
+    }
+
+    /// How many pods of this set are known, live or not.
+    pub fn number(&self, owner: &Owner) -> usize {
+        self.by_owner.get(owner).map_or(0, BTreeSet::len)
+    }
+
+    /// Whether a pod of this name is known, whoever owns it.
+    pub fn is_known(&self, key: &ObjectKey, now: Timestamp) -> bool {
+        let is_fresh = |met| now.duration_since(met) < self.rules.quarantine;
+        self.by_name.contains(key) || self.names.stranger_met_at(key).is_some_and(is_fresh)
+    }
+
+    /// Whether a pod of this name ended so recently that no other may take it.
+    pub fn is_resting(&self, key: &ObjectKey, now: Timestamp) -> bool {
+        self.names.ended_at(key).is_some_and(|ended| now.duration_since(ended) < self.rules.quarantine)
+    }
+
+    /// This set is gone: forgets its pods that no watch shows.
+    pub fn forget_set(&mut self, owner: &Owner, now: Timestamp) {
+        let uids: Vec<Uid> = self.by_owner.get(owner).into_iter().flatten().cloned().collect();
+        for uid in uids {
+            let is_unwatched = self.by_uid.get(&uid).is_some_and(|seen| seen.is_missing || !seen.pod.is_labelled);
+            if is_unwatched {
+                self.remove(&uid, now);
+            }
+        }
+    }
+
+    /// Forgets names that may be taken again. Before the first term, also forgets pods that went missing long ago: if one is alive, the
+    /// reads at the beginning of the term find it before anything is written for its set.
+    pub fn expire(&mut self, now: Timestamp) {
+        let quarantine = self.rules.quarantine;
+        while let Some((_, uid)) = self.lost.pop_front_if(|(at, _)| now.duration_since(*at) >= quarantine) {
+            if self.by_uid.get(&uid).is_some_and(|seen| seen.is_missing) {
+                self.remove(&uid, now);
+            }
+        }
+        self.names.expire(now, quarantine);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! The rules of the promise that the caches apply. Each is a value, so that a test can replace it: see [`promise`].
+//!
+//! [`promise`]: crate::podset::promise
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+
+use super::pod::Pod;
+use leadership::MAY_LAND;
+use operator_kit::{listwatch, meta::Uid};
+
+/// A PodSet as its pods name it: the pod's namespace and the set's UID. No pod can name a set of another namespace.
+pub type Owner = (Arc<str>, Uid);
+
+/// How long after its sending a request may still take effect.
+pub const QUARANTINE: SignedDuration = MAY_LAND;
+
+/// The rules that the caches apply.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheRules {
+    /// How long a create of unknown fate counts as live, and how long a name rests after its pod's end.
+    pub quarantine: SignedDuration,
+    /// Whether a state of this resourceVersion is older than the known one. An older state changes nothing.
+    pub is_stale: fn(version: u64, known: u64) -> bool,
+    /// Whether a pod that the watch brings with this resourceVersion has come and gone already. A list of all pods as of `verified` did
+    /// not show it.
+    pub is_over: fn(version: u64, verified: u64) -> bool,
+    /// Whether a pod in an answer of this resourceVersion has come and gone already. The cache does not hold it.
+    pub has_ended: fn(version: u64, high_water: u64) -> bool,
+    /// Whether a pod that the watch no longer shows may be alive: nobody saw its deletion, and we did not delete it.
+    pub may_live: fn(pod: &Pod) -> bool,
+    /// Within which namespace sets and pods of this namespace belong together.
+    pub home: fn(namespace: &Arc<str>) -> Arc<str>,
+}
+
+impl CacheRules {
+    /// The set of this UID, as pods in this namespace name it.
+    pub fn owner(&self, namespace: &Arc<str>, uid: &Uid) -> Owner {
+        ((self.home)(namespace), uid.clone())
+    }
+}
+
+impl Default for CacheRules {
+    fn default() -> Self {
+        CacheRules {
+            quarantine: QUARANTINE,
+            is_stale: listwatch::is_stale,
+            is_over: |version, verified| version <= verified,
+            has_ended: |version, high_water| version <= high_water,
+            may_live: |pod| !pod.is_terminating,
+            home: Arc::clone,
+        }
+    }
+}

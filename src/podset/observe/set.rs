@@ -1,0 +1,273 @@
+//! One PodSet. No I/O.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+
+use crate::api::{self, PodSetStatus, PodTemplateMetadata};
+use operator_kit::{
+    ObjectKey,
+    listwatch::Watched,
+    meta::{Meta, Uid},
+    statuses,
+};
+
+/// The largest template that is kept, in bytes. A larger one is read again when pods are created.
+const KEPT: usize = 8 << 10;
+
+/// A PodSet as the API server sends it. Spec and status are decoded later, from their text, so that one that does not decode stops no other
+/// set. (The text is there because API servers write the type of an event before its object.)
+#[derive(Deserialize)]
+struct SetWire {
+    metadata: Meta,
+    #[serde(default)]
+    spec: Option<Box<RawValue>>,
+    #[serde(default)]
+    status: Option<Box<RawValue>>,
+}
+
+/// A spec as the API server sends it.
+#[derive(Deserialize)]
+#[serde(rename = "PodSetSpec")]
+struct SpecWire {
+    #[serde(default = "api::default_replicas")]
+    replicas: i32,
+    #[serde(default)]
+    template: Option<Template>,
+}
+
+/// Decodes a part; one that is absent counts as `null`.
+fn decoded<T: DeserializeOwned>(part: Option<&RawValue>) -> serde_json::Result<T> {
+    serde_json::from_str(part.map_or("null", RawValue::get))
+}
+
+/// A PodSet, without its template if that is large.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "SetWire")]
+pub struct Set {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// UID.
+    pub uid: Uid,
+    /// resourceVersion.
+    pub version: u64,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// Whether its deletion has been asked for.
+    pub is_deleting: bool,
+    /// What is wanted, or why that cannot be read.
+    pub wanted: Result<Wanted, String>,
+    /// The stored status, as far as it can be read.
+    pub status: PodSetStatus,
+}
+
+/// What a spec wants.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// How many pods.
+    pub replicas: usize,
+    /// What new pods look like.
+    pub template: PodsLike,
+}
+
+/// What new pods look like.
+#[derive(Clone, Debug)]
+pub enum PodsLike {
+    /// As in the template; `None`: the operator's default pod.
+    Template(Option<Arc<Template>>),
+    /// As in a template of so many bytes that is not in memory.
+    Large(usize),
+}
+
+/// The template of a set's pods.
+#[derive(Debug, Deserialize)]
+pub struct Template {
+    /// Labels and annotations.
+    #[serde(default)]
+    pub metadata: Option<PodTemplateMetadata>,
+    /// The spec of the pods, as text: it is only passed on. Decoded it would take more than ten times the memory.
+    #[serde(default)]
+    pub spec: Option<Box<RawValue>>,
+}
+
+/// The memory of a label or an annotation beside its text, in bytes: two strings, their allocations and free slots of the map.
+const ENTRY: usize = 128;
+
+impl Template {
+    /// How many bytes it takes, about, in memory and in the body of a pod.
+    fn bytes(&self) -> usize {
+        let metadata = self.metadata.iter().flat_map(|metadata| [&metadata.labels, &metadata.annotations]);
+        let entries = metadata.flatten().flatten().map(|(key, value)| ENTRY + key.len() + value.len());
+        self.spec.as_ref().map_or(0, |spec| spec.get().len()) + entries.sum::<usize>()
+    }
+}
+
+/// A PodSet with its template, however large.
+#[derive(Debug, Deserialize)]
+#[serde(from = "SetWire")]
+pub struct Whole(pub Set);
+
+impl Watched for Set {
+    fn version(&self) -> u64 {
+        self.version
+    }
+}
+
+impl From<SetWire> for Set {
+    fn from(wire: SetWire) -> Self {
+        Whole::from(wire).0.trimmed()
+    }
+}
+
+impl From<SetWire> for Whole {
+    fn from(wire: SetWire) -> Self {
+        let status = wire.status.as_deref();
+        let mut status: PodSetStatus =
+            decoded(status).unwrap_or_else(|_| statuses::stored(decoded(status).unwrap_or_default()));
+        // They stay in memory, and were decoded without knowing their length.
+        status.pod_names.shrink_to_fit();
+        status.conditions.shrink_to_fit();
+        let wanted = decoded::<SpecWire>(wire.spec.as_deref())
+            .map(|spec| Wanted {
+                replicas: usize::try_from(spec.replicas).unwrap_or(0),
+                template: PodsLike::Template(spec.template.map(Arc::new)),
+            })
+            .map_err(|error| format!("the spec cannot be read: {error}"));
+        Whole(Set {
+            key: wire.metadata.key(),
+            version: wire.metadata.version(),
+            generation: wire.metadata.generation,
+            is_deleting: wire.metadata.deletion_timestamp.is_some(),
+            wanted,
+            status,
+            uid: wire.metadata.uid.into(),
+        })
+    }
+}
+
+impl Set {
+    /// The set without its template if that is large.
+    pub fn trimmed(mut self) -> Self {
+        if let Ok(wanted) = &mut self.wanted
+            && let PodsLike::Template(Some(template)) = &wanted.template
+            && template.bytes() > KEPT
+        {
+            wanted.template = PodsLike::Large(template.bytes());
+        }
+        self
+    }
+
+    /// How many bytes its template has, about.
+    pub fn template_bytes(&self) -> usize {
+        match self.wanted.as_ref().map(|wanted| &wanted.template) {
+            Ok(PodsLike::Template(Some(template))) => template.bytes(),
+            Ok(PodsLike::Large(bytes)) => *bytes,
+            Ok(PodsLike::Template(None)) | Err(_) => 0,
+        }
+    }
+
+    /// Whether its template is not in memory.
+    pub fn is_trimmed(&self) -> bool {
+        matches!(self.wanted, Ok(Wanted { template: PodsLike::Large(_), .. }))
+    }
+
+    /// How many pods are wanted: none if that cannot be read.
+    pub fn replicas(&self) -> usize {
+        self.wanted.as_ref().map_or(0, |wanted| wanted.replicas)
+    }
+
+    /// Whether the change from `self` to `newer` wakes the controller: spec or deletion, not labels or status.
+    pub fn calls_for_action(&self, newer: &Set) -> bool {
+        self.uid != newer.uid || self.generation != newer.generation || self.is_deleting != newer.is_deleting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::podset::testing;
+
+    #[test]
+    fn what_others_have_written_into_a_status_does_not_spoil_it() {
+        let condition = |kind: &str, time: &str| {
+            format!(r#"{{"type":"{kind}","status":"True","reason":"A","message":"","lastTransitionTime":"{time}"}}"#)
+        };
+        let read = |theirs: &str| {
+            let conditions = [condition("Theirs", theirs), condition("Ready", "2026-01-01T12:00:00Z")].join(",");
+            let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
+            let status = format!(r#"{{"observedGeneration":7,"conditions":[{conditions}]}}"#);
+            let set: Set = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"status":{status}}}"#)).unwrap();
+            let types: Vec<String> = set.status.conditions.into_iter().map(|condition| condition.type_).collect();
+            (set.status.observed_generation, types.join(","))
+        };
+        assert_eq!(read("2026-01-01T12:00:00Z"), (Some(7), "Theirs,Ready".to_owned()));
+        // The API server takes the first of them, which is past all that can be read.
+        for odd in ["9999-12-31T23:59:59Z", "never"] {
+            assert_eq!(read(odd), (Some(7), "Ready".to_owned()), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_template_goes_on_as_it_is() {
+        // Deeper than serde_json decodes, and with a number that no type of its holds.
+        let spec = format!(r#"{{"a":1.10,"b":{}123456789012345678901234567890{}}}"#, "[".repeat(200), "]".repeat(200));
+        let template = format!(r#"{{"metadata":{{"labels":{{"tier":"front"}}}},"spec":{spec}}}"#);
+        let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
+        let text = format!(r#"{{"metadata":{metadata},"spec":{{"replicas":2,"template":{template}}}}}"#);
+        let wanted = serde_json::from_str::<Set>(&text).unwrap().wanted.unwrap();
+        let PodsLike::Template(Some(template)) = wanted.template else { panic!("{wanted:?}") };
+        let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref()).unwrap();
+        assert_eq!((wanted.replicas, &*labels["tier"]), (2, "front"));
+        assert_eq!(template.spec.as_ref().unwrap().get(), spec);
+    }
+
+    /// A set whose template has a spec and an annotation of so many bytes, as it is watched and as it is read.
+    fn templated(spec: usize, annotation: usize) -> (Set, Set) {
+        let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3","generation":2}"#;
+        let (spec, annotation) = ("x".repeat(spec - 2), "y".repeat(annotation - 1));
+        let template = format!(r#"{{"metadata":{{"annotations":{{"a":"{annotation}"}}}},"spec":"{spec}"}}"#);
+        let text = format!(r#"{{"metadata":{metadata},"spec":{{"replicas":2,"template":{template}}}}}"#);
+        let Whole(whole) = serde_json::from_str(&text).unwrap();
+        (serde_json::from_str(&text).unwrap(), whole)
+    }
+
+    #[test]
+    fn a_template_is_kept_unless_it_is_large() {
+        for (spec, annotation, is_kept) in
+            [(100, 100, true), (KEPT - 130, 2, true), (KEPT - 129, 2, false), (2, KEPT, false)]
+        {
+            let (watched, whole) = templated(spec, annotation);
+            assert_eq!((watched.is_trimmed(), whole.is_trimmed()), (!is_kept, false), "{spec} {annotation}");
+            let bytes = spec + annotation + ENTRY;
+            assert_eq!((watched.template_bytes(), whole.template_bytes()), (bytes, bytes));
+            assert_eq!((watched.replicas(), whole.replicas()), (2, 2));
+        }
+        assert_eq!((testing::set(3).trimmed().is_trimmed(), testing::set(3).template_bytes()), (false, 0));
+    }
+
+    #[test]
+    fn a_large_spec_that_cannot_be_read_is_told_as_ever() {
+        let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
+        let spec = format!(r#"{{"replicas":"two","template":{{"spec":"{}"}}}}"#, "x".repeat(2 * KEPT));
+        let set: Set = serde_json::from_str(&format!(r#"{{"metadata":{metadata},"spec":{spec}}}"#)).unwrap();
+        let error = set.wanted.as_ref().unwrap_err();
+        assert!(error.starts_with("the spec cannot be read: invalid type: string \"two\""), "{error}");
+        assert!(!set.is_trimmed());
+    }
+
+    #[test]
+    fn a_change_of_the_status_or_of_a_label_is_not_acted_upon() {
+        let set = testing::set(3);
+        let changed = |change: fn(&mut Set)| {
+            let mut newer = set.clone();
+            newer.version += 1;
+            change(&mut newer);
+            set.calls_for_action(&newer)
+        };
+        assert!(!changed(|newer| newer.status.ready_replicas += 1));
+        assert!(changed(|newer| newer.generation += 1));
+        assert!(changed(|newer| newer.is_deleting = true));
+        assert!(changed(|newer| newer.uid = "another".into()));
+    }
+}

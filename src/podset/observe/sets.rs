@@ -1,0 +1,262 @@
+//! The cache of PodSets. No I/O, no decision. A set's spec never goes back to an older one.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::{
+    high_water::HighWater,
+    rules::{CacheRules, Owner},
+    set::Set,
+};
+use crate::{api::PodSetStatus, podset::stored};
+use operator_kit::{
+    ObjectKey, in_scope,
+    interner::Interner,
+    listwatch::{Change, Scope},
+    meta::Uid,
+    queue::{self, Trigger},
+    statuses::Writing,
+};
+
+/// The PodSets of the watched namespaces.
+#[derive(Debug)]
+pub struct Sets {
+    rules: CacheRules,
+    by_key: HashMap<ObjectKey, Arc<Set>>,
+    by_uid: HashMap<Uid, ObjectKey>,
+    /// Sets that an answer showed to be gone, until the watch shows it, too. Until then its events about them are old.
+    gone: HashMap<Uid, ObjectKey>,
+    /// How far each watch has come.
+    heard: HighWater,
+    /// The versions of lists of all sets beside the watch. An unknown set whose state is not newer is gone.
+    refreshed: HighWater,
+    /// Statuses that are being written.
+    pub writing: Writing<PodSetStatus>,
+    /// The names of installations in statuses.
+    installations: Interner,
+}
+
+/// What a change of the cache means for the controller.
+#[derive(Debug, Default, PartialEq)]
+pub struct Effects {
+    /// Sets to reconcile, and why.
+    pub wake: Vec<(ObjectKey, Trigger)>,
+    /// Sets that are gone, as their pods name them.
+    pub gone: Vec<Owner>,
+    /// Installations that have just written a status.
+    pub writers: Vec<Arc<str>>,
+}
+
+impl Sets {
+    /// An empty cache.
+    pub fn new(rules: CacheRules) -> Self {
+        Sets {
+            rules,
+            by_key: HashMap::new(),
+            by_uid: HashMap::new(),
+            gone: HashMap::new(),
+            heard: HighWater::default(),
+            refreshed: HighWater::default(),
+            writing: Writing::default(),
+            installations: Interner::default(),
+        }
+    }
+
+    /// Takes in a change from the watch of `scope`.
+    pub fn apply(&mut self, scope: &Scope, change: Change<Set>) -> Effects {
+        let mut effects = Effects::default();
+        let version = match &change {
+            Change::Snapshot { version, .. } | Change::Progress(version) => *version,
+            Change::Applied(set) | Change::Deleted(set) => set.version,
+        };
+        self.heard.raise(scope, version);
+        match change {
+            Change::Snapshot { items, version } => self.snapshot(scope, items, version, &mut effects),
+            Change::Applied(set) => self.upsert(set, &mut effects),
+            Change::Deleted(set) => {
+                self.remove(&set.key, &set.uid, &mut effects);
+                self.gone.remove(&set.uid);
+            }
+            Change::Progress(_) => {}
+        }
+        effects
+    }
+
+    fn snapshot(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
+        let listed: HashSet<Uid> = items.iter().map(|set| set.uid.clone()).collect();
+        for set in self.absent(scope, &listed, version) {
+            self.remove(&set.key, &set.uid, effects);
+        }
+        // The watch goes on from here.
+        self.gone.retain(|uid, key| !in_scope(scope, key) || listed.contains(uid));
+        for set in items {
+            self.upsert(set, effects);
+        }
+    }
+
+    /// The known sets that would be in a list of this version, and are not.
+    fn absent(&self, scope: &Scope, listed: &HashSet<Uid>, version: u64) -> Vec<Arc<Set>> {
+        let known = self.by_key.values().filter(|set| in_scope(scope, &set.key) && set.version <= version);
+        known.filter(|set| !listed.contains(&set.uid)).cloned().collect()
+    }
+
+    /// Takes in a consistent list of the sets of `scope` that no watch brought. An unknown set whose state the watch is past has come and
+    /// gone already.
+    pub fn refresh(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
+        let listed: HashSet<Uid> = items.iter().map(|set| set.uid.clone()).collect();
+        for set in self.absent(scope, &listed, version) {
+            self.remove(&set.key, &set.uid, effects);
+        }
+        for set in items {
+            if self.contains(&set.uid) || set.version > self.heard.at(&set.key) {
+                self.upsert(set, effects);
+            }
+        }
+        self.refreshed.raise(scope, version);
+    }
+
+    /// A request for the set of this name and UID was answered with this state; `None`: it is gone. A set that is no longer known stays
+    /// unknown.
+    pub fn answered(&mut self, key: &ObjectKey, uid: &Uid, found: Option<Set>, effects: &mut Effects) {
+        match found.filter(|found| found.uid == *uid) {
+            Some(found) if self.contains(uid) => self.upsert(found, effects),
+            Some(_) => {}
+            None => {
+                if self.contains(uid) {
+                    self.gone.insert(uid.clone(), key.clone());
+                }
+                self.remove(key, uid, effects);
+            }
+        }
+    }
+
+    fn upsert(&mut self, mut set: Set, effects: &mut Effects) {
+        let is_over = !self.contains(&set.uid) && set.version <= self.refreshed.at(&set.key);
+        if is_over || self.gone.contains_key(&set.uid) {
+            return;
+        }
+        let former = self.by_key.get(&set.key);
+        if former.is_some_and(|former| (self.rules.is_stale)(set.version, former.version)) {
+            return;
+        }
+        if let Some(writer) = &mut set.status.written_by {
+            self.installations.share(writer);
+        }
+        effects.writers.extend(former.and_then(|former| new_writer(&former.status, &set.status)));
+        let is_strange = |former: &Arc<Set>| self.writing.is_strange(&set.uid, &former.status, &set.status);
+        if former.is_none_or(|former| former.calls_for_action(&set)) {
+            effects.wake.push((set.key.clone(), queue::SPEC));
+        } else if former.is_some_and(is_strange) {
+            effects.wake.push((set.key.clone(), queue::STATUS));
+        }
+        // The pod names share their memory with the former status, or with the one that is being written.
+        let mut known = self.writing.of(&set.uid).into_iter().chain(former.map(|former| &former.status));
+        if let Some(known) = known.find(|known| known.pod_names == set.status.pod_names) {
+            set.status.pod_names.clone_from(&known.pod_names);
+        }
+        if let Some(former) = former.filter(|former| former.uid != set.uid) {
+            effects.gone.push(self.rules.owner(&former.key.namespace, &former.uid));
+            self.by_uid.remove(&former.uid);
+        }
+        self.by_uid.insert(set.uid.clone(), set.key.clone());
+        self.by_key.insert(set.key.clone(), Arc::new(set));
+    }
+
+    fn remove(&mut self, key: &ObjectKey, uid: &Uid, effects: &mut Effects) {
+        if self.by_key.get(key).is_some_and(|set| set.uid == *uid) {
+            self.by_key.remove(key);
+            effects.wake.push((key.clone(), queue::SPEC));
+        }
+        if let Some(key) = self.by_uid.remove(uid) {
+            effects.gone.push(self.rules.owner(&key.namespace, uid));
+        }
+    }
+
+    /// The set of this name.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<Set>> {
+        self.by_key.get(key).cloned()
+    }
+
+    /// The key of the set that pods name as this owner.
+    pub fn key_of(&self, owner: &Owner) -> Option<&ObjectKey> {
+        let (_, uid) = owner;
+        self.by_uid.get(uid).filter(|key| self.rules.owner(&key.namespace, uid) == *owner)
+    }
+
+    /// Whether the set of this UID is known.
+    pub fn contains(&self, uid: &Uid) -> bool {
+        self.by_uid.contains_key(uid)
+    }
+
+    /// All sets, in any order.
+    pub fn all(&self) -> impl Iterator<Item = &Set> {
+        self.by_key.values().map(|set| &**set)
+    }
+
+    /// The keys of all sets.
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        let mut keys: Vec<_> = self.by_key.keys().cloned().collect();
+        keys.sort();
+        keys
+    }
+}
+
+/// The installation that wrote `new` after `former`, if one did. An old status does not count, nor does a field that somebody else added
+/// to it.
+fn new_writer(former: &PodSetStatus, new: &PodSetStatus) -> Option<Arc<str>> {
+    let is_new = former.written_by != new.written_by || !stored::is_same(former, new);
+    new.written_by.clone().filter(|_| is_new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::podset::testing;
+
+    const HERE: &str = "here/podset-operator";
+    const THERE: &str = "there/podset-operator";
+
+    /// The writers that are noticed when a set with the status `former` gets the status `new`.
+    fn noticed(former: PodSetStatus, new: PodSetStatus) -> Vec<Arc<str>> {
+        let set = |version, status| Set { version, status, ..testing::set(2) };
+        let mut sets = Sets::new(CacheRules::default());
+        let first = sets.apply(&None, Change::Snapshot { items: vec![set(10, former)], version: 10 });
+        assert_eq!(first.writers, [], "nobody knows when a status was written that was there before");
+        sets.apply(&None, Change::Applied(set(11, new.clone()))).writers
+    }
+
+    #[test]
+    fn the_writer_of_a_new_status_is_noticed_and_that_of_an_old_one_is_not() {
+        let status = |ready_replicas, writer: Option<&str>| PodSetStatus {
+            ready_replicas,
+            written_by: writer.map(Into::into),
+            ..PodSetStatus::default()
+        };
+        for (former, new, expected) in [
+            (status(0, None), status(1, Some(THERE)), Some(THERE)),
+            (status(0, Some(HERE)), status(1, Some(THERE)), Some(THERE)),
+            // The same facts, written by another one.
+            (status(1, Some(HERE)), status(1, Some(THERE)), Some(THERE)),
+            (status(0, Some(THERE)), status(1, Some(THERE)), Some(THERE)),
+            // A label of the set was changed, say.
+            (status(1, Some(THERE)), status(1, Some(THERE)), None),
+            // A version of the operator that does not say who it is.
+            (status(0, Some(THERE)), status(1, None), None),
+        ] {
+            let writers = noticed(former.clone(), new.clone());
+            assert_eq!(writers, Vec::from_iter(expected.map(Arc::from)), "{former:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn what_others_add_to_a_status_was_not_written_by_the_installation_that_it_names() {
+        let former = PodSetStatus { written_by: Some(THERE.into()), ..PodSetStatus::default() };
+        let theirs = serde_json::json!({
+            "type": "Theirs", "status": "True", "reason": "A", "message": "", "lastTransitionTime": "2026-01-01T12:00:00Z",
+        });
+        let conditions = vec![serde_json::from_value(theirs).unwrap()];
+        assert_eq!(noticed(former.clone(), PodSetStatus { conditions, ..former }), []);
+    }
+}

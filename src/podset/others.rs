@@ -1,0 +1,69 @@
+//! Whether another installation writes the same PodSets. Both would create and delete their pods, and the bound holds for one of them only.
+//!
+//! In: the installation that each new status names. Out: a warning for each other installation, and a count. No other I/O.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use prometheus_client::metrics::counter::Counter;
+use tracing::warn;
+
+use operator_kit::telemetry::metrics::Metrics;
+
+/// This installation, and the others that were seen.
+pub struct Others {
+    installation: Arc<str>,
+    writes: Counter,
+    known: Mutex<HashSet<Arc<str>>>,
+}
+
+impl Others {
+    /// No other one was seen yet. `installation` is the name of this one.
+    pub fn new(installation: String, metrics: &Metrics) -> Self {
+        let writes = Counter::default();
+        let help = "Number of PodSet statuses written by another installation; above 0, two installations write the same PodSets";
+        metrics.register(|registry| registry.register("podset_writes_by_other_installations", help, writes.clone()));
+        Others { installation: installation.into(), writes, known: Mutex::default() }
+    }
+
+    /// The name of this installation.
+    pub fn installation(&self) -> Arc<str> {
+        self.installation.clone()
+    }
+
+    /// The installation of this name has just written a status.
+    pub fn has_written(&self, writer: Arc<str>) {
+        if writer == self.installation {
+            return;
+        }
+        self.writes.inc();
+        if self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(writer.clone()) {
+            warn!(
+                other = &*writer,
+                this = &*self.installation,
+                "another installation writes the same PodSets, which may get too many pods: uninstall one, or give both the same Lease"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leadership::env::Env;
+    use operator_kit::telemetry::metrics::Format;
+
+    #[test]
+    fn writes_of_other_installations_are_counted_and_our_own_are_not() {
+        let metrics = Metrics::new(Env::system());
+        let others = Others::new("here/podset-operator".to_owned(), &metrics);
+        for writer in ["here/podset-operator", "there/podset-operator", "there/podset-operator", "web-1_ab12"] {
+            others.has_written(writer.into());
+        }
+        let text = metrics.text(Format::OpenMetrics).unwrap();
+        assert!(text.contains("\npodset_writes_by_other_installations_total 3\n"), "{text}");
+        assert_eq!(others.known.lock().unwrap().len(), 2, "each is told once");
+    }
+}

@@ -1,0 +1,244 @@
+//! One pass of the pipeline over one set: observe, plan, read what must be known first, act, plan again, report.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use tracing::{field, record_all, warn};
+
+use super::{
+    act,
+    context::Context,
+    names::NamesIn,
+    observe::{Set, View},
+    plan::{self, Count, Hold, Input, Plan, soonest},
+    report,
+    set_state::SetState,
+    stored,
+    takeover::TakeOver,
+};
+use operator_kit::{
+    ObjectKey,
+    client::Room,
+    failures::{Failures, Waits},
+    meta::Uid,
+    runner::Next,
+    telemetry::spans,
+};
+
+/// The first and the longest wait after a read of the set failed.
+const READ_RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
+
+/// How long a set waits before it looks again for room for its template.
+const ROOM_RETRY: SignedDuration = SignedDuration::from_millis(500);
+
+/// One pass over one set.
+pub struct Pass<'a> {
+    /// What every stage can reach.
+    pub context: &'a Context,
+    /// Which sets were not read in this term.
+    pub take_over: &'a TakeOver,
+    /// The set's namespace and name.
+    pub key: &'a ObjectKey,
+    /// The set's UID. A set that was recreated under the name has another one.
+    pub uid: &'a Uid,
+}
+
+/// What must be read before a plan is carried out.
+enum Read {
+    /// The sets and pods of the namespace: the set was not read in this term.
+    Namespace,
+    /// The set: it may be gone, or the cache does not keep its template, of so many bytes.
+    Set(Option<usize>),
+}
+
+/// The set, as it was read in this pass, and the memory that is reserved for its template and the pods created from it.
+struct Known {
+    set: Option<Set>,
+    room: Option<Room>,
+    bytes: Option<usize>,
+}
+
+/// A plan that can be carried out.
+struct Ready {
+    view: View,
+    plan: Plan,
+    /// Held until the pods are created.
+    _room: Option<Room>,
+}
+
+impl Pass<'_> {
+    /// Brings the set closer to its spec. Returns when to look at it again.
+    pub async fn run(&self, state: &mut SetState) -> Next {
+        match self.try_run(state).await {
+            Ok(next) | Err(next) => next,
+        }
+    }
+
+    /// As [`Self::run`]; an error ends the pass early.
+    async fn try_run(&self, state: &mut SetState) -> Result<Next, Next> {
+        let ready = self.ready(state).await?;
+        state.retry.read_failures = Failures::default();
+        let (view, after, has_failed) =
+            if ready.plan.has_work() { self.act(ready, state).await? } else { (ready.view, ready.plan, false) };
+        report::settle(&after, state);
+        let reported = report::report(self.context, &view, &after, state).await;
+        let act_again = after.has_work().then(|| self.context.env.now());
+        Ok(match soonest(soonest(act_again, reported.again), after.wake) {
+            None => Next::Resync,
+            // A namespace that is being deleted is no failure.
+            Some(when) if (has_failed && after.hold != Hold::Forever) || reported.has_failed => Next::Retry(when),
+            Some(when) => Next::At(when),
+        })
+    }
+
+    /// Plans, and reads what must be known before the plan is carried out.
+    async fn ready(&self, state: &mut SetState) -> Result<Ready, Next> {
+        let mut known = None;
+        loop {
+            let (view, plan) = self.plan(state)?;
+            record_plan(&plan);
+            match self.must_read_first(&view, &plan, state, known.as_ref()) {
+                None => return Ok(ready(view, plan, known)),
+                // The read queues the set again, unless it has ended meanwhile.
+                Some(Read::Namespace) if self.take_over.wait(self.key) => return Err(Next::Resync),
+                Some(Read::Namespace) => {}
+                // The set changed while it was read: others may have the memory first.
+                Some(Read::Set(_)) if known.is_some() => return Err(Next::At(self.context.env.now())),
+                Some(Read::Set(bytes)) => {
+                    let take = |bytes| self.context.templates.try_take(&self.key.namespace, bytes);
+                    let room = bytes.and_then(take);
+                    if bytes.is_some() && room.is_none() {
+                        return self.without_room(view, plan, state).await;
+                    }
+                    known = Some(Known { set: self.read_set(&view, state).await?, room, bytes });
+                }
+            }
+        }
+    }
+
+    /// The set and the plan for it, both of one moment. An error if the set is gone.
+    fn plan(&self, state: &mut SetState) -> Result<(View, Plan), Next> {
+        let Context { env, rules, observed, .. } = self.context;
+        let (now, quarantine) = (env.now(), rules.cache.quarantine);
+        state.fates.expire(now, quarantine, rules.may_forget);
+        let caches = observed.lock();
+        let set = caches.sets.get(self.key).filter(|set| set.uid == *self.uid).ok_or(Next::Never)?;
+        let is_unread = self.take_over.is_unread(&set, rules.is_unread);
+        let view = View { pods: caches.pods.of(&caches.owner(&set)), set, is_unread };
+        state.retry.finishes.update(&view, now);
+        let names = NamesIn { pods: &caches.pods, set: &view.set, name: rules.name, now };
+        let plan = plan::plan(&Input { view: &view, state, names: &names, quarantine, now });
+        Ok((view, plan))
+    }
+
+    /// What must be read before the plan is carried out. A set that was not read in this term is read before any write, its status
+    /// included.
+    fn must_read_first(&self, view: &View, plan: &Plan, state: &SetState, known: Option<&Known>) -> Option<Read> {
+        let Context { env, rules, .. } = self.context;
+        let is_reported = || stored::is_same(&view.set.status, &(rules.status)(view, plan, state, env.clock.wall()));
+        if view.is_unread && (plan.has_work() || !is_reported()) {
+            return Some(Read::Namespace);
+        }
+        let bytes = act::bytes_to_read(&view.set, &plan.create);
+        let is_known = match known {
+            Some(known) => bytes.is_none() || known.has_template(&view.set, bytes),
+            // The watch of pods may be ahead of the watch of sets: pods may be gone because their set was deleted.
+            None => bytes.is_none() && !plan.creates_in_doubt(&view.set, state),
+        };
+        (!is_known).then_some(Read::Set(bytes))
+    }
+
+    /// Reads the set; `None`: it is gone, and the cache knows it.
+    async fn read_set(&self, view: &View, state: &mut SetState) -> Result<Option<Set>, Next> {
+        match act::read_set(self.context, &view.set).await {
+            Ok(read) => {
+                state.met_stranger = false;
+                Ok(read)
+            }
+            Err(error) => {
+                let (wait, is_news) = state.retry.read_failures.note(&error, READ_RETRY);
+                if is_news {
+                    warn!(set = %self.key, error, "cannot read a PodSet before creating its pods, trying again");
+                }
+                spans::failed(&error);
+                let env = &self.context.env;
+                Err(Next::Retry(env.now() + env.jittered(wait, 0.1)))
+            }
+        }
+    }
+
+    /// The plan of a set whose template finds no room in memory: it creates nothing. If there is nothing else to do, reports and ends
+    /// the pass: the worker has other sets to work on.
+    async fn without_room(&self, view: View, plan: Plan, state: &mut SetState) -> Result<Ready, Next> {
+        let others = Plan { create: Vec::new(), ..plan.clone() };
+        if others.has_work() {
+            return Ok(Ready { view, plan: others, _room: None });
+        }
+        let env = &self.context.env;
+        let reported = report::report(self.context, &view, &plan, state).await;
+        let again = env.now() + env.jittered(ROOM_RETRY, 0.5);
+        Err(Next::At(reported.again.map_or(again, |at| at.min(again))))
+    }
+
+    /// Carries out the plan and plans again. Returns the set and the plan as they stand then, and whether something failed.
+    async fn act(&self, ready: Ready, state: &mut SetState) -> Result<(View, Plan, bool), Next> {
+        let Ready { view, plan, _room } = ready;
+        let from = plan.count.live;
+        let done = act::act(self.context, &view, plan, state).await;
+        let (has_failed, is_rejected) = (done.has_failed, done.rejected_delete.is_some());
+        report::learn(self.context, &view, done, from, state);
+        // The template is no longer needed.
+        drop((view, _room));
+        let (view, after) = self.plan(state)?;
+        // Other pods go in the place of one that cannot be deleted, before anything is reported.
+        if is_rejected && after.deletes_others(state) {
+            report::settle(&after, state);
+            return Err(Next::At(self.context.env.now()));
+        }
+        Ok((view, after, has_failed || is_rejected))
+    }
+}
+
+impl Known {
+    /// Whether this is the template of this set, and no more bytes are needed than were reserved.
+    fn has_template(&self, set: &Set, bytes: Option<usize>) -> bool {
+        let is_current = |read: &Set| read.uid == set.uid && read.generation == set.generation;
+        self.set.as_ref().is_some_and(is_current) && bytes <= self.bytes
+    }
+}
+
+/// The plan, with the template that was read if the cache does not keep it.
+fn ready(view: View, plan: Plan, known: Option<Known>) -> Ready {
+    match known {
+        Some(Known { set: Some(read), room, .. }) if act::bytes_to_read(&view.set, &plan.create).is_some() => {
+            let set = Arc::new(Set { wanted: read.wanted, ..Set::clone(&view.set) });
+            Ready { view: View { set, ..view }, plan, _room: room }
+        }
+        _ => Ready { view, plan, _room: None },
+    }
+}
+
+/// Records the plan in a span of its own, unless it is to do nothing and to wait for nothing: a set whose pods are starting is
+/// planned again and again.
+fn record_plan(plan: &Plan) {
+    let Plan { count: Count { wanted, live, .. }, create, delete, look, relabel, hold, .. } = plan;
+    if !plan.has_work() && *hold == Hold::Nothing {
+        return;
+    }
+    let span = spans::plan();
+    record_all!(
+        span,
+        plan.wanted = spans::count(*wanted),
+        plan.live = spans::count(*live),
+        plan.create = spans::count(create.len()),
+        plan.delete = spans::count(delete.len()),
+        plan.look = spans::count(look.len()),
+        plan.relabel = spans::count(relabel.len()),
+    );
+    if *hold != Hold::Nothing {
+        span.record("plan.hold", field::debug(hold));
+    }
+}
+
+#[cfg(test)]
+mod tests;

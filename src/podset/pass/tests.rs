@@ -1,0 +1,164 @@
+//! What a pass reads before it creates pods.
+
+use std::sync::{Mutex, OnceLock};
+
+use http::{Method, Request, Response, Uri};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower::BoxError;
+
+use super::*;
+use crate::podset::{Parts, PodSetController, promise::Rules, testing};
+use leadership::{Leadership, env::testing::virtual_env};
+use operator_kit::{
+    client::{Clients, Reader, Writer},
+    listwatch::Change,
+    queue,
+    runner::Controller,
+    telemetry::metrics::Metrics,
+};
+
+/// The set `web` in this generation and version, of 2 pods that have a text of so many bytes.
+fn stored(generation: i64, version: u64, bytes: usize) -> Value {
+    let template = json!({ "spec": { "text": "x".repeat(bytes), "generation": generation } });
+    json!({
+        "metadata": {
+            "name": "web", "namespace": "default", "uid": "set-uid", "generation": generation,
+            "resourceVersion": version.to_string(),
+        },
+        "spec": { "replicas": 2, "template": template },
+    })
+}
+
+/// A controller, and what it asks of an API server.
+struct Play {
+    controller: Arc<PodSetController>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Play {
+    /// The watch says this of the set, and a read of it that. What comes of the first read happens before it is answered.
+    fn new(watched: Value, read: Value, meanwhile: Option<Value>) -> Self {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (noted, meanwhile) = (asked.clone(), Mutex::new(meanwhile));
+        let reached: Arc<OnceLock<Arc<PodSetController>>> = Arc::default();
+        let within = reached.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (is_read, path) = (request.method() == Method::GET, request.uri().path().to_owned());
+            if is_read && let Some(set) = meanwhile.lock().unwrap().take() {
+                within.get().unwrap().set_changed(&None, Change::Applied(serde_json::from_value(set).unwrap()));
+            }
+            let (noted, read, method) = (noted.clone(), read.clone(), request.method().clone());
+            async move {
+                let body = request.into_body().collect().await?.to_bytes();
+                let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let kind = path.rsplit('/').next().unwrap_or_default();
+                let text = sent["spec"]["text"].as_str().map(str::len);
+                let text = text.map_or(String::new(), |text| format!(" {text} of {}", sent["spec"]["generation"]));
+                noted.lock().unwrap().push(format!("{method} {kind}{text}"));
+                let mut made = sent;
+                if method == Method::POST {
+                    made["metadata"]["uid"] = made["metadata"]["name"].clone();
+                    made["metadata"]["resourceVersion"] = "30".into();
+                } else if method == Method::PATCH {
+                    let mut stored = read.clone();
+                    stored["metadata"]["resourceVersion"] = "40".into();
+                    stored["status"] = made["status"].clone();
+                    made = stored;
+                }
+                let answer = if is_read { read } else { made };
+                Ok::<_, BoxError>(Response::new(Body::from(serde_json::to_vec(&answer)?)))
+            }
+        });
+        let (env, client) = (virtual_env(), kube::Client::new(service, "default"));
+        let write = Writer::new(client.clone(), &Uri::default(), Leadership::always(env.clone()));
+        let controller = Arc::new(PodSetController::new(Parts {
+            clients: Clients { read: Reader::untraced(client), write },
+            rules: Rules { is_unread: |_, _| false, ..Rules::default() },
+            scopes: vec![None],
+            default_image: String::new(),
+            instance: String::new(),
+            installation: String::new(),
+            metrics: Metrics::new(env.clone()),
+            env,
+        }));
+        let _ = reached.set(controller.clone());
+        let play = Play { controller, asked };
+        play.controller.pod_changed(&None, Change::Snapshot { items: Vec::new(), version: 20 });
+        let items = vec![serde_json::from_value(watched).unwrap()];
+        play.controller.set_changed(&None, Change::Snapshot { items, version: 20 });
+        play
+    }
+
+    /// What one pass asks for, and when the next one is due.
+    async fn pass(&self) -> (Vec<String>, Next) {
+        let next = self.controller.reconcile(&ObjectKey::new("default", "web"), queue::SPEC).await;
+        (std::mem::take(&mut *self.asked.lock().unwrap()), next)
+    }
+}
+
+const LARGE: usize = 100_000;
+
+#[tokio::test(start_paused = true)]
+async fn a_small_template_is_not_read() {
+    let play = Play::new(stored(1, 10, 100), stored(1, 10, 100), None);
+    assert_eq!(play.pass().await.0, ["POST pods 100 of 1", "POST pods 100 of 1", "PATCH status"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_template_is_read_once_for_all_pods_of_a_pass() {
+    let play = Play::new(stored(1, 10, LARGE), stored(1, 10, LARGE), None);
+    let (asked, _) = play.pass().await;
+    assert_eq!(asked, ["GET web", "POST pods 100000 of 1", "POST pods 100000 of 1", "PATCH status"]);
+    assert!(
+        play.controller.context.templates.try_take(&"default".into(), usize::MAX).is_some(),
+        "nothing is held any more"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_made_after_the_spec_that_was_read_if_it_is_newer() {
+    let play = Play::new(stored(1, 10, LARGE), stored(2, 11, LARGE), None);
+    let (asked, _) = play.pass().await;
+    assert_eq!(asked, ["GET web", "POST pods 100000 of 2", "POST pods 100000 of 2", "PATCH status"]);
+    // Less room than was taken is enough, and one that is small needs none.
+    let play = Play::new(stored(1, 10, LARGE), stored(2, 11, 7), None);
+    assert_eq!(play.pass().await.0[..2], ["GET web", "POST pods 7 of 2"]);
+    // More room is taken first.
+    let play = Play::new(stored(1, 10, LARGE), stored(2, 11, 2 * LARGE), None);
+    let (asked, next) = play.pass().await;
+    assert_eq!((&asked[..], next), (&["GET web".to_owned()][..], Next::At(play.controller.context.env.now())));
+    assert_eq!(play.pass().await.0[..2], ["GET web", "POST pods 200000 of 2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_grew_old_while_it_was_read_makes_no_pod() {
+    let play = Play::new(stored(1, 10, LARGE), stored(1, 10, LARGE), Some(stored(2, 11, LARGE)));
+    let (asked, next) = play.pass().await;
+    assert_eq!((&asked[..], next), (&["GET web".to_owned()][..], Next::At(play.controller.context.env.now())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_without_room_for_its_template_waits_and_tells_its_status() {
+    let play = Play::new(stored(1, 10, LARGE), stored(1, 10, LARGE), None);
+    let context = &play.controller.context;
+    let others = context.templates.try_take(&"default".into(), usize::MAX).unwrap();
+    let (asked, next) = play.pass().await;
+    let Next::At(again) = next else { panic!("{next:?}") };
+    assert_eq!(asked, ["PATCH status"]);
+    // What needs no template is done.
+    let (mut finished, now) = (Vec::new(), context.env.now());
+    for number in 0..5 {
+        let pod = testing::pod(&format!("old-{number}")).failed(9).version(21).0;
+        finished.push(pod);
+    }
+    context.change_pods(None, |caches| {
+        finished.drain(..).for_each(|pod| caches.apply_pods(&None, Change::Applied(pod), now));
+    });
+    let (asked, _) = play.pass().await;
+    assert!(asked.iter().any(|sent| sent.starts_with("DELETE")), "{asked:?}");
+    assert!(again > context.env.now() && again < context.env.now() + ROOM_RETRY * 2);
+    drop(others);
+    assert_eq!(play.pass().await.0[..2], ["GET web", "POST pods 100000 of 1"]);
+}

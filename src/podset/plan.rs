@@ -1,0 +1,373 @@
+//! Second stage, *plan*: what should happen. Pure: no I/O, no clock, no chance.
+//!
+//! In: a set, its pods, what is remembered of it, and the time. Out: a [`Plan`]. Everything that is decided about pods is
+//! decided here; how many are created, in [`Count::missing`].
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    names::Names,
+    observe::{Pod, Seen, Set, View},
+    ranking, restart_backoff,
+    set_state::SetState,
+};
+use operator_kit::{ObjectKey, meta::Uid};
+
+/// What a plan is made from.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    /// The set and its pods.
+    pub view: &'a View,
+    /// What is remembered of the set.
+    pub state: &'a SetState,
+    /// The names of its pods.
+    pub names: &'a dyn Names,
+    /// How long a create of unknown fate counts as live.
+    pub quarantine: SignedDuration,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What should happen to the pods of a set.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// How the set stands.
+    pub count: Count,
+    /// Pods to create.
+    pub create: Vec<Creation>,
+    /// Pods to delete.
+    pub delete: Vec<Deletion>,
+    /// Pods that are to go although their delete was rejected, whether it is tried again now or later.
+    pub rejected: BTreeSet<Uid>,
+    /// Pods about which only a read can tell.
+    pub look: Vec<Look>,
+    /// Pods to which the watched label is given back.
+    pub relabel: Vec<Seen>,
+    /// Why what is missing is not created, or what is surplus not deleted, now.
+    pub hold: Hold,
+    /// When to plan again although nothing happens.
+    pub wake: Option<Timestamp>,
+}
+
+/// A pod about which only a read can tell.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// The pod as it is known; `None`: a create of this name was not answered, and can no longer take effect.
+    pub sought: Option<Seen>,
+}
+
+/// A pod to create.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Creation {
+    /// Index of its name.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// How many replacements in a row led to it; 0 for a pod that replaces none.
+    pub replacements: u32,
+    /// Whether a create of this name was sent already whose fate is unknown.
+    pub is_repeated: bool,
+}
+
+/// A pod to delete.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Deletion {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// UID: this incarnation and no other.
+    pub uid: Uid,
+    /// The resourceVersion of the state that is known of it; 0 for a pod that no cache holds.
+    pub version: u64,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a pod is deleted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Why {
+    /// More pods live than are wanted.
+    Surplus,
+    /// It finished, and enough finished pods are kept.
+    Finished,
+    /// It was made otherwise than ordered.
+    Stray,
+}
+
+/// Why a plan waits.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Hold {
+    /// It does not.
+    #[default]
+    Nothing,
+    /// The last try failed.
+    Failure,
+    /// Pods keep finishing.
+    Finishing,
+    /// Nothing will be possible: the set or its namespace is being deleted, or its spec cannot be read.
+    Forever,
+}
+
+/// How a set stands.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Count {
+    /// Pods wanted.
+    pub wanted: usize,
+    /// Pods that are live, as far as is known.
+    pub live: usize,
+    /// Pods that live or may live: the live ones and the creates of unknown fate, each name once.
+    pub occupied: usize,
+    /// Live pods that are certain: seen, and not lost sight of.
+    pub certain: usize,
+}
+
+impl Count {
+    /// How many pods may be created under new names: **the line that keeps the promise**. Whatever may live counts.
+    pub fn missing(&self) -> usize {
+        self.wanted.saturating_sub(self.occupied)
+    }
+
+    /// How many pods must go. Only what is certain counts: a pod that may not exist must not cost another one its life.
+    pub fn surplus(&self) -> usize {
+        self.certain.saturating_sub(self.wanted)
+    }
+}
+
+impl Plan {
+    /// Whether it asks for a write.
+    pub fn has_writes(&self) -> bool {
+        !(self.create.is_empty() && self.delete.is_empty() && self.relabel.is_empty())
+    }
+
+    /// Whether it creates pods of a set that may be no more: it makes up for pods that were lost since the set's status was written or
+    /// its last pass ended, and they may go because the set goes; or strangers have names of it, and they may be of a set made anew.
+    pub fn creates_in_doubt(&self, set: &Set, state: &SetState) -> bool {
+        let told = usize::try_from(set.status.available_replicas).unwrap_or_default();
+        !self.create.is_empty() && (state.met_stranger || self.count.live < told.max(state.live))
+    }
+
+    /// Whether it deletes a pod that no delete was rejected for yet.
+    pub fn deletes_others(&self, state: &SetState) -> bool {
+        self.delete.iter().any(|deletion| !state.retry.rejected.contains(&deletion.uid))
+    }
+
+    /// Whether it asks for anything.
+    pub fn has_work(&self) -> bool {
+        self.has_writes() || !self.look.is_empty()
+    }
+}
+
+/// Plans one step.
+pub fn plan(input: &Input) -> Plan {
+    let plan = input.desired();
+    match input.state.retry.waits_until(input.view.set.generation, input.now) {
+        Some(until) if plan.has_work() => {
+            let wake = soonest(plan.wake, Some(until));
+            Plan { count: plan.count, rejected: plan.rejected, hold: Hold::Failure, wake, ..Plan::default() }
+        }
+        _ => plan,
+    }
+}
+
+impl Input<'_> {
+    /// The plan if nothing had failed lately.
+    fn desired(&self) -> Plan {
+        let set = &self.view.set;
+        let plan = Plan { count: self.count(), look: self.looks(), wake: self.wake(), ..Plan::default() };
+        let plan = self.with_deletes(plan, self.strays());
+        let wanted = match &set.wanted {
+            Ok(wanted) if !set.is_deleting => wanted.replicas,
+            _ => return Plan { hold: Hold::Forever, ..plan },
+        };
+        let relabel = self.unlabelled();
+        let rejected = plan.rejected.iter().cloned().chain(self.undeletable(plan.count)).collect();
+        let plan = Plan { relabel, rejected, ..plan };
+        let victims = self.victims(plan.count);
+        let plan = self.with_deletes(plan, victims);
+        let plan = self.with_deletes(plan, self.superfluous());
+        self.with_creates(plan, wanted)
+    }
+
+    fn count(&self) -> Count {
+        let View { set, pods, .. } = self.view;
+        let live: BTreeSet<&str> = pods.iter().filter(|seen| seen.is_live()).map(|seen| &*seen.pod.key.name).collect();
+        let unseen = self.state.fates.unknown().filter(|name| !live.contains(name)).count();
+        Count {
+            wanted: set.replicas(),
+            live: live.len(),
+            occupied: live.len() + unseen,
+            certain: pods.iter().filter(|seen| seen.is_live() && !seen.is_missing).count(),
+        }
+    }
+
+    /// When time alone will change the plan.
+    fn wake(&self) -> Option<Timestamp> {
+        let Input { view: View { pods, .. }, state, now, .. } = *self;
+        let look = pods.iter().filter_map(Seen::look_at).filter(|at| *at > now).min();
+        let relabel = |Seen { pod, .. }: &Seen| state.retry.relabels.waits_until(&pod.uid, pod.version, now);
+        let relabel = pods.iter().filter_map(relabel).min();
+        soonest(soonest(look, relabel), state.fates.next_overdue(now, self.quarantine))
+    }
+
+    fn looks(&self) -> Vec<Look> {
+        let Input { view: View { set, pods, .. }, state, now, .. } = *self;
+        let doubtful = pods.iter().filter(|seen| seen.look_at().is_some_and(|at| at <= now));
+        let doubtful = doubtful.map(|seen| Look { key: seen.pod.key.clone(), sought: Some(seen.clone()) });
+        let overdue = state.fates.overdue(now, self.quarantine);
+        let overdue = overdue.map(|name| Look { key: set.key.sibling(name), sought: None });
+        doubtful.chain(overdue).collect()
+    }
+
+    /// The pods that lost the watched label and get it back.
+    fn unlabelled(&self) -> Vec<Seen> {
+        let Input { state, now, .. } = *self;
+        let lacks_label = |seen: &&Seen| !seen.pod.is_labelled && !seen.is_terminating() && !seen.is_missing;
+        let may_get_it = |seen: &&Seen| {
+            let Pod { uid, version, .. } = &*seen.pod;
+            !state.fates.strays.contains_key(uid) && state.retry.relabels.waits_until(uid, *version, now).is_none()
+        };
+        self.view.pods.iter().filter(lacks_label).filter(may_get_it).cloned().collect()
+    }
+
+    /// Adds these deletes, except rejected ones whose delay still runs.
+    fn with_deletes(&self, mut plan: Plan, deletions: Vec<Deletion>) -> Plan {
+        let rejected = &self.state.retry.rejected;
+        for deletion in deletions {
+            if rejected.contains(&deletion.uid) {
+                plan.rejected.insert(deletion.uid.clone());
+            }
+            match rejected.waits_until(&deletion.uid, deletion.version, self.now) {
+                Some(until) => plan.wake = soonest(plan.wake, Some(until)),
+                None => plan.delete.push(deletion),
+            }
+        }
+        plan
+    }
+
+    /// The pods that differ from what was ordered.
+    fn strays(&self) -> Vec<Deletion> {
+        let View { set, pods, .. } = self.view;
+        let version = |uid: &Uid| pods.iter().find(|seen| seen.pod.uid == *uid).map_or(0, |seen| seen.pod.version);
+        let deletion = |(uid, name): (&Uid, &String)| Deletion {
+            key: set.key.sibling(name),
+            uid: uid.clone(),
+            version: version(uid),
+            why: Why::Stray,
+        };
+        self.state.fates.strays.iter().map(deletion).collect()
+    }
+
+    /// The pods that a scale-down takes. A pod whose delete was rejected is among them, and the next one goes in its place. But if an
+    /// earlier delete of it was not answered, it may still take effect: then no other goes.
+    fn victims(&self, count: Count) -> Vec<Deletion> {
+        let Input { view, state, now, .. } = *self;
+        let may_go = |seen: &Seen| {
+            let Pod { uid, version, .. } = &*seen.pod;
+            state.retry.rejected.waits_until(uid, *version, now).is_none() || state.fates.is_going(uid)
+        };
+        let certain = view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing);
+        let (strays, candidates): (Vec<&Seen>, Vec<&Seen>) =
+            certain.partition(|seen| state.fates.strays.contains_key(&seen.pod.uid));
+        let mut left = count.surplus().saturating_sub(strays.into_iter().filter(|seen| may_go(seen)).count());
+        if left == 0 {
+            return Vec::new();
+        }
+        let mut victims = Vec::new();
+        for seen in ranking::victims_first(&candidates, state) {
+            if left == 0 {
+                break;
+            }
+            left -= usize::from(may_go(seen));
+            victims.push(deletion(seen, Why::Surplus));
+        }
+        // A delete that failed before must not keep the others from being tried.
+        victims.sort_by_key(|victim| state.fates.is_going(&victim.uid));
+        victims
+    }
+
+    /// The pods whose delete was rejected while one of them is surplus.
+    fn undeletable(&self, count: Count) -> impl Iterator<Item = Uid> {
+        let Input { view, state, .. } = *self;
+        let uids = view.pods.iter().filter(move |seen| count.surplus() > 0 && seen.is_live()).map(|seen| &seen.pod.uid);
+        uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
+    }
+
+    /// The finished pods beyond those that are kept. None for a while after the delete of one was not answered.
+    fn superfluous(&self) -> Vec<Deletion> {
+        let is_finished = |seen: &&Seen| seen.pod.is_finished() && !seen.is_terminating();
+        let finished: Vec<&Seen> = self.view.pods.iter().filter(is_finished).collect();
+        if finished.iter().any(|seen| self.state.fates.is_going(&seen.pod.uid)) {
+            return Vec::new();
+        }
+        restart_backoff::superfluous(&finished).into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
+    }
+
+    /// Adds the pods to create, or why they are not created yet.
+    fn with_creates(&self, plan: Plan, wanted: usize) -> Plan {
+        let Input { view: View { set, .. }, state, now, .. } = *self;
+        if let Some(until) = state.retry.rests_until(set.generation, now) {
+            return Plan { hold: Hold::Forever, wake: soonest(plan.wake, Some(until)), ..plan };
+        }
+        // A pod that was changed on its way would be changed again: first it must be gone.
+        if plan.count.occupied > wanted || state.strays_hold() {
+            return plan;
+        }
+        let mut create = self.creations(plan.count.missing());
+        let replacement = state.retry.finishes.next;
+        // The other missing pods were deleted, or never created. They wait for nothing.
+        let at_once = replacement.map_or(create.len(), |next| create.len().saturating_sub(next.pods));
+        if let Some(next) = replacement {
+            create.iter_mut().skip(at_once).for_each(|creation| creation.replacements = next.count);
+        }
+        // A new spec may be the cure: it is tried at once, and once.
+        let generation = Some(set.generation);
+        let is_tried = set.status.observed_generation == generation || state.retry.tried_generation == generation;
+        match replacement.filter(|next| next.due > now && is_tried) {
+            Some(next) if create.len() > at_once => {
+                create.truncate(at_once);
+                Plan { create, hold: Hold::Finishing, wake: soonest(plan.wake, Some(next.due)), ..plan }
+            }
+            _ => Plan { create, ..plan },
+        }
+    }
+
+    /// First the names that were asked for already and show no pod: of those whose fate is unknown all, since they count. Then the
+    /// lowest names that are free.
+    fn creations(&self, missing: usize) -> Vec<Creation> {
+        let Input { state, names, .. } = *self;
+        let mut creations = Vec::new();
+        let mut left = missing;
+        for (name, create) in &state.fates.creates {
+            let is_absent = !names.is_known(name) && (create.is_unknown || !names.is_resting(name));
+            if is_absent && (create.is_unknown || left > 0) {
+                let (index, name, is_repeated) = (create.index, name.clone(), create.is_unknown);
+                creations.push(Creation { index, name, replacements: 0, is_repeated });
+                left -= usize::from(!create.is_unknown);
+            }
+        }
+        let free = (0..).map(|index| (index, names.nth(index))).filter(|(_, name)| {
+            !names.is_known(name) && !names.is_resting(name) && !state.fates.creates.contains_key(name)
+        });
+        let new = |(index, name)| Creation { index, name, replacements: 0, is_repeated: false };
+        creations.extend(free.take(left).map(new));
+        creations
+    }
+}
+
+fn deletion(seen: &Seen, why: Why) -> Deletion {
+    Deletion { key: seen.pod.key.clone(), uid: seen.pod.uid.clone(), version: seen.pod.version, why }
+}
+
+/// The earlier of two times.
+pub fn soonest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests;

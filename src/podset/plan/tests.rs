@@ -1,0 +1,407 @@
+//! The plan over tables and over random sets of pods in all phases and fates.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use jiff::SignedDuration;
+use proptest::{collection::vec, prelude::*};
+
+use super::*;
+use crate::podset::{
+    names::pod_name,
+    observe::{Phase, QUARANTINE},
+    set_state::{Create, Fates, Retry},
+    testing::{self, PodBuilder},
+};
+
+mod rejected_deletes;
+
+/// Names as a test gives them.
+#[derive(Debug, Default)]
+struct Known {
+    known: BTreeSet<String>,
+    resting: BTreeSet<String>,
+}
+
+impl Names for Known {
+    fn nth(&self, index: u32) -> String {
+        nth(index)
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        self.known.contains(name)
+    }
+
+    fn is_resting(&self, name: &str) -> bool {
+        self.resting.contains(name)
+    }
+}
+
+/// The name of the pod of this index in the set of the fixtures.
+fn nth(index: u32) -> String {
+    pod_name("web", "set-uid", index)
+}
+
+fn view(wanted: usize, pods: Vec<PodBuilder>) -> View {
+    let pods = pods.into_iter().map(PodBuilder::seen).collect();
+    View { set: Arc::new(testing::set(wanted)), pods, is_unread: false }
+}
+
+fn known(view: &View) -> Known {
+    Known { known: view.pods.iter().map(|seen| seen.pod.key.name.to_string()).collect(), ..Known::default() }
+}
+
+fn planned(view: &View, state: &SetState) -> Plan {
+    let mut state = state.clone();
+    state.retry.finishes.update(view, testing::now());
+    plan_with(view, &state, &known(view))
+}
+
+fn plan_with(view: &View, state: &SetState, names: &Known) -> Plan {
+    plan(&Input { view, state, names, quarantine: QUARANTINE, now: testing::now() })
+}
+
+fn created(plan: &Plan) -> Vec<&str> {
+    plan.create.iter().map(|creation| creation.name.as_str()).collect()
+}
+
+fn deleted(plan: &Plan) -> Vec<&str> {
+    plan.delete.iter().map(|deletion| &*deletion.key.name).collect()
+}
+
+#[test]
+fn a_new_set_takes_its_first_names() {
+    let plan = planned(&view(3, vec![]), &SetState::default());
+    assert_eq!(created(&plan), [nth(0), nth(1), nth(2)]);
+    assert_eq!((plan.hold, plan.wake), (Hold::Nothing, None));
+}
+
+#[test]
+fn whatever_may_live_counts() {
+    let running = |index: u32| testing::pod(&nth(index)).ready(9);
+    let cases: [(&str, PodBuilder, usize); 6] = [
+        ("a ready pod", running(0), 0),
+        ("a pod whose node does not answer", running(0).phase(Phase::Unknown), 0),
+        ("a pod without the watched label", running(0).unlabelled(), 0),
+        ("a terminating pod", running(0).terminating(), 1),
+        ("a failed pod", running(0).failed(700), 1),
+        ("a pod that succeeded", running(0).failed(700).phase(Phase::Succeeded), 1),
+    ];
+    for (what, pod, creates) in cases {
+        assert_eq!(planned(&view(1, vec![pod]), &SetState::default()).create.len(), creates, "{what}");
+    }
+}
+
+#[test]
+fn a_pod_that_is_out_of_sight_counts_but_costs_no_other_its_life() {
+    let mut view = view(1, vec![testing::pod(&nth(0)).ready(9), testing::pod(&nth(1)).ready(9)]);
+    view.pods[0].is_missing = true;
+    let plan = planned(&view, &SetState::default());
+    assert_eq!((created(&plan).len(), deleted(&plan).len(), plan.look.len()), (0, 0, 1));
+}
+
+/// The story of a create whose answer was lost (attack A1).
+#[test]
+fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {
+    let mut state = SetState::default();
+    let now = testing::now();
+    state.fates.create_unanswered(&nth(2), 2, now);
+    let two = vec![testing::pod(&nth(0)).ready(9), testing::pod(&nth(1)).ready(9)];
+
+    let step_1 = planned(&view(3, two.clone()), &state);
+    assert_eq!(created(&step_1), [nth(2)], "it is asked for again under its own name");
+
+    let step_2 = planned(&view(2, two.clone()), &state);
+    assert_eq!((created(&step_2).len(), deleted(&step_2).len()), (0, 0), "scaled down: it is not asked for again");
+
+    let landed = [two.clone(), vec![testing::pod(&nth(2)).ready(9)]].concat();
+    assert_eq!(deleted(&planned(&view(2, landed.clone()), &state)).len(), 1, "it landed: one is surplus");
+    assert_eq!(planned(&view(3, landed), &state).count.occupied, 3, "its pod and its fate count once");
+
+    let died = [two, vec![testing::pod(&nth(2)).terminating()]].concat();
+    let step_3 = planned(&view(3, died), &state);
+    assert_eq!(created(&step_3).len(), 0, "its pod is going, but the first create may still land");
+    assert_eq!(step_3.wake, Some(now + SignedDuration::from_secs(60)));
+}
+
+#[test]
+fn a_refused_name_is_asked_for_first_and_never_beside_another() {
+    let mut state = SetState::default();
+    state.fates.create_rejected(&nth(5), 5, testing::now());
+    assert_eq!(created(&planned(&view(1, vec![]), &state)), [nth(5)]);
+    assert_eq!(created(&planned(&view(2, vec![]), &state)), [nth(5), nth(0)]);
+}
+
+#[test]
+fn names_of_strangers_and_of_the_dead_are_stepped_over() {
+    let view = view(2, vec![]);
+    let names = Known { known: [nth(0)].into(), resting: [nth(1)].into() };
+    let plan = plan_with(&view, &SetState::default(), &names);
+    assert_eq!(created(&plan), [nth(2), nth(3)]);
+}
+
+#[test]
+fn an_unanswered_delete_is_repeated_before_another_pod_is_chosen() {
+    let mut state = SetState::default();
+    let pods: Vec<_> = (0..3).map(|index| testing::pod(&nth(index)).ready(9)).collect();
+    state.fates.deletes.insert(pods[1].0.uid.clone(), testing::now());
+    assert_eq!(deleted(&planned(&view(2, pods.clone()), &state)), [nth(1)]);
+    let two = deleted(&planned(&view(1, pods.clone()), &state)).last().map(|name| name.to_string());
+    assert_eq!(two, Some(nth(1)), "after the others, which may go well");
+    assert_eq!(planned(&view(3, pods), &state).create.len(), 0, "it counts as live for creating");
+}
+
+#[test]
+fn finished_pods_are_replaced_later_each_time_unless_the_spec_changes() {
+    let failed = testing::pod(&nth(0)).failed(1).replacements(3);
+    let mut view = view(1, vec![failed]);
+    let plan = planned(&view, &SetState::default());
+    assert_eq!((plan.create.len(), plan.hold), (0, Hold::Finishing));
+    assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(3)));
+
+    Arc::make_mut(&mut view.set).generation = 2;
+    let plan = planned(&view, &SetState::default());
+    assert_eq!(plan.create.iter().map(|creation| creation.replacements).collect::<Vec<_>>(), [4]);
+    let tried = SetState { retry: Retry { tried_generation: Some(2), ..Retry::default() }, ..SetState::default() };
+    assert_eq!(planned(&view, &tried).hold, Hold::Finishing, "once");
+}
+
+#[test]
+fn a_pod_that_keeps_failing_holds_up_no_other() {
+    let view = |ago: i64| {
+        let failed = testing::pod(&nth(0)).failed(ago).replacements(3);
+        view(4, vec![failed, testing::pod(&nth(1)).ready(9)])
+    };
+    let counts = |plan: &Plan| plan.create.iter().map(|creation| creation.replacements).collect::<Vec<_>>();
+    let plan = planned(&view(1), &SetState::default());
+    assert_eq!((counts(&plan), plan.hold), (vec![0, 0], Hold::Finishing), "two were deleted");
+    assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(3)));
+    let plan = planned(&view(4), &SetState::default());
+    assert_eq!((counts(&plan), plan.hold), (vec![0, 0, 4], Hold::Nothing));
+
+    let mut state = SetState::default();
+    state.fates.create_unanswered(&nth(2), 2, testing::now());
+    let plan = planned(&view(1), &state);
+    assert_eq!((created(&plan)[0].to_owned(), plan.create.len()), (nth(2), 2), "one of them asked for already");
+}
+
+#[test]
+fn three_finished_pods_are_kept() {
+    let finished = (0..5).map(|index| testing::pod(&nth(index)).failed(1000 + i64::from(index)));
+    let pods = finished.chain([testing::pod(&nth(9)).ready(9)]).collect();
+    let plan = planned(&view(1, pods), &SetState::default());
+    assert_eq!(deleted(&plan), [nth(4), nth(3)]);
+    assert!(plan.delete.iter().all(|deletion| deletion.why == Why::Finished));
+}
+
+#[test]
+fn a_finished_pod_that_could_not_be_deleted_holds_up_nothing() {
+    let finished = (0..5).map(|index| testing::pod(&nth(index)).failed(1000 + i64::from(index)));
+    let view = view(1, finished.collect());
+    let mut state = SetState::default();
+    let plan = planned(&view, &state);
+    state.fates.deletes.insert(plan.delete[0].uid.clone(), testing::now());
+    let plan = planned(&view, &state);
+    assert_eq!((plan.delete.len(), plan.create.len()), (0, 1), "nor is another one tried");
+    assert_eq!(plan.wake, Some(testing::now() + QUARANTINE), "it is tried again");
+}
+
+#[test]
+fn a_failure_is_not_tried_again_at_once_unless_the_spec_changes() {
+    let mut state = SetState::default();
+    state.retry.back_off(testing::now(), 1, |wait| wait);
+    let mut view = view(3, vec![]);
+    let plan = planned(&view, &state);
+    assert_eq!((plan.create.len(), plan.hold), (0, Hold::Failure));
+    assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(1)));
+    Arc::make_mut(&mut view.set).generation = 2;
+    assert_eq!(planned(&view, &state).create.len(), 3);
+}
+
+#[test]
+fn nothing_is_created_for_what_is_being_deleted_or_cannot_be_read() {
+    let mut deleting = view(3, vec![]);
+    Arc::make_mut(&mut deleting.set).is_deleting = true;
+    let mut unreadable = view(3, vec![testing::pod(&nth(0))]);
+    Arc::make_mut(&mut unreadable.set).wanted = Err("no".to_owned());
+    for view in [deleting, unreadable] {
+        let plan = planned(&view, &SetState::default());
+        assert_eq!((plan.create.len(), plan.delete.len(), plan.hold), (0, 0, Hold::Forever));
+    }
+}
+
+#[test]
+fn nothing_is_created_for_a_while_in_a_namespace_that_goes_but_for_a_new_spec() {
+    let mut state = SetState::default();
+    state.retry.give_up(testing::now(), 1, |wait| wait);
+    let plan = planned(&view(3, vec![]), &state);
+    let in_a_second = testing::now() + SignedDuration::from_secs(1);
+    assert_eq!((plan.create.len(), plan.hold, plan.wake), (0, Hold::Forever, Some(in_a_second)));
+    state.retry.give_up(testing::now() - SignedDuration::from_secs(2), 1, |wait| wait);
+    assert_eq!(planned(&view(3, vec![]), &state).create.len(), 3, "it may have been a former one of this name");
+    state.retry.give_up(testing::now(), 0, |wait| wait);
+    assert_eq!(planned(&view(3, vec![]), &state).create.len(), 3);
+}
+
+#[test]
+fn nothing_is_created_while_a_stray_is_left() {
+    let mut state = SetState::default();
+    state.fates.strays.insert("stray-uid".into(), nth(0));
+    let plan = planned(&view(2, vec![]), &state);
+    assert_eq!(created(&plan).len(), 0);
+    assert_eq!(deleted(&plan), [nth(0)]);
+}
+
+#[test]
+fn a_create_that_can_take_effect_no_more_is_looked_up_before_it_is_forgotten() {
+    let mut state = SetState::default();
+    state.fates.create_unanswered(&nth(1), 1, testing::now() - SignedDuration::from_secs(60));
+    let plan = planned(&view(1, vec![testing::pod(&nth(0)).ready(9)]), &state);
+    let looks: Vec<&str> = plan.look.iter().map(|look| &*look.key.name).collect();
+    assert_eq!((looks, plan.count.occupied), (vec![&*nth(1)], 2));
+}
+
+/// A pod of the set in any phase and fate.
+fn any_pod(index: u32) -> impl Strategy<Value = (PodBuilder, bool)> {
+    (0..8_u8, 0..400_i64, 0..3_u32, any::<bool>()).prop_map(move |(kind, seconds, count, is_missing)| {
+        let pod = testing::pod(&nth(index)).uid(&format!("uid-{index}"));
+        let pod = match kind {
+            0 => pod.unscheduled(),
+            1 => pod.phase(Phase::Pending),
+            2 => pod.phase(Phase::Unknown),
+            3 => pod,
+            4 => pod.terminating(),
+            5 => pod.failed(seconds).replacements(count),
+            6 => pod.ready(seconds).unlabelled(),
+            _ => pod.ready(seconds).restarts(i32::try_from(count).unwrap()),
+        };
+        (pod, is_missing && kind == 3)
+    })
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    view: View,
+    state: SetState,
+    names: (BTreeSet<String>, BTreeSet<String>),
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    let indices = proptest::sample::subsequence((0..24_u32).collect::<Vec<_>>(), 0..16);
+    let pods = indices.prop_flat_map(|indices| indices.into_iter().map(any_pod).collect::<Vec<_>>());
+    let creates = vec((0..24_u32, any::<bool>(), 0..70_i64), 0..4);
+    let going = (vec(0..24_u32, 0..3), vec(0..24_u32, 0..6));
+    let taken = (vec(0..24_u32, 0..4), vec(0..24_u32, 0..4));
+    (0..20_usize, pods, creates, going, taken).prop_map(
+        |(wanted, pods, creates, (going, rejected), (known, resting))| {
+            let mut view = view(wanted, pods.iter().map(|(pod, _)| pod.clone()).collect());
+            for (seen, (_, is_missing)) in view.pods.iter_mut().zip(&pods) {
+                seen.is_missing = *is_missing;
+            }
+            let mut state = SetState::default();
+            let now = testing::now();
+            for (index, is_unknown, ago) in creates {
+                let at = now - SignedDuration::from_secs(ago);
+                state.fates.creates.insert(nth(index), Create { index, at, is_unknown });
+            }
+            state.fates.expire(now, QUARANTINE, Create::may_be_forgotten);
+            for index in going {
+                state.fates.deletes.insert(format!("uid-{index}").into(), now);
+            }
+            for index in rejected {
+                state.retry.rejected.note(format!("uid-{index}").into(), 20, "no".to_owned(), now, |wait| wait);
+            }
+            let own = view.pods.iter().map(|seen| seen.pod.key.name.to_string());
+            let known = own.chain(known.into_iter().map(nth)).collect();
+            state.retry.finishes.update(&view, now);
+            Case { view, state, names: (known, resting.into_iter().map(nth).collect()) }
+        },
+    )
+}
+
+impl Case {
+    fn plan(&self) -> Plan {
+        let names = Known { known: self.names.0.clone(), resting: self.names.1.clone() };
+        plan_with(&self.view, &self.state, &names)
+    }
+
+    /// The world after the plan was carried out and every pod became ready; and time has settled every fate.
+    fn carried_out(&self, plan: &Plan) -> Case {
+        let deleted: BTreeSet<&str> = deleted(plan).into_iter().collect();
+        let stays = |seen: &&Seen| !deleted.contains(&*seen.pod.key.name) && !seen.is_terminating() && !seen.is_missing;
+        let mut pods: Vec<Seen> = self.view.pods.iter().filter(stays).cloned().collect();
+        for seen in &mut pods {
+            Arc::make_mut(&mut seen.pod).is_labelled = true;
+        }
+        for creation in &plan.create {
+            let made = testing::pod(&creation.name).uid(&format!("uid-of-{}", creation.name)).ready(1);
+            pods.push(made.replacements(creation.replacements).seen());
+        }
+        let mut set = testing::set(plan.count.wanted);
+        // A spec that changed: pods that keep finishing are not waited for.
+        set.generation = 2;
+        let view = View { set: Arc::new(set), pods, is_unread: false };
+        let known = view.pods.iter().map(|seen| seen.pod.key.name.to_string()).collect();
+        let mut state = SetState::default();
+        state.retry.finishes.update(&view, testing::now());
+        Case { view, state, names: (known, self.names.1.clone()) }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn it_never_creates_beyond_n(case in any_case()) {
+        let plan = case.plan();
+        let unknown: BTreeSet<&str> = case.state.fates.unknown().collect();
+        let live = case.view.pods.iter().filter(|seen| seen.is_live()).map(|seen| &*seen.pod.key.name);
+        let may_live: BTreeSet<&str> = live.chain(unknown.iter().copied()).chain(created(&plan)).collect();
+        let names = created(&plan);
+        prop_assert!(names.is_empty() || may_live.len() <= plan.count.wanted, "{may_live:?}");
+        prop_assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "no name twice");
+        for name in names {
+            prop_assert!(!case.names.0.contains(name), "{} is taken", name);
+            prop_assert!(unknown.contains(name) || !case.names.1.contains(name), "{} must rest", name);
+        }
+    }
+
+    #[test]
+    fn it_never_deletes_below_n_and_only_live_or_superfluous_pods(case in any_case()) {
+        let plan = case.plan();
+        let surplus = plan.delete.iter().filter(|deletion| deletion.why == Why::Surplus).count();
+        let wanted = plan.count.certain.saturating_sub(plan.count.wanted);
+        prop_assert!(surplus <= wanted && surplus + plan.rejected.len() >= wanted, "fewer only if they cannot be deleted");
+        prop_assert!(surplus == 0 || plan.create.is_empty(), "creates and deletes in one plan");
+        for deletion in &plan.delete {
+            let seen = case.view.pods.iter().find(|seen| seen.pod.uid == deletion.uid).unwrap();
+            prop_assert!(!seen.is_missing && !seen.is_terminating());
+            prop_assert_eq!(seen.pod.is_finished(), deletion.why == Why::Finished);
+        }
+    }
+
+    #[test]
+    fn it_converges_and_then_rests(case in any_case()) {
+        let mut world = case;
+        for _ in 0..4 {
+            let plan = world.plan();
+            world = world.carried_out(&plan);
+        }
+        let plan = world.plan();
+        prop_assert!(!plan.has_work(), "{:?}", plan);
+        prop_assert_eq!(plan.count.live, plan.count.wanted);
+        prop_assert_eq!(plan.wake, None);
+    }
+
+    #[test]
+    fn it_is_the_same_for_the_same_world_in_any_order(case in any_case(), turn in 0..16_usize) {
+        let plan = case.plan();
+        let mut turned = case.clone();
+        let pods = &mut turned.view.pods;
+        let length = pods.len();
+        pods.rotate_left(if length == 0 { 0 } else { turn % length });
+        let again = turned.plan();
+        prop_assert_eq!(created(&again), created(&plan));
+        prop_assert_eq!(deleted(&again).into_iter().collect::<BTreeSet<_>>(), deleted(&plan).into_iter().collect());
+        prop_assert_eq!((again.hold, again.wake), (plan.hold, plan.wake));
+    }
+}

@@ -1,0 +1,236 @@
+//! The manifest of a set's pods, and the check that a created pod matches it. Pure.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use kube::Resource;
+use serde::Serialize;
+use serde_json::{Value, json, value::RawValue};
+
+use super::{
+    names,
+    observe::{Pod, Set, Template},
+};
+use crate::api::{self, PodSet};
+use operator_kit::meta::Uid;
+
+/// The manifest of a pod.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Manifest<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata<'a>,
+    spec: Spec<'a>,
+}
+
+/// A pod's spec.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Spec<'a> {
+    OfTemplate(&'a RawValue),
+    Default(&'a Value),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    name: &'a str,
+    generate_name: String,
+    namespace: &'a str,
+    labels: BTreeMap<&'a str, &'a str>,
+    annotations: BTreeMap<&'a str, Cow<'a, str>>,
+    owner_references: [Owner<'a>; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Owner<'a> {
+    api_version: Cow<'static, str>,
+    kind: Cow<'static, str>,
+    name: &'a str,
+    uid: &'a str,
+    controller: bool,
+    block_owner_deletion: bool,
+}
+
+/// The manifest of a pod of this name. `default_spec` is used if the template has no spec. `replacements` counts the replacements in a
+/// row up to this pod; 0 if it replaces none.
+pub fn manifest<'a>(
+    set: &'a Set,
+    template: Option<&'a Template>,
+    default_spec: &'a Value,
+    name: &'a str,
+    replacements: u32,
+) -> Manifest<'a> {
+    let spec = template.and_then(|template| template.spec.as_deref());
+    let metadata = template.and_then(|template| template.metadata.as_ref());
+    let labels = metadata.and_then(|metadata| metadata.labels.as_ref()).into_iter().flatten();
+    let mut labels: BTreeMap<&str, &str> = labels.map(|(label, value)| (&**label, &**value)).collect();
+    labels.extend(own_labels(&set.key.name));
+    let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref()).into_iter().flatten();
+    let mut annotations: BTreeMap<&str, Cow<'_, str>> =
+        annotations.map(|(annotation, value)| (&**annotation, Cow::from(value))).collect();
+    annotations.remove(api::ANNOTATION_REPLACEMENTS);
+    if replacements > 0 {
+        annotations.insert(api::ANNOTATION_REPLACEMENTS, replacements.to_string().into());
+    }
+    let owner = Owner {
+        api_version: PodSet::api_version(&()),
+        kind: PodSet::kind(&()),
+        name: &set.key.name,
+        uid: &set.uid,
+        controller: true,
+        block_owner_deletion: true,
+    };
+    Manifest {
+        api_version: "v1",
+        kind: "Pod",
+        metadata: Metadata {
+            name,
+            generate_name: names::prefix(&set.key.name),
+            namespace: &set.key.namespace,
+            labels,
+            annotations,
+            owner_references: [owner],
+        },
+        spec: spec.map_or(Spec::Default(default_spec), Spec::OfTemplate),
+    }
+}
+
+/// The labels that identify a pod of the set.
+fn own_labels(set: &str) -> [(&'static str, &str); 3] {
+    [(api::LABEL_APP, set), (api::LABEL_VERSION, api::VERSION), (api::LABEL_MANAGED_BY, api::MANAGER)]
+}
+
+/// The set's labels as a selector, for the scale subresource.
+pub fn selector(set: &str) -> String {
+    own_labels(set).map(|(label, value)| format!("{label}={value}")).join(",")
+}
+
+/// The spec of a pod without a template: it passes PodSecurity `restricted`.
+pub fn default_spec(image: &str) -> Value {
+    json!({
+        "containers": [{
+            "name": "fancy-alpine",
+            "image": image,
+            "command": ["sleep", "3600"],
+            "securityContext": {
+                "allowPrivilegeEscalation": false,
+                "capabilities": { "drop": ["ALL"] },
+                "runAsNonRoot": true,
+                "runAsUser": 65532,
+                "seccompProfile": { "type": "RuntimeDefault" },
+            },
+        }],
+    })
+}
+
+/// How a created pod differs from its manifest: a webhook may have changed the name, label or owner by which the operator finds its pods.
+pub fn difference(pod: &Pod, name: &str, set: &Uid) -> Option<String> {
+    if pod.owner.as_ref() != Some(set) {
+        Some("without the owner reference to its PodSet".to_owned())
+    } else if !pod.is_labelled {
+        Some(format!("without the label {}={}", api::LABEL_MANAGED_BY, api::MANAGER))
+    } else if &*pod.key.name != name {
+        Some(format!("under the name {} instead of {name}", pod.key.name))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::podset::{
+        observe::{Pod, PodsLike, Wanted},
+        testing,
+    };
+
+    /// The manifest that the API server gets.
+    fn sent(set: &Set, image: &str, replacements: u32) -> Value {
+        let spec = default_spec(image);
+        let Ok(Wanted { template: PodsLike::Template(template), .. }) = &set.wanted else { panic!("{set:?}") };
+        let manifest = manifest(set, template.as_deref(), &spec, "web-podabcde", replacements);
+        serde_json::to_value(manifest).unwrap()
+    }
+
+    #[test]
+    fn the_default_pod_is_as_documented() {
+        let set = testing::set(3);
+        let pod = sent(&set, "registry.example/image", 0);
+        assert_eq!((&pod["apiVersion"], &pod["kind"]), (&json!("v1"), &json!("Pod")));
+        assert_eq!(
+            pod["metadata"],
+            json!({
+                "name": "web-podabcde",
+                "generateName": "web-pod",
+                "namespace": "default",
+                "labels": { "app": "web", "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator" },
+                "annotations": {},
+                "ownerReferences": [{
+                    "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "name": "web", "uid": "set-uid",
+                    "controller": true, "blockOwnerDeletion": true,
+                }],
+            })
+        );
+        let container = &pod["spec"]["containers"][0];
+        assert_eq!(container["name"], "fancy-alpine");
+        assert_eq!(container["image"], "registry.example/image");
+        assert_eq!(container["command"], json!(["sleep", "3600"]));
+        assert_eq!(container["securityContext"]["runAsUser"], 65532);
+    }
+
+    /// A set with this template.
+    fn with(template: Value) -> Set {
+        let mut set = testing::set(3);
+        let wanted = set.wanted.as_mut().unwrap();
+        let template = serde_json::from_str(&template.to_string()).unwrap();
+        wanted.template = PodsLike::Template(Some(std::sync::Arc::new(template)));
+        set
+    }
+
+    #[test]
+    fn a_template_adds_to_the_labels_and_replaces_the_spec() {
+        let set = with(json!({
+            "metadata": {
+                "labels": { "tier": "front", "app": "another" },
+                "annotations": { "note": "x", "app.example.com/replacements": "9" },
+            },
+            "spec": { "containers": [{ "name": "c", "image": "i" }] },
+        }));
+        let pod = sent(&set, "unused", 2);
+        assert_eq!(pod["metadata"]["labels"]["tier"], "front");
+        assert_eq!(pod["metadata"]["labels"]["app"], "web", "that label is the set's own");
+        assert_eq!(pod["metadata"]["annotations"], json!({ "note": "x", "app.example.com/replacements": "2" }));
+        assert_eq!(pod["spec"], json!({ "containers": [{ "name": "c", "image": "i" }] }));
+        let first = sent(&set, "unused", 0);
+        assert_eq!(first["metadata"]["annotations"], json!({ "note": "x" }), "it replaces none");
+    }
+
+    #[test]
+    fn what_a_template_does_not_say_is_as_without_one() {
+        let (default, spec) =
+            (sent(&testing::set(3), "i", 0), json!({ "containers": [{ "name": "c", "image": "i" }] }));
+        assert_eq!(sent(&with(json!({})), "i", 0), default);
+        assert_eq!(sent(&with(json!({ "metadata": {} })), "i", 0), default);
+        assert_eq!(sent(&with(json!({ "metadata": { "labels": {} } })), "i", 0), default);
+        let of_spec = sent(&with(json!({ "spec": spec })), "i", 0);
+        assert_eq!((&of_spec["metadata"], &of_spec["spec"]), (&default["metadata"], &spec));
+    }
+
+    #[test]
+    fn what_a_webhook_took_away_is_named() {
+        let set = testing::set(1);
+        let ordered = sent(&set, "i", 0);
+        let told = |change: fn(&mut Value)| {
+            let mut made = ordered.clone();
+            change(&mut made);
+            let made: Pod = serde_json::from_value(made).unwrap();
+            difference(&made, "web-podabcde", &set.uid)
+        };
+        assert_eq!(told(|_| {}), None);
+        assert!(told(|pod| pod["metadata"]["ownerReferences"] = json!([])).unwrap().contains("owner reference"));
+        assert!(told(|pod| pod["metadata"]["labels"] = json!({})).unwrap().contains("label"));
+        assert!(told(|pod| pod["metadata"]["name"] = json!("other")).unwrap().contains("other"));
+    }
+}

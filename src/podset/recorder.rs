@@ -1,0 +1,200 @@
+//! Part of *report*: sends events beside the reconciles, a few at once, so that no pod or status waits for them.
+//!
+//! [`Recorder::record`] takes events, and [`Recorder::run`] sends one create for each. An event that is rejected or not answered is lost.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event as EventResource;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{
+    events::{self, Event},
+    observe::Set,
+};
+use leadership::env::Env;
+use operator_kit::{
+    ObjectKey,
+    client::{Answer, Writer},
+    fair::FairSemaphore,
+    meta::Uid,
+    requests,
+    telemetry::spans::Place,
+};
+
+/// The most events that wait; one more is lost. Each takes about 250 bytes and its note.
+const WAITING: u32 = 10_000;
+
+/// The most requests in flight: enough to keep up, and few compared with the other writes. Namespaces share them fairly; a single one
+/// gets 4.
+const AT_ONCE: usize = 6;
+
+/// How long the process sends waiting events before it ends.
+const AT_THE_END: Duration = Duration::from_secs(3);
+
+/// Sends the events of this process.
+pub struct Recorder {
+    env: Env,
+    writer: Writer,
+    instance: String,
+    waiting: mpsc::UnboundedSender<Due>,
+    due: Mutex<mpsc::UnboundedReceiver<Due>>,
+    /// Each event that waits or is in flight holds a permit.
+    room: Arc<Semaphore>,
+    slots: FairSemaphore,
+    /// Stops the sending of further events.
+    enough: CancellationToken,
+}
+
+/// An event to send.
+struct Due {
+    event: Event,
+    key: ObjectKey,
+    uid: Uid,
+    /// When it happened.
+    wall: Timestamp,
+    unique: i128,
+    /// The span in which it happened.
+    within: Option<Place>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Recorder {
+    /// A recorder that sends through `writer`. Events name `instance` as the process.
+    pub fn new(env: Env, writer: Writer, instance: String) -> Self {
+        let (waiting, due) = mpsc::unbounded_channel();
+        let room = Arc::new(Semaphore::new(usize::try_from(WAITING).unwrap_or(Semaphore::MAX_PERMITS)));
+        let (slots, enough) = (FairSemaphore::new(AT_ONCE), CancellationToken::new());
+        Recorder { env, writer, instance, waiting, due: Mutex::new(due), room, slots, enough }
+    }
+
+    /// Queues events of this set that have just happened.
+    pub fn record(&self, set: &Set, events: Vec<Event>) {
+        let wall = self.env.clock.wall();
+        let moment = wall.as_nanosecond();
+        for (event, unique) in events.into_iter().zip(moment..) {
+            let Ok(room) = self.room.clone().try_acquire_owned() else {
+                warn!(set = %set.key, reason = event.reason, "too many events are waiting; one is lost");
+                continue;
+            };
+            let (key, uid) = (set.key.clone(), set.uid.clone());
+            let due = Due { event, key, uid, wall, unique, within: Place::current(), _room: room };
+            // The receiver is part of this recorder.
+            let _ = self.waiting.send(due);
+        }
+    }
+
+    /// Sends events until it is stopped.
+    pub async fn run(&self) {
+        let mut due = self.due.lock().await;
+        let due = stream::poll_fn(|context| due.poll_recv(context)).take_until(self.enough.cancelled());
+        due.for_each_concurrent(None, |due| self.send(due)).await;
+    }
+
+    /// Waits until all events are sent, but not for long, because the next leader waits too.
+    pub async fn told(&self) {
+        if tokio::time::timeout(AT_THE_END, self.room.acquire_many(WAITING)).await.is_ok() {
+            return;
+        }
+        self.enough.cancel();
+        // Events in flight must be answered: the Lease is not released while a write may still take effect.
+        let _ended = self.due.lock().await;
+        warn!("waiting events were not sent");
+    }
+
+    async fn send(&self, due: Due) {
+        let Due { event, key, uid, wall, unique, within, _room } = due;
+        let slot = self.slots.acquire(&key.namespace).await;
+        if slot.is_err() || self.enough.is_cancelled() {
+            return;
+        }
+        let manifest = events::manifest(&event, (&key, &uid), wall, unique, &self.instance);
+        let build = || {
+            let mut request = requests::create::<EventResource>(&key.namespace, &manifest)?;
+            if let Some(within) = within {
+                request.extensions_mut().insert(within);
+            }
+            Ok(request)
+        };
+        match self.writer.send(&key.namespace, build).await {
+            Answer::Done(..) | Answer::NotSent => {}
+            answer => debug!(set = %key, reason = event.reason, error = answer.complaint(), "an event was not written"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response, Uri};
+    use kube::client::Body;
+    use tower::BoxError;
+
+    use super::*;
+    use crate::podset::{set_state::Burst, testing};
+    use leadership::{Leadership, env::testing::virtual_env};
+
+    fn event() -> Event {
+        let burst = Burst { wanted: 1, from: 0, created: 1, is_deleting: false, is_scaling: true };
+        events::work_done(&burst, 1).unwrap()
+    }
+
+    /// A recorder, and how many events it has told.
+    fn recorder() -> (Arc<Recorder>, Arc<AtomicUsize>) {
+        let told = Arc::new(AtomicUsize::new(0));
+        let count = told.clone();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            async { Ok::<_, BoxError>(Response::new(Body::empty())) }
+        });
+        let env = virtual_env();
+        let writer =
+            Writer::new(kube::Client::new(service, "default"), &Uri::default(), Leadership::always(env.clone()));
+        (Arc::new(Recorder::new(env, writer, "operator-1".to_owned())), told)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_too_much_is_lost_and_the_rest_is_told() {
+        let ((recorder, told), set) = (recorder(), testing::set(1));
+        let many = usize::try_from(WAITING).unwrap();
+        recorder.record(&set, vec![event(); many - 1]);
+        recorder.record(&set, vec![event(); 2]);
+        let running = recorder.clone();
+        let running = tokio::spawn(async move { running.run().await });
+        recorder.told().await;
+        assert_eq!(told.load(Ordering::Relaxed), many);
+        recorder.record(&set, vec![event()]);
+        recorder.told().await;
+        assert_eq!(told.load(Ordering::Relaxed), many + 1, "there is room again");
+        running.abort();
+    }
+
+    /// The API server never answers for the namespace `default`.
+    #[tokio::test(start_paused = true)]
+    async fn events_of_one_namespace_do_not_hold_up_those_of_another() {
+        let (env, sent) = (virtual_env(), Arc::new(AtomicUsize::new(0)));
+        let count = sent.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let count = count.clone();
+            async move {
+                if request.uri().path().contains("/default/") {
+                    std::future::pending::<()>().await;
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, BoxError>(Response::new(Body::empty()))
+            }
+        });
+        let client = kube::Client::new(service, "default");
+        let writer = Writer::new(client, &Uri::default(), Leadership::always(env.clone()));
+        let recorder = Recorder::new(env, writer, "operator-1".to_owned());
+        let other = Set { key: ObjectKey::new("other", "web"), ..testing::set(1) };
+        recorder.record(&testing::set(1), vec![event(); 20]);
+        recorder.record(&other, vec![event(); 20]);
+        let _ = tokio::time::timeout(Duration::from_secs(1), recorder.run()).await;
+        assert_eq!(sent.load(Ordering::Relaxed), 20);
+    }
+}

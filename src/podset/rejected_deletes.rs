@@ -1,0 +1,173 @@
+//! Deletes that the API server rejected. No I/O.
+//!
+//! A rejection concerns one pod: the plan passes this pod over until its delay ends, and nothing else waits. Remembers when to
+//! try again, and which message is still to be told in an event. A new leader starts without it and learns it again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::rejection::BACKOFF;
+use operator_kit::{failures::doubled, meta::Uid};
+
+/// The deletes of one set that were rejected.
+#[derive(Clone, Debug, Default)]
+pub struct RejectedDeletes {
+    by_uid: BTreeMap<Uid, RejectedDelete>,
+    /// Whether an event has told of them. Messages may differ each time, so there is one event until all of them are over.
+    is_told: bool,
+    /// The message of the event that is still to be sent.
+    untold: Option<String>,
+}
+
+/// A delete that was rejected.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct RejectedDelete {
+    /// The API server's message, without the parts that change each time.
+    message: String,
+    /// The resourceVersion of the pod for which the delete was planned.
+    version: u64,
+    /// When it was rejected.
+    at: Timestamp,
+    /// The delay until the next try, without jitter.
+    wait: SignedDuration,
+    /// When it is tried again.
+    until: Timestamp,
+}
+
+impl RejectedDeletes {
+    /// The delete of this pod, planned for this resourceVersion of it, was rejected: the next try waits, twice as long as the last
+    /// time, up to a bound. Returns whether [`Self::message`] is new. `jittered` adds the jitter to a delay.
+    pub fn note(
+        &mut self,
+        uid: Uid,
+        version: u64,
+        message: String,
+        now: Timestamp,
+        jittered: impl Fn(SignedDuration) -> SignedDuration,
+    ) -> bool {
+        self.is_told &= !self.by_uid.is_empty();
+        let former = self.message().map(str::to_owned);
+        let wait = doubled(self.by_uid.get(&uid).map(|former| former.wait), BACKOFF);
+        self.by_uid.insert(uid, RejectedDelete { message, version, at: now, wait, until: now + jittered(wait) });
+        let message = self.message().map(str::to_owned);
+        let is_new = message != former;
+        if !self.is_told {
+            self.untold = message;
+        }
+        is_new
+    }
+
+    /// Whether the last delete of this pod was rejected.
+    pub fn contains(&self, uid: &Uid) -> bool {
+        self.by_uid.contains_key(uid)
+    }
+
+    /// When the delete of this pod, now of this resourceVersion, is tried again; `None` if nothing keeps it from being tried now. A
+    /// change of the pod may have lifted its protection: then the delay ends, but not before the shortest one.
+    pub fn waits_until(&self, uid: &Uid, version: u64, now: Timestamp) -> Option<Timestamp> {
+        let rejection = self.by_uid.get(uid)?;
+        let (shortest, _) = BACKOFF;
+        let is_changed = version > rejection.version;
+        let until = if is_changed { rejection.until.min(rejection.at + shortest) } else { rejection.until };
+        (now < until).then_some(until)
+    }
+
+    /// The delete of this pod was accepted, or the pod is gone.
+    pub fn forget(&mut self, uid: &Uid) {
+        self.by_uid.remove(uid);
+    }
+
+    /// Forgets all but these pods: the others are gone, or may stay.
+    pub fn retain(&mut self, still_to_go: &BTreeSet<Uid>) {
+        self.by_uid.retain(|uid, _| still_to_go.contains(uid));
+    }
+
+    /// Why pods cannot be deleted; where messages differ, always the same one. `None` if none was rejected.
+    pub fn message(&self) -> Option<&str> {
+        self.by_uid.values().map(|rejection| rejection.message.as_str()).min()
+    }
+
+    /// The message for an event, once. `stored` is the message in the status: if it is the same, a former leader has sent the event.
+    pub fn take_untold(&mut self, stored: Option<&str>) -> Option<String> {
+        let message = self.untold.take()?;
+        self.is_told = true;
+        (stored != Some(&*message)).then_some(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::podset::testing;
+
+    fn after(seconds: i64) -> Timestamp {
+        testing::now() + SignedDuration::from_secs(seconds)
+    }
+
+    /// The delete of pod `a` at this version is rejected at this time.
+    fn reject(rejected: &mut RejectedDeletes, version: u64, at: Timestamp) -> bool {
+        rejected.note("a".into(), version, "no".to_owned(), at, |wait| wait)
+    }
+
+    #[test]
+    fn delays_double_up_to_thirty_seconds_for_each_pod_alone() {
+        let mut rejected = RejectedDeletes::default();
+        let waits: Vec<i64> = (0..7)
+            .map(|_| {
+                reject(&mut rejected, 5, after(0));
+                rejected.waits_until(&"a".into(), 5, after(0)).unwrap().duration_since(after(0)).as_secs()
+            })
+            .collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
+        assert_eq!(rejected.waits_until(&"a".into(), 5, after(30)), None, "then it is tried again");
+        assert_eq!(rejected.waits_until(&"b".into(), 5, after(0)), None);
+    }
+
+    #[test]
+    fn a_change_of_the_pod_ends_the_delay() {
+        let mut rejected = RejectedDeletes::default();
+        for _ in 0..5 {
+            reject(&mut rejected, 5, after(0));
+        }
+        assert_eq!(rejected.waits_until(&"a".into(), 5, after(2)), Some(after(16)));
+        assert_eq!(rejected.waits_until(&"a".into(), 6, after(2)), None);
+        assert_eq!(
+            rejected.waits_until(&"a".into(), 6, after(0)),
+            Some(after(1)),
+            "but a pod that never rests costs little"
+        );
+    }
+
+    #[test]
+    fn rejections_are_told_once_and_again_after_a_recovery() {
+        let mut rejected = RejectedDeletes::default();
+        assert!(reject(&mut rejected, 5, after(0)));
+        assert!(!reject(&mut rejected, 5, after(1)));
+        assert_eq!(rejected.take_untold(None).as_deref(), Some("no"));
+        for second in 3..9 {
+            let is_new = rejected.note("b".into(), 5, "never".to_owned(), after(second), |wait| wait);
+            assert_eq!(is_new, second == 3);
+            assert!(!reject(&mut rejected, 5, after(second)), "the messages of two pods do not alternate");
+        }
+        assert_eq!(
+            (rejected.take_untold(None), rejected.message()),
+            (None, Some("never")),
+            "messages may differ each time"
+        );
+
+        rejected.retain(&BTreeSet::from(["a".into()]));
+        assert_eq!((rejected.contains(&"b".into()), rejected.message()), (false, Some("no")));
+        rejected.forget(&"a".into());
+        assert_eq!(rejected.message(), None);
+        reject(&mut rejected, 5, after(9));
+        assert_eq!(rejected.take_untold(None).as_deref(), Some("no"));
+    }
+
+    #[test]
+    fn a_new_leader_does_not_repeat_what_the_status_says() {
+        let mut rejected = RejectedDeletes::default();
+        reject(&mut rejected, 5, after(0));
+        assert_eq!(rejected.take_untold(Some("no")), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! What a rejected create or delete means, and in which words users are told. Pure.
+
+use jiff::SignedDuration;
+use kube::core::Status;
+
+use leadership::text::{LONGEST, cut};
+use operator_kit::failures::Waits;
+
+/// The first and the longest wait after a refused or unanswered write.
+pub const BACKOFF: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
+
+/// Why pods are refused.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Rejection {
+    /// The server's words, without what changes each time.
+    pub message: String,
+    /// What kind of refusal it is.
+    pub kind: RejectionKind,
+    /// The generation of the spec that was refused.
+    pub generation: i64,
+}
+
+/// What kind of refusal it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RejectionKind {
+    /// It may be granted another time: quota, admission.
+    Forbidden,
+    /// Nobody can say that no pod was made: the API server fails, as where a webhook does not answer, or it is not heard.
+    Unclear,
+    /// The template is invalid in itself.
+    InvalidTemplate,
+    /// The namespace is being deleted: it will never be granted.
+    NamespaceTerminating,
+}
+
+/// Reads the API server's refusal of the pod of this name, for this generation of the spec.
+pub fn read(status: &Status, pod: &str, prefix: &str, generation: i64) -> Rejection {
+    Rejection { kind: kind(status), message: words(&status.message, pod, prefix), generation }
+}
+
+/// The API server's message about the pod of this name. Pod names change with each try, the reason does not: the prefix of the names
+/// stands for the name.
+pub fn words(message: &str, pod: &str, prefix: &str) -> String {
+    cut(&message.replace(pod, prefix), LONGEST)
+}
+
+fn kind(status: &Status) -> RejectionKind {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    if causes.clone().any(|cause| cause.reason == "NamespaceTerminating") {
+        return RejectionKind::NamespaceTerminating;
+    }
+    // Webhooks refuse with whatever reason and code they like, and may think otherwise tomorrow.
+    if status.message.starts_with("admission webhook") {
+        return RejectionKind::Forbidden;
+    }
+    // Admission policies refuse with the same reason, but name no field.
+    let is_invalid = status.reason == "Invalid" && causes.clone().any(|cause| !cause.field.is_empty());
+    // Unknown fields and wrong types.
+    let is_unreadable = status.code == 400;
+    if is_invalid || is_unreadable { RejectionKind::InvalidTemplate } else { RejectionKind::Forbidden }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn read(status: Value) -> Rejection {
+        super::read(&serde_json::from_value(status).unwrap(), "web-podabcde", "web-pod", 1)
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        let quota = read(json!({
+            "code": 403, "reason": "Forbidden", "details": { "name": "web-podabcde", "kind": "pods" },
+            "message": "pods \"web-podabcde\" is forbidden: exceeded quota: two, requested: pods=1, used: pods=2",
+        }));
+        assert_eq!(quota.kind, RejectionKind::Forbidden);
+        assert_eq!(
+            quota.message,
+            "pods \"web-pod\" is forbidden: exceeded quota: two, requested: pods=1, used: pods=2"
+        );
+
+        let invalid = read(json!({
+            "code": 422, "reason": "Invalid", "message": "Pod \"web-podabcde\" is invalid: spec.containers: Required value",
+            "details": { "causes": [{ "reason": "FieldValueRequired", "message": "Required value", "field": "spec.containers" }] },
+        }));
+        assert_eq!(invalid.kind, RejectionKind::InvalidTemplate);
+
+        let policy = read(json!({
+            "code": 422, "reason": "Invalid", "message": "ValidatingAdmissionPolicy 'p' denied request",
+            "details": { "causes": [{ "message": "denied request" }] },
+        }));
+        assert_eq!(policy.kind, RejectionKind::Forbidden);
+
+        let unknown_field = read(json!({
+            "code": 400, "reason": "BadRequest", "message": "strict decoding error: unknown field \"spec.contaners\"",
+        }));
+        assert_eq!(unknown_field.kind, RejectionKind::InvalidTemplate);
+
+        for (code, reason) in [(400, ""), (422, "Invalid")] {
+            let webhook = read(json!({
+                "code": code, "reason": reason, "message": "admission webhook \"x\" denied the request: no",
+                "details": { "causes": [{ "reason": "FieldValueForbidden", "message": "no", "field": "spec.hostNetwork" }] },
+            }));
+            assert_eq!(webhook.kind, RejectionKind::Forbidden, "{code}");
+        }
+
+        let terminating = read(json!({
+            "code": 403, "reason": "Forbidden", "message": "because it is being terminated",
+            "details": { "causes": [{ "reason": "NamespaceTerminating", "message": "x", "field": "metadata.namespace" }] },
+        }));
+        assert_eq!(terminating.kind, RejectionKind::NamespaceTerminating);
+    }
+}

@@ -1,0 +1,223 @@
+//! Fourth stage, *report*: shows users what was done. It writes the status, and hands events to [`super::recorder`].
+//!
+//! In: the result of [`super::act::act`], and the set as it is afterwards. A status is written only if it differs from the stored one,
+//! and not too often: see [`operator_kit::pace`].
+
+use jiff::Timestamp;
+use tracing::{Span, info, record_all, warn};
+
+use super::{
+    act::Done,
+    context::Context,
+    events::{self, Event},
+    observe::{Set, View},
+    plan::{Hold, Plan},
+    rejection::{Rejection, RejectionKind},
+    set_state::{Burst, SetState},
+    status, stored,
+};
+use crate::api::{PodSet, PodSetStatus, condition};
+use operator_kit::statuses::{self, Applied};
+use operator_kit::telemetry::spans;
+
+/// How many pod names a log line shows.
+const NAMES_SHOWN: usize = 10;
+
+/// Puts the result of a pass into the state, and logs it in one line. `from` is the number of live pods before it.
+pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mut SetState) {
+    let set = &view.set;
+    let (created, deleted) = (done.created.len(), done.deleted.len());
+    let to = (from + created).saturating_sub(deleted);
+    let is_scaling = !is_fulfilled(set, state);
+    // If other pods went in the meantime, the next create first asks whether the set still exists.
+    state.live = to;
+    record_span(&done);
+    if done.is_creating || done.is_deleting {
+        let wanted = set.replicas();
+        let former = state.reports.burst.take_if(|burst| burst.wanted != wanted);
+        state.reports.ended.extend(former.map(|burst| (burst, from)));
+        let burst =
+            state.reports.burst.get_or_insert(Burst { wanted, from, created: 0, is_deleting: false, is_scaling });
+        if is_scaling {
+            state.reports.fulfilled = None;
+        }
+        burst.created += created;
+        burst.is_deleting |= done.is_deleting;
+    }
+    if done.is_creating {
+        state.retry.tried_generation = Some(set.generation);
+    }
+    if created + deleted > 0 {
+        let pods = shown(done.created.iter().chain(&done.deleted));
+        let what = if is_scaling { "scaled" } else { "replaced lost pods" };
+        info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
+    }
+    if done.has_failed {
+        state.retry.back_off(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
+    } else if created > 0 {
+        state.retry.backoff = None;
+    }
+    if created > 0 {
+        state.retry.rest = None;
+    }
+    match done.rejected_create {
+        Some(rejected) => create_rejected(context, set, rejected, state),
+        None if created > 0 => state.reports.rejected_create = None,
+        None => {}
+    }
+}
+
+/// Records in the span of the reconcile what was done.
+fn record_span(done: &Done) {
+    let (created, deleted) = (spans::count(done.created.len()), spans::count(done.deleted.len()));
+    let span = Span::current();
+    record_all!(span, pods.created = created, pods.deleted = deleted);
+    let rejected_create = done.rejected_create.as_ref().map(|rejected_create| rejected_create.message.as_str());
+    match rejected_create.or(done.rejected_delete.as_deref()) {
+        Some(reason) if done.has_failed || done.rejected_delete.is_some() => spans::failed(reason),
+        None if done.has_failed => spans::failed("a request for a pod failed"),
+        _ => {}
+    }
+}
+
+/// Puts a rejected create into the state, and logs it if the message is new.
+fn create_rejected(context: &Context, set: &Set, rejected: Rejection, state: &mut SetState) {
+    let is_news = state.reports.rejected_create.as_ref().is_none_or(|former| former.message != rejected.message);
+    if rejected.kind == RejectionKind::NamespaceTerminating {
+        if is_news {
+            info!(set = %set.key, "the namespace is being deleted: no pods are created");
+        }
+        state.retry.give_up(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
+    } else if is_news {
+        warn!(set = %set.key, reason = rejected.message, "the API server rejects new pods");
+    }
+    state.reports.rejected_create = Some(rejected);
+}
+
+/// Updates the state after a pass: what no longer holds is forgotten.
+pub fn settle(after: &Plan, state: &mut SetState) {
+    state.live = state.live.max(after.count.live);
+    // A create whose fate is unknown does not count.
+    if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
+        state.reports.fulfilled = Some(after.count.wanted);
+    }
+    if after.count.live >= after.count.wanted && !state.has_pending_strays() {
+        state.reports.rejected_create = None;
+    }
+    state.retry.rejected.retain(&after.rejected);
+    if after.hold == Hold::Nothing && !after.has_work() {
+        state.retry.backoff = None;
+    }
+}
+
+/// Whether the set has had as many pods as its spec wants, by the state or the stored status.
+fn is_fulfilled(set: &Set, state: &SetState) -> bool {
+    let wanted = set.replicas();
+    let stored = &set.status;
+    let is_stored = stored.observed_generation == Some(set.generation)
+        && usize::try_from(stored.available_replicas).is_ok_and(|available| available == wanted);
+    is_stored || state.reports.fulfilled == Some(wanted)
+}
+
+fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    let mut names: Vec<&str> = names.map(String::as_str).collect();
+    names.sort_unstable();
+    let more = names.len().saturating_sub(NAMES_SHOWN);
+    names.truncate(NAMES_SHOWN);
+    let text = names.join(",");
+    if more > 0 { format!("{text} and {more} more") } else { text }
+}
+
+/// The result of a report.
+#[derive(Debug, Default)]
+pub struct Reported {
+    /// When to report again.
+    pub again: Option<Timestamp>,
+    /// Whether the status could not be written.
+    pub has_failed: bool,
+}
+
+/// Writes the status if it is due, and hands over the events that are.
+pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut SetState) -> Reported {
+    let (set, now) = (&view.set, context.env.now());
+    let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
+    let is_settled = plan.create.is_empty() && plan.delete.is_empty();
+    if is_settled {
+        let events = due_events(set, plan, &new, state);
+        context.recorder.record(set, events);
+    }
+    if stored::is_same(&set.status, &new) {
+        state.reports.pace.is_right();
+        return Reported::default();
+    }
+    let is_awaited = status::is_awaited(&set.status, &new, is_settled);
+    match state.reports.pace.due(new.observed_generation, is_awaited, now) {
+        None => write_status(context, set, new, state).await,
+        again => Reported { again, has_failed: false },
+    }
+}
+
+/// The events that are due now that nothing is left to create or delete. Each is due once.
+fn due_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
+    // A try that failed and changed nothing so far may still have changed something, and strays are deleted again.
+    let has_strays = state.has_pending_strays();
+    let is_over = |burst: &mut Burst| !has_strays && (plan.hold != Hold::Failure || burst.from != plan.count.live);
+    let burst = state.reports.burst.take_if(is_over);
+    let ended = state.reports.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
+    let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::work_done(&burst, live)).collect();
+    let stored = |type_: &str, reason: &str| {
+        let stored = stored::find(&set.status, type_).filter(|stored| stored.reason == reason);
+        stored.map(|stored| stored.message.as_str())
+    };
+    let stored_create = stored(condition::REPLICA_FAILURE, status::FAILED_CREATE);
+    let rejected = state.reports.rejected_create.as_ref();
+    due.extend(rejected.and_then(|now| events::creates_rejected(now, state.reports.told.as_ref(), stored_create)));
+    state.reports.told = state.reports.rejected_create.clone();
+    let rejected = state.retry.rejected.take_untold(stored(condition::REPLICA_FAILURE, status::FAILED_DELETE));
+    due.extend(rejected.map(|message| events::deletes_rejected(&message)));
+    let failing = stored::find(new, condition::RECONCILING).filter(|held| held.reason == status::BACKING_OFF);
+    if let Some(failing) = failing {
+        let is_told = state.reports.failing_told || stored(condition::RECONCILING, status::BACKING_OFF).is_some();
+        due.extend((!is_told).then(|| events::pods_failing(&failing.message)));
+        state.reports.failing_told = true;
+    } else {
+        // Until the count begins again, these are the same failures.
+        state.reports.failing_told &= state.retry.finishes.next.is_some_and(|next| next.count > 1);
+    }
+    due
+}
+
+/// Whether the status says that nothing is left to do.
+pub fn is_at_its_end(status: &PodSetStatus) -> bool {
+    stored::holds(status, condition::READY)
+}
+
+/// Applies a status and handles the result.
+async fn write_status(context: &Context, set: &Set, new: PodSetStatus, state: &mut SetState) -> Reported {
+    let (at, generation) = (context.env.now(), new.observed_generation);
+    let new = PodSetStatus { written_by: Some(context.others.installation()), ..new };
+    context.observed.lock().sets.writing.begin(&set.uid, new.clone());
+    let version = (context.rules.status_version)(set.version);
+    let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, version, &new).await;
+    let reported = match applied {
+        Applied::Written(stored) => {
+            state.reports.pace.written(generation, at);
+            context.set_answered(set, Some(*stored));
+            Reported::default()
+        }
+        Applied::Outdated(found) => {
+            state.reports.pace.written(generation, at);
+            context.set_answered(set, found.map(|found| *found));
+            Reported { again: Some(context.env.now()), has_failed: false }
+        }
+        Applied::Failed(error) => {
+            let now = context.env.now();
+            let (wait, is_news) = state.reports.pace.failed(generation, &error, now);
+            statuses::log_failure(&set.key, &error, is_news);
+            Reported { again: Some(now + wait), has_failed: true }
+        }
+        Applied::NotSent => Reported::default(),
+    };
+    context.observed.lock().sets.writing.end(&set.uid);
+    reported
+}

@@ -1,0 +1,298 @@
+//! How long a set waits before it replaces pods that finished. Pure.
+//!
+//! The first replacement comes at once, the next after 1 s, then 2 s, doubling to 5 min, counted from the finish. An annotation of the
+//! replacements counts how many there were in a row, so the count outlives the leader. A pod that ran for 10 min resets it, and so do
+//! 10 min after the last wait without a finish. A set has one wait: that of the pod with the longest.
+//!
+//! The pods that wait are remembered, because only a few finished pods are kept. Pods that were deleted while they ran do not wait.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::observe::{Pod, Seen, View};
+use operator_kit::meta::Uid;
+
+/// The longest wait.
+const LONGEST: SignedDuration = SignedDuration::from_mins(5);
+
+/// A pod that ran for so long did not fail at once. A finish so long ago does not count.
+const STEADY: SignedDuration = SignedDuration::from_mins(10);
+
+/// How many finished pods are kept for inspection.
+pub const KEPT: usize = 3;
+
+/// The finished pods of a set, and what waits to be created in their place.
+#[derive(Clone, Debug, Default)]
+pub struct Finishes {
+    /// The finished pods that were counted, as long as they exist; `None` until the set was read in this term.
+    counted: Option<BTreeSet<Uid>>,
+    /// The replacements that wait, or that were created last.
+    pub next: Option<Replacement>,
+}
+
+/// The next replacements of a set.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Replacement {
+    /// When they may be created.
+    pub due: Timestamp,
+    /// How many replacements in a row each of them will have been.
+    pub count: u32,
+    /// How many of the missing pods they are, at most. The others were deleted, and wait for nothing.
+    pub pods: usize,
+}
+
+impl Finishes {
+    /// Counts the pods that have finished since the last call. No more wait to be replaced than are missing.
+    pub fn update(&mut self, view: &View, now: Timestamp) {
+        let finished: BTreeSet<Uid> =
+            view.pods.iter().filter(|seen| seen.pod.is_finished()).map(|seen| seen.pod.uid.clone()).collect();
+        let live = view.pods.iter().filter(|seen| seen.is_live()).count();
+        let missing = view.set.replicas().saturating_sub(live);
+        let next = match &self.counted {
+            Some(counted) => {
+                let former = self.next.filter(|next| now.duration_since(next.due) < STEADY);
+                let new = view.pods.iter().filter(|seen| !counted.contains(&seen.pod.uid));
+                waiting(new, now).into_iter().fold(former, joined)
+            }
+            None => first_look(&view.pods, now),
+        };
+        self.next = next.map(|next| Replacement { pods: next.pods.min(missing), ..next });
+        self.counted = (!view.is_unread).then_some(finished);
+    }
+
+    /// A pod was created whose annotation says so many replacements: one replacement fewer waits.
+    pub fn created(&mut self, replacements: u32) {
+        if let Some(next) = self.next.as_mut().filter(|_| replacements > 0) {
+            next.pods = next.pods.saturating_sub(1);
+        }
+    }
+}
+
+/// What waits in a set of which nothing is remembered: the finished pods that were not replaced.
+fn first_look(pods: &[Seen], now: Timestamp) -> Option<Replacement> {
+    let is_replaced = |finished: &Pod| {
+        let end = finished.finished.unwrap_or(finished.created);
+        pods.iter().any(|Seen { pod, .. }| pod.replacements > failures_in_a_row(finished) && pod.created >= end)
+    };
+    let waiting = waiting(pods.iter().filter(|seen| !is_replaced(&seen.pod)), now);
+    // If all finished pods that are kept wait, more of them may have been deleted.
+    let others = if waiting.len() < KEPT { 0 } else { usize::MAX };
+    let next = waiting.into_iter().fold(None, joined)?;
+    Some(Replacement { pods: next.pods.saturating_add(others), ..next })
+}
+
+/// The pods among these that wait to be replaced, and when they finished, in this order. A pod that was deleted does not wait, nor one that
+/// finished long ago.
+fn waiting<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> Vec<(Timestamp, &'a Pod)> {
+    let mut waiting: Vec<(Timestamp, &Pod)> = pods
+        .filter(|seen| !seen.is_terminating())
+        .filter_map(|seen| Some((seen.finished_since?.into(), &*seen.pod)))
+        .filter(|(at, _)| now.duration_since(*at) < STEADY)
+        .collect();
+    waiting.sort_by_key(|(at, _)| *at);
+    waiting
+}
+
+/// What waits once this pod has finished as well.
+fn joined(former: Option<Replacement>, (at, pod): (Timestamp, &Pod)) -> Option<Replacement> {
+    let failures = failures_in_a_row(pod);
+    let own = Replacement { due: at + wait(failures), count: failures.saturating_add(1), pods: 1 };
+    let pods = former.map_or(0, |former| former.pods).saturating_add(1);
+    match former.filter(|_| !ran_well(pod)) {
+        Some(former) => Some(Replacement { due: own.due.max(former.due), count: own.count.max(former.count), pods }),
+        None => Some(Replacement { pods, ..own }),
+    }
+}
+
+/// How long a set with these pods lets replacements wait: the next wait, or the one before a replacement that has not run for long.
+/// Zero for a set whose pods run well.
+pub fn backoff<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> SignedDuration {
+    let is_recent = |at: Timestamp| now.duration_since(at) < STEADY;
+    let wait_of = |seen: &Seen| match seen.finished_since {
+        Some(at) => is_recent(at.into()).then(|| wait(failures_in_a_row(&seen.pod))),
+        None => is_recent(seen.pod.created.into()).then(|| wait(seen.pod.replacements.saturating_sub(1))),
+    };
+    pods.filter_map(wait_of).max().unwrap_or_default()
+}
+
+/// How many replacements in a row the pod counts for: none if it ran well.
+fn failures_in_a_row(pod: &Pod) -> u32 {
+    if ran_well(pod) { 0 } else { pod.replacements }
+}
+
+/// Whether a finished pod ran for so long that it did not fail at once.
+fn ran_well(pod: &Pod) -> bool {
+    let began = Timestamp::from(pod.started.unwrap_or(pod.created));
+    pod.finished.is_some_and(|finished| Timestamp::from(finished).duration_since(began) >= STEADY)
+}
+
+fn wait(failures: u32) -> SignedDuration {
+    match failures {
+        0 => SignedDuration::ZERO,
+        n => SignedDuration::from_secs(1 << n.saturating_sub(1).min(30)).min(LONGEST),
+    }
+}
+
+/// The finished pods that are not kept, oldest first.
+pub fn superfluous<'a>(finished: &[&'a Seen]) -> Vec<&'a Seen> {
+    let mut oldest_first = finished.to_vec();
+    oldest_first.sort_by_key(|seen| (seen.finished_since, seen.pod.uid.clone()));
+    oldest_first.truncate(finished.len().saturating_sub(KEPT));
+    oldest_first
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::podset::testing::{self, PodBuilder};
+
+    fn due_after(pods: &[PodBuilder]) -> Option<(i64, u32)> {
+        let now = testing::now();
+        let pods: Vec<Seen> = pods.iter().cloned().map(PodBuilder::seen).collect();
+        first_look(&pods, now).map(|next| (next.due.duration_since(now).as_secs(), next.count))
+    }
+
+    #[test]
+    fn waits_double_to_five_minutes() {
+        let waits: Vec<_> = [0, 1, 2, 3, 9, 10, 400]
+            .map(|count| due_after(&[testing::pod("a").failed(0).replacements(count)]).unwrap())
+            .into();
+        assert_eq!(waits, [(0, 1), (1, 2), (2, 3), (4, 4), (256, 10), (300, 11), (300, 401)]);
+    }
+
+    #[test]
+    fn a_pod_that_ran_for_ten_minutes_begins_anew() {
+        assert_eq!(due_after(&[testing::pod("a").failed(0).ran(600).replacements(8)]), Some((0, 1)));
+        assert_eq!(due_after(&[testing::pod("a").failed(0).ran(599).replacements(8)]), Some((128, 9)));
+    }
+
+    #[test]
+    fn all_wait_as_long_as_the_one_that_waits_longest() {
+        let old = || testing::pod("old").failed(100).replacements(9);
+        let new = || testing::pod("new").failed(3).replacements(4);
+        assert_eq!(due_after(&[old(), new()]), Some((256 - 100, 10)));
+        assert_eq!(due_after(&[old(), new().ran(600)]), Some((-3, 1)), "one that ran well begins anew");
+        assert_eq!(due_after(&[testing::pod("old").failed(700).replacements(9), new()]), Some((8 - 3, 5)));
+        assert_eq!(due_after(&[testing::pod("a").failed(600).replacements(9)]), None, "long ago");
+        assert_eq!(due_after(&[]), None);
+    }
+
+    #[test]
+    fn what_was_replaced_holds_up_nothing() {
+        let failed = || testing::pod("failed").failed(3).replacements(4);
+        let made = |age: i64, count: u32| testing::pod("made").age(age).replacements(count);
+        assert_eq!(due_after(&[failed(), made(1, 5)]), None);
+        assert_eq!(due_after(&[failed(), made(1, 4)]), Some((5, 5)), "a pod of another chain");
+        assert_eq!(due_after(&[failed(), made(600, 5)]), Some((5, 5)), "a pod from before");
+        assert_eq!(due_after(&[failed().terminating()]), None, "its user does without it");
+    }
+
+    #[test]
+    fn a_replacement_stands_for_one_pod() {
+        let failed = |name: &str, ago: i64, count: u32| testing::pod(name).failed(ago).replacements(count);
+        let made = |name: &str, age: i64, count: u32| testing::pod(name).age(age).replacements(count);
+        let one_of_two = [failed("a", 10, 4), made("a2", 2, 5), failed("b", 1, 4)];
+        assert_eq!(due_after(&one_of_two), Some((8 - 1, 5)));
+        assert_eq!(due_after(&[failed("a", 10, 4), failed("b", 10, 0), made("a2", 2, 5), made("b2", 2, 5)]), None);
+        let chain = [failed("a", 20, 0), failed("a2", 15, 1).age(19), made("a3", 14, 2)];
+        assert_eq!(due_after(&chain), None, "each in place of the one before it");
+    }
+
+    #[test]
+    fn as_many_wait_as_finished_and_all_where_some_may_have_been_forgotten() {
+        let waiting = |count: usize| {
+            let pods: Vec<Seen> = (0..count).map(|n| testing::pod(&n.to_string()).failed(1).seen()).collect();
+            first_look(&pods, testing::now()).map(|next| next.pods)
+        };
+        assert_eq!([0, 1, 2, 3, 4].map(waiting), [None, Some(1), Some(2), Some(usize::MAX), Some(usize::MAX)]);
+    }
+
+    #[test]
+    fn who_waits_is_remembered_until_as_many_live_as_are_wanted() {
+        let mut finishes = Finishes::default();
+        let mut look = |wanted: usize, is_unread: bool, pods: Vec<PodBuilder>| {
+            let pods = pods.into_iter().map(PodBuilder::seen).collect();
+            finishes.update(&View { set: Arc::new(testing::set(wanted)), pods, is_unread }, testing::now());
+            finishes.next.map(|next| (next.due.duration_since(testing::now()).as_secs(), next.count, next.pods))
+        };
+        let ready = |name: &str| testing::pod(name).ready(9);
+        let failed = |name: &str, count: u32| testing::pod(name).failed(1).replacements(count);
+        assert_eq!(look(1, true, vec![failed("x", 4)]), Some((7, 5, 1)));
+        let all = || ["x", "y", "z"].map(|name| failed(name, 9)).to_vec();
+        assert_eq!(look(5, true, all()), Some((255, 10, 5)), "not read yet: others may have been cleared away");
+        assert_eq!(look(5, true, vec![]), None);
+        let mut noted = |wanted, pods| look(wanted, false, pods);
+        assert_eq!(noted(5, vec![]), None);
+        assert_eq!(noted(5, vec![failed("a", 9), ready("b")]), Some((255, 10, 1)));
+        let made = || ready("c").age(0).replacements(10);
+        assert_eq!(noted(5, vec![failed("a", 9), made()]), Some((255, 10, 1)), "whoever else comes or goes");
+        assert_eq!(
+            noted(5, vec![failed("d", 0), failed("e", 0), failed("f", 0)]),
+            Some((255, 10, 4)),
+            "a was cleared away"
+        );
+        assert_eq!(noted(5, vec![failed("g", 2).ran(600)]), Some((-1, 1, 5)), "one that ran well begins anew");
+        assert_eq!(noted(1, vec![failed("g", 2).ran(600), ready("b")]), Some((-1, 1, 0)), "as many as wanted");
+        assert_eq!(noted(2, vec![failed("g", 2).ran(600), ready("b")]), Some((-1, 1, 0)), "it is made up for");
+        assert_eq!(
+            noted(2, vec![failed("h", 2).terminating(), ready("b")]),
+            Some((-1, 1, 0)),
+            "its user does without it"
+        );
+        assert_eq!(noted(2, vec![failed("i", 6), ready("b")]), Some((31, 7, 1)));
+        assert_eq!(noted(1, vec![failed("i", 6), ready("b")]), Some((31, 7, 0)));
+        assert_eq!(noted(2, vec![failed("k", 0), ready("b")]), Some((31, 7, 1)), "it counts on");
+    }
+
+    #[test]
+    fn no_more_wait_than_were_missing_nor_those_that_were_made() {
+        let mut finishes = Finishes::default();
+        let waiting = |finishes: &mut Finishes, wanted: usize, pods: &[PodBuilder]| {
+            let pods = pods.iter().cloned().map(PodBuilder::seen).collect();
+            finishes.update(&View { set: Arc::new(testing::set(wanted)), pods, is_unread: false }, testing::now());
+            finishes.next.map(|next| next.pods)
+        };
+        let ready = |name: &str| testing::pod(name).ready(9);
+        let failed = |name: &str| testing::pod(name).failed(1).replacements(9);
+        let kept = [failed("x"), failed("y"), failed("z")];
+        let two_live = [&kept[..], &[ready("a"), ready("b")]].concat();
+        assert_eq!(waiting(&mut finishes, 5, &two_live), Some(3), "all that are missing, on the first look");
+        let one_live = &two_live[..4];
+        assert_eq!(waiting(&mut finishes, 5, one_live), Some(3), "a pod that was deleted waits for nothing");
+        finishes.created(0);
+        assert_eq!(waiting(&mut finishes, 5, one_live), Some(3), "nor is one that takes its place a replacement");
+        finishes.created(10);
+        let made = [one_live, &[ready("c")]].concat();
+        assert_eq!(waiting(&mut finishes, 5, &made), Some(2), "a replacement, although others are missing");
+        assert_eq!(waiting(&mut finishes, 3, &made), Some(1), "fewer are wanted");
+    }
+
+    #[test]
+    fn a_back_off_lasts_until_a_pod_runs_well() {
+        let seconds = |pods: Vec<PodBuilder>| {
+            let pods: Vec<Seen> = pods.into_iter().map(PodBuilder::seen).collect();
+            backoff(pods.iter(), testing::now()).as_secs()
+        };
+        let failed = |ago: i64| testing::pod("failed").failed(ago).replacements(4);
+        let made = |age: i64| testing::pod("made").age(age).replacements(5);
+        assert_eq!(seconds(vec![]), 0);
+        assert_eq!(seconds(vec![testing::pod("a").age(5)]), 0, "it replaces none");
+        assert_eq!(seconds(vec![failed(3)]), 8, "before the replacement");
+        assert_eq!(seconds(vec![failed(20), made(9)]), 8, "and after it");
+        assert_eq!(seconds(vec![failed(700), made(599)]), 8);
+        assert_eq!(seconds(vec![failed(700), made(600)]), 0, "it runs well");
+        assert_eq!(seconds(vec![failed(3).ran(600)]), 0, "it ran well");
+        assert_eq!(seconds(vec![testing::pod("a").failed(1).replacements(400)]), 300);
+    }
+
+    #[test]
+    fn the_three_newest_are_kept() {
+        let pods: Vec<Seen> = [5, 1, 9, 3, 7].map(|ago| testing::pod(&format!("ago-{ago}")).failed(ago).seen()).into();
+        let names: Vec<_> =
+            superfluous(&pods.iter().collect::<Vec<_>>()).iter().map(|seen| seen.pod.key.name.to_string()).collect();
+        assert_eq!(names, ["ago-9", "ago-7"]);
+    }
+}

@@ -1,0 +1,314 @@
+//! What the operator remembers of a set between two passes because no cache can know it. No I/O.
+//!
+//! It is lost with the process. The promise does not need it afterwards: a create of a former process has taken effect, or never will,
+//! before the next one leads.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    rejected_deletes::RejectedDeletes,
+    rejection::{BACKOFF, Rejection},
+    restart_backoff::Finishes,
+    trace_link::TraceLink,
+};
+use operator_kit::{
+    failures::{Failures, Waits, doubled},
+    meta::Uid,
+    pace::Pace,
+};
+
+/// The first and the last of the short waits after the API server says that the namespace is being deleted. A lagging API server can
+/// say so of a namespace that was deleted and created again.
+const TERMINATING: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(16));
+
+/// The wait after the short ones: the namespace is being deleted.
+const REST: SignedDuration = SignedDuration::from_mins(10);
+
+/// With so many strays whose delete was rejected, no pod is created. A single one must not keep a set from its pods. But a webhook that
+/// changes every pod, together with a policy that protects them, must not lead to pods without bound. (A new leader does not know the
+/// strays, and may add as many.)
+const MOST_STRAYS: usize = 3;
+
+/// What is remembered of a set.
+#[derive(Clone, Debug, Default)]
+pub struct SetState {
+    /// Writes whose effect nobody knows.
+    pub fates: Fates,
+    /// When to try again.
+    pub retry: Retry,
+    /// What the report remembers.
+    pub reports: Reports,
+    /// Whether a stranger had one of its names since the set was last read. The set is read before the next create.
+    pub met_stranger: bool,
+    /// How many pods were live after the last pass that did something, or later. If fewer are live now, some were lost.
+    pub live: usize,
+    /// For the traces: which change is being worked on.
+    pub trace_link: TraceLink,
+}
+
+/// What the report remembers: only it reads and writes this.
+#[derive(Clone, Debug, Default)]
+pub struct Reports {
+    /// Why the API server rejects creates, while it does.
+    pub rejected_create: Option<Rejection>,
+    /// The rejection of the last event.
+    pub told: Option<Rejection>,
+    /// Whether an event says that pods fail.
+    pub failing_told: bool,
+    /// The work that is under way and has no event yet.
+    pub burst: Option<Burst>,
+    /// Work that ended and has no event yet, and how many pods were live then.
+    pub ended: Vec<(Burst, usize)>,
+    /// How many pods were wanted when there were last as many; `None` once another number is worked for.
+    pub fulfilled: Option<usize>,
+    /// When the status may be written again.
+    pub pace: Pace,
+}
+
+/// Work on the pods that has no event yet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Burst {
+    /// How many pods were wanted. Work for another number gets an event of its own: without this, a scale-down that follows a repair
+    /// would be one event with it.
+    pub wanted: usize,
+    /// Pods that were live when it began.
+    pub from: usize,
+    /// Pods created.
+    pub created: usize,
+    /// Whether surplus pods were to be deleted.
+    pub is_deleting: bool,
+    /// Whether it brings the set to what its spec wants for the first time. Otherwise it replaces lost pods.
+    pub is_scaling: bool,
+}
+
+impl SetState {
+    /// Whether strays keep pods from being created: one of them is still going, or too many cannot be deleted.
+    pub fn strays_hold(&self) -> bool {
+        self.has_pending_strays() || self.fates.strays.len() >= MOST_STRAYS
+    }
+
+    /// Whether there is a stray whose delete was not rejected.
+    pub fn has_pending_strays(&self) -> bool {
+        self.fates.strays.keys().any(|uid| !self.retry.rejected.contains(uid))
+    }
+}
+
+/// Writes whose effect nobody knows. The promise rests on them: whatever may live counts.
+#[derive(Clone, Debug, Default)]
+pub struct Fates {
+    /// Creates that did not succeed, by name.
+    pub creates: BTreeMap<String, Create>,
+    /// Deletes without an answer, by UID: when the last one was given up.
+    pub deletes: BTreeMap<Uid, Timestamp>,
+    /// Pods that differ from what was ordered and must go: their names by UID.
+    pub strays: BTreeMap<Uid, String>,
+}
+
+/// A create that did not succeed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Create {
+    /// The index of the name.
+    pub index: u32,
+    /// When it was given up.
+    pub at: Timestamp,
+    /// Whether it may still take effect. A create that was rejected, or never sent, cannot. Its name is asked for first again: should the
+    /// rejection have been wrong, the same name makes no second pod.
+    pub is_unknown: bool,
+}
+
+impl Create {
+    /// Whether it may be forgotten once it is too old to take effect.
+    pub fn may_be_forgotten(&self) -> bool {
+        !self.is_unknown
+    }
+}
+
+impl Fates {
+    /// The names of the creates that may still take effect.
+    pub fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.creates.iter().filter(|(_, create)| create.is_unknown).map(|(name, _)| name.as_str())
+    }
+
+    /// Whether a delete of this pod may still take effect.
+    pub fn is_going(&self, uid: &Uid) -> bool {
+        self.deletes.contains_key(uid)
+    }
+
+    /// Forgets what is too old to matter. A create of unknown fate is not forgotten: after the quarantine it is looked up.
+    pub fn expire(&mut self, now: Timestamp, quarantine: SignedDuration, may_forget: fn(&Create) -> bool) {
+        let is_open = |at: Timestamp| now.duration_since(at) < quarantine;
+        self.creates.retain(|_, create| is_open(create.at) || !may_forget(create));
+        self.deletes.retain(|_, at| is_open(*at));
+    }
+
+    /// The creates of unknown fate that can no longer take effect: a read tells whether they did.
+    pub fn overdue(&self, now: Timestamp, quarantine: SignedDuration) -> impl Iterator<Item = &str> {
+        let is_overdue = move |create: &Create| create.is_unknown && now.duration_since(create.at) >= quarantine;
+        self.creates.iter().filter(move |(_, create)| is_overdue(create)).map(|(name, _)| name.as_str())
+    }
+
+    /// When the next fate can be read.
+    pub fn next_overdue(&self, now: Timestamp, quarantine: SignedDuration) -> Option<Timestamp> {
+        let creates = self.creates.values().filter(|create| create.is_unknown).map(|create| create.at);
+        creates.chain(self.deletes.values().copied()).map(|at| at + quarantine).filter(|at| *at > now).min()
+    }
+
+    /// A create was not answered.
+    pub fn create_unanswered(&mut self, name: &str, index: u32, at: Timestamp) {
+        self.creates.insert(name.to_owned(), Create { index, at, is_unknown: true });
+    }
+
+    /// A create was rejected, or never sent. An earlier one of the same name may still take effect.
+    pub fn create_rejected(&mut self, name: &str, index: u32, at: Timestamp) {
+        let create = self.creates.entry(name.to_owned()).or_insert(Create { index, at, is_unknown: false });
+        if !create.is_unknown {
+            *create = Create { index, at, is_unknown: false };
+        }
+    }
+
+    /// A create was answered for certain, and its pod is known. An earlier one of the same name may still take effect.
+    pub fn create_answered(&mut self, name: &str) {
+        if self.creates.get(name).is_some_and(|create| !create.is_unknown) {
+            self.creates.remove(name);
+        }
+    }
+}
+
+/// What a set waits for.
+#[derive(Clone, Debug, Default)]
+pub struct Retry {
+    /// The wait after a failure: nothing is tried.
+    pub backoff: Option<Backoff>,
+    /// The wait because the namespace is being deleted: no pod is created.
+    pub rest: Option<Backoff>,
+    /// Deletes that the API server rejected.
+    pub rejected: RejectedDeletes,
+    /// Restores of the watched label that the API server rejected.
+    pub relabels: RejectedDeletes,
+    /// The pods that finished, and what waits to be created in their place.
+    pub finishes: Finishes,
+    /// The generation for which pods were last created, or tried to be.
+    pub tried_generation: Option<i64>,
+    /// Failed reads of the set, in a row.
+    pub read_failures: Failures,
+}
+
+/// A wait after failures.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Backoff {
+    /// How long the last wait was, without jitter.
+    wait: SignedDuration,
+    /// When it ends.
+    until: Timestamp,
+    /// The generation that failed. Another one is tried at once.
+    generation: i64,
+}
+
+impl Retry {
+    /// Something failed: waits, twice as long as the last time, up to a bound. `jittered` adds the jitter.
+    pub fn back_off(&mut self, now: Timestamp, generation: i64, jittered: impl Fn(SignedDuration) -> SignedDuration) {
+        let wait = doubled(former_wait(self.backoff, generation), BACKOFF);
+        self.backoff = Some(Backoff { wait, until: now + jittered(wait), generation });
+    }
+
+    /// The API server says that the namespace is being deleted: nothing is created for this generation for a while, and after a few tries
+    /// for a long time.
+    pub fn give_up(&mut self, now: Timestamp, generation: i64, jittered: impl Fn(SignedDuration) -> SignedDuration) {
+        let former = former_wait(self.rest, generation);
+        let is_tried = former.is_some_and(|wait| wait >= TERMINATING.1);
+        let wait = if is_tried { REST } else { doubled(former, TERMINATING) };
+        self.rest = Some(Backoff { wait, until: now + jittered(wait), generation });
+    }
+
+    /// Until when no pod is created for this generation because the namespace is being deleted.
+    pub fn rests_until(&self, generation: i64, now: Timestamp) -> Option<Timestamp> {
+        running(self.rest, generation, now)
+    }
+
+    /// Until when nothing is tried for this generation after a failure.
+    pub fn waits_until(&self, generation: i64, now: Timestamp) -> Option<Timestamp> {
+        running(self.backoff, generation, now)
+    }
+}
+
+fn former_wait(former: Option<Backoff>, generation: i64) -> Option<SignedDuration> {
+    former.filter(|former| former.generation == generation).map(|former| former.wait)
+}
+
+fn running(wait: Option<Backoff>, generation: i64, now: Timestamp) -> Option<Timestamp> {
+    wait.filter(|wait| wait.generation == generation && now < wait.until).map(|wait| wait.until)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::podset::{observe::QUARANTINE, testing};
+
+    #[test]
+    fn only_a_read_after_the_quarantine_settles_an_unknown_fate() {
+        let mut fates = Fates::default();
+        let start = testing::now();
+        fates.create_unanswered("a", 0, start);
+        fates.create_answered("a");
+        fates.create_rejected("a", 0, start + SignedDuration::from_secs(9));
+        fates.expire(start + SignedDuration::from_secs(59), QUARANTINE, Create::may_be_forgotten);
+        assert_eq!(fates.unknown().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(fates.next_overdue(start, QUARANTINE), Some(start + QUARANTINE));
+        let end = start + QUARANTINE;
+        fates.expire(end, QUARANTINE, Create::may_be_forgotten);
+        assert_eq!(fates.unknown().collect::<Vec<_>>(), ["a"], "until it was looked up");
+        assert_eq!(fates.overdue(end - SignedDuration::from_secs(1), QUARANTINE).count(), 0);
+        assert_eq!(fates.overdue(end, QUARANTINE).collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn a_rejected_name_is_remembered_but_does_not_count() {
+        let mut fates = Fates::default();
+        fates.create_rejected("a", 0, testing::now());
+        assert_eq!(fates.unknown().count(), 0);
+        assert!(fates.creates.contains_key("a"));
+        fates.create_answered("a");
+        assert!(fates.creates.is_empty());
+    }
+
+    #[test]
+    fn waits_double_up_to_thirty_seconds_and_begin_anew_with_the_spec() {
+        let mut retry = Retry::default();
+        let now = testing::now();
+        let waits: Vec<i64> = (0..7)
+            .map(|_| {
+                retry.back_off(now, 1, |wait| wait);
+                retry.waits_until(1, now).unwrap().duration_since(now).as_secs()
+            })
+            .collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
+        assert_eq!(retry.waits_until(2, now), None, "a new spec is tried at once");
+        retry.back_off(now, 2, |wait| wait);
+        assert_eq!(retry.waits_until(2, now).unwrap().duration_since(now).as_secs(), 1);
+    }
+
+    #[test]
+    fn a_namespace_that_is_said_to_go_is_tried_a_few_times_and_then_left_for_long() {
+        let (mut retry, start) = (Retry::default(), testing::now());
+        let mut wait = |generation| {
+            retry.give_up(start, generation, |wait| wait);
+            retry.rests_until(generation, start).unwrap().duration_since(start).as_secs()
+        };
+        let waits: Vec<i64> = (0..7).map(|_| wait(1)).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 600, 600]);
+        assert_eq!(wait(2), 1, "a new spec begins anew");
+    }
+
+    #[test]
+    fn strays_that_cannot_be_deleted_keep_pods_from_being_created_only_if_they_are_many() {
+        let mut state = SetState::default();
+        for (uid, holds) in [("a", false), ("b", false), ("c", true)] {
+            state.fates.strays.insert(uid.into(), uid.to_owned());
+            assert!(state.strays_hold(), "{uid} may still go");
+            state.retry.rejected.note(uid.into(), 0, "no".to_owned(), testing::now(), |wait| wait);
+            assert_eq!(state.strays_hold(), holds, "{uid}");
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! The content of a set's status. Pure.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::{
+    observe::{Phase, Pod, Seen, View},
+    plan::{Hold, Plan},
+    pod,
+    rejection::RejectionKind,
+    restart_backoff::Replacement,
+    set_state::SetState,
+    stored,
+};
+use crate::api::{PodSetStatus, condition};
+use operator_kit::statuses;
+
+/// The status of a set after a pass: `plan` is the plan made after everything was tried, and `wall` the time of day.
+pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> PodSetStatus {
+    let View { set, pods, .. } = view;
+    let available: Vec<&Seen> = pods.iter().filter(|seen| seen.is_available()).collect();
+    let ready = available.iter().filter(|seen| seen.is_ready()).count();
+    let Described { ready: reason, why, others } = describe(view, plan, state, available.len(), ready);
+    let of_n = set.wanted.as_ref().map(|wanted| format!(" of {}", wanted.replicas)).unwrap_or_default();
+    // `kubectl get --output=wide` and most other tools show this message alone.
+    let message = format!("{ready}{of_n} pods are ready{why}");
+    let condition = |type_, holds, reason, message| {
+        statuses::condition(&set.status.conditions, type_, holds, reason, message, wall)
+    };
+    let mut conditions = vec![condition(condition::READY, reason == ALL_READY, reason, message)];
+    conditions.extend(others.into_iter().map(|(type_, reason, message)| condition(type_, true, reason, message)));
+    PodSetStatus {
+        pod_names: available.iter().map(|seen| seen.pod.key.name.clone()).collect(),
+        available_replicas: i32::try_from(available.len()).unwrap_or(i32::MAX),
+        ready_replicas: i32::try_from(ready).unwrap_or(i32::MAX),
+        observed_generation: observed_generation(view, plan),
+        selector: Some(pod::selector(&set.key.name)),
+        conditions,
+        // Added to each write. It alone is no reason to write a status.
+        written_by: None,
+    }
+}
+
+/// A generation is answered as soon as no more pods may live than it wants: at once on a scale-up, and on a scale-down only when the
+/// surplus is certainly gone. Until then the status has the former one, so it tells how many pods there may be.
+fn observed_generation(view: &View, plan: &Plan) -> Option<i64> {
+    let is_answered = view.set.wanted.is_ok() && plan.count.occupied <= plan.count.wanted;
+    if is_answered { Some(view.set.generation) } else { view.set.status.observed_generation }
+}
+
+/// The reason of ReplicaFailure while creates are rejected.
+pub const FAILED_CREATE: &str = "FailedCreate";
+
+/// The reason of ReplicaFailure while deletes are rejected.
+pub const FAILED_DELETE: &str = "FailedDelete";
+
+/// The reason of Reconciling while pods that failed are not replaced yet.
+pub const BACKING_OFF: &str = "BackingOff";
+
+/// The reason of Ready while it is True.
+const ALL_READY: &str = "AllPodsReady";
+
+/// The reason of Ready while pods are missing, surplus or not ready.
+const NOT_READY: &str = "PodsNotReady";
+
+/// The reason of Ready and Stalled for a spec that cannot work.
+const INVALID: &str = "InvalidTemplate";
+
+/// All reasons of the condition Ready.
+pub const REASONS: [&str; 5] = [ALL_READY, NOT_READY, "PodsFailing", INVALID, "Deleting"];
+
+/// The content of the conditions.
+struct Described {
+    /// The reason of Ready.
+    ready: &'static str,
+    /// What follows the number of ready pods in the message of Ready.
+    why: String,
+    /// The other conditions, which are True: type, reason and message.
+    others: Vec<(&'static str, &'static str, String)>,
+}
+
+fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready: usize) -> Described {
+    if view.set.is_deleting {
+        let waiting = "waiting for the garbage collector and for finalizers".to_owned();
+        let others = vec![(condition::RECONCILING, "Deleting", waiting)];
+        return Described { ready: "Deleting", why: ": the set is being deleted".to_owned(), others };
+    }
+    if let Err(error) = &view.set.wanted {
+        return invalid(error);
+    }
+    // The rejection of a former spec does not matter for this one.
+    let rejected = state.reports.rejected_create.as_ref().filter(|rejected| rejected.generation == view.set.generation);
+    match rejected.map(|rejected| (rejected.kind, &*rejected.message)) {
+        Some((RejectionKind::InvalidTemplate, message)) => return invalid(message),
+        Some((RejectionKind::Forbidden | RejectionKind::Unclear, message)) => {
+            let retrying = "the API server rejects new pods; next try within about 30 s".to_owned();
+            let failure = (condition::REPLICA_FAILURE, FAILED_CREATE, message.to_owned());
+            let others = vec![(condition::RECONCILING, "Retrying", retrying), failure];
+            return Described { ready: NOT_READY, why: format!(": {message}"), others };
+        }
+        Some((RejectionKind::NamespaceTerminating, _)) | None => {}
+    }
+    if plan.hold == Hold::Finishing {
+        let message = failures(&view.pods, state.retry.finishes.next);
+        let why = format!(": {message}");
+        return Described { ready: "PodsFailing", why, others: vec![(condition::RECONCILING, BACKING_OFF, message)] };
+    }
+    // Otherwise other pods may be deleted in their place.
+    let is_stuck = !plan.deletes_others(state) && !plan.rejected.is_empty();
+    if let Some(message) = state.retry.rejected.message().filter(|_| is_stuck) {
+        return undeletable(view, plan, ready, message);
+    }
+    let counts = [available, ready, plan.count.occupied];
+    if counts == [plan.count.wanted; 3] {
+        return Described { ready: ALL_READY, why: String::new(), others: Vec::new() };
+    }
+    let why = trouble(&view.pods).map(|trouble| format!("; {trouble}")).unwrap_or_default();
+    let progressing = "creating, deleting or waiting for pods".to_owned();
+    Described { ready: NOT_READY, why, others: vec![(condition::RECONCILING, "Progressing", progressing)] }
+}
+
+/// The spec cannot work.
+fn invalid(message: &str) -> Described {
+    let stalled = (condition::STALLED, INVALID, message.to_owned());
+    let failure = (condition::REPLICA_FAILURE, FAILED_CREATE, message.to_owned());
+    Described { ready: INVALID, why: format!(": {message}"), others: vec![stalled, failure] }
+}
+
+/// The API server rejects deletes.
+fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Described {
+    let may_be_too_many =
+        view.pods.iter().filter(|seen| seen.is_live() && plan.rejected.contains(&seen.pod.uid)).count();
+    let is_ready = ready >= plan.count.wanted && plan.count.occupied <= plan.count.wanted + may_be_too_many;
+    let retrying = "pods cannot be deleted; next try within about 30 s".to_owned();
+    let failure = (condition::REPLICA_FAILURE, FAILED_DELETE, message.to_owned());
+    Described {
+        ready: if is_ready { ALL_READY } else { NOT_READY },
+        why: format!("; pods cannot be deleted: {message}"),
+        others: vec![(condition::RECONCILING, "Retrying", retrying), failure],
+    }
+}
+
+/// Why pods do not start: the scheduler's message, and each reason of the kubelet with the first pod that has it.
+fn trouble(pods: &[Seen]) -> Option<String> {
+    let not_ready = pods.iter().filter(|seen| seen.is_available() && !seen.is_ready()).map(|seen| &*seen.pod);
+    let waiting = not_ready.filter_map(|pod| Some((pod, pod.waits_for.as_deref()?)));
+    let (unscheduled, scheduled): (Vec<_>, Vec<_>) = waiting.partition(|(pod, _)| pod.node.is_none());
+    let unscheduled = unscheduled.first().map(|(Pod { key, .. }, message)| match unscheduled.len() {
+        1 => format!("{} cannot be scheduled: {message}", key.name),
+        count => format!("{count} pods cannot be scheduled: {message}"),
+    });
+    let mut by_reason: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
+    for (pod, reason) in scheduled {
+        by_reason.entry(reason).or_insert((&pod.key.name, 0)).1 += 1;
+    }
+    let scheduled = by_reason.into_iter().map(|(reason, (pod, count))| match count {
+        1 => format!("{pod} is in {reason}"),
+        _ => format!("{pod} and {} more are in {reason}", count - 1),
+    });
+    let clauses: Vec<String> = unscheduled.into_iter().chain(scheduled).collect();
+    (!clauses.is_empty()).then(|| clauses.join("; "))
+}
+
+/// Which pods failed, and how long after the last of them they are replaced. The message does not count down, because each change of it
+/// is a write.
+fn failures(pods: &[Seen], next: Option<Replacement>) -> String {
+    let ended: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
+    let verb = if ended.iter().any(|seen| seen.pod.phase == Phase::Succeeded) { "exited" } else { "failed" };
+    let count = next.map_or(0, |next| next.pods);
+    let mut message = if count == 1 { format!("1 pod {verb}") } else { format!("{count} pods {verb}") };
+    if let Some(last) = ended.into_iter().max_by_key(|seen| seen.finished_since) {
+        message += &format!(", most recently {}", last.pod.key.name);
+        message += &last.pod.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
+        let wait = next.zip(last.finished_since).map(|(next, end)| next.due.duration_since(end.into()).as_secs());
+        message += &wait.map(|wait| format!("; next try {wait} s later")).unwrap_or_default();
+    }
+    message
+}
+
+/// Whether people wait for this change: Ready changes, or pods have come or gone and no more are about to.
+pub fn is_awaited(stored: &PodSetStatus, new: &PodSetStatus, is_settled: bool) -> bool {
+    stored::holds(stored, condition::READY) != stored::holds(new, condition::READY)
+        || (is_settled && stored.pod_names != new.pod_names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+    use super::*;
+    use crate::podset::{
+        plan::Count,
+        rejection::Rejection,
+        set_state::Reports,
+        stored::is_same,
+        testing::{self, PodBuilder},
+    };
+
+    mod undeletable;
+
+    fn view(pods: Vec<PodBuilder>) -> View {
+        View { set: Arc::new(testing::set(2)), pods: sorted(pods), is_unread: false }
+    }
+
+    /// Pods come sorted by name out of the cache.
+    fn sorted(pods: Vec<PodBuilder>) -> Vec<Seen> {
+        let mut pods: Vec<Seen> = pods.into_iter().map(PodBuilder::seen).collect();
+        pods.sort_by(|a, b| a.pod.key.name.cmp(&b.pod.key.name));
+        pods
+    }
+
+    fn two_ready() -> View {
+        view(vec![testing::pod("b").ready(9), testing::pod("a").ready(9)])
+    }
+
+    fn planned(view: &View, hold: Hold) -> Plan {
+        let live = view.pods.iter().filter(|seen| seen.is_live()).count();
+        Plan { count: Count { wanted: 2, live, occupied: live, certain: live }, hold, ..Plan::default() }
+    }
+
+    /// Each condition as `Type=Status/Reason`.
+    fn told(view: &View, hold: Hold, state: &SetState) -> Vec<String> {
+        let status = status(view, &planned(view, hold), state, testing::now());
+        let line = |held: &Condition| format!("{}={}/{}", held.type_, held.status, held.reason);
+        status.conditions.iter().map(line).collect()
+    }
+
+    fn refused(kind: RejectionKind) -> SetState {
+        SetState {
+            reports: Reports {
+                rejected_create: Some(Rejection { message: "no".to_owned(), kind, generation: 1 }),
+                ..Reports::default()
+            },
+            ..SetState::default()
+        }
+    }
+
+    #[test]
+    fn every_state_has_its_conditions() {
+        let one = || view(vec![testing::pod("a").ready(9)]);
+        let mut deleting = two_ready();
+        Arc::make_mut(&mut deleting.set).is_deleting = true;
+        let none = SetState::default();
+        let cases: [(View, Hold, SetState, &[&str]); 7] = [
+            (two_ready(), Hold::Nothing, none.clone(), &["Ready=True/AllPodsReady"]),
+            (one(), Hold::Nothing, none.clone(), &["Ready=False/PodsNotReady", "Reconciling=True/Progressing"]),
+            (
+                one(),
+                Hold::Failure,
+                refused(RejectionKind::Forbidden),
+                &["Ready=False/PodsNotReady", "Reconciling=True/Retrying", "ReplicaFailure=True/FailedCreate"],
+            ),
+            (one(), Hold::Finishing, none.clone(), &["Ready=False/PodsFailing", "Reconciling=True/BackingOff"]),
+            (
+                one(),
+                Hold::Failure,
+                refused(RejectionKind::InvalidTemplate),
+                &["Ready=False/InvalidTemplate", "Stalled=True/InvalidTemplate", "ReplicaFailure=True/FailedCreate"],
+            ),
+            (
+                one(),
+                Hold::Forever,
+                refused(RejectionKind::NamespaceTerminating),
+                &["Ready=False/PodsNotReady", "Reconciling=True/Progressing"],
+            ),
+            (deleting, Hold::Forever, none, &["Ready=False/Deleting", "Reconciling=True/Deleting"]),
+        ];
+        for (view, hold, state, expected) in cases {
+            let told = told(&view, hold, &state);
+            assert_eq!(told, expected);
+            assert!(REASONS.iter().any(|reason| told[0].ends_with(&format!("/{reason}"))), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn ready_says_in_one_sentence_what_is_the_matter() {
+        let one = || view(vec![testing::pod("a").ready(9)]);
+        let said = |view: &View, hold: Hold, state: &SetState| {
+            status(view, &planned(view, hold), state, testing::now()).conditions.swap_remove(0).message
+        };
+        let none = SetState::default();
+        assert_eq!(said(&two_ready(), Hold::Nothing, &none), "2 of 2 pods are ready");
+        assert_eq!(said(&one(), Hold::Failure, &refused(RejectionKind::Forbidden)), "1 of 2 pods are ready: no");
+        let waiting = |name, reason| testing::pod(name).waits_for(reason);
+        let two = view(vec![waiting("a", "ImagePullBackOff"), waiting("b", "CrashLoopBackOff")]);
+        let why = "0 of 2 pods are ready; b is in CrashLoopBackOff; a is in ImagePullBackOff";
+        assert_eq!(said(&two, Hold::Nothing, &none), why);
+        let unscheduled = |name| testing::pod(name).unscheduled().waits_for("0/3 nodes are available");
+        let one_unscheduled = view(vec![unscheduled("b"), waiting("a", "ImagePullBackOff")]);
+        let why = "0 of 2 pods are ready; b cannot be scheduled: 0/3 nodes are available; a is in ImagePullBackOff";
+        assert_eq!(said(&one_unscheduled, Hold::Nothing, &none), why);
+        let two_unscheduled = view(vec![unscheduled("a"), unscheduled("b")]);
+        let why = "0 of 2 pods are ready; 2 pods cannot be scheduled: 0/3 nodes are available";
+        assert_eq!(said(&two_unscheduled, Hold::Nothing, &none), why);
+        let mut deleting = two_ready();
+        Arc::make_mut(&mut deleting.set).is_deleting = true;
+        assert_eq!(said(&deleting, Hold::Forever, &none), "2 of 2 pods are ready: the set is being deleted");
+        let mut unreadable = two_ready();
+        Arc::make_mut(&mut unreadable.set).wanted = Err("who knows".to_owned());
+        assert_eq!(said(&unreadable, Hold::Forever, &none), "2 pods are ready: who knows");
+    }
+
+    #[test]
+    fn pods_that_fail_are_named_with_the_next_try() {
+        let said = |pods: usize, due: i64, seen: Vec<PodBuilder>| {
+            let (view, mut state) = (view(seen), SetState::default());
+            let due = testing::now() + jiff::SignedDuration::from_secs(due);
+            state.retry.finishes.next = Some(Replacement { due, count: 7, pods });
+            let conditions = status(&view, &planned(&view, Hold::Finishing), &state, testing::now()).conditions;
+            let [ready, reconciling] = &conditions[..] else { panic!("{conditions:?}") };
+            let summary = ready.message.strip_prefix("0 of 2 pods are ready: ").unwrap();
+            assert_eq!((reconciling.reason.as_str(), reconciling.message.as_str()), (BACKING_OFF, summary));
+            summary.to_owned()
+        };
+        let failed = |name: &str, ago| testing::pod(name).failed(ago).exit_code(1);
+        let two = || vec![failed("a", 3), failed("b", 9)];
+        assert_eq!(said(2, 29, two()), "2 pods failed, most recently a with exit code 1; next try 32 s later");
+        let succeeded = testing::pod("a").failed(3).phase(Phase::Succeeded).exit_code(0);
+        let exited = "1 pod exited, most recently a with exit code 0; next try 8 s later";
+        assert_eq!(said(1, 5, vec![succeeded]), exited);
+        let evicted = testing::pod("a").failed(3);
+        assert_eq!(said(1, 5, vec![evicted]), "1 pod failed, most recently a; next try 8 s later");
+        assert_eq!(said(2, 5, vec![failed("a", 3).terminating()]), "2 pods failed", "they were deleted");
+    }
+
+    #[test]
+    fn people_wait_for_ready_and_for_pods_that_come_or_go() {
+        let status = |pods: &[&str], ready| {
+            let reason = if ready { "AllPodsReady" } else { "PodsNotReady" };
+            let ready = statuses::condition(&[], condition::READY, ready, reason, String::new(), testing::now());
+            let pod_names = pods.iter().map(|&pod| pod.into()).collect();
+            PodSetStatus { pod_names, conditions: vec![ready], ..PodSetStatus::default() }
+        };
+        assert!(is_awaited(&status(&["a"], false), &status(&["a"], true), false));
+        assert!(is_awaited(&status(&["a"], true), &status(&["b"], true), true));
+        assert!(!is_awaited(&status(&["a"], true), &status(&["b"], true), false), "more are to come");
+        let other = PodSetStatus { ready_replicas: 1, ..status(&["a"], false) };
+        assert!(!is_awaited(&status(&["a"], false), &other, true));
+    }
+
+    #[test]
+    fn names_and_counts_are_those_of_the_available_pods() {
+        let pods = vec![
+            testing::pod("a").ready(9),
+            testing::pod("b").unscheduled(),
+            testing::pod("c").terminating(),
+            testing::pod("d").failed(9),
+            testing::pod("e").phase(Phase::Unknown),
+        ];
+        let view = view(pods);
+        let status = status(&view, &planned(&view, Hold::Nothing), &SetState::default(), testing::now());
+        assert_eq!(status.pod_names, ["a".into(), "b".into()]);
+        assert_eq!((status.available_replicas, status.ready_replicas), (2, 1));
+        assert_eq!(status.conditions[0].message, "1 of 2 pods are ready");
+        assert_eq!(status.selector.unwrap(), "app=web,version=v0.1,app.kubernetes.io/managed-by=podset-operator");
+    }
+
+    #[test]
+    fn a_generation_is_answered_when_no_more_pods_may_live_than_it_wants() {
+        let answered = |occupied: usize, stored: Option<i64>| {
+            let mut view = two_ready();
+            let set = Arc::make_mut(&mut view.set);
+            (set.generation, set.status.observed_generation) = (7, stored);
+            let mut plan = planned(&view, Hold::Nothing);
+            plan.count.occupied = occupied;
+            status(&view, &plan, &SetState::default(), testing::now()).observed_generation
+        };
+        assert_eq!(answered(0, Some(6)), Some(7), "on the way up at once");
+        assert_eq!(answered(2, Some(6)), Some(7));
+        assert_eq!(answered(3, Some(6)), Some(6), "on the way down the former one");
+        assert_eq!(answered(3, None), None);
+    }
+
+    #[test]
+    fn a_transition_time_changes_with_the_status_alone() {
+        let mut view = view(vec![testing::pod("a").ready(9)]);
+        let later = testing::now() + jiff::SignedDuration::from_secs(100);
+        let first = status(&view, &planned(&view, Hold::Nothing), &SetState::default(), testing::now());
+        Arc::make_mut(&mut view.set).status = first.clone();
+        let failing = status(&view, &planned(&view, Hold::Finishing), &SetState::default(), later);
+        assert_eq!(failing.conditions[0].reason, "PodsFailing");
+        assert_eq!(failing.conditions[0].last_transition_time, first.conditions[0].last_transition_time);
+        assert!(!is_same(&first, &failing));
+
+        let mut turned = first.clone();
+        turned.conditions.reverse();
+        turned.conditions.push(Condition { type_: "Foreign".to_owned(), ..first.conditions[0].clone() });
+        turned.conditions[0].observed_generation = Some(1);
+        assert!(is_same(&first, &turned), "in whatever order, whatever others add");
+        view = two_ready();
+        Arc::make_mut(&mut view.set).status = first;
+        let ready = status(&view, &planned(&view, Hold::Nothing), &SetState::default(), later);
+        assert_eq!(ready.conditions[0].last_transition_time.0, later);
+    }
+}

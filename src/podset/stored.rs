@@ -1,0 +1,33 @@
+//! Reads stored statuses of PodSets. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::api::{PodSetStatus, condition};
+use operator_kit::statuses;
+
+/// The condition of this type, if the status has it.
+pub fn find<'a>(status: &'a PodSetStatus, type_: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|stored| stored.type_ == type_)
+}
+
+/// Whether the condition of this type is True.
+pub fn holds(status: &PodSetStatus, type_: &str) -> bool {
+    find(status, type_).is_some_and(|stored| stored.status == "True")
+}
+
+/// Whether two statuses are equal, apart from the writer and from what others have added.
+pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
+    const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
+    let PodSetStatus {
+        pod_names,
+        available_replicas,
+        ready_replicas,
+        observed_generation,
+        selector,
+        conditions,
+        written_by: _,
+    } = stored;
+    (pod_names, available_replicas, ready_replicas) == (&new.pod_names, &new.available_replicas, &new.ready_replicas)
+        && (observed_generation, selector) == (&new.observed_generation, &new.selector)
+        && statuses::are_same(conditions, &new.conditions, &OWN)
+}

@@ -1,0 +1,254 @@
+//! The reads before the first write to a set in a term.
+//!
+//! The watches of a standby may have stalled while others led. So before the first write to a set in a term, the PodSets and all pods of
+//! its namespace are listed, pods without the label included: once per namespace and term. The lists run beside the reconciles, a few at
+//! a time, and no namespace waits for a slow or failing one. A set that is absent from a list of all sets, taken in this term, is younger
+//! than the term and needs no lists. This file only reads.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use jiff::SignedDuration;
+use tokio::sync::{Notify, Semaphore};
+use tracing::warn;
+
+use super::{
+    context::Context,
+    observe::{Pod, Set},
+};
+use leadership::text::in_full;
+use operator_kit::{
+    ObjectKey,
+    client::ReadError,
+    failures::{Failures, Waits},
+    listwatch::{self, Scope, Source},
+    meta::Uid,
+    queue,
+};
+
+/// How many namespaces are read at a time. Slow reads make room for others.
+const AT_ONCE: usize = 4;
+
+/// A read that takes longer than this lets another one begin.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// The first and the longest wait after a failed read.
+const RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8));
+
+/// Which sets still need a read in this term.
+#[derive(Debug)]
+pub struct TakeOver {
+    state: Mutex<State>,
+    /// Notified when another namespace is to be read.
+    asked: Notify,
+    /// A permit for each read that has begun and is not slow.
+    turns: Semaphore,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The sets that are older than the term. While this is `None`, any set may be.
+    preexisting: Option<HashSet<Uid>>,
+    /// The namespaces whose sets and pods were listed in this term.
+    read: BTreeSet<Arc<str>>,
+    /// The sets that wait for the read of their namespace.
+    waiting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// The namespaces among them whose read has not begun.
+    asked: Vec<Arc<str>>,
+}
+
+impl Default for TakeOver {
+    fn default() -> Self {
+        TakeOver { state: Mutex::default(), asked: Notify::new(), turns: Semaphore::new(AT_ONCE) }
+    }
+}
+
+impl TakeOver {
+    /// Begins a term: every set needs a read before its first write.
+    pub fn begin(&self) {
+        *self.lock() = State::default();
+    }
+
+    /// Whether the set must be read before anything is written for it, by this rule.
+    pub fn is_unread(&self, set: &Set, rule: fn(may_be_older: bool, is_read: bool) -> bool) -> bool {
+        let State { preexisting, read, .. } = &*self.lock();
+        let may_be_older = preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
+        rule(may_be_older, read.contains(&set.key.namespace))
+    }
+
+    /// Asks for the read of a set, which is queued again afterwards. Returns `false` if it was read meanwhile.
+    pub fn wait(&self, set: &ObjectKey) -> bool {
+        let mut state = self.lock();
+        let namespace = &set.namespace;
+        if state.read.contains(namespace) {
+            return false;
+        }
+        if !state.waiting.contains_key(namespace) {
+            state.asked.push(namespace.clone());
+            self.asked.notify_one();
+        }
+        state.waiting.entry(namespace.clone()).or_default().insert(set.clone());
+        true
+    }
+
+    /// Reads what sets wait for. It never ends.
+    pub async fn catch_up(&self, context: &Context) {
+        tokio::join!(self.list_preexisting(context), self.read_namespaces(context));
+    }
+
+    /// Learns which sets are older than the term.
+    async fn list_preexisting(&self, context: &Context) {
+        let mut preexisting = HashSet::new();
+        for scope in &context.scopes {
+            preexisting.extend(until_read(context, scope, || list_sets(context, scope)).await);
+        }
+        let waiting: Vec<ObjectKey> = {
+            let mut state = self.lock();
+            state.preexisting = Some(preexisting);
+            state.waiting.values().flatten().cloned().collect()
+        };
+        // Some of them may be younger than the term.
+        waiting.into_iter().for_each(|set| context.queue.add(set, queue::READ));
+    }
+
+    async fn read_namespaces(&self, context: &Context) {
+        let mut reads = FuturesUnordered::new();
+        loop {
+            let asked = std::mem::take(&mut self.lock().asked);
+            reads.extend(asked.into_iter().map(|namespace| self.read(context, namespace)));
+            tokio::select! {
+                biased;
+                () = self.asked.notified() => {}
+                Some(()) = reads.next() => {}
+            }
+        }
+    }
+
+    async fn read(&self, context: &Context, namespace: Arc<str>) {
+        let scope = Some(namespace.clone());
+        until_read(context, &scope, || self.in_turn(read_scope(context, &scope))).await;
+        let waiting = {
+            let mut state = self.lock();
+            state.read.insert(namespace.clone());
+            state.waiting.remove(&namespace)
+        };
+        waiting.into_iter().flatten().for_each(|set| context.queue.add(set, queue::READ));
+    }
+
+    /// Reads when it is its turn.
+    async fn in_turn<T>(&self, read: impl Future<Output = T>) -> T {
+        let turn = self.turns.acquire().await;
+        let mut read = pin!(read);
+        if let Ok(read) = tokio::time::timeout(SLOW, read.as_mut()).await {
+            return read;
+        }
+        drop(turn);
+        read.await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Repeats a read, later each time, until it succeeds.
+async fn until_read<T, F>(context: &Context, scope: &Scope, read: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<T, ReadError>>,
+{
+    let (env, mut failures) = (&context.env, Failures::default());
+    loop {
+        let error = match read().await {
+            Ok(read) => return read,
+            Err(error) => in_full(&error),
+        };
+        let (wait, is_news) = failures.note(&error, RETRY);
+        if is_news {
+            let namespace = scope.as_deref().unwrap_or("all");
+            warn!(namespace, error, "cannot list PodSets and pods as a new leader; writes may be on hold");
+        }
+        env.sleep_until(env.now() + env.jittered(wait, 0.1)).await;
+    }
+}
+
+/// Takes in consistent lists of the sets and of all pods of a scope.
+async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
+    list_sets(context, scope).await?;
+    let source = Source { labels: context.rules.taken_over, ..context.pod_source(scope) };
+    let is_relevant = |pod: &Pod| pod.owner.is_some() || pod.is_labelled;
+    let (pods, version) = listwatch::list(&context.clients.read, &source, is_relevant).await?;
+    context.pods_listed(scope, pods, version);
+    Ok(())
+}
+
+/// Takes in a consistent list of the sets of a scope. Returns their UIDs.
+async fn list_sets(context: &Context, scope: &Scope) -> Result<Vec<Uid>, ReadError> {
+    let (sets, version) = listwatch::list(&context.clients.read, &context.set_source(scope), |_: &Set| true).await?;
+    let uids = sets.iter().map(|set| set.uid.clone()).collect();
+    context.sets_listed(scope, sets, version);
+    Ok(uids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::podset::{promise::Rules, testing};
+    use futures::FutureExt;
+
+    #[test]
+    fn a_set_is_unread_until_its_namespace_is_read_or_it_is_known_to_be_younger_than_the_term() {
+        let set = testing::set(3);
+        let (own, other) = (set.key.namespace.clone(), Arc::from("another"));
+        let uids = |uid: &Uid| Some(HashSet::from([uid.clone()]));
+        for (preexisting, read, expected) in [
+            (None, None, true),
+            (None, Some(other), true),
+            (None, Some(own.clone()), false),
+            (uids(&set.uid), None, true),
+            (uids(&set.uid), Some(own), false),
+            (uids(&"another".into()), None, false),
+        ] {
+            let take_over = TakeOver::default();
+            *take_over.lock() = State { preexisting, read: read.into_iter().collect(), ..State::default() };
+            assert_eq!(take_over.is_unread(&set, Rules::default().is_unread), expected, "{take_over:?}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_asked_for_once_and_not_after_it_was_read() {
+        let take_over = TakeOver::default();
+        let sets = [ObjectKey::new("a", "web"), ObjectKey::new("a", "db"), ObjectKey::new("b", "web")];
+        for set in sets.iter().chain(&sets) {
+            assert!(take_over.wait(set));
+        }
+        assert_eq!(take_over.lock().asked, ["a".into(), "b".into()]);
+        assert_eq!(take_over.lock().waiting.values().map(BTreeSet::len).collect::<Vec<_>>(), [2, 1]);
+        take_over.lock().read.insert("a".into());
+        assert!(!take_over.wait(&sets[0]));
+        take_over.begin();
+        assert!(take_over.wait(&sets[0]), "another term");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_read_makes_room_for_others() {
+        let take_over = TakeOver::default();
+        let began = tokio::time::Instant::now();
+        let mut reads: FuturesUnordered<_> = (0..10)
+            .map(|number| {
+                let read = take_over.in_turn(async move {
+                    let seconds = if number < 9 { 30 } else { 0 };
+                    tokio::time::sleep(Duration::from_secs(seconds)).await;
+                    (number, began.elapsed().as_secs())
+                });
+                read.boxed_local()
+            })
+            .collect();
+        assert_eq!(reads.next().await, Some((9, 2)), "four and four begin before it");
+        assert_eq!(reads.count().await, 9);
+    }
+}

@@ -1,0 +1,35 @@
+//! The traces of the work on a set. No I/O, no decision.
+//!
+//! Each reconcile that works on a generation links to the one that saw it first, until the status answers it. So a user's change can be
+//! followed in the traces.
+
+use operator_kit::telemetry::spans::{self, Place};
+
+/// The generation in progress, and the span to link to.
+#[derive(Clone, Debug, Default)]
+pub struct TraceLink {
+    generation: i64,
+    /// The span of the first reconcile.
+    first: Option<Place>,
+    is_answered: bool,
+}
+
+impl TraceLink {
+    /// Records that a reconcile of this generation begins.
+    pub fn begin(&mut self, generation: i64) {
+        spans::note("object.generation", generation);
+        if self.generation != generation {
+            *self = TraceLink { generation, ..TraceLink::default() };
+        }
+        match &self.first {
+            Some(first) if !self.is_answered => first.link(),
+            Some(_) => {}
+            None => self.first = Place::current(),
+        }
+    }
+
+    /// Records that the status answers this generation. Later reconciles have other causes, and do not link.
+    pub fn answered(&mut self, generation: i64) {
+        self.is_answered |= self.generation == generation;
+    }
+}
