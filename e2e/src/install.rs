@@ -33,8 +33,12 @@ pub async fn install(cluster: &Cluster, binary: &Path) -> Result<()> {
 /// Allows so many replicas in a PodSet, and waits until that is in force: a moment after the custom resource was changed.
 pub async fn raise_bound(cluster: &Cluster, most: usize) -> Result<()> {
     let kubectl = Kubectl::new(cluster, "default");
-    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/replicas/maximum";
-    let patch = json!([{"op": "replace", "path": path, "value": most}]).to_string();
+    let replicas = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/replicas";
+    let patch = json!([
+        {"op": "replace", "path": format!("{replicas}/maximum"), "value": most},
+        {"op": "add", "path": format!("{replicas}/x-kubernetes-validations"), "value": []},
+    ])
+    .to_string();
     kubectl.run(&["patch", "crd", SETS, "--type=json", "--patch", &patch]).await?;
     let largest = json!({
         "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": "largest"},

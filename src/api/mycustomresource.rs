@@ -27,14 +27,14 @@ pub struct MyCustomResourceSpec {
     pub name: String,
 }
 
-/// What the operator says of a MyCustomResource.
+/// The observed state of a MyCustomResource.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MyCustomResourceStatus {
     /// Whether at least one pod of the friend's name exists in the watched namespaces, in any state.
     #[serde(rename = "Healthy", default)]
     pub healthy: bool,
-    /// The generation of the spec that this status answers.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64")]
     pub observed_generation: Option<i64>,
@@ -46,7 +46,7 @@ pub struct MyCustomResourceStatus {
 
 fn pod_name_rule() -> Rule {
     Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')").message(
-        "the friend's name must be the name of a pod: lower-case letters, digits, '-' and '.', beginning and ending \
-         with a letter or a digit",
+        "the friend's name must be the name of a pod: lower-case letters, digits, '-' and '.', with a letter or digit \
+         at both ends",
     )
 }

@@ -1,12 +1,15 @@
 //! `PodSet`, `app.example.com/v1alpha1`: the types behind its schema.
 //!
-//! The bounds of `spec.replicas` stand here alone: everything else must be right at any number.
+//! Only this file knows the bounds of `spec.replicas`. All other code must be correct for any number.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use kube::{
-    CustomResource,
+    CustomResource, CustomResourceExt, KubeSchema,
     core::{Message, Rule},
 };
 use schemars::{JsonSchema, Schema, json_schema};
@@ -14,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// A PodSet keeps a number of identical pods running, and never runs more than that number.
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
     group = "app.example.com",
     version = "v1alpha1",
@@ -54,12 +57,13 @@ use serde_json::{Map, Value};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetSpec {
-    /// How many pods are wanted.
+    /// The number of pods that the set keeps.
     #[serde(default = "default_replicas")]
     #[schemars(range(min = 1, max = 10))]
+    #[x_kube(validation = replicas_rule())]
     pub replicas: i32,
-    /// What new pods look like. Without it, or without its spec, they are the operator's default pod. A change applies
-    /// to pods made from then on; pods that run are left alone.
+    /// The template of new pods. Without it, or without its spec, they are the operator's default pod. A change applies
+    /// to new pods only; existing pods stay as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PodTemplate")]
     pub template: Option<PodTemplate>,
@@ -68,18 +72,18 @@ pub struct PodSetSpec {
 /// The template of a set's pods.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct PodTemplate {
-    /// Labels and annotations that the pods carry besides the set's own.
+    /// Labels and annotations of the pods, in addition to the set's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PodTemplateMetadata")]
     pub metadata: Option<PodTemplateMetadata>,
-    /// The spec of the pods, a core/v1 PodSpec. The API server checks it when a pod is created: a field that it does
-    /// not know, or a value that it refuses, shows in the conditions Stalled and ReplicaFailure.
+    /// The spec of the pods, a core/v1 PodSpec. The API server checks it when a pod is created: an unknown field or an
+    /// invalid value shows in the conditions Stalled and ReplicaFailure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "preserved_object")]
     pub spec: Option<Map<String, Value>>,
 }
 
-/// What a template may say in its pods' metadata.
+/// The metadata of the pods that a template can set.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct PodTemplateMetadata {
     /// Labels of the pods. The labels app, version and app.kubernetes.io/managed-by belong to the set.
@@ -92,7 +96,7 @@ pub struct PodTemplateMetadata {
     pub annotations: Option<BTreeMap<String, String>>,
 }
 
-/// What the operator says of a PodSet.
+/// The observed state of a PodSet.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetStatus {
@@ -103,10 +107,10 @@ pub struct PodSetStatus {
     /// Pods of this set that are Pending or Running and not being deleted.
     #[serde(default)]
     pub available_replicas: i32,
-    /// Of the available pods, those whose condition Ready is True.
+    /// Available pods whose condition Ready is True.
     #[serde(default)]
     pub ready_replicas: i32,
-    /// The generation of the spec that this status answers. While a scale-down is under way it is the former one.
+    /// The generation of the spec that this status describes. During a scale-down it is the former one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64")]
     pub observed_generation: Option<i64>,
@@ -114,7 +118,7 @@ pub struct PodSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub selector: Option<String>,
-    /// Ready, Reconciling, Stalled, ReplicaFailure; a condition that does not hold is absent, but for Ready.
+    /// Ready, Reconciling, Stalled and ReplicaFailure. Only Ready is present when it is False.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -124,13 +128,13 @@ pub struct PodSetStatus {
     pub written_by: Option<Arc<str>>,
 }
 
-/// What a spec wants that does not say how many.
+/// The replicas of a spec without that field.
 pub(crate) fn default_replicas() -> i32 {
     1
 }
 
-/// An object that the API server keeps as it is: a newer cluster's pod fields must not be cut away, and the schema of a
-/// whole pod would not fit into an annotation of `kubectl apply`.
+/// An object that the API server stores unchanged: it must not drop the pod fields of a newer cluster, and the schema of a
+/// whole pod would not fit into the annotation of `kubectl apply`.
 fn preserved_object(_: &mut schemars::SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
@@ -138,15 +142,37 @@ fn preserved_object(_: &mut schemars::SchemaGenerator) -> Schema {
 fn name_rule() -> Rule {
     Rule::new("self.metadata.name.size() <= 63")
         .message("the name of a PodSet becomes a label of its pods, so it may have at most 63 characters")
+        .field_path(".metadata.name")
 }
 
-/// A template may repeat one of the set's own labels, but not contradict it.
+/// Explains the bounds, which the API server reports without a reason.
+fn replicas_rule() -> Rule {
+    Rule::new("self >= 1 && self <= 10")
+        .message("a PodSet keeps 1 to 10 pods: to keep none, delete the PodSet; to keep more, create another PodSet")
+}
+
+/// The definition of PodSet. Its schema names `metadata.name`, because the API server rejects a rule whose fieldPath is not in the schema.
+pub(super) fn crd() -> CustomResourceDefinition {
+    let schema = |type_: &str| JSONSchemaProps { type_: Some(type_.to_owned()), ..JSONSchemaProps::default() };
+    let properties = BTreeMap::from([("name".to_owned(), schema("string"))]);
+    let metadata = JSONSchemaProps { properties: Some(properties), ..schema("object") };
+    let mut crd = PodSet::crd();
+    let schemas =
+        crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
+    for schema in schemas {
+        schema.properties.get_or_insert_default().insert("metadata".to_owned(), metadata.clone());
+    }
+    crd
+}
+
+/// A template may repeat a label of the set, but not contradict it.
 fn label_rule(label: &str, value: &str, value_in_words: &str) -> Rule {
     let labels = "self.spec.template.metadata.labels";
     Rule::new(format!(
         "!has(self.spec.template) || !has(self.spec.template.metadata) || !has({labels}) || \
          !('{label}' in {labels}) || {labels}['{label}'] == {value}"
     ))
+    .field_path(".spec.template.metadata.labels")
     .message(Message::Message(format!(
         "the label {label} belongs to the set: leave it out of spec.template.metadata.labels, or set it to \
          {value_in_words}"

@@ -1,27 +1,26 @@
-//! What this controller knows: its resources, and which pod names exist. No I/O, no decision.
+//! The cache: the resources, and the names of the pods that exist. No I/O, no decision.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
 };
 
-use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::pace::Writes;
 use crate::api::{MyCustomResourceSpec, MyCustomResourceStatus};
 use operator_kit::{
     ObjectKey, in_scope,
     interner::Interner,
     listwatch::{Change, Scope, Watched},
     meta::{Meta, Uid},
+    pace::Pace,
     queue::{self, Trigger},
-    statuses::{self, Writing},
+    statuses,
 };
 
-/// A resource as the API server sends it. Spec and status are decoded later, so that one that does not decode stops no
-/// other.
+/// A resource as the API server sends it. Spec and status are decoded later, so that one that does not decode does not stop the
+/// watch of the others.
 #[derive(Deserialize)]
 struct ResourceWire {
     metadata: Meta,
@@ -69,37 +68,25 @@ impl From<ResourceWire> for Resource {
     }
 }
 
-/// Resources by name and by friend, and the names of pods.
+/// The resources, and the names of the pods.
 #[derive(Debug)]
 pub struct Index {
-    /// The scopes whose pods have not been listed yet: until none is left nobody can say that a friend is missing.
+    /// The scopes whose pods have not been listed yet. Until all are, a missing friend may only be unlisted.
     unlisted: HashSet<Scope>,
-    resources: HashMap<ObjectKey, Resource>,
-    seekers: HashMap<Arc<str>, BTreeSet<ObjectKey>>,
-    /// The pods that exist: name and namespace. There may be a hundred thousand.
+    resources: BTreeMap<ObjectKey, (Resource, Pace)>,
+    /// Name and namespace of each pod, of which there may be a hundred thousand.
     pods: BTreeSet<(Arc<str>, Arc<str>)>,
     namespaces: Interner,
-    /// Statuses that are being written.
-    pub writing: Writing<MyCustomResourceStatus>,
-    /// The last writes of statuses.
-    writes: Writes,
 }
 
 impl Index {
-    /// Nothing is known yet of these scopes.
+    /// An empty index of these scopes.
     pub fn new(scopes: &[Scope]) -> Self {
-        Index {
-            unlisted: scopes.iter().cloned().collect(),
-            resources: HashMap::new(),
-            seekers: HashMap::new(),
-            pods: BTreeSet::new(),
-            namespaces: Interner::default(),
-            writing: Writing::default(),
-            writes: Writes::default(),
-        }
+        let unlisted = scopes.iter().cloned().collect();
+        Index { unlisted, resources: BTreeMap::new(), pods: BTreeSet::new(), namespaces: Interner::default() }
     }
 
-    /// Whether there is nobody to look for a friend.
+    /// Whether there are no resources.
     pub fn is_empty(&self) -> bool {
         self.resources.is_empty()
     }
@@ -109,122 +96,87 @@ impl Index {
         match change {
             Change::Snapshot { items, version } => {
                 let listed: HashSet<&ObjectKey> = items.iter().map(|resource| &resource.key).collect();
-                let is_gone = |resource: &&Resource| {
-                    in_scope(scope, &resource.key) && resource.version <= version && !listed.contains(&resource.key)
-                };
-                let gone: Vec<_> = self.resources.values().filter(is_gone).map(|gone| gone.key.clone()).collect();
-                for key in gone {
-                    self.remove(&key);
-                }
+                self.resources
+                    .retain(|key, (known, _)| !in_scope(scope, key) || known.version > version || listed.contains(key));
                 items.into_iter().filter_map(|resource| self.upsert(resource)).collect()
             }
             Change::Applied(resource) => self.upsert(resource).into_iter().collect(),
             Change::Deleted(resource) => {
-                if self.resources.get(&resource.key).is_some_and(|known| known.uid == resource.uid) {
-                    self.remove(&resource.key);
-                }
+                self.remove(&resource);
                 Vec::new()
             }
             Change::Progress(_) => Vec::new(),
         }
     }
 
-    /// A request for this resource was answered with this state of it; `None`: it is gone. Returns the resource to reconcile, and why.
+    /// Takes in the answer to a request for this resource; `None`: it is gone. Returns the resource if its spec is new.
     pub fn answered(&mut self, resource: &Resource, found: Option<Resource>) -> Option<(ObjectKey, Trigger)> {
-        if self.resources.get(&resource.key).is_none_or(|known| known.uid != resource.uid) {
+        self.pace(resource)?;
+        let Some(found) = found else {
+            self.remove(resource);
             return None;
-        }
-        if found.is_none() {
-            self.remove(&resource.key);
-        }
-        self.upsert(found?)
+        };
+        self.upsert(found).filter(|(_, trigger)| *trigger == queue::SPEC)
     }
 
-    /// Takes in a state of a resource, unless a newer one is known. Returns its key if its spec is new, or its status one
-    /// that somebody else wrote, perhaps a former leader who knew less.
+    /// Takes in a state of a resource, unless a newer one is known. Returns its key if its spec or its status is new.
     fn upsert(&mut self, resource: Resource) -> Option<(ObjectKey, Trigger)> {
         let key = resource.key.clone();
-        let former = self.resources.get(&key);
-        if former.is_some_and(|former| former.version > resource.version) {
-            return None;
-        }
-        let is_new =
-            former.is_none_or(|former| (&former.uid, former.generation) != (&resource.uid, resource.generation));
-        let is_strange =
-            former.is_some_and(|former| self.writing.is_strange(&resource.uid, &former.status, &resource.status));
-        if is_new {
-            self.remove(&key);
-            if let Some(friend) = &resource.friend {
-                self.seekers.entry(friend.clone()).or_default().insert(key.clone());
+        match self.resources.get_mut(&key).filter(|(known, _)| known.uid == resource.uid) {
+            Some((known, _)) if known.version > resource.version => None,
+            Some((known, _)) => {
+                let former = std::mem::replace(known, resource);
+                let is_new = former.generation != known.generation;
+                let trigger = if is_new { queue::SPEC } else { queue::STATUS };
+                (is_new || former.status != known.status).then_some((key, trigger))
+            }
+            None => {
+                self.resources.insert(key.clone(), (resource, Pace::new(1)));
+                Some((key, queue::SPEC))
             }
         }
-        self.resources.insert(key.clone(), resource);
-        match (is_new, is_strange) {
-            (true, _) => Some((key, queue::SPEC)),
-            (false, true) => Some((key, queue::STATUS)),
-            (false, false) => None,
+    }
+
+    fn remove(&mut self, resource: &Resource) {
+        if self.pace(resource).is_some() {
+            self.resources.remove(&resource.key);
         }
     }
 
-    /// When the status of this resource may be written again; `None`: at once.
-    pub fn next_write(&self, resource: &Resource) -> Option<Timestamp> {
-        self.writes.next(resource)
-    }
-
-    /// The status of this resource was written.
-    pub fn note_success(&mut self, resource: &Resource, at: Timestamp) {
-        if self.resources.contains_key(&resource.key) {
-            self.writes.succeeded(resource, at);
-        }
-    }
-
-    /// The status of this resource may not have been written, for this reason. Returns how long to wait, and whether the reason is
-    /// news.
-    pub fn note_failure(&mut self, resource: &Resource, error: &str, at: Timestamp) -> (SignedDuration, bool) {
-        let is_known = self.resources.contains_key(&resource.key);
-        let mut forgotten = Writes::default();
-        let writes = if is_known { &mut self.writes } else { &mut forgotten };
-        writes.failed(resource, error, at)
-    }
-
-    fn remove(&mut self, key: &ObjectKey) {
-        self.writes.forget(key);
-        let Some(friend) = self.resources.remove(key).and_then(|resource| resource.friend) else {
-            return;
-        };
-        if let Some(seekers) = self.seekers.get_mut(&friend) {
-            seekers.remove(key);
-            if seekers.is_empty() {
-                self.seekers.remove(&friend);
-            }
-        }
+    /// The pace of this resource's status, unless the resource is gone.
+    pub fn pace(&mut self, resource: &Resource) -> Option<&mut Pace> {
+        let (known, pace) = self.resources.get_mut(&resource.key)?;
+        (known.uid == resource.uid).then_some(pace)
     }
 
     /// Takes in what the watch of pods says, each pod as its key. Returns the resources to reconcile.
-    pub fn apply_pods(&mut self, scope: &Scope, change: Change<ObjectKey>) -> BTreeSet<ObjectKey> {
+    pub fn apply_pods(&mut self, scope: &Scope, change: Change<ObjectKey>) -> Vec<ObjectKey> {
         let mut changed = BTreeSet::new();
+        let mut is_complete_now = false;
         match change {
             Change::Snapshot { items, .. } => {
-                if self.unlisted.remove(scope) && self.unlisted.is_empty() {
-                    changed.extend(self.seekers.keys().cloned());
-                }
+                is_complete_now = self.unlisted.remove(scope) && self.unlisted.is_empty();
                 let listed: HashSet<ObjectKey> = items.into_iter().collect();
-                for key in self.pods_in(scope).into_iter().filter(|key| !listed.contains(key)) {
-                    self.vanished(&key, &mut changed);
-                }
-                for key in listed {
-                    self.appeared(key, &mut changed);
-                }
+                let known = self.pods.iter().map(|(name, namespace)| ObjectKey::new(namespace.clone(), name.clone()));
+                let gone: Vec<_> = known.filter(|key| in_scope(scope, key) && !listed.contains(key)).collect();
+                gone.into_iter().for_each(|key| self.vanished(key, &mut changed));
+                listed.into_iter().for_each(|key| self.appeared(key, &mut changed));
             }
             Change::Applied(key) => self.appeared(key, &mut changed),
-            Change::Deleted(key) => self.vanished(&key, &mut changed),
+            Change::Deleted(key) => self.vanished(key, &mut changed),
             Change::Progress(_) => {}
         }
-        changed.iter().filter_map(|name| self.seekers.get(name)).flatten().cloned().collect()
+        if changed.is_empty() && !is_complete_now {
+            return Vec::new();
+        }
+        let is_concerned = |resource: &Resource| {
+            resource.friend.as_ref().is_some_and(|friend| is_complete_now || changed.contains(friend))
+        };
+        let concerned = self.resources.values().filter(|(resource, _)| is_concerned(resource));
+        concerned.map(|(resource, _)| resource.key.clone()).collect()
     }
 
-    fn appeared(&mut self, pod: ObjectKey, changed: &mut BTreeSet<Arc<str>>) {
-        let ObjectKey { mut namespace, name } = pod;
+    fn appeared(&mut self, ObjectKey { mut namespace, name }: ObjectKey, changed: &mut BTreeSet<Arc<str>>) {
         if !self.exists(&name) {
             changed.insert(name.clone());
         }
@@ -232,36 +184,28 @@ impl Index {
         self.pods.insert((name, namespace));
     }
 
-    fn vanished(&mut self, pod: &ObjectKey, changed: &mut BTreeSet<Arc<str>>) {
-        let is_known = self.pods.remove(&(pod.name.clone(), pod.namespace.clone()));
-        if is_known && !self.exists(&pod.name) {
-            changed.insert(pod.name.clone());
+    fn vanished(&mut self, ObjectKey { namespace, name }: ObjectKey, changed: &mut BTreeSet<Arc<str>>) {
+        if self.pods.remove(&(name.clone(), namespace)) && !self.exists(&name) {
+            changed.insert(name);
         }
     }
 
-    /// Whether there is a pod of this name, in whatever namespace.
+    /// Whether there is a pod of this name in any namespace.
     fn exists(&self, name: &Arc<str>) -> bool {
         let mut from = self.pods.range((name.clone(), Arc::default())..);
         from.next().is_some_and(|(first, _)| first == name)
     }
 
-    fn pods_in(&self, scope: &Scope) -> Vec<ObjectKey> {
-        let all = self.pods.iter().map(|(name, namespace)| ObjectKey::new(namespace.clone(), name.clone()));
-        all.filter(|key| in_scope(scope, key)).collect()
-    }
-
-    /// The resource of this name, and whether its friend exists; `None`: the pods have not been listed yet.
+    /// The resource of this name, and whether its friend exists; `None`: not all pods have been listed yet.
     pub fn view(&self, key: &ObjectKey) -> Option<(Resource, Option<bool>)> {
-        let resource = self.resources.get(key)?.clone();
+        let (resource, _) = self.resources.get(key)?;
         let is_found = resource.friend.as_ref().is_some_and(|friend| self.exists(friend));
-        Some((resource, self.unlisted.is_empty().then_some(is_found)))
+        Some((resource.clone(), self.unlisted.is_empty().then_some(is_found)))
     }
 
     /// The names of all resources.
     pub fn keys(&self) -> Vec<ObjectKey> {
-        let mut keys: Vec<_> = self.resources.keys().cloned().collect();
-        keys.sort();
-        keys
+        self.resources.keys().cloned().collect()
     }
 }
 
@@ -305,11 +249,11 @@ mod tests {
             [(one.clone(), queue::SPEC)]
         );
         assert!(index.apply_pods(&None, Change::Applied(pod("a", "jim"))).is_empty());
-        assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))), BTreeSet::from([one.clone()]));
+        assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))), std::slice::from_ref(&one));
         assert!(index.apply_pods(&None, Change::Applied(pod("b", "joe"))).is_empty(), "nothing new");
         assert!(index.apply_pods(&None, Change::Deleted(pod("a", "joe"))).is_empty(), "one is left");
         assert_eq!(index.view(&one).unwrap().1, Some(true));
-        assert_eq!(index.apply_pods(&None, Change::Deleted(pod("b", "joe"))), BTreeSet::from([one.clone()]));
+        assert_eq!(index.apply_pods(&None, Change::Deleted(pod("b", "joe"))), std::slice::from_ref(&one));
         assert_eq!(index.view(&one).unwrap().1, Some(false));
     }
 
@@ -323,7 +267,7 @@ mod tests {
         let list = |items| Change::Snapshot { items, version: 9 };
         assert!(index.apply_pods(&scopes[0], list(Vec::new())).is_empty());
         assert_eq!(index.view(&one).unwrap().1, None);
-        assert_eq!(index.apply_pods(&scopes[1], list(Vec::new())), BTreeSet::from([one.clone()]));
+        assert_eq!(index.apply_pods(&scopes[1], list(Vec::new())), std::slice::from_ref(&one));
         assert_eq!(index.view(&one).unwrap().1, Some(false));
         assert!(index.apply_pods(&scopes[1], list(Vec::new())).is_empty(), "nothing new");
     }
@@ -344,16 +288,21 @@ mod tests {
     }
 
     #[test]
-    fn the_writes_of_a_resource_are_forgotten_with_it() {
-        let (mut index, now) = (Index::new(&[]), Timestamp::UNIX_EPOCH);
-        let one = resource("one", "joe", 1);
+    fn a_resource_of_the_same_name_has_a_pace_of_its_own() {
+        let (mut index, now) = (Index::new(&[]), jiff::Timestamp::UNIX_EPOCH);
+        let (one, mut another) = (resource("one", "joe", 1), resource("one", "joe", 2));
+        another.uid = "another".into();
         index.apply_resources(&None, Change::Applied(one.clone()));
-        index.note_failure(&one, "away", now);
-        assert!(index.next_write(&one).is_some());
-        index.apply_resources(&None, Change::Deleted(resource("one", "joe", 2)));
-        index.note_failure(&one, "away", now);
-        index.note_success(&one, now);
-        assert_eq!(index.next_write(&one), None);
+        index.pace(&one).unwrap().failed(Some(1), "away", now);
+        assert!(index.pace(&one).unwrap().due(Some(1), true, now).is_some());
+        index.apply_resources(&None, Change::Deleted(another.clone()));
+        assert!(index.pace(&one).is_some(), "that one is another");
+        let made_anew = index.apply_resources(&None, Change::Applied(another.clone()));
+        assert_eq!(made_anew, [(one.key.clone(), queue::SPEC)]);
+        assert!(index.pace(&one).is_none());
+        assert_eq!(index.pace(&another).unwrap().due(Some(1), true, now), None);
+        index.apply_resources(&None, Change::Deleted(another.clone()));
+        assert!(index.pace(&another).is_none());
     }
 
     #[test]

@@ -1,11 +1,9 @@
-//! The MyCustomResource controller: says whether the friend of each resource exists.
+//! The MyCustomResource controller: reports whether the friend of each resource exists.
 //!
-//! It holds the names of all pods in the watched namespaces, not the pods, and an index from a friend's name to the
-//! resources that look for it ([`index`]); it never lists to answer. While nobody looks for a friend it does not watch pods at
-//! all. What a status says is decided in [`status`], and when it is written in [`pace`]: pure.
+//! The cache ([`index`]) holds the resources and the names of all pods in the watched namespaces. Pods are not watched before there is
+//! a resource. [`status`] decides the content of a status, and [`super::pace`] when it is written.
 
 mod index;
-mod pace;
 mod status;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +12,7 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use tokio::sync::watch;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::api::{MyCustomResource, MyCustomResourceStatus};
@@ -22,6 +20,7 @@ use index::{Index, Resource};
 use leadership::env::Env;
 use operator_kit::{
     ObjectKey,
+    pace::Pace,
     queue::{self, Queue, Trigger},
     requests,
     runner::{Controller, Next},
@@ -39,24 +38,17 @@ use operator_kit::{
 /// The controller's name.
 const NAME: &str = "mycustomresource";
 
-/// What is watched besides the resources, in a word for people.
+/// The second watch, as messages name it.
 const PODS: &str = "names of pods";
 
 /// A pod of which only the name is read.
 #[derive(Debug, Deserialize)]
-#[serde(from = "NameWire")]
 struct Named {
-    key: ObjectKey,
-    version: u64,
-}
-
-#[derive(Deserialize)]
-struct NameWire {
     metadata: NameMeta,
 }
 
-/// All pods of a cluster come by here: of their metadata no more is decoded than is used.
-#[derive(Deserialize)]
+/// The watch brings all pods of the cluster, so nothing else of their metadata is decoded.
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NameMeta {
     name: String,
@@ -64,16 +56,15 @@ struct NameMeta {
     resource_version: String,
 }
 
-impl From<NameWire> for Named {
-    fn from(NameWire { metadata }: NameWire) -> Self {
-        let NameMeta { name, namespace, resource_version } = metadata;
-        Named { key: ObjectKey::new(namespace, name), version: listwatch::version(&resource_version) }
+impl Named {
+    fn key(self) -> ObjectKey {
+        ObjectKey::new(self.metadata.namespace, self.metadata.name)
     }
 }
 
 impl Watched for Named {
     fn version(&self) -> u64 {
-        self.version
+        listwatch::version(&self.metadata.resource_version)
     }
 }
 
@@ -83,21 +74,21 @@ pub struct MyCustomResourceController {
     clients: Clients,
     scopes: Vec<Scope>,
     index: Mutex<Index>,
-    /// Whether anybody ever looked for a friend: from then on pods are watched.
+    /// Becomes true with the first resource. From then on pods are watched.
     is_asked: watch::Sender<bool>,
     queue: Queue,
     synced: Synced,
 }
 
 impl MyCustomResourceController {
-    /// A controller that has seen nothing yet.
+    /// A controller with empty caches.
     pub fn new(env: Env, clients: Clients, scopes: Vec<Scope>, metrics: &Metrics) -> Self {
         let (queue, synced) = (Queue::new(env.clone(), metrics.queue(NAME)), Synced::new(scopes.len() * 2));
         let index = Mutex::new(Index::new(&scopes));
         MyCustomResourceController { env, clients, scopes, index, is_asked: watch::Sender::new(false), queue, synced }
     }
 
-    /// `pods` is the watch of pods that may have to begin now.
+    /// `pods` is the watch of pods, which begins with the first resource.
     fn resource_changed(&self, scope: &Scope, change: Change<Resource>, pods: &Listing) {
         let woken = {
             let mut index = self.index();
@@ -105,7 +96,7 @@ impl MyCustomResourceController {
             if !index.is_empty() {
                 self.is_asked.send_if_modified(|is_asked| !std::mem::replace(is_asked, true));
             } else if !*self.is_asked.borrow() {
-                // All is known that anybody asks for.
+                // No resource needs the pods.
                 pods.listed();
             }
             woken
@@ -116,51 +107,39 @@ impl MyCustomResourceController {
     }
 
     fn pod_changed(&self, scope: &Scope, change: Change<Named>) {
-        let woken = self.index().apply_pods(scope, change.map(|pod| pod.key));
+        let woken = self.index().apply_pods(scope, change.map(Named::key));
         for key in woken {
             self.queue.add(key, queue::POD);
         }
     }
 
+    /// Writes a status and handles the result.
     async fn write(&self, resource: &Resource, new: &MyCustomResourceStatus) -> Next {
-        let Resource { key, uid, version, .. } = resource;
-        self.index().writing.begin(uid, new.clone());
+        let Resource { key, uid, version, generation, friend, .. } = resource;
         let applied = statuses::apply::<MyCustomResource, Resource>(&self.clients, key, uid, Some(*version), new).await;
-        let next = self.written(resource, new, applied);
-        self.index().writing.end(uid);
-        next
-    }
-
-    /// Takes in what became of a status.
-    fn written(&self, resource: &Resource, new: &MyCustomResourceStatus, applied: Applied<Resource>) -> Next {
-        let key = &resource.key;
+        let (now, generation) = (self.env.now(), Some(*generation));
         match applied {
             Applied::Written(stored) => {
-                self.index().note_success(resource, self.env.now());
+                self.index().pace(resource).into_iter().for_each(|pace| pace.written(generation, now));
                 self.answered(resource, Some(*stored));
-                let friend = resource.friend.as_deref().unwrap_or_default();
-                info!(resource = %key, friend, "{}", if new.healthy { "friend found" } else { "friend missing" });
+                info!(resource = %key, friend = friend.as_deref(), "{}", if new.healthy { "friend found" } else { "friend missing" });
                 Next::Resync
             }
             Applied::Outdated(found) => {
                 self.answered(resource, found.map(|found| *found));
-                Next::At(self.env.now() + statuses::OUTDATED_RETRY)
+                Next::At(now + statuses::OUTDATED_RETRY)
             }
             Applied::Failed(error) => {
-                let (wait, is_news) = self.index().note_failure(resource, &error, self.env.now());
-                if is_news {
-                    warn!(resource = %key, error, "the status may not have been written, trying again");
-                } else {
-                    debug!(resource = %key, error, "the status may not have been written again");
-                }
-                spans::failed(&error);
-                Next::Retry(self.env.now() + self.env.jittered(wait, 0.1))
+                let failed = self.index().pace(resource).map(|pace| pace.failed(generation, &error, now));
+                let Some((wait, is_news)) = failed else { return Next::Never };
+                statuses::log_failure(key, &error, is_news);
+                Next::Retry(now + self.env.jittered(wait, 0.1))
             }
             Applied::NotSent => Next::Resync,
         }
     }
 
-    /// Takes in what a request for this resource was answered with; `None`: it is gone.
+    /// Takes in the answer to a request for this resource; `None`: it is gone.
     fn answered(&self, resource: &Resource, found: Option<Resource>) {
         let woken = self.index().answered(resource, found);
         if let Some((key, trigger)) = woken {
@@ -199,7 +178,7 @@ impl Controller for MyCustomResourceController {
             let watch = listwatch::run(reader.clone(), pods, env.clone(), pod_listing, sink);
             watches.push(
                 async move {
-                    // It cannot fail: what asks lives as long as the watch.
+                    // This cannot fail: the sender lives as long as the watch.
                     let _ = is_asked.wait_for(|is_asked| *is_asked).await;
                     watch.await;
                 }
@@ -231,7 +210,7 @@ impl Controller for MyCustomResourceController {
             return Next::Resync;
         }
         let Some(is_found) = is_found else {
-            // The first list of the pods wakes it.
+            // The first list of pods wakes it.
             return Next::Resync;
         };
         let plan = spans::plan();
@@ -239,9 +218,10 @@ impl Controller for MyCustomResourceController {
         plan.set_attribute("plan.healthy", new.healthy);
         drop(plan);
         if status::is_same(&resource.status, &new) {
+            self.index().pace(&resource).into_iter().for_each(Pace::is_right);
             return Next::Resync;
         }
-        let due = self.index().next_write(&resource).filter(|due| self.env.now() < *due);
+        let due = self.index().pace(&resource).and_then(|pace| pace.due(new.observed_generation, true, self.env.now()));
         match due {
             Some(due) => Next::At(due),
             None => self.write(&resource, &new).await,
@@ -257,6 +237,6 @@ mod tests {
     fn of_a_pod_the_name_is_read() {
         // The metadata of a pod, as Kubernetes 1.36 sends it alone.
         let pod: Named = serde_json::from_slice(include_bytes!("../../tests/data/pod.metadata.json")).unwrap();
-        assert_eq!((&*pod.key.name, pod.version), ("web-pod12345", 243));
+        assert_eq!((pod.version(), &*pod.key().name), (243, "web-pod12345"));
     }
 }

@@ -1,13 +1,12 @@
 //! What the status of a MyCustomResource says. Pure.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::index::Resource;
 use crate::api::{MyCustomResourceStatus, condition};
-use operator_kit::statuses::{own_conditions, transition_time};
+use operator_kit::statuses;
 
-/// The status of a resource whose friend exists, or does not. `wall` is the time of day for a condition that changes.
+/// The status of a resource. `wall` is the time of day.
 pub fn status(resource: &Resource, is_found: bool, wall: Timestamp) -> MyCustomResourceStatus {
     let friend = resource.friend.as_deref().unwrap_or_default();
     let (reason, message) = if is_found {
@@ -15,16 +14,7 @@ pub fn status(resource: &Resource, is_found: bool, wall: Timestamp) -> MyCustomR
     } else {
         ("FriendMissing", format!("no pod named {friend} exists"))
     };
-    let stored = resource.status.conditions.iter().find(|stored| stored.type_ == condition::READY);
-    let since = stored.filter(|stored| stored.status == "True").map(|stored| stored.last_transition_time.clone());
-    let ready = Condition {
-        last_transition_time: since.unwrap_or_else(|| transition_time(wall)),
-        message,
-        observed_generation: None,
-        reason: reason.to_owned(),
-        status: "True".to_owned(),
-        type_: condition::READY.to_owned(),
-    };
+    let ready = statuses::condition(&resource.status.conditions, condition::READY, true, reason, message, wall);
     MyCustomResourceStatus {
         healthy: is_found,
         observed_generation: Some(resource.generation),
@@ -32,16 +22,17 @@ pub fn status(resource: &Resource, is_found: bool, wall: Timestamp) -> MyCustomR
     }
 }
 
-/// Whether the stored status says the same as the new one, but for what others have added.
+/// Whether both statuses say the same, apart from what others have added.
 pub fn is_same(stored: &MyCustomResourceStatus, new: &MyCustomResourceStatus) -> bool {
     let MyCustomResourceStatus { healthy, observed_generation, conditions } = stored;
-    let own = |conditions| own_conditions(conditions, &[condition::READY]);
     (healthy, observed_generation) == (&new.healthy, &new.observed_generation)
-        && own(conditions) == own(&new.conditions)
+        && statuses::are_same(conditions, &new.conditions, &[condition::READY])
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
     use super::*;
     use operator_kit::ObjectKey;
 

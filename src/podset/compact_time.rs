@@ -1,14 +1,13 @@
-//! A time in eight bytes, whether there is one or none, which takes sixteen and twenty-four elsewhere: a cache of many objects holds
-//! several of each.
+//! An optional time in 8 bytes, which takes 24 as `Option<Timestamp>`. A cache holds several of them for each object.
 
 use std::num::NonZeroI64;
 
 use jiff::Timestamp;
 
-/// A time; what is below a microsecond is cut off.
+/// A time in microseconds.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct CompactTime {
-    /// Since 1970; never 0, so that none takes no more room than one. In its place stands what is no time.
+    /// Since 1970. `i64::MIN` stands for 0, so that `Option` needs no space of its own.
     microseconds: NonZeroI64,
 }
 
@@ -19,9 +18,9 @@ impl From<Timestamp> for CompactTime {
 }
 
 impl From<CompactTime> for Timestamp {
-    fn from(moment: CompactTime) -> Self {
-        // All others were made of a timestamp.
-        Timestamp::from_microsecond(moment.microseconds.get()).unwrap_or_default()
+    fn from(time: CompactTime) -> Self {
+        // Only the stand-in for 0 is out of range.
+        Timestamp::from_microsecond(time.microseconds.get()).unwrap_or_default()
     }
 }
 

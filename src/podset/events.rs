@@ -1,4 +1,4 @@
-//! The events that users see under a PodSet. Pure: it says what to tell; `report.rs` says when, `recorder.rs` tells it.
+//! The events that users see under a PodSet. Pure: `report.rs` decides when, and `recorder.rs` sends them.
 
 use jiff::Timestamp;
 use kube::Resource;
@@ -13,30 +13,25 @@ use crate::api::{MANAGER, PodSet};
 use leadership::text::cut;
 use operator_kit::{ObjectKey, meta::Uid};
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Event {
-    /// A word for machines.
+    /// The reason, for machines.
     pub reason: &'static str,
-    /// A sentence for people.
+    /// The message, for people.
     pub note: String,
     is_warning: bool,
     action: &'static str,
 }
 
-/// What a burst of work amounts to, now that so many pods are live: one event for each plan that was carried out, not one
-/// for each pod.
-pub fn of_burst(burst: &Burst, to: usize) -> Option<Event> {
+/// The event about a burst of work that ends with `to` live pods: one for all its pods.
+pub fn work_done(burst: &Burst, to: usize) -> Option<Event> {
     let Burst { from, created, is_deleting, is_scaling, .. } = *burst;
     let normal = |reason, action, note| Some(Event { reason, note, is_warning: false, action });
     let made = created.max(to.saturating_sub(from));
     if !is_scaling && made > 0 {
-        let pods = if made == 1 {
-            "1 pod to replace a lost one".to_owned()
-        } else {
-            format!("{made} pods to replace lost ones")
-        };
-        normal("PodsReplaced", "Create", format!("Created {pods}"))
+        let (s, ones) = if made == 1 { ("", "a lost one") } else { ("s", "lost ones") };
+        normal("PodsReplaced", "Create", format!("Created {made} pod{s} to replace {ones}"))
     } else if to > from {
         normal("ScaledUp", "Create", format!("Scaled up from {from} to {to}"))
     } else if is_deleting && to < from {
@@ -46,37 +41,37 @@ pub fn of_burst(burst: &Burst, to: usize) -> Option<Event> {
     }
 }
 
-/// Pods are refused: told once for each new reason; where the API server fails, once, for its words are others each time. Of a
-/// namespace that is being deleted nothing is told. `told` is what this process told last, `stored` what the status says.
-pub fn of_rejected_create(
-    rejected_create: &Rejection,
-    told: Option<&Rejection>,
-    stored: Option<&str>,
-) -> Option<Event> {
-    let (what, is_told_by_kind) = match rejected_create.kind {
+/// The API server rejects creates: one event for each new message. A failing API server has another message each time, and gets one
+/// event. A namespace that is being deleted gets none. `told` is in the last event of this process, `stored` in the status.
+pub fn creates_rejected(rejected: &Rejection, told: Option<&Rejection>, stored: Option<&str>) -> Option<Event> {
+    let (what, is_told_by_kind) = match rejected.kind {
         RejectionKind::Forbidden | RejectionKind::InvalidTemplate => ("Pods are refused", false),
         RejectionKind::Unclear => ("Pods may not have been created", true),
         RejectionKind::NamespaceTerminating => return None,
     };
     let is_news = match told {
-        Some(told) => {
-            told.kind != rejected_create.kind || (!is_told_by_kind && told.message != rejected_create.message)
-        }
-        None => stored.is_none_or(|stored| !is_told_by_kind && stored != rejected_create.message),
+        Some(told) => told.kind != rejected.kind || (!is_told_by_kind && told.message != rejected.message),
+        None => stored.is_none_or(|stored| !is_told_by_kind && stored != rejected.message),
     };
-    is_news.then(|| failure(status::FAILED_CREATE, "Create", what, &rejected_create.message))
+    is_news.then(|| warning(status::FAILED_CREATE, "Create", &format!("{what}: {}", rejected.message)))
 }
 
-/// The API server rejects the delete of pods, with this message.
-pub fn of_rejection(message: &str) -> Event {
-    failure(status::FAILED_DELETE, "Delete", "Pods cannot be deleted", message)
+/// The API server rejects deletes, with this message.
+pub fn deletes_rejected(message: &str) -> Event {
+    warning(status::FAILED_DELETE, "Delete", &format!("Pods cannot be deleted: {message}"))
 }
 
-fn failure(reason: &'static str, action: &'static str, what: &str, message: &str) -> Event {
-    Event { reason, note: cut(&format!("{what}: {message}"), 1024), is_warning: true, action }
+/// Pods fail, and are replaced with backoff.
+pub fn pods_failing(message: &str) -> Event {
+    warning("PodsFailing", "BackOff", message)
 }
 
-/// The manifest of an event of the set of this name and UID. `unique` tells events of one set apart; `instance` is the process that reports.
+fn warning(reason: &'static str, action: &'static str, note: &str) -> Event {
+    Event { reason, note: cut(note, 1024), is_warning: true, action }
+}
+
+/// The manifest of an event about the set of this name and UID. `unique` keeps the names of its events apart, and `instance` names the
+/// process.
 pub fn manifest(event: &Event, (key, uid): (&ObjectKey, &Uid), wall: Timestamp, unique: i128, instance: &str) -> Value {
     json!({
         "apiVersion": "events.k8s.io/v1",
@@ -109,7 +104,7 @@ mod tests {
 
     fn told(from: usize, created: usize, is_scaling: bool, to: usize) -> Option<String> {
         let burst = Burst { wanted: to, from, created, is_deleting: to < from, is_scaling };
-        of_burst(&burst, to).map(|event| format!("{}: {}", event.reason, event.note))
+        work_done(&burst, to).map(|event| format!("{}: {}", event.reason, event.note))
     }
 
     #[test]
@@ -121,16 +116,16 @@ mod tests {
         assert_eq!(told(0, 0, false, 3).unwrap(), replaced, "the answers were lost");
         assert_eq!(told(3, 0, true, 3), None);
         let refused = Burst { wanted: 9, from: 9, created: 0, is_deleting: false, is_scaling: false };
-        assert_eq!(of_burst(&refused, 8), None, "nothing was deleted: another one went");
+        assert_eq!(work_done(&refused, 8), None, "nothing was deleted: another one went");
     }
 
     #[test]
     fn a_refusal_is_told_once() {
         let rejected_create = Rejection { message: "no".to_owned(), kind: RejectionKind::Forbidden, generation: 1 };
-        let of = |rejected_create: &Rejection, told| of_rejected_create(rejected_create, told, None);
+        let of = |rejected_create: &Rejection, told| creates_rejected(rejected_create, told, None);
         assert_eq!(of(&rejected_create, None).unwrap().note, "Pods are refused: no");
         assert_eq!(of(&rejected_create, Some(&rejected_create)), None);
-        assert_eq!(of_rejected_create(&rejected_create, None, Some("no")), None, "by a former leader");
+        assert_eq!(creates_rejected(&rejected_create, None, Some("no")), None, "by a former leader");
         let another = Rejection { message: "another reason".to_owned(), ..rejected_create.clone() };
         assert!(of(&rejected_create, Some(&another)).is_some());
         let unclear = Rejection { kind: RejectionKind::Unclear, ..rejected_create.clone() };
@@ -147,16 +142,24 @@ mod tests {
     #[test]
     fn a_rejected_delete_is_a_warning() {
         let set = testing::set(1);
-        let manifest = manifest(&of_rejection("no"), (&set.key, &set.uid), testing::now(), 1, "operator-1");
+        let manifest = manifest(&deletes_rejected("no"), (&set.key, &set.uid), testing::now(), 1, "operator-1");
         assert_eq!((&manifest["type"], &manifest["reason"]), (&json!("Warning"), &json!("FailedDelete")));
         assert_eq!((&manifest["action"], &manifest["note"]), (&json!("Delete"), &json!("Pods cannot be deleted: no")));
+    }
+
+    #[test]
+    fn pods_that_fail_are_a_warning() {
+        let set = testing::set(1);
+        let manifest = manifest(&pods_failing("1 pod failed"), (&set.key, &set.uid), testing::now(), 1, "operator-1");
+        assert_eq!((&manifest["type"], &manifest["reason"]), (&json!("Warning"), &json!("PodsFailing")));
+        assert_eq!((&manifest["action"], &manifest["note"]), (&json!("BackOff"), &json!("1 pod failed")));
     }
 
     #[test]
     fn what_went_well_is_told_under_the_set_as_normal() {
         let burst = Burst { wanted: 2, from: 0, created: 2, is_deleting: false, is_scaling: true };
         let set = testing::set(2);
-        let event = of_burst(&burst, 2).unwrap();
+        let event = work_done(&burst, 2).unwrap();
         let manifest = manifest(&event, (&set.key, &set.uid), testing::now(), 255, "operator-1");
         let expected = json!({
             "apiVersion": "events.k8s.io/v1",
@@ -185,7 +188,7 @@ mod tests {
         let mut set = testing::set(1);
         set.key.name = "n".repeat(253).into();
         let rejected_create = Rejection { message: "x".repeat(5000), kind: RejectionKind::Forbidden, generation: 1 };
-        let event = of_rejected_create(&rejected_create, None, None).unwrap();
+        let event = creates_rejected(&rejected_create, None, None).unwrap();
         let event = manifest(&event, (&set.key, &set.uid), testing::now(), 1, &"i".repeat(300));
         assert!(event["metadata"]["name"].as_str().unwrap().len() <= 253);
         assert_eq!(event["note"].as_str().unwrap().len(), 1024);

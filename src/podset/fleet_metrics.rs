@@ -16,7 +16,7 @@ use prometheus_client::{
 };
 
 use super::{
-    observe::{Caches, Observed, Set},
+    observe::{Observed, Seen, Set},
     restart_backoff,
     status::REASONS,
     stored,
@@ -25,8 +25,8 @@ use crate::api::condition;
 use leadership::env::Env;
 use operator_kit::{meta::Uid, telemetry::metrics::Metrics};
 
-/// The reason of a set whose status has no condition Ready yet, or one that is not of the operator's making: whoever may write
-/// statuses must not decide how many series there are.
+/// The reason of a set without a condition Ready, or with a reason that the operator does not use: those who may write statuses must not
+/// be able to add series.
 const UNKNOWN: &str = "Unknown";
 
 /// Figures of all sets at one moment.
@@ -103,17 +103,17 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
 pub struct FleetMetrics {
     observed: Arc<Observed>,
     env: Env,
-    /// Since when sets were seen to be otherwise than their spec wants although their status does not say so.
+    /// When each set was first seen to differ from its spec although its status does not say so.
     noticed: Mutex<HashMap<Uid, Timestamp>>,
 }
 
 impl FleetMetrics {
-    /// Figures of what these caches hold.
+    /// Metrics of the sets in these caches.
     pub(super) fn new(observed: Arc<Observed>, env: Env) -> Self {
         FleetMetrics { observed, env, noticed: Mutex::default() }
     }
 
-    /// How all sets stand now.
+    /// The current values.
     pub fn take(&self) -> SetFigures {
         let (now, wall) = (self.env.now(), self.env.clock.wall());
         let mut noticed = self.noticed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,16 +122,20 @@ impl FleetMetrics {
         let mut by_reason: Vec<_> = REASONS.into_iter().chain([UNKNOWN]).map(|reason| (reason, 0)).collect();
         let mut figures = SetFigures::default();
         for set in caches.sets.all() {
-            let pods = Tally::of(set, &caches, now);
+            let owner = caches.owner(set);
+            let pods: Vec<&Seen> = caches.pods.owned(&owner).collect();
+            let count = |holds: fn(&Seen) -> bool| to_i64(pods.iter().filter(|seen| holds(seen)).count());
+            let [live, available, ready] = [Seen::is_live, Seen::is_available, Seen::is_ready].map(count);
+            let desired = if set.is_deleting { 0 } else { to_i64(set.replicas()) };
             let reason = reason(set);
             by_reason.iter_mut().filter(|(counted, _)| *counted == reason).for_each(|(_, count)| *count += 1);
             figures.refused += i64::from(stored::holds(&set.status, condition::REPLICA_FAILURE));
-            figures.desired += pods.desired;
-            figures.available += pods.available;
-            figures.ready += pods.ready;
-            figures.backoff = figures.backoff.max(pods.backoff);
-            if !is_converged(set, &pods) {
-                // By the status it outlives the leader; what no status tells is counted from when this process saw it.
+            figures.desired += desired;
+            figures.available += available;
+            figures.ready += ready;
+            figures.backoff = figures.backoff.max(restart_backoff::backoff(pods.iter().copied(), now));
+            if [live, available, ready] != [desired; 3] || !says_converged(set) {
+                // The status outlives the leader. What it does not tell counts from when this process saw it.
                 let age = told_unready(set).map(|since| wall.duration_since(since)).unwrap_or_else(|| {
                     let since = former.get(&set.uid).copied().unwrap_or(now);
                     noticed.insert(set.uid.clone(), since);
@@ -144,43 +148,17 @@ impl FleetMetrics {
     }
 }
 
-/// The pods of one set, counted.
-struct Tally {
-    desired: i64,
-    live: i64,
-    available: i64,
-    ready: i64,
-    backoff: SignedDuration,
+fn to_i64(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-impl Tally {
-    fn of(set: &Set, caches: &Caches, now: Timestamp) -> Self {
-        let (wanted, owner) = (set.replicas(), caches.owner(set));
-        let mut tally = Tally {
-            desired: if set.is_deleting { 0 } else { i64::try_from(wanted).unwrap_or(i64::MAX) },
-            live: 0,
-            available: 0,
-            ready: 0,
-            backoff: restart_backoff::backoff(caches.pods.owned(&owner), now),
-        };
-        for seen in caches.pods.owned(&owner) {
-            tally.live += i64::from(seen.is_live());
-            tally.available += i64::from(seen.is_available());
-            tally.ready += i64::from(seen.is_ready());
-        }
-        tally
-    }
-}
-
-/// Whether a set is as its spec wants it, and its status says so. The status alone would not do: it may be that nobody has
-/// worked on the set since its spec or its pods changed.
-fn is_converged(set: &Set, pods: &Tally) -> bool {
+/// Whether the status says that the set matches its spec. This is not enough, because a leader that hangs does not update it.
+fn says_converged(set: &Set) -> bool {
     let is_current = set.status.observed_generation == Some(set.generation);
-    let is_whole = pods.live == pods.desired && pods.available == pods.desired && pods.ready == pods.desired;
-    !set.is_deleting && set.wanted.is_ok() && is_current && is_whole && stored::holds(&set.status, condition::READY)
+    !set.is_deleting && set.wanted.is_ok() && is_current && stored::holds(&set.status, condition::READY)
 }
 
-/// Since when a set is not Ready, by its status.
+/// When the set became not Ready, according to its status.
 fn told_unready(set: &Set) -> Option<Timestamp> {
     let ready = stored::find(&set.status, condition::READY)?;
     (ready.status != "True").then_some(ready.last_transition_time.0)

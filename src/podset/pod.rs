@@ -1,4 +1,4 @@
-//! What a new pod of a set looks like, and whether what was made is that. Pure.
+//! The manifest of a set's pods, and the check that a created pod matches it. Pure.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -10,7 +10,7 @@ use super::{
     names,
     observe::{Pod, Set, Template},
 };
-use crate::api::{self, PodSet, PodTemplateMetadata};
+use crate::api::{self, PodSet};
 use operator_kit::meta::Uid;
 
 /// The manifest of a pod.
@@ -53,8 +53,8 @@ struct Owner<'a> {
     block_owner_deletion: bool,
 }
 
-/// The manifest of a pod under this name, after this template, with this spec if the template has none. `replacements` counts the replacements in a row that
-/// led to it; 0 for a pod that replaces none.
+/// The manifest of a pod of this name. `default_spec` is used if the template has no spec. `replacements` counts the replacements in a
+/// row up to this pod; 0 if it replaces none.
 pub fn manifest<'a>(
     set: &'a Set,
     template: Option<&'a Template>,
@@ -64,15 +64,12 @@ pub fn manifest<'a>(
 ) -> Manifest<'a> {
     let spec = template.and_then(|template| template.spec.as_deref());
     let metadata = template.and_then(|template| template.metadata.as_ref());
-    let of_template = |texts: fn(&PodTemplateMetadata) -> &Option<BTreeMap<String, String>>| {
-        metadata.and_then(|metadata| texts(metadata).as_ref()).into_iter().flatten()
-    };
-    let mut labels: BTreeMap<&str, &str> =
-        of_template(|metadata| &metadata.labels).map(|(label, value)| (&**label, &**value)).collect();
+    let labels = metadata.and_then(|metadata| metadata.labels.as_ref()).into_iter().flatten();
+    let mut labels: BTreeMap<&str, &str> = labels.map(|(label, value)| (&**label, &**value)).collect();
     labels.extend(own_labels(&set.key.name));
-    let mut annotations: BTreeMap<&str, Cow<'_, str>> = of_template(|metadata| &metadata.annotations)
-        .map(|(annotation, value)| (&**annotation, Cow::from(value)))
-        .collect();
+    let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref()).into_iter().flatten();
+    let mut annotations: BTreeMap<&str, Cow<'_, str>> =
+        annotations.map(|(annotation, value)| (&**annotation, Cow::from(value))).collect();
     annotations.remove(api::ANNOTATION_REPLACEMENTS);
     if replacements > 0 {
         annotations.insert(api::ANNOTATION_REPLACEMENTS, replacements.to_string().into());
@@ -100,7 +97,7 @@ pub fn manifest<'a>(
     }
 }
 
-/// The labels that make a pod recognisable as one of the set's.
+/// The labels that identify a pod of the set.
 fn own_labels(set: &str) -> [(&'static str, &str); 3] {
     [(api::LABEL_APP, set), (api::LABEL_VERSION, api::VERSION), (api::LABEL_MANAGED_BY, api::MANAGER)]
 }
@@ -128,8 +125,7 @@ pub fn default_spec(image: &str) -> Value {
     })
 }
 
-/// In what the pod that was made differs from what was ordered: a webhook may have changed what the operator finds its
-/// pods by.
+/// How a created pod differs from its manifest: a webhook may have changed the name, label or owner by which the operator finds its pods.
 pub fn difference(pod: &Pod, name: &str, set: &Uid) -> Option<String> {
     if pod.owner.as_ref() != Some(set) {
         Some("without the owner reference to its PodSet".to_owned())

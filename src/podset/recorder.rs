@@ -1,8 +1,6 @@
-//! Part of *report*: events leave beside the reconciles, a few at once. Where the API server is busy, pods and statuses come
-//! first, and no set waits for what only informs.
+//! Part of *report*: sends events beside the reconciles, a few at once, so that no pod or status waits for them.
 //!
-//! In: what happened ([`Recorder::record`]). Out: a create for each, by [`Recorder::run`]: the only writes of events. One
-//! that is refused or not answered is lost.
+//! [`Recorder::record`] takes events, and [`Recorder::run`] sends one create for each. An event that is rejected or not answered is lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,30 +25,31 @@ use operator_kit::{
     telemetry::spans::Place,
 };
 
-/// How many events wait at most; one more is lost. Each takes some 250 bytes, and its note.
+/// The most events that wait; one more is lost. Each takes about 250 bytes and its note.
 const WAITING: u32 = 10_000;
 
-/// How many are under way at once: enough to keep up, and few beside the other writes. Namespaces share them fairly: one alone has 4.
+/// The most requests in flight: enough to keep up, and few compared with the other writes. Namespaces share them fairly; a single one
+/// gets 4.
 const AT_ONCE: usize = 6;
 
-/// How long those that wait may take when the process shall end.
+/// How long the process sends waiting events before it ends.
 const AT_THE_END: Duration = Duration::from_secs(3);
 
-/// What happens is said to it, and told by it.
+/// Sends the events of this process.
 pub struct Recorder {
     env: Env,
     writer: Writer,
     instance: String,
     waiting: mpsc::UnboundedSender<Due>,
     due: Mutex<mpsc::UnboundedReceiver<Due>>,
-    /// Every event that waits or is under way has a place in it.
+    /// Each event that waits or is in flight holds a permit.
     room: Arc<Semaphore>,
     slots: FairSemaphore,
-    /// No more are begun.
+    /// Stops the sending of further events.
     enough: CancellationToken,
 }
 
-/// An event that is to be told.
+/// An event to send.
 struct Due {
     event: Event,
     key: ObjectKey,
@@ -58,13 +57,13 @@ struct Due {
     /// When it happened.
     wall: Timestamp,
     unique: i128,
-    /// What it happened within.
+    /// The span in which it happened.
     within: Option<Place>,
     _room: OwnedSemaphorePermit,
 }
 
 impl Recorder {
-    /// A recorder of this process, as events name it, that tells through `writer`.
+    /// A recorder that sends through `writer`. Events name `instance` as the process.
     pub fn new(env: Env, writer: Writer, instance: String) -> Self {
         let (waiting, due) = mpsc::unbounded_channel();
         let room = Arc::new(Semaphore::new(usize::try_from(WAITING).unwrap_or(Semaphore::MAX_PERMITS)));
@@ -72,41 +71,41 @@ impl Recorder {
         Recorder { env, writer, instance, waiting, due: Mutex::new(due), room, slots, enough }
     }
 
-    /// These happened to the set, just now. Returns before they are told.
+    /// Queues events of this set that have just happened.
     pub fn record(&self, set: &Set, events: Vec<Event>) {
         let wall = self.env.clock.wall();
         let moment = wall.as_nanosecond();
         for (event, unique) in events.into_iter().zip(moment..) {
             let Ok(room) = self.room.clone().try_acquire_owned() else {
-                warn!(set = %set.key, reason = event.reason, "too many events wait: one is lost");
+                warn!(set = %set.key, reason = event.reason, "too many events are waiting; one is lost");
                 continue;
             };
             let (key, uid) = (set.key.clone(), set.uid.clone());
             let due = Due { event, key, uid, wall, unique, within: Place::current(), _room: room };
-            // It goes to this very recorder.
+            // The receiver is part of this recorder.
             let _ = self.waiting.send(due);
         }
     }
 
-    /// Tells what happens, until it is enough.
+    /// Sends events until it is stopped.
     pub async fn run(&self) {
         let mut due = self.due.lock().await;
         let due = stream::poll_fn(|context| due.poll_recv(context)).take_until(self.enough.cancelled());
-        due.for_each_concurrent(None, |due| self.tell(due)).await;
+        due.for_each_concurrent(None, |due| self.send(due)).await;
     }
 
-    /// Waits until all that happened was told, but not for long: the next leader waits, too.
+    /// Waits until all events are sent, but not for long, because the next leader waits too.
     pub async fn told(&self) {
         if tokio::time::timeout(AT_THE_END, self.room.acquire_many(WAITING)).await.is_ok() {
             return;
         }
         self.enough.cancel();
-        // Those under way have to be answered: the Lease is not given back while a write may still take effect.
+        // Events in flight must be answered: the Lease is not released while a write may still take effect.
         let _ended = self.due.lock().await;
-        warn!("events that waited were not sent");
+        warn!("waiting events were not sent");
     }
 
-    async fn tell(&self, due: Due) {
+    async fn send(&self, due: Due) {
         let Due { event, key, uid, wall, unique, within, _room } = due;
         let slot = self.slots.acquire(&key.namespace).await;
         if slot.is_err() || self.enough.is_cancelled() {
@@ -141,7 +140,7 @@ mod tests {
 
     fn event() -> Event {
         let burst = Burst { wanted: 1, from: 0, created: 1, is_deleting: false, is_scaling: true };
-        events::of_burst(&burst, 1).unwrap()
+        events::work_done(&burst, 1).unwrap()
     }
 
     /// A recorder, and how many events it has told.

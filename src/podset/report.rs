@@ -1,10 +1,10 @@
-//! Fourth stage, *report*: tells users what was done. The only writes of statuses; events go to [`super::recorder`].
+//! Fourth stage, *report*: shows users what was done. It writes the status, and hands events to [`super::recorder`].
 //!
-//! In: what [`super::act::act`] returned, and the set as it stands afterwards. Nothing that was not tried can be reported.
-//! A status is written only when it differs from the stored one, and seldom: see [`super::pace`].
+//! In: the result of [`super::act::act`], and the set as it is afterwards. A status is written only if it differs from the stored one,
+//! and not too often: see [`operator_kit::pace`].
 
 use jiff::Timestamp;
-use tracing::{Span, debug, info, record_all, warn};
+use tracing::{Span, info, record_all, warn};
 
 use super::{
     act::Done,
@@ -12,26 +12,25 @@ use super::{
     events::{self, Event},
     observe::{Set, View},
     plan::{Hold, Plan},
-    rejection::RejectionKind,
+    rejection::{Rejection, RejectionKind},
     set_state::{Burst, SetState},
     status, stored,
 };
 use crate::api::{PodSet, PodSetStatus, condition};
-use operator_kit::{
-    statuses::{self, Applied},
-    telemetry::spans,
-};
+use operator_kit::statuses::{self, Applied};
+use operator_kit::telemetry::spans;
 
 /// How many pod names a log line shows.
 const NAMES_SHOWN: usize = 10;
 
-/// Takes what was done into the state, and says it in one line of the log. `from` is the number of live pods before.
+/// Puts the result of a pass into the state, and logs it in one line. `from` is the number of live pods before it.
 pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mut SetState) {
     let set = &view.set;
     let (created, deleted) = (done.created.len(), done.deleted.len());
+    let to = (from + created).saturating_sub(deleted);
     let is_scaling = !is_fulfilled(set, state);
-    // What went meanwhile is lost: the next create asks whether the set is still there.
-    state.live = (from + created).saturating_sub(deleted);
+    // If other pods went in the meantime, the next create first asks whether the set still exists.
+    state.live = to;
     record_span(&done);
     if done.is_creating || done.is_deleting {
         let wanted = set.replicas();
@@ -49,7 +48,6 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
         state.retry.tried_generation = Some(set.generation);
     }
     if created + deleted > 0 {
-        let to = (from + created).saturating_sub(deleted);
         let pods = shown(done.created.iter().chain(&done.deleted));
         let what = if is_scaling { "scaled" } else { "replaced lost pods" };
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
@@ -62,20 +60,10 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
     if created > 0 {
         state.retry.rest = None;
     }
-    if let Some(rejected_create) = done.rejected_create {
-        let is_news =
-            state.reports.rejected_create.as_ref().is_none_or(|former| former.message != rejected_create.message);
-        if rejected_create.kind == RejectionKind::NamespaceTerminating {
-            if is_news {
-                info!(set = %set.key, "the namespace is being deleted: no pods are created");
-            }
-            state.retry.give_up(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
-        } else if is_news {
-            warn!(set = %set.key, reason = rejected_create.message, "pods are refused");
-        }
-        state.reports.rejected_create = Some(rejected_create);
-    } else if created > 0 {
-        state.reports.rejected_create = None;
+    match done.rejected_create {
+        Some(rejected) => create_rejected(context, set, rejected, state),
+        None if created > 0 => state.reports.rejected_create = None,
+        None => {}
     }
 }
 
@@ -92,10 +80,24 @@ fn record_span(done: &Done) {
     }
 }
 
-/// Takes note of how the set stands after a pass: what is cured is forgotten.
+/// Puts a rejected create into the state, and logs it if the message is new.
+fn create_rejected(context: &Context, set: &Set, rejected: Rejection, state: &mut SetState) {
+    let is_news = state.reports.rejected_create.as_ref().is_none_or(|former| former.message != rejected.message);
+    if rejected.kind == RejectionKind::NamespaceTerminating {
+        if is_news {
+            info!(set = %set.key, "the namespace is being deleted: no pods are created");
+        }
+        state.retry.give_up(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
+    } else if is_news {
+        warn!(set = %set.key, reason = rejected.message, "the API server rejects new pods");
+    }
+    state.reports.rejected_create = Some(rejected);
+}
+
+/// Updates the state after a pass: what no longer holds is forgotten.
 pub fn settle(after: &Plan, state: &mut SetState) {
     state.live = state.live.max(after.count.live);
-    // Creates of unknown fate fulfil and cure nothing.
+    // A create whose fate is unknown does not count.
     if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
         state.reports.fulfilled = Some(after.count.wanted);
     }
@@ -108,7 +110,7 @@ pub fn settle(after: &Plan, state: &mut SetState) {
     }
 }
 
-/// Whether the set had as many pods as its spec wants once already, as far as is remembered or its stored status tells.
+/// Whether the set has had as many pods as its spec wants, by the state or the stored status.
 fn is_fulfilled(set: &Set, state: &SetState) -> bool {
     let wanted = set.replicas();
     let stored = &set.status;
@@ -126,10 +128,10 @@ fn shown<'a>(names: impl Iterator<Item = &'a String>) -> String {
     if more > 0 { format!("{text} and {more} more") } else { text }
 }
 
-/// What came of a report.
+/// The result of a report.
 #[derive(Debug, Default)]
 pub struct Reported {
-    /// When to report again what could not be told now.
+    /// When to report again.
     pub again: Option<Timestamp>,
     /// Whether the status could not be written.
     pub has_failed: bool,
@@ -137,43 +139,51 @@ pub struct Reported {
 
 /// Writes the status if it is due, and hands over the events that are.
 pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut SetState) -> Reported {
-    let set = &view.set;
-    let is_settled = plan.create.is_empty() && plan.delete.is_empty();
-    // A try that failed and changed nothing yet may still turn out to have changed something, and what was made otherwise
-    // than ordered goes again.
-    let has_strays = state.has_pending_strays();
-    let is_over =
-        |burst: &mut Burst| is_settled && !has_strays && (plan.hold != Hold::Failure || burst.from != plan.count.live);
-    let burst = state.reports.burst.take_if(is_over);
-    let events = if is_settled { due_events(set, plan, burst, state) } else { Vec::new() };
-    context.recorder.record(set, events);
+    let (set, now) = (&view.set, context.env.now());
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
+    let is_settled = plan.create.is_empty() && plan.delete.is_empty();
+    if is_settled {
+        let events = due_events(set, plan, &new, state);
+        context.recorder.record(set, events);
+    }
     if stored::is_same(&set.status, &new) {
         state.reports.pace.is_right();
         return Reported::default();
     }
-    match state.reports.pace.due(&set.status, &new, is_settled, context.env.now()) {
-        None => write_status(context, set, &new, state).await,
+    let is_awaited = status::is_awaited(&set.status, &new, is_settled);
+    match state.reports.pace.due(new.observed_generation, is_awaited, now) {
+        None => write_status(context, set, new, state).await,
         again => Reported { again, has_failed: false },
     }
 }
 
-/// The events that are due now, of work that is over and of a refusal; they are not due again.
-fn due_events(set: &Set, plan: &Plan, burst: Option<Burst>, state: &mut SetState) -> Vec<Event> {
+/// The events that are due now that nothing is left to create or delete. Each is due once.
+fn due_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
+    // A try that failed and changed nothing so far may still have changed something, and strays are deleted again.
+    let has_strays = state.has_pending_strays();
+    let is_over = |burst: &mut Burst| !has_strays && (plan.hold != Hold::Failure || burst.from != plan.count.live);
+    let burst = state.reports.burst.take_if(is_over);
     let ended = state.reports.ended.drain(..).chain(burst.map(|burst| (burst, plan.count.live)));
-    let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::of_burst(&burst, live)).collect();
-    let stored = stored::find(&set.status, condition::REPLICA_FAILURE);
-    let stored = |reason| stored.filter(|stored| stored.reason == reason).map(|stored| stored.message.as_str());
-    if let Some(rejected_create) = &state.reports.rejected_create {
-        due.extend(events::of_rejected_create(
-            rejected_create,
-            state.reports.told.as_ref(),
-            stored(status::FAILED_CREATE),
-        ));
-    }
+    let mut due: Vec<Event> = ended.filter_map(|(burst, live)| events::work_done(&burst, live)).collect();
+    let stored = |type_: &str, reason: &str| {
+        let stored = stored::find(&set.status, type_).filter(|stored| stored.reason == reason);
+        stored.map(|stored| stored.message.as_str())
+    };
+    let stored_create = stored(condition::REPLICA_FAILURE, status::FAILED_CREATE);
+    let rejected = state.reports.rejected_create.as_ref();
+    due.extend(rejected.and_then(|now| events::creates_rejected(now, state.reports.told.as_ref(), stored_create)));
     state.reports.told = state.reports.rejected_create.clone();
-    let rejection = state.retry.rejected.take_untold(stored(status::FAILED_DELETE));
-    due.extend(rejection.map(|message| events::of_rejection(&message)));
+    let rejected = state.retry.rejected.take_untold(stored(condition::REPLICA_FAILURE, status::FAILED_DELETE));
+    due.extend(rejected.map(|message| events::deletes_rejected(&message)));
+    let failing = stored::find(new, condition::RECONCILING).filter(|held| held.reason == status::BACKING_OFF);
+    if let Some(failing) = failing {
+        let is_told = state.reports.failing_told || stored(condition::RECONCILING, status::BACKING_OFF).is_some();
+        due.extend((!is_told).then(|| events::pods_failing(&failing.message)));
+        state.reports.failing_told = true;
+    } else {
+        // Until the count begins again, these are the same failures.
+        state.reports.failing_told &= state.retry.finishes.next.is_some_and(|next| next.count > 1);
+    }
     due
 }
 
@@ -182,48 +192,32 @@ pub fn is_at_its_end(status: &PodSetStatus) -> bool {
     stored::holds(status, condition::READY)
 }
 
-/// Applies a status.
-async fn write_status(context: &Context, set: &Set, new: &PodSetStatus, state: &mut SetState) -> Reported {
-    let at = context.env.now();
-    let new = PodSetStatus { written_by: Some(context.others.installation()), ..new.clone() };
+/// Applies a status and handles the result.
+async fn write_status(context: &Context, set: &Set, new: PodSetStatus, state: &mut SetState) -> Reported {
+    let (at, generation) = (context.env.now(), new.observed_generation);
+    let new = PodSetStatus { written_by: Some(context.others.installation()), ..new };
     context.observed.lock().sets.writing.begin(&set.uid, new.clone());
     let version = (context.rules.status_version)(set.version);
     let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, version, &new).await;
-    let reported = written(context, set, &new, state, applied, at);
-    context.observed.lock().sets.writing.end(&set.uid);
-    reported
-}
-
-/// Takes in what became of a status.
-fn written(
-    context: &Context,
-    set: &Set,
-    new: &PodSetStatus,
-    state: &mut SetState,
-    applied: Applied<Set>,
-    at: Timestamp,
-) -> Reported {
-    match applied {
+    let reported = match applied {
         Applied::Written(stored) => {
-            state.reports.pace.written(new, at);
+            state.reports.pace.written(generation, at);
             context.set_answered(set, Some(*stored));
             Reported::default()
         }
         Applied::Outdated(found) => {
-            state.reports.pace.written(new, at);
+            state.reports.pace.written(generation, at);
             context.set_answered(set, found.map(|found| *found));
             Reported { again: Some(context.env.now()), has_failed: false }
         }
         Applied::Failed(error) => {
-            let (again, is_news) = state.reports.pace.failed(new, &error, context.env.now());
-            if is_news {
-                warn!(set = %set.key, error, "the status may not have been written, trying again");
-            } else {
-                debug!(set = %set.key, error, "the status may not have been written again");
-            }
-            spans::failed(&error);
-            Reported { again: Some(again), has_failed: true }
+            let now = context.env.now();
+            let (wait, is_news) = state.reports.pace.failed(generation, &error, now);
+            statuses::log_failure(&set.key, &error, is_news);
+            Reported { again: Some(now + wait), has_failed: true }
         }
         Applied::NotSent => Reported::default(),
-    }
+    };
+    context.observed.lock().sets.writing.end(&set.uid);
+    reported
 }

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    pace::Pace,
     rejected_deletes::RejectedDeletes,
     rejection::{BACKOFF, Rejection},
     restart_backoff::Finishes,
@@ -17,6 +16,7 @@ use super::{
 use operator_kit::{
     failures::{Failures, Waits, doubled},
     meta::Uid,
+    pace::Pace,
 };
 
 /// The first and the last of the short waits after the API server says that the namespace is being deleted. A lagging API server can
@@ -55,6 +55,8 @@ pub struct Reports {
     pub rejected_create: Option<Rejection>,
     /// The rejection of the last event.
     pub told: Option<Rejection>,
+    /// Whether an event says that pods fail.
+    pub failing_told: bool,
     /// The work that is under way and has no event yet.
     pub burst: Option<Burst>,
     /// Work that ended and has no event yet, and how many pods were live then.

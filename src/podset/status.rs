@@ -1,43 +1,49 @@
-//! What the status of a set says. Pure.
+//! The content of a set's status. Pure.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{
-    observe::{Seen, View},
+    observe::{Phase, Pod, Seen, View},
     plan::{Hold, Plan},
     pod,
     rejection::RejectionKind,
+    restart_backoff::Replacement,
     set_state::SetState,
+    stored,
 };
 use crate::api::{PodSetStatus, condition};
-use operator_kit::statuses::transition_time;
+use operator_kit::statuses;
 
-/// The status of a set as it stands: its pods, the plan made after everything was tried, and why pods are refused.
-/// `wall` is the time of day that a condition which changes is given.
+/// The status of a set after a pass: `plan` is the plan made after everything was tried, and `wall` the time of day.
 pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> PodSetStatus {
     let View { set, pods, .. } = view;
     let available: Vec<&Seen> = pods.iter().filter(|seen| seen.is_available()).collect();
     let ready = available.iter().filter(|seen| seen.is_ready()).count();
-    let state = State::of(view, plan, state, available.len(), ready);
-    let wanted = set.wanted.as_ref().ok().map(|wanted| wanted.replicas);
+    let Described { ready: reason, why, others } = describe(view, plan, state, available.len(), ready);
+    let of_n = set.wanted.as_ref().map(|wanted| format!(" of {}", wanted.replicas)).unwrap_or_default();
+    // `kubectl get --output=wide` and most other tools show this message alone.
+    let message = format!("{ready}{of_n} pods are ready{why}");
+    let condition = |type_, holds, reason, message| {
+        statuses::condition(&set.status.conditions, type_, holds, reason, message, wall)
+    };
+    let mut conditions = vec![condition(condition::READY, reason == ALL_READY, reason, message)];
+    conditions.extend(others.into_iter().map(|(type_, reason, message)| condition(type_, true, reason, message)));
     PodSetStatus {
         pod_names: available.iter().map(|seen| seen.pod.key.name.clone()).collect(),
         available_replicas: i32::try_from(available.len()).unwrap_or(i32::MAX),
         ready_replicas: i32::try_from(ready).unwrap_or(i32::MAX),
         observed_generation: observed_generation(view, plan),
         selector: Some(pod::selector(&set.key.name)),
-        conditions: conditions(&state, &set.status.conditions, wanted, ready, wall),
-        // Added to each write; no status is written for its sake.
+        conditions,
+        // Added to each write. It alone is no reason to write a status.
         written_by: None,
     }
 }
 
-/// A generation is answered as soon as no more pods may live than it wants: at once on the way up, and on the way down
-/// only when the surplus is certainly gone. Until then it is the former one: whoever reads it can tell how many pods
-/// there may be.
+/// A generation is answered as soon as no more pods may live than it wants: at once on a scale-up, and on a scale-down only when the
+/// surplus is certainly gone. Until then the status has the former one, so it tells how many pods there may be.
 fn observed_generation(view: &View, plan: &Plan) -> Option<i64> {
     let is_answered = view.set.wanted.is_ok() && plan.count.occupied <= plan.count.wanted;
     if is_answered { Some(view.set.generation) } else { view.set.status.observed_generation }
@@ -49,173 +55,140 @@ pub const FAILED_CREATE: &str = "FailedCreate";
 /// The reason of ReplicaFailure while deletes are rejected.
 pub const FAILED_DELETE: &str = "FailedDelete";
 
-/// In which of its states a set is.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum State {
-    /// All pods are there and ready.
-    AllReady,
-    /// Pods are being created, deleted or waited for; why containers of theirs do not start, if one does not.
-    Progressing(Option<String>),
-    /// Pods are refused.
-    Rejected(String),
-    /// Pods that are to go cannot be deleted.
-    Undeletable {
-        /// The API server's message.
-        message: String,
-        /// Whether all else is done: as many pods as are wanted are ready.
-        is_ready: bool,
-    },
-    /// Pods keep finishing.
-    Failing,
-    /// The spec can never work as it stands.
-    Invalid(String),
-    /// The set is being deleted.
-    Deleting,
+/// The reason of Reconciling while pods that failed are not replaced yet.
+pub const BACKING_OFF: &str = "BackingOff";
+
+/// The reason of Ready while it is True.
+const ALL_READY: &str = "AllPodsReady";
+
+/// The reason of Ready while pods are missing, surplus or not ready.
+const NOT_READY: &str = "PodsNotReady";
+
+/// The reason of Ready and Stalled for a spec that cannot work.
+const INVALID: &str = "InvalidTemplate";
+
+/// All reasons of the condition Ready.
+pub const REASONS: [&str; 5] = [ALL_READY, NOT_READY, "PodsFailing", INVALID, "Deleting"];
+
+/// The content of the conditions.
+struct Described {
+    /// The reason of Ready.
+    ready: &'static str,
+    /// What follows the number of ready pods in the message of Ready.
+    why: String,
+    /// The other conditions, which are True: type, reason and message.
+    others: Vec<(&'static str, &'static str, String)>,
 }
 
-/// What the condition Ready can give as its reason.
-pub const REASONS: [&str; 5] = ["AllPodsReady", "PodsNotReady", "PodsFailing", "InvalidTemplate", "Deleting"];
-
-impl State {
-    fn of(view: &View, plan: &Plan, state: &SetState, available: usize, ready: usize) -> State {
-        let wanted = plan.count.wanted;
-        if view.set.is_deleting {
-            return State::Deleting;
-        }
-        if let Err(error) = &view.set.wanted {
-            return State::Invalid(error.clone());
-        }
-        // The refusal of a former spec says nothing of this one.
-        let rejected_create = state
-            .reports
-            .rejected_create
-            .as_ref()
-            .filter(|rejected_create| rejected_create.generation == view.set.generation);
-        match rejected_create.map(|rejected_create| (rejected_create.kind, rejected_create.message.clone())) {
-            Some((RejectionKind::InvalidTemplate, message)) => return State::Invalid(message),
-            Some((RejectionKind::Forbidden | RejectionKind::Unclear, message)) => return State::Rejected(message),
-            Some((RejectionKind::NamespaceTerminating, _)) | None => {}
-        }
-        // While other pods are deleted in their place, it may still turn out well.
-        let is_stuck = !plan.deletes_others(state) && !plan.rejected.is_empty();
-        let rejection = state.retry.rejected.message().filter(|_| is_stuck);
-        if plan.hold == Hold::Finishing {
-            State::Failing
-        } else if let Some(message) = rejection {
-            let may_be_too_many =
-                view.pods.iter().filter(|seen| seen.is_live() && plan.rejected.contains(&seen.pod.uid));
-            let is_ready = ready >= wanted && plan.count.occupied <= wanted + may_be_too_many.count();
-            State::Undeletable { message: message.to_owned(), is_ready }
-        } else if available == wanted && ready == wanted && plan.count.occupied == wanted {
-            State::AllReady
-        } else {
-            State::Progressing(trouble(&view.pods))
-        }
+fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready: usize) -> Described {
+    if view.set.is_deleting {
+        let waiting = "waiting for the garbage collector and for finalizers".to_owned();
+        let others = vec![(condition::RECONCILING, "Deleting", waiting)];
+        return Described { ready: "Deleting", why: ": the set is being deleted".to_owned(), others };
     }
-
-    /// Whether as many pods as are wanted are ready, and nothing is missing.
-    fn is_ready(&self) -> bool {
-        matches!(self, State::AllReady | State::Undeletable { is_ready: true, .. })
+    if let Err(error) = &view.set.wanted {
+        return invalid(error);
     }
-
-    /// The reason of the condition Ready.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            State::AllReady | State::Undeletable { is_ready: true, .. } => "AllPodsReady",
-            State::Progressing(_) | State::Rejected(_) | State::Undeletable { .. } => "PodsNotReady",
-            State::Failing => "PodsFailing",
-            State::Invalid(_) => "InvalidTemplate",
-            State::Deleting => "Deleting",
+    // The rejection of a former spec does not matter for this one.
+    let rejected = state.reports.rejected_create.as_ref().filter(|rejected| rejected.generation == view.set.generation);
+    match rejected.map(|rejected| (rejected.kind, &*rejected.message)) {
+        Some((RejectionKind::InvalidTemplate, message)) => return invalid(message),
+        Some((RejectionKind::Forbidden | RejectionKind::Unclear, message)) => {
+            let retrying = "the API server rejects new pods; next try within about 30 s".to_owned();
+            let failure = (condition::REPLICA_FAILURE, FAILED_CREATE, message.to_owned());
+            let others = vec![(condition::RECONCILING, "Retrying", retrying), failure];
+            return Described { ready: NOT_READY, why: format!(": {message}"), others };
         }
+        Some((RejectionKind::NamespaceTerminating, _)) | None => {}
+    }
+    if plan.hold == Hold::Finishing {
+        let message = failures(&view.pods, state.retry.finishes.next);
+        let why = format!(": {message}");
+        return Described { ready: "PodsFailing", why, others: vec![(condition::RECONCILING, BACKING_OFF, message)] };
+    }
+    // Otherwise other pods may be deleted in their place.
+    let is_stuck = !plan.deletes_others(state) && !plan.rejected.is_empty();
+    if let Some(message) = state.retry.rejected.message().filter(|_| is_stuck) {
+        return undeletable(view, plan, ready, message);
+    }
+    let counts = [available, ready, plan.count.occupied];
+    if counts == [plan.count.wanted; 3] {
+        return Described { ready: ALL_READY, why: String::new(), others: Vec::new() };
+    }
+    let why = trouble(&view.pods).map(|trouble| format!("; {trouble}")).unwrap_or_default();
+    let progressing = "creating, deleting or waiting for pods".to_owned();
+    Described { ready: NOT_READY, why, others: vec![(condition::RECONCILING, "Progressing", progressing)] }
+}
+
+/// The spec cannot work.
+fn invalid(message: &str) -> Described {
+    let stalled = (condition::STALLED, INVALID, message.to_owned());
+    let failure = (condition::REPLICA_FAILURE, FAILED_CREATE, message.to_owned());
+    Described { ready: INVALID, why: format!(": {message}"), others: vec![stalled, failure] }
+}
+
+/// The API server rejects deletes.
+fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Described {
+    let may_be_too_many =
+        view.pods.iter().filter(|seen| seen.is_live() && plan.rejected.contains(&seen.pod.uid)).count();
+    let is_ready = ready >= plan.count.wanted && plan.count.occupied <= plan.count.wanted + may_be_too_many;
+    let retrying = "pods cannot be deleted; next try within about 30 s".to_owned();
+    let failure = (condition::REPLICA_FAILURE, FAILED_DELETE, message.to_owned());
+    Described {
+        ready: if is_ready { ALL_READY } else { NOT_READY },
+        why: format!("; pods cannot be deleted: {message}"),
+        others: vec![(condition::RECONCILING, "Retrying", retrying), failure],
     }
 }
 
-/// Why containers do not start: each reason once, with the first pod that has it.
+/// Why pods do not start: the scheduler's message, and each reason of the kubelet with the first pod that has it.
 fn trouble(pods: &[Seen]) -> Option<String> {
-    let waiting = pods.iter().filter(|seen| seen.is_available() && !seen.is_ready());
+    let not_ready = pods.iter().filter(|seen| seen.is_available() && !seen.is_ready()).map(|seen| &*seen.pod);
+    let waiting = not_ready.filter_map(|pod| Some((pod, pod.waits_for.as_deref()?)));
+    let (unscheduled, scheduled): (Vec<_>, Vec<_>) = waiting.partition(|(pod, _)| pod.node.is_none());
+    let unscheduled = unscheduled.first().map(|(Pod { key, .. }, message)| match unscheduled.len() {
+        1 => format!("{} cannot be scheduled: {message}", key.name),
+        count => format!("{count} pods cannot be scheduled: {message}"),
+    });
     let mut by_reason: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
-    for Seen { pod, .. } in waiting {
-        if let Some(reason) = pod.waits_for.as_deref() {
-            by_reason.entry(reason).or_insert((&pod.key.name, 0)).1 += 1;
-        }
+    for (pod, reason) in scheduled {
+        by_reason.entry(reason).or_insert((&pod.key.name, 0)).1 += 1;
     }
-    let clauses = by_reason.into_iter().map(|(reason, (pod, count))| match count {
+    let scheduled = by_reason.into_iter().map(|(reason, (pod, count))| match count {
         1 => format!("{pod} is in {reason}"),
         _ => format!("{pod} and {} more are in {reason}", count - 1),
     });
-    let message = clauses.collect::<Vec<_>>().join("; ");
-    (!message.is_empty()).then_some(message)
+    let clauses: Vec<String> = unscheduled.into_iter().chain(scheduled).collect();
+    (!clauses.is_empty()).then(|| clauses.join("; "))
 }
 
-const KEEP_FINISHING: &str = "pods keep exiting; backing off before replacing them";
-
-/// What is the matter, in one sentence: `kubectl get --output=wide` shows it, and most tools show nothing else.
-fn summary(state: &State, wanted: Option<usize>, ready: usize) -> String {
-    let of_n = wanted.map(|wanted| format!(" of {wanted}")).unwrap_or_default();
-    let k_of_n = format!("{ready}{of_n} pods are ready");
-    match state {
-        State::AllReady | State::Progressing(None) => k_of_n,
-        State::Progressing(Some(message)) => format!("{k_of_n}; {message}"),
-        State::Rejected(message) | State::Invalid(message) => format!("{k_of_n}: {message}"),
-        State::Undeletable { message, .. } => format!("{k_of_n}; pods cannot be deleted: {message}"),
-        State::Failing => format!("{k_of_n}: {KEEP_FINISHING}"),
-        State::Deleting => format!("{k_of_n}: the set is being deleted"),
+/// Which pods failed, and how long after the last of them they are replaced. The message does not count down, because each change of it
+/// is a write.
+fn failures(pods: &[Seen], next: Option<Replacement>) -> String {
+    let ended: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
+    let verb = if ended.iter().any(|seen| seen.pod.phase == Phase::Succeeded) { "exited" } else { "failed" };
+    let count = next.map_or(0, |next| next.pods);
+    let mut message = if count == 1 { format!("1 pod {verb}") } else { format!("{count} pods {verb}") };
+    if let Some(last) = ended.into_iter().max_by_key(|seen| seen.finished_since) {
+        message += &format!(", most recently {}", last.pod.key.name);
+        message += &last.pod.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
+        let wait = next.zip(last.finished_since).map(|(next, end)| next.due.duration_since(end.into()).as_secs());
+        message += &wait.map(|wait| format!("; next try {wait} s later")).unwrap_or_default();
     }
+    message
 }
 
-fn conditions(
-    state: &State,
-    stored: &[Condition],
-    wanted: Option<usize>,
-    ready: usize,
-    wall: Timestamp,
-) -> Vec<Condition> {
-    let mut conditions = vec![(condition::READY, state.is_ready(), state.reason(), summary(state, wanted, ready))];
-    let mut holds = |type_, reason, message: &str| conditions.push((type_, true, reason, message.to_owned()));
-    match state {
-        State::AllReady => {}
-        State::Progressing(_) => holds(condition::RECONCILING, "Progressing", "creating, deleting or waiting for pods"),
-        State::Rejected(message) => {
-            holds(condition::RECONCILING, "Retrying", "pods are refused; trying again, later each time");
-            holds(condition::REPLICA_FAILURE, FAILED_CREATE, message);
-        }
-        State::Undeletable { message, .. } => {
-            holds(condition::RECONCILING, "Retrying", "pods cannot be deleted; trying again, later each time");
-            holds(condition::REPLICA_FAILURE, FAILED_DELETE, message);
-        }
-        State::Failing => {
-            holds(condition::RECONCILING, "BackingOff", KEEP_FINISHING);
-        }
-        State::Invalid(message) => {
-            holds(condition::STALLED, "InvalidTemplate", message);
-            holds(condition::REPLICA_FAILURE, FAILED_CREATE, message);
-        }
-        State::Deleting => {
-            let message = "waiting for the garbage collector, and for whoever has set a finalizer";
-            holds(condition::RECONCILING, "Deleting", message);
-        }
-    }
-    conditions
-        .into_iter()
-        .map(|(type_, holds, reason, message)| {
-            let status = if holds { "True" } else { "False" };
-            let former = stored.iter().find(|former| former.type_ == type_ && former.status == status);
-            Condition {
-                last_transition_time: former
-                    .map_or_else(|| transition_time(wall), |former| former.last_transition_time.clone()),
-                message,
-                observed_generation: None,
-                reason: reason.to_owned(),
-                status: status.to_owned(),
-                type_: type_.to_owned(),
-            }
-        })
-        .collect()
+/// Whether people wait for this change: Ready changes, or pods have come or gone and no more are about to.
+pub fn is_awaited(stored: &PodSetStatus, new: &PodSetStatus, is_settled: bool) -> bool {
+    stored::holds(stored, condition::READY) != stored::holds(new, condition::READY)
+        || (is_settled && stored.pod_names != new.pod_names)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
     use super::*;
     use crate::podset::{
@@ -311,12 +284,17 @@ mod tests {
         let none = SetState::default();
         assert_eq!(said(&two_ready(), Hold::Nothing, &none), "2 of 2 pods are ready");
         assert_eq!(said(&one(), Hold::Failure, &refused(RejectionKind::Forbidden)), "1 of 2 pods are ready: no");
-        let failing = "1 of 2 pods are ready: pods keep exiting; backing off before replacing them";
-        assert_eq!(said(&one(), Hold::Finishing, &none), failing);
         let waiting = |name, reason| testing::pod(name).waits_for(reason);
         let two = view(vec![waiting("a", "ImagePullBackOff"), waiting("b", "CrashLoopBackOff")]);
         let why = "0 of 2 pods are ready; b is in CrashLoopBackOff; a is in ImagePullBackOff";
         assert_eq!(said(&two, Hold::Nothing, &none), why);
+        let unscheduled = |name| testing::pod(name).unscheduled().waits_for("0/3 nodes are available");
+        let one_unscheduled = view(vec![unscheduled("b"), waiting("a", "ImagePullBackOff")]);
+        let why = "0 of 2 pods are ready; b cannot be scheduled: 0/3 nodes are available; a is in ImagePullBackOff";
+        assert_eq!(said(&one_unscheduled, Hold::Nothing, &none), why);
+        let two_unscheduled = view(vec![unscheduled("a"), unscheduled("b")]);
+        let why = "0 of 2 pods are ready; 2 pods cannot be scheduled: 0/3 nodes are available";
+        assert_eq!(said(&two_unscheduled, Hold::Nothing, &none), why);
         let mut deleting = two_ready();
         Arc::make_mut(&mut deleting.set).is_deleting = true;
         assert_eq!(said(&deleting, Hold::Forever, &none), "2 of 2 pods are ready: the set is being deleted");
@@ -326,13 +304,51 @@ mod tests {
     }
 
     #[test]
+    fn pods_that_fail_are_named_with_the_next_try() {
+        let said = |pods: usize, due: i64, seen: Vec<PodBuilder>| {
+            let (view, mut state) = (view(seen), SetState::default());
+            let due = testing::now() + jiff::SignedDuration::from_secs(due);
+            state.retry.finishes.next = Some(Replacement { due, count: 7, pods });
+            let conditions = status(&view, &planned(&view, Hold::Finishing), &state, testing::now()).conditions;
+            let [ready, reconciling] = &conditions[..] else { panic!("{conditions:?}") };
+            let summary = ready.message.strip_prefix("0 of 2 pods are ready: ").unwrap();
+            assert_eq!((reconciling.reason.as_str(), reconciling.message.as_str()), (BACKING_OFF, summary));
+            summary.to_owned()
+        };
+        let failed = |name: &str, ago| testing::pod(name).failed(ago).exit_code(1);
+        let two = || vec![failed("a", 3), failed("b", 9)];
+        assert_eq!(said(2, 29, two()), "2 pods failed, most recently a with exit code 1; next try 32 s later");
+        let succeeded = testing::pod("a").failed(3).phase(Phase::Succeeded).exit_code(0);
+        let exited = "1 pod exited, most recently a with exit code 0; next try 8 s later";
+        assert_eq!(said(1, 5, vec![succeeded]), exited);
+        let evicted = testing::pod("a").failed(3);
+        assert_eq!(said(1, 5, vec![evicted]), "1 pod failed, most recently a; next try 8 s later");
+        assert_eq!(said(2, 5, vec![failed("a", 3).terminating()]), "2 pods failed", "they were deleted");
+    }
+
+    #[test]
+    fn people_wait_for_ready_and_for_pods_that_come_or_go() {
+        let status = |pods: &[&str], ready| {
+            let reason = if ready { "AllPodsReady" } else { "PodsNotReady" };
+            let ready = statuses::condition(&[], condition::READY, ready, reason, String::new(), testing::now());
+            let pod_names = pods.iter().map(|&pod| pod.into()).collect();
+            PodSetStatus { pod_names, conditions: vec![ready], ..PodSetStatus::default() }
+        };
+        assert!(is_awaited(&status(&["a"], false), &status(&["a"], true), false));
+        assert!(is_awaited(&status(&["a"], true), &status(&["b"], true), true));
+        assert!(!is_awaited(&status(&["a"], true), &status(&["b"], true), false), "more are to come");
+        let other = PodSetStatus { ready_replicas: 1, ..status(&["a"], false) };
+        assert!(!is_awaited(&status(&["a"], false), &other, true));
+    }
+
+    #[test]
     fn names_and_counts_are_those_of_the_available_pods() {
         let pods = vec![
             testing::pod("a").ready(9),
             testing::pod("b").unscheduled(),
             testing::pod("c").terminating(),
             testing::pod("d").failed(9),
-            testing::pod("e").phase(crate::podset::observe::Phase::Unknown),
+            testing::pod("e").phase(Phase::Unknown),
         ];
         let view = view(pods);
         let status = status(&view, &planned(&view, Hold::Nothing), &SetState::default(), testing::now());

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::{PodSetStatus, condition};
-use operator_kit::statuses::own_conditions;
+use operator_kit::statuses;
 
 /// The condition of this type, if the status has it.
 pub fn find<'a>(status: &'a PodSetStatus, type_: &str) -> Option<&'a Condition> {
@@ -27,8 +27,7 @@ pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
         conditions,
         written_by: _,
     } = stored;
-    let own = |conditions| own_conditions(conditions, &OWN);
     (pod_names, available_replicas, ready_replicas) == (&new.pod_names, &new.available_replicas, &new.ready_replicas)
         && (observed_generation, selector) == (&new.observed_generation, &new.selector)
-        && own(conditions) == own(&new.conditions)
+        && statuses::are_same(conditions, &new.conditions, &OWN)
 }

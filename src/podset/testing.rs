@@ -38,6 +38,7 @@ pub fn pod(name: &str) -> PodBuilder {
         node: Some(format!("node-of-{name}").into()),
         restarts: 0,
         waits_for: None,
+        exit_code: None,
         created: ago(1000),
         started: Some(ago(1000)),
         finished: None,
@@ -126,6 +127,11 @@ impl PodBuilder {
             pod.finished = Some(ago(seconds));
             pod.started = Some(ago(seconds + 1));
         })
+    }
+
+    /// Of a finished pod: it exited with this code.
+    pub fn exit_code(self, code: i32) -> Self {
+        self.with(|pod| pod.exit_code = Some(code))
     }
 
     /// Of a finished pod: it ran for so many seconds.

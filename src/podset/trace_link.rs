@@ -1,21 +1,21 @@
-//! What the traces tell of the work on a set. No I/O, and nothing is decided here.
+//! The traces of the work on a set. No I/O, no decision.
 //!
-//! A user's change can be followed: each reconcile that works on a generation points at the one that saw it first, until
-//! the status has answered it.
+//! Each reconcile that works on a generation links to the one that saw it first, until the status answers it. So a user's change can be
+//! followed in the traces.
 
 use operator_kit::telemetry::spans::{self, Place};
 
-/// The generation that is being worked on.
+/// The generation in progress, and the span to link to.
 #[derive(Clone, Debug, Default)]
 pub struct TraceLink {
     generation: i64,
-    /// The span of the reconcile that saw it first.
+    /// The span of the first reconcile.
     first: Option<Place>,
     is_answered: bool,
 }
 
 impl TraceLink {
-    /// A reconcile of this generation begins: its span is the first, or points at the first.
+    /// Records that a reconcile of this generation begins.
     pub fn begin(&mut self, generation: i64) {
         spans::note("object.generation", generation);
         if self.generation != generation {
@@ -28,7 +28,7 @@ impl TraceLink {
         }
     }
 
-    /// The status has answered this generation. What comes from now on, a pod that dies, is another story.
+    /// Records that the status answers this generation. Later reconciles have other causes, and do not link.
     pub fn answered(&mut self, generation: i64) {
         self.is_answered |= self.generation == generation;
     }

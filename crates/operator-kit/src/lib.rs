@@ -13,7 +13,7 @@
 //! | [`runner`], [`queue`], [`fair`] | when which object is reconciled; no namespace takes all workers |
 //! | [`listwatch`], [`meta`], [`object_key`], [`interner`] | lists and watches, and small parts of caches |
 //! | [`client`], [`requests`] | the clients for reads and for writes, and the requests |
-//! | [`statuses`], [`failures`], [`token_bucket`] | status by server-side apply, waits after failures, pacing |
+//! | [`statuses`], [`failures`], [`token_bucket`], [`pace`] | status by server-side apply, waits after failures, pacing |
 //! | [`health`], [`server`] | probes, metrics and the log level over HTTP |
 //! | [`telemetry`] | logs, traces and metrics |
 
@@ -27,6 +27,7 @@ pub mod interner;
 pub mod listwatch;
 pub mod meta;
 pub mod object_key;
+pub mod pace;
 pub mod queue;
 pub mod requests;
 pub mod runner;

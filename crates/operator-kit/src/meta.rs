@@ -1,4 +1,4 @@
-//! The part of an object's metadata that controllers read, decoded from what the API server sends. It does nothing.
+//! The part of an object's metadata that controllers read.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,10 +11,10 @@ use crate::listwatch;
 /// The UID of an object.
 pub type Uid = Arc<str>;
 
-/// Labels or annotations. People can store `null` in those of a custom resource.
+/// Labels or annotations. Those of a custom resource can contain `null`.
 pub type Entries = HashMap<String, Option<String>>;
 
-/// Metadata of an object; what is not named here is not decoded.
+/// Metadata of an object. Other fields are not decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
@@ -24,14 +24,14 @@ pub struct Meta {
     pub namespace: String,
     /// UID.
     pub uid: String,
-    /// resourceVersion, as the API server writes it.
+    /// resourceVersion.
     pub resource_version: String,
     /// Generation of the spec; 0 where the kind has none.
     pub generation: i64,
     /// When it was created.
     #[serde(deserialize_with = "time")]
     pub creation_timestamp: Option<Timestamp>,
-    /// Present once its deletion was asked for. The time may lie too far in the future to be read.
+    /// Present once deletion was requested. The time may be too far in the future to be decoded.
     pub deletion_timestamp: Option<IgnoredAny>,
     /// Labels.
     pub labels: Entries,
@@ -41,13 +41,13 @@ pub struct Meta {
     pub owner_references: Vec<Owner>,
 }
 
-/// What these labels or annotations have under this key.
+/// The value of a label or annotation.
 pub fn value<'a>(entries: &'a Entries, key: &str) -> Option<&'a str> {
     entries.get(key)?.as_deref()
 }
 
-/// This text, if it is not empty.
-pub fn said(text: &str) -> Option<Arc<str>> {
+/// The text, if it is not empty.
+pub fn non_empty(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| text.into())
 }
 
@@ -65,11 +65,11 @@ pub struct Owner {
     pub controller: bool,
 }
 
-/// Reads a time. One that cannot be read, such as one of a far future, is none: it must not stop the watch of all other objects.
+/// Decodes a time. One that cannot be decoded, such as one in the far future, is `None`: it must not stop the watch of other objects.
 ///
 /// # Errors
 ///
-/// When it is no text.
+/// If it is not a string.
 pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     Ok(text.and_then(|text| text.parse().ok()))

@@ -1,4 +1,4 @@
-//! Writes the status of a custom resource, and says what the answer proves. The only writes of statuses.
+//! Statuses of custom resources: their conditions, and the only function that writes them.
 
 use std::collections::HashMap;
 
@@ -7,27 +7,54 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::Resource;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use tracing::{debug, warn};
 
-use super::{ObjectKey, failures::Waits, meta::Uid, requests};
+use super::{ObjectKey, meta::Uid, requests};
 use crate::{
     client::{Answer, Clients},
     listwatch::Watched,
+    telemetry::spans,
 };
 use leadership::text::{in_full, in_words};
 
-/// How long to wait before a status is applied again to an object that was not as it was thought to be.
+/// The wait before a status is applied again to an object that has changed in the meantime.
 pub const OUTDATED_RETRY: SignedDuration = SignedDuration::from_secs(1);
 
-/// The least time from one write of a status to the next, and the longest after failures.
-pub const PAUSE: Waits = (SignedDuration::from_secs(5), SignedDuration::from_secs(30));
-
-/// The time of day as conditions carry it: without fractions of a second.
-pub fn transition_time(wall: Timestamp) -> Time {
-    Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall))
+/// A condition of an object that has these. Its time of transition changes with its status alone, and has no fractions of a second.
+pub fn condition(
+    stored: &[Condition],
+    type_: &str,
+    holds: bool,
+    reason: &str,
+    message: String,
+    wall: Timestamp,
+) -> Condition {
+    let status = if holds { "True" } else { "False" };
+    let former = stored.iter().find(|former| former.type_ == type_ && former.status == status);
+    let now = || Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall));
+    Condition {
+        last_transition_time: former.map_or_else(now, |former| former.last_transition_time.clone()),
+        message,
+        observed_generation: None,
+        reason: reason.to_owned(),
+        status: status.to_owned(),
+        type_: type_.to_owned(),
+    }
 }
 
-/// A stored status. A condition that cannot be read is left out: who wrote it must not spoil what is ours. A status that cannot be read
-/// all the same counts as empty, and is written anew.
+/// Whether both have the same conditions of these types. The API server keeps conditions in any order, and others may add their own,
+/// or the observedGeneration of one of ours.
+pub fn are_same(stored: &[Condition], new: &[Condition], types: &[&str]) -> bool {
+    fn facts<'a>(conditions: &'a [Condition], type_: &str) -> Option<(&'a str, &'a str, &'a str, &'a Time)> {
+        let Condition { last_transition_time, message, observed_generation: _, reason, status, type_: _ } =
+            conditions.iter().find(|condition| condition.type_ == type_)?;
+        Some((status, reason, message, last_transition_time))
+    }
+    types.iter().all(|type_| facts(stored, type_) == facts(new, type_))
+}
+
+/// A stored status. A condition that does not decode is left out, because it may be somebody else's. A status that still does not
+/// decode counts as empty and is written again.
 pub fn stored<S: DeserializeOwned + Default>(mut status: Value) -> S {
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
         conditions.retain(|condition| Condition::deserialize(condition).is_ok());
@@ -35,35 +62,30 @@ pub fn stored<S: DeserializeOwned + Default>(mut status: Value) -> S {
     S::deserialize(status).unwrap_or_default()
 }
 
-/// Of a condition what is ours: its type, status, reason, message and time.
-pub type OwnCondition<'a> = (&'a str, &'a str, &'a str, &'a str, &'a Time);
-
-/// What is ours in the conditions of these types, in the order of their types: the API server keeps them in any order, and what others
-/// have added is theirs, be it the observedGeneration of one of ours.
-pub fn own_conditions<'a>(conditions: &'a [Condition], types: &[&str]) -> Vec<OwnCondition<'a>> {
-    let own = |condition: &'a Condition| {
-        let Condition { last_transition_time, message, observed_generation: _, reason, status, type_ } = condition;
-        (type_.as_str(), status.as_str(), reason.as_str(), message.as_str(), last_transition_time)
-    };
-    let mut own: Vec<_> = conditions.iter().map(own).filter(|(type_, ..)| types.contains(type_)).collect();
-    own.sort_unstable_by_key(|(type_, ..)| *type_);
-    own
-}
-
-/// What became of a status.
+/// The result of a write of a status.
 #[derive(Debug)]
 pub enum Applied<W> {
-    /// It is stored; the object that carries it.
+    /// It is stored; the object with it.
     Written(Box<W>),
-    /// The object is no longer as it was thought to be: this is how it is; `None`: it is gone.
+    /// The object has changed in the meantime; its current state, or `None` if it is gone.
     Outdated(Option<Box<W>>),
-    /// It was refused, or nobody can say; why.
+    /// It was rejected, or not answered; the reason.
     Failed(String),
     /// This process does not lead.
     NotSent,
 }
 
-/// Statuses that are being written, by the UID of their object: what comes back of them by a watch is no news.
+/// Logs that a status may not have been written; a reason that is news as a warning.
+pub fn log_failure(key: &ObjectKey, error: &str, is_news: bool) {
+    if is_news {
+        warn!(object = %key, error, "the status may not have been written; trying again");
+    } else {
+        debug!(object = %key, error, "the status may not have been written again");
+    }
+    spans::failed(error);
+}
+
+/// Statuses that are being written, by the UID of their object. The watch brings them back, which is no news.
 #[derive(Debug)]
 pub struct Writing<S>(HashMap<Uid, S>);
 
@@ -79,7 +101,7 @@ impl<S: PartialEq> Writing<S> {
         self.0.insert(uid.clone(), status);
     }
 
-    /// What became of it is known, and taken in.
+    /// The result of the write is known and handled.
     pub fn end(&mut self, uid: &Uid) {
         self.0.remove(uid);
     }
@@ -89,14 +111,13 @@ impl<S: PartialEq> Writing<S> {
         self.0.get(uid)
     }
 
-    /// Whether somebody else put this new status in place of the former, perhaps a former leader who knew less.
+    /// Whether somebody else wrote the new status, perhaps a former leader.
     pub fn is_strange(&self, uid: &Uid, former: &S, new: &S) -> bool {
         former != new && self.of(uid) != Some(new)
     }
 }
 
-/// Applies the status of the object of this name and UID, if its resourceVersion is still `version`; `None`: whatever
-/// its resourceVersion.
+/// Applies the status of the object of this name and UID if it still has the resourceVersion `version`; `None`: in any case.
 pub async fn apply<K, W>(
     clients: &Clients,
     key: &ObjectKey,
@@ -115,7 +136,7 @@ where
             Err(error) => Applied::Failed(in_full(&error)),
         },
         Answer::Rejected(status) if matches!(status.code, 404 | 409) => match read_again::<K, W>(clients, key).await {
-            // The object is as it was thought to be: a webhook refuses its status, or its kind has none.
+            // The object has not changed: a webhook rejects its status, or its kind has none.
             Ok(Some(found)) if Some(found.version()) == version => Applied::Failed(in_words(&status)),
             Ok(found) => Applied::Outdated(found),
             Err(error) => Applied::Failed(error),
@@ -126,7 +147,7 @@ where
     }
 }
 
-/// The object as it is; `None`: it is gone.
+/// The current state of the object; `None`: it is gone.
 async fn read_again<K, W>(clients: &Clients, key: &ObjectKey) -> Result<Option<Box<W>>, String>
 where
     K: Resource<DynamicType = ()>,

@@ -19,7 +19,12 @@ impl TokenBucket {
 
     /// Whether it has a token.
     pub fn has_token(&self, now: Timestamp) -> bool {
-        self.full_at.max(now) + self.interval <= now + self.interval * self.burst
+        self.next_token(now) <= now
+    }
+
+    /// When it next has a token: now or later.
+    pub fn next_token(&self, now: Timestamp) -> Timestamp {
+        now.max(self.full_at.max(now) - self.interval * (self.burst - 1))
     }
 
     /// Takes a token. If there is none, the next one comes later.

@@ -11,14 +11,19 @@ pub async fn of_a_podset(t: Arc<Scene>) -> Result<()> {
         (0, "spec.replicas in body should be greater than or equal to 1"),
         (-1, "spec.replicas in body should be greater than or equal to 1"),
         (11, "spec.replicas in body should be less than or equal to 10"),
+        (0, "to keep none, delete the PodSet"),
+        (11, "to keep more, create another PodSet"),
     ] {
         refused(&t, &podset("web", json!({"replicas": replicas})), words).await?;
     }
     refused(&t, &podset(&"a".repeat(64), json!({})), "may have at most 63 characters").await?;
+    refused(&t, &podset(&"a".repeat(64), json!({})), "metadata.name: Invalid value").await?;
     accepted(&t, &podset(&"a".repeat(63), json!({}))).await?;
     for (label, value) in [("app", "other"), ("version", "v2"), ("app.kubernetes.io/managed-by", "Helm")] {
         let contradiction = json!({"template": {"metadata": {"labels": {label: value}}}});
-        refused(&t, &podset("web", contradiction), &format!("the label {label} belongs to the set")).await?;
+        let contradiction = podset("web", contradiction);
+        refused(&t, &contradiction, &format!("the label {label} belongs to the set")).await?;
+        refused(&t, &contradiction, "spec.template.metadata.labels: Invalid value").await?;
     }
     let repeats =
         json!({"app": "web", "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator", "tier": "x"});

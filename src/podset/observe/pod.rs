@@ -45,9 +45,11 @@ pub struct Pod {
     pub node: Option<Arc<str>>,
     /// Restarts of all its containers.
     pub restarts: i32,
-    /// Why one of its containers does not start, in the kubelet's word: `CrashLoopBackOff`, `ImagePullBackOff`. `None` if it is about to
-    /// start.
+    /// Why it does not start. While it has no node: the scheduler's message. Then the kubelet's word for a container, such as
+    /// `CrashLoopBackOff`; none while the container is about to start.
     pub waits_for: Option<Arc<str>>,
+    /// The exit code of a finished pod: of the container that failed last, or 0.
+    pub exit_code: Option<i32>,
     /// When it was created.
     pub created: CompactTime,
     /// When it started.
@@ -83,6 +85,7 @@ impl Pod {
             node: _,
             restarts: _,
             waits_for,
+            exit_code,
             created,
             started: _,
             finished,
@@ -93,7 +96,7 @@ impl Pod {
         } = self;
         (phase, is_labelled, is_terminating) == (&other.phase, &other.is_labelled, &other.is_terminating)
             && (ready_since, created, finished) == (&other.ready_since, &other.created, &other.finished)
-            && (waits_for, replacements) == (&other.waits_for, &other.replacements)
+            && (waits_for, exit_code, replacements) == (&other.waits_for, &other.exit_code, &other.replacements)
             && (key, uid, owner) == (&other.key, &other.uid, &other.owner)
     }
 }

@@ -48,7 +48,7 @@ pub struct Pods {
     by_uid: HashMap<Uid, Seen>,
     by_owner: HashMap<Owner, BTreeSet<Uid>>,
     by_name: HashSet<Named>,
-    /// Namespaces, owners and nodes of all of them.
+    /// Namespaces, owners, nodes and reasons to wait of all of them.
     texts: Interner,
     /// Pods that a read showed to be gone, until the watch shows it, too. Until then its events about them are old.
     gone: HashMap<Uid, Arc<Pod>>,
@@ -189,8 +189,9 @@ impl Pods {
                 pod.key.name = former.key.name.clone();
             }
         }
-        let Pod { key, owner, node, .. } = &mut pod;
-        for text in [Some(&mut key.namespace), owner.as_mut(), node.as_mut()].into_iter().flatten() {
+        let Pod { key, owner, node, waits_for, .. } = &mut pod;
+        let texts = [Some(&mut key.namespace), owner.as_mut(), node.as_mut(), waits_for.as_mut()];
+        for text in texts.into_iter().flatten() {
             self.texts.share(text);
         }
         Arc::new(pod)

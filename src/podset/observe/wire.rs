@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
 use super::pod::{Phase, Pod};
+use leadership::text::{LONGEST, cut};
+
 use crate::{api, podset::compact_time::CompactTime};
 use operator_kit::{
     listwatch::Watched,
@@ -51,6 +53,7 @@ struct ConditionWire {
     #[serde(rename = "type")]
     kind: String,
     status: String,
+    message: String,
     #[serde(deserialize_with = "meta::time")]
     last_transition_time: Option<Timestamp>,
 }
@@ -78,6 +81,7 @@ struct WaitingWire {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct TerminatedWire {
+    exit_code: i32,
     #[serde(deserialize_with = "meta::time")]
     finished_at: Option<Timestamp>,
 }
@@ -110,6 +114,8 @@ impl From<PodWire> for Pod {
     fn from(wire: PodWire) -> Self {
         let PodWire { metadata, spec, status } = wire;
         let phase = Phase::from(&*status.phase);
+        let is_finished = matches!(phase, Phase::Failed | Phase::Succeeded);
+        let containers = || status.init_container_statuses.iter().chain(&status.container_statuses);
         let ready = status.conditions.iter().find(|condition| condition.kind == "Ready");
         let turned = ready.and_then(|condition| condition.last_transition_time).map(CompactTime::from);
         let ready_since = ready
@@ -123,12 +129,13 @@ impl From<PodWire> for Pod {
             owner: owner(&metadata),
             phase,
             ready_since,
-            node: meta::said(&spec.node_name),
+            node: meta::non_empty(&spec.node_name),
             restarts: status.container_statuses.iter().fold(0, |sum: i32, of| sum.saturating_add(of.restart_count)),
-            waits_for: status.init_container_statuses.iter().chain(&status.container_statuses).find_map(trouble),
+            waits_for: unschedulable(&status.conditions).or_else(|| containers().find_map(trouble)),
+            exit_code: exit_code(containers()).filter(|_| is_finished),
             created: metadata.creation_timestamp.unwrap_or_default().into(),
             started: status.start_time.map(CompactTime::from),
-            finished: finished.filter(|_| matches!(phase, Phase::Failed | Phase::Succeeded)),
+            finished: finished.filter(|_| is_finished),
             deletion_cost: number(&metadata, DELETION_COST),
             replacements: number(&metadata, api::ANNOTATION_REPLACEMENTS),
             is_labelled: meta::value(&metadata.labels, api::LABEL_MANAGED_BY) == Some(api::MANAGER),
@@ -138,10 +145,22 @@ impl From<PodWire> for Pod {
     }
 }
 
+/// The scheduler's message about a pod that fits on no node.
+fn unschedulable(conditions: &[ConditionWire]) -> Option<Arc<str>> {
+    let scheduled = conditions.iter().find(|condition| condition.kind == "PodScheduled")?;
+    meta::non_empty(&cut(&scheduled.message, LONGEST)).filter(|_| scheduled.status == "False")
+}
+
+/// The exit code of the container that failed last, or 0.
+fn exit_code<'a>(containers: impl Iterator<Item = &'a ContainerWire>) -> Option<i32> {
+    let ends = containers.filter_map(|container| container.state.terminated.as_ref());
+    ends.max_by_key(|end| (end.exit_code != 0, end.finished_at)).map(|end| end.exit_code)
+}
+
 /// Why a container does not start, if that is not because it is about to.
 fn trouble(container: &ContainerWire) -> Option<Arc<str>> {
     let reason = &container.state.waiting.as_ref()?.reason;
-    meta::said(reason).filter(|_| reason != "ContainerCreating" && reason != "PodInitializing")
+    meta::non_empty(reason).filter(|_| reason != "ContainerCreating" && reason != "PodInitializing")
 }
 
 /// The number that an annotation says; 0 where it says none.
@@ -153,7 +172,7 @@ fn number<T: FromStr + Default>(metadata: &Meta, annotation: &str) -> T {
 fn owner(metadata: &Meta) -> Option<Uid> {
     let controller = metadata.owner_references.iter().find(|owner| owner.controller)?;
     let is_podset = controller.kind == "PodSet" && controller.api_version.starts_with("app.example.com/");
-    meta::said(&controller.uid).filter(|uid| is_podset && uid.len() <= LONGEST_UID)
+    meta::non_empty(&controller.uid).filter(|uid| is_podset && uid.len() <= LONGEST_UID)
 }
 
 #[cfg(test)]
@@ -183,8 +202,35 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_fits_on_no_node_waits_for_what_the_scheduler_says() {
+        let scheduled =
+            |status| json!({ "conditions": [{ "type": "PodScheduled", "status": status, "message": "0/3 nodes" }] });
+        assert_eq!(waits_for(scheduled("False")).as_deref(), Some("0/3 nodes"));
+        assert_eq!(waits_for(scheduled("True")), None);
+        assert_eq!(waits_for(json!({ "conditions": [{ "type": "PodScheduled", "status": "False" }] })), None);
+    }
+
+    #[test]
+    fn the_exit_code_is_that_of_the_container_that_failed_last() {
+        let end = |code, at: &str| json!({ "state": { "terminated": { "exitCode": code, "finishedAt": at } } });
+        let exited = |phase, init: Value, containers: Value| {
+            let status = json!({ "phase": phase, "initContainerStatuses": init, "containerStatuses": containers });
+            serde_json::from_value::<Pod>(json!({ "metadata": {}, "status": status })).unwrap().exit_code
+        };
+        let [early, late] = ["2026-01-01T12:00:00Z", "2026-01-01T12:00:01Z"];
+        assert_eq!(exited("Failed", json!([]), json!([end(1, early), end(2, late), end(0, late)])), Some(2));
+        assert_eq!(exited("Failed", json!([end(3, early)]), json!([{ "state": { "waiting": {} } }])), Some(3));
+        assert_eq!(exited("Succeeded", json!([end(0, early)]), json!([end(0, late)])), Some(0));
+        assert_eq!(exited("Failed", json!([]), json!([])), None, "it was evicted");
+        assert_eq!(exited("Running", json!([end(0, early)]), json!([])), None);
+    }
+
+    #[test]
     fn a_pod_is_what_the_api_server_says_of_it() {
-        let container = |restarts, finished| json!({ "restartCount": restarts, "state": { "terminated": { "finishedAt": finished } } });
+        let container = |restarts, finished| {
+            let terminated = json!({ "exitCode": 1, "finishedAt": finished });
+            json!({ "restartCount": restarts, "state": { "terminated": terminated } })
+        };
         let owner = |kind, uid, controller| {
             let group = "app.example.com/v1alpha1";
             json!({ "apiVersion": group, "kind": kind, "name": "web", "uid": uid, "controller": controller })
@@ -230,6 +276,7 @@ mod tests {
             node: Some("node-1".into()),
             restarts: 5,
             waits_for: None,
+            exit_code: Some(1),
             created: at(1),
             started: Some(at(2)),
             finished: Some(at(6)),

@@ -22,6 +22,8 @@ const KUBELET: &str = "kubelet";
 pub struct PodScript {
     /// From creation to having a node.
     pub bound_after: Option<Duration>,
+    /// Whether the scheduler finds no node for it.
+    pub fits_nowhere: bool,
     /// From having a node to `Running`.
     pub running_after: Option<Duration>,
     /// From `Running` to ready.
@@ -36,6 +38,7 @@ impl Default for PodScript {
     fn default() -> Self {
         Self {
             bound_after: Some(Duration::from_millis(20)),
+            fits_nowhere: false,
             running_after: Some(Duration::from_millis(500)),
             ready_after: Some(Duration::ZERO),
             ends_after: None,
@@ -48,6 +51,11 @@ impl PodScript {
     /// Stays Pending for ever, without a node.
     pub fn unschedulable() -> Self {
         Self { bound_after: None, ..Self::default() }
+    }
+
+    /// Fits on no node, as the scheduler says.
+    pub fn fits_nowhere() -> Self {
+        Self { fits_nowhere: true, ..Self::default() }
     }
 
     /// Runs, and is never ready.
@@ -120,9 +128,17 @@ impl State {
         }
     }
 
-    /// The scheduler binds the pod to a node.
+    /// The scheduler binds the pod to a node, or says that it fits on none.
     pub fn bind(&mut self, uid: &str) {
         let now = self.clock.rfc3339();
+        if self.by_uid(uid).is_some_and(|pod| (self.kubelet.director)(pod).fits_nowhere) {
+            self.change_pod(uid, SCHEDULER, |pod| {
+                let mut condition = pod_condition("PodScheduled", "False", &now);
+                condition["message"] = "0/3 nodes are available: 3 Insufficient cpu.".into();
+                object::set_condition(pod, condition);
+            });
+            return;
+        }
         let node = format!("node-{}", self.kubelet.bound % self.kubelet.nodes.max(1));
         let bound = self.change_pod(uid, SCHEDULER, |pod| {
             pod["spec"]["nodeName"] = node.into();

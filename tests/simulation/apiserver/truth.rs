@@ -33,6 +33,8 @@ struct Known {
     /// The names of all pods that it ever had.
     pods: BTreeSet<String>,
     made: usize,
+    /// Whether one of them finished.
+    has_finished: bool,
     /// How many pods its events say were made in place of others.
     said: usize,
     /// How many creates were sent for it, and of how many their sender learnt that they were done.
@@ -95,6 +97,7 @@ impl Truth {
             if change.change == ChangeKind::Added {
                 known.made += 1;
             }
+            known.has_finished |= object::is_finished(pod);
             known.pods.insert(name);
         }
     }
@@ -168,6 +171,7 @@ impl Truth {
             }
             ("FailedCreate", _) => self.refused > 0,
             ("FailedDelete", _) => self.undeleted > 0,
+            ("PodsFailing", _) => known.has_finished,
             _ => false,
         };
         if !is_so {

@@ -7,6 +7,7 @@ mod losses;
 mod takeover;
 mod terms;
 mod told;
+mod unwell;
 
 use std::time::Duration;
 

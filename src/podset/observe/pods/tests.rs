@@ -59,8 +59,9 @@ fn only_what_matters_wakes_the_set() {
 /// A wake for every part of a pod that a status tells of or a plan acts on.
 #[test]
 fn whatever_matters_wakes_the_set() {
-    let changes: [fn(&mut Pod); 8] = [
+    let changes: [fn(&mut Pod); 9] = [
         |pod| pod.phase = Phase::Unknown,
+        |pod| pod.exit_code = Some(1),
         |pod| pod.waits_for = Some("ImagePullBackOff".into()),
         |pod| pod.created = pod.started.unwrap(),
         |pod| pod.finished = pod.started,

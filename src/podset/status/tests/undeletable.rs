@@ -23,7 +23,7 @@ fn pods_that_cannot_be_deleted_are_told_and_the_set_is_ready_without_them() {
     let told = told_of_undeletable(three(), &["a"], Plan::default());
     let expected = [
         "Ready=True/AllPodsReady: 3 of 2 pods are ready; pods cannot be deleted: no",
-        "Reconciling=True/Retrying: pods cannot be deleted; trying again, later each time",
+        "Reconciling=True/Retrying: pods cannot be deleted; next try within about 30 s",
         "ReplicaFailure=True/FailedDelete: no",
     ];
     assert_eq!(told, expected);

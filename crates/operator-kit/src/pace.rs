@@ -1,0 +1,150 @@
+//! When a status is written: one rule for both kinds. Pure: no I/O, no clock.
+//!
+//! The answer to a new spec is written at once. So is a change that people wait for, as long as the token bucket has a token: some
+//! writes in a row, then one in [`PERIOD`]. Any other change waits for [`DELAY`], since more may follow, and for [`PERIOD`] after the
+//! last write. A status is therefore never wrong for longer than [`PERIOD`]. After a failure the wait doubles.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::failures::{Failures, Waits};
+use crate::token_bucket::TokenBucket;
+
+/// The longest time for which a status may be wrong, and the time in which the bucket gains a token.
+const PERIOD: SignedDuration = SignedDuration::from_secs(5);
+
+/// The first and the longest wait after failures.
+const WAITS: Waits = (PERIOD, SignedDuration::from_secs(30));
+
+/// The wait of a change for which nobody waits. The operator may notice a change a second late.
+const DELAY: SignedDuration = SignedDuration::from_secs(4);
+
+/// The pace of one object's status.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    last: Option<Last>,
+    /// Since when the stored status is known to be wrong.
+    wrong_since: Option<Timestamp>,
+    bucket: TokenBucket,
+    failures: Failures,
+}
+
+/// The last write of the status, successful or not.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    at: Timestamp,
+    /// The generation that the status answers.
+    generation: Option<i64>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace::new(10)
+    }
+}
+
+impl Pace {
+    /// A pace that allows `burst` awaited changes in a row.
+    pub fn new(burst: i32) -> Self {
+        let bucket = TokenBucket::new(burst, PERIOD);
+        Pace { last: None, wrong_since: None, bucket, failures: Failures::default() }
+    }
+
+    /// When a new status that answers `generation` is due; `None`: now. `is_awaited`: people wait for this change.
+    pub fn due(&mut self, generation: Option<i64>, is_awaited: bool, now: Timestamp) -> Option<Timestamp> {
+        let since = *self.wrong_since.get_or_insert(now);
+        let last = self.last.filter(|last| last.generation == generation)?;
+        let due = match self.failures.wait() {
+            Some(wait) => last.at + wait,
+            None if is_awaited => self.bucket.next_token(now),
+            None => (since + DELAY).max(last.at + PERIOD),
+        };
+        (now < due).then_some(due)
+    }
+
+    /// A status was written, or is known to be outdated. The answer to a spec takes no token.
+    pub fn written(&mut self, generation: Option<i64>, at: Timestamp) {
+        if self.last.is_some_and(|last| last.generation == generation) {
+            self.bucket.take(at);
+        }
+        self.last = Some(Last { at, generation });
+        self.is_right();
+    }
+
+    /// A status may not have been written, for this reason. Returns how long to wait, and whether the reason is news.
+    pub fn failed(&mut self, generation: Option<i64>, error: &str, at: Timestamp) -> (SignedDuration, bool) {
+        self.last = Some(Last { at, generation });
+        self.failures.note(error, WAITS)
+    }
+
+    /// The stored status is right.
+    pub fn is_right(&mut self) {
+        self.wrong_since = None;
+        self.failures = Failures::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A spec, and the one after it.
+    const ONE: Option<i64> = Some(1);
+    const TWO: Option<i64> = Some(2);
+
+    fn after(seconds: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)
+    }
+
+    #[test]
+    fn what_people_wait_for_is_written_at_once_and_the_rest_after_five_seconds() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.due(ONE, false, after(0)), None, "the first one");
+        pace.written(ONE, after(0));
+        assert_eq!(pace.due(ONE, false, after(1)), Some(after(5)), "five seconds after the last write");
+        assert_eq!(pace.due(ONE, false, after(5)), None);
+        pace.written(ONE, after(5));
+        assert_eq!(pace.due(ONE, false, after(30)), Some(after(34)), "more may follow");
+        pace.is_right();
+        assert_eq!(pace.due(ONE, true, after(40)), None, "people wait for it");
+        assert_eq!(pace.due(ONE, false, after(40)), Some(after(44)), "nobody does");
+        assert_eq!(pace.due(TWO, false, after(40)), None, "a new spec");
+    }
+
+    #[test]
+    fn the_bucket_bounds_what_is_written_at_once() {
+        for burst in [1, 10] {
+            let mut pace = Pace::new(burst);
+            pace.written(ONE, after(0));
+            for _ in 0..burst {
+                assert_eq!(pace.due(ONE, true, after(0)), None);
+                pace.written(ONE, after(0));
+            }
+            assert_eq!(pace.due(ONE, true, after(1)), Some(after(5)));
+            pace.written(ONE, after(5));
+            assert_eq!(pace.due(ONE, true, after(9)), Some(after(10)), "it is empty again");
+            assert_eq!(pace.due(TWO, true, after(6)), None, "but the answer to a spec needs no token");
+        }
+    }
+
+    #[test]
+    fn the_answer_to_a_spec_takes_no_token() {
+        let mut pace = Pace::new(1);
+        for generation in [ONE, TWO] {
+            assert_eq!(pace.due(generation, true, after(0)), None);
+            pace.written(generation, after(0));
+        }
+        assert_eq!(pace.due(TWO, true, after(0)), None);
+    }
+
+    #[test]
+    fn failures_wait_longer_each_time_but_not_another_spec() {
+        let mut pace = Pace::default();
+        let failed = ["away", "away", "forbidden"].map(|error| pace.failed(ONE, error, after(0)));
+        let expected = [(5, true), (10, false), (20, true)];
+        assert_eq!(failed, expected.map(|(wait, is_news)| (SignedDuration::from_secs(wait), is_news)));
+        assert_eq!(pace.due(ONE, true, after(1)), Some(after(20)));
+        assert_eq!(pace.due(TWO, true, after(1)), None, "another spec may be accepted");
+        pace.is_right();
+        assert_eq!(pace.due(ONE, true, after(1)), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! What users are told of pods that are not well: no node fits, they fail, or they are ready by turns.
+
+use podset_operator::podset::promise::Rules;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{NS, condition, ready_reason, seconds, settled};
+use crate::{
+    apiserver::{ApiServer, PODSETS, PodScript, Requests},
+    operator::Operator,
+};
+
+fn message(server: &ApiServer, kind: &str) -> String {
+    let held = condition(server, "web", kind);
+    held.map(|held| held["message"].as_str().unwrap().to_owned()).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_no_node_fits_are_told_with_the_schedulers_words() {
+    let server = ApiServer::new(1);
+    server.pods_live(PodScript::fits_nowhere());
+    let operator = Operator::leader(&server, "a", Rules::default());
+    server.create_podset(NS, "web", 2);
+    server.wait_until(|s| s.live_pods(NS, "web").len() == 2, seconds(5)).await;
+    sleep(seconds(6)).await;
+    let expected = "0 of 2 pods are ready; 2 pods cannot be scheduled: 0/3 nodes are available: 3 Insufficient cpu.";
+    assert_eq!(message(&server, "Ready"), expected);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
+    let server = ApiServer::new(1);
+    server.pods_live(PodScript::fails_after(seconds(1)));
+    let operator = Operator::leader(&server, "a", Rules::default());
+    server.create_podset(NS, "web", 2);
+    // The waits are 0, 1, 2, 4, 8, 16, 32 and 64 s. This is in the last one.
+    sleep(seconds(100)).await;
+    let why = message(&server, "Reconciling");
+    let [facts, next_try] = why.split("; ").collect::<Vec<_>>()[..] else { panic!("{why}") };
+    assert!(facts.starts_with("2 pods failed, most recently web-pod") && facts.ends_with("with exit code 1"), "{why}");
+    assert_eq!(next_try, "next try 64 s later");
+    assert_eq!(message(&server, "Ready"), format!("0 of 2 pods are ready: {why}"));
+    let patches = server.count(&Requests::status_patches("podsets"));
+    sleep(seconds(30)).await;
+    assert_eq!(server.count(&Requests::status_patches("podsets")), patches, "it does not count down");
+
+    let events = server.events(NS, "PodsFailing");
+    let [event] = &events[..] else { panic!("{events:?}") };
+    let note = event["note"].as_str().unwrap();
+    assert!(note.contains("most recently web-pod") && note.ends_with("with exit code 1; next try 1 s later"), "{note}");
+    assert_eq!(event["type"], "Warning");
+
+    // The next leader does not send it again. Once the pods are cured, other failures are another event.
+    operator.end().await;
+    let operator = Operator::leader(&server, "b", Rules::default());
+    sleep(seconds(5)).await;
+    server.pods_live(PodScript::default());
+    let cured = json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } });
+    server.patch(&PODSETS, NS, "web", cured);
+    settled(&server, "web", 2).await;
+    sleep(seconds(1500)).await;
+    assert_eq!(server.events(NS, "PodsFailing").len(), 1);
+    server.pods_live(PodScript::fails_after(seconds(1)));
+    server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(seconds(20)).await;
+    assert_eq!(server.events(NS, "PodsFailing").len(), 2);
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_ready_is_told_at_once_also_by_the_next_leader() {
+    let server = ApiServer::new(1);
+    server.pods_live(PodScript::never_ready());
+    let operator = Operator::leader(&server, "a", Rules::default());
+    server.create_podset(NS, "web", 3);
+    sleep(seconds(30)).await;
+    operator.end().await;
+    let mut operator = Operator::standby(&server, "b", Rules::default());
+    sleep(seconds(5)).await;
+    for pod in server.live_pods(NS, "web") {
+        server.set_ready(NS, &pod, true);
+    }
+    assert_eq!(ready_reason(&server, "web"), "PodsNotReady");
+    operator.lead();
+    server.wait_until(|s| ready_reason(s, "web") == "AllPodsReady", seconds(1)).await;
+
+    let pod = server.live_pods(NS, "web").remove(0);
+    for (ready, reason) in [(false, "PodsNotReady"), (true, "AllPodsReady")].repeat(4) {
+        sleep(seconds(2)).await;
+        server.set_ready(NS, &pod, ready);
+        server.wait_until(|s| ready_reason(s, "web") == reason, seconds(1)).await;
+    }
+    operator.end().await;
+}
