@@ -1,11 +1,8 @@
 //! Authentication and authorization of requests: the API server must know the caller's token, and allow the caller to `get` the path
 //! `/metrics` or to `put` the path `/log-level`.
 //!
-//! A lookup is a TokenReview and a SubjectAccessReview. It changes nothing and needs no leadership. Results are cached by a hash of the
-//! token.
-//!
-//! Callers cannot overload the API server: requests with the same token share one lookup, one lookup runs at a time, and a rate limits the
-//! lookups of tokens that were never good. Known tokens do not wait for the others.
+//! A lookup is a TokenReview and a SubjectAccessReview. Callers cannot overload the API server: requests with the same token share one
+//! lookup. At most one known and one unknown token are looked up at a time. A rate limits the lookups of unknown tokens.
 
 use std::{
     convert::Infallible,
@@ -33,16 +30,12 @@ use tracing::{info, warn};
 use crate::token_bucket::TokenBucket;
 use leadership::{env::Env, log_once::LogOnce, text::in_full};
 
-/// An action that needs a right.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Access {
-    /// A verb of the API, in lower case.
     pub verb: &'static str,
-    /// A path of this process.
     pub path: &'static str,
 }
 
-/// How long one lookup may take.
 const LOOKUP: Duration = Duration::from_secs(5);
 
 /// How long a request may wait before its lookup begins.
@@ -63,37 +56,25 @@ const BURST: i32 = 20;
 /// The time between two lookups of unknown tokens after a burst.
 const INTERVAL: SignedDuration = SignedDuration::from_millis(500);
 
-/// Why a request is rejected.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Rejection {
-    /// The request has no token.
     #[error("send the token of a ServiceAccount: `Authorization: Bearer TOKEN`")]
     NoToken,
-    /// The API server does not know the token.
     #[error("the API server does not accept this token: it may have expired")]
     Unknown,
-    /// The API server knows the user, who has no right.
     #[error(
         "{user} may not {verb} {path}: bind it to a ClusterRole with `nonResourceURLs: [{path}]` and `verbs: [{verb}]`",
         verb = access.verb,
         path = access.path
     )]
-    Forbidden {
-        /// The user's name.
-        user: String,
-        /// The action that was refused.
-        access: Access,
-    },
-    /// Too many unknown tokens come.
+    Forbidden { user: String, access: Access },
     #[error("too many unknown tokens are sent: try again in a second")]
     Busy,
-    /// The operator has no right to look up tokens.
     #[error(
         "the operator may not ask the API server about tokens: bind its ServiceAccount to the ClusterRole \
          system:auth-delegator"
     )]
     NotAsked,
-    /// The API server does not answer.
     #[error("the API server does not say whose token this is: try again")]
     NotAnswered,
 }
@@ -127,7 +108,7 @@ pub async fn admit(State(gate): State<Arc<Gate>>, mut request: Request, next: Ne
 /// The name of a user who has the right, or a refusal.
 type Answer = Result<String, Rejection>;
 
-/// A hash that does not reveal the token.
+/// The cache keeps a hash, so that memory holds no tokens.
 type TokenHash = [u8; digest::SHA256_OUTPUT_LEN];
 
 /// Admits users who may do one thing.
@@ -141,14 +122,13 @@ pub struct Gate {
     known: Cache<TokenHash, ()>,
     /// One lookup of a known token at a time, and one of an unknown token.
     turns: [Semaphore; 2],
-    /// The rate of lookups of unknown tokens.
+    /// Limits the lookups of unknown tokens.
     rate: Mutex<TokenBucket>,
     /// The last failure in the log, which is not repeated.
     trouble: Mutex<LogOnce>,
 }
 
 impl Gate {
-    /// A gate without any answers yet.
     pub fn new(access: Access, client: Client, env: Env) -> Self {
         Gate {
             access,
@@ -162,11 +142,6 @@ impl Gate {
         }
     }
 
-    /// Admits a request and returns the name of its user.
-    ///
-    /// # Errors
-    ///
-    /// When the token is missing, or the API server does not know it, gives it no right, or does not answer.
     pub async fn admit(&self, headers: &HeaderMap) -> Answer {
         let token = bearer(headers).ok_or(Rejection::NoToken)?;
         let mut hash = TokenHash::default();
@@ -215,7 +190,7 @@ impl Gate {
             },
             Err(_) => (Rejection::NotAnswered, format!("no answer within {} s", LOOKUP.as_secs())),
         };
-        // The log has the cause. The caller, who may be anyone, does not get it.
+        // Only the log has the cause: an unauthenticated caller must not see it.
         let sentence = format!("cannot authenticate requests for {path}: {refusal}: {cause}");
         if self.trouble().note(&sentence) {
             warn!("{sentence}");
@@ -264,7 +239,6 @@ impl Gate {
     }
 }
 
-/// The bearer token of a request, if it has one.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.trim().split_once(' ')?;

@@ -1,10 +1,7 @@
 //! Connections: a bounded number of them, each for one request and a bounded time.
 //!
-//! A slow or hostile client holds one place for a while, and nothing more. The server never waits for a client before it accepts the next
-//! one. If no place is left, it closes the oldest connection. TLS handshakes have a few places of their own, and an interval between two
-//! connections bounds what they cost.
-//!
-//! axum-server has no such limits: it accepts as fast as it can and cannot close the oldest connection. So this stays on hyper.
+//! A slow or hostile client holds one place for a while. If no place is left, the server closes the oldest connection. TLS handshakes have
+//! their own places, and the interval between two connections bounds their cost. axum-server has no such limits, so this uses hyper.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -36,10 +33,8 @@ const HANDSHAKES: usize = 16;
 /// How long a connection may take from its first byte, or its handshake, to its last.
 const LIFETIME: Duration = Duration::from_secs(30);
 
-/// How long the TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(10);
 
 /// The most bytes of the head of a request, which are mostly a token.
@@ -112,7 +107,6 @@ pub async fn serve(
     }
 }
 
-/// The connection after its TLS handshake, if that succeeds in time.
 async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(stream: S, tls: TlsAcceptor) -> Option<TlsStream<S>> {
     match timeout(HANDSHAKE, tls.accept(stream)).await {
         Ok(Ok(stream)) => return Some(stream),

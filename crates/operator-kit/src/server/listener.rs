@@ -52,21 +52,15 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
-    /// The socket.
     pub socket: TcpListener,
     /// Its address, with the actual port for port 0.
     pub address: SocketAddr,
 }
 
 impl Listener {
-    /// Listens at the address of `flag`, with a queue for `waiting` connections; `None` if the address is off.
-    ///
-    /// # Errors
-    ///
-    /// When the host is unknown or none of its addresses can be listened at.
+    /// Listens with a queue for `waiting` connections. Returns `None` if the address is off.
     pub async fn bind(flag: &'static str, address: &BindAddress, waiting: i32) -> Result<Option<Self>, BindError> {
         let BindAddress::At { host, port } = address else {
             return Ok(None);

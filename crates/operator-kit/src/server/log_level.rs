@@ -13,10 +13,9 @@ use tracing::info;
 use super::auth::{Access, Gate, User, admit};
 use crate::telemetry::logs::{AUDIT, Directives, Level};
 
-/// The right that callers need.
 pub const ACCESS: Access = Access { verb: "put", path: "/log-level" };
 
-/// How many bytes the directives may have: far more than anybody writes, and nothing for each of the connections to hold.
+/// The most bytes of the directives: more than anybody needs, and little memory for each connection.
 const LONGEST: usize = 4 * 1024;
 
 /// Serves `/log-level`. The gate checks every request.

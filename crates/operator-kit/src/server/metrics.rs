@@ -12,10 +12,9 @@ use axum::{
 use super::auth::{Access, Gate, admit};
 use crate::telemetry::metrics::{Format, Metrics};
 
-/// The right that readers of the metrics need.
 pub const ACCESS: Access = Access { verb: "get", path: "/metrics" };
 
-/// Serves `/metrics`. The gate, if there is one, checks every request.
+/// Without a gate, anyone can read the metrics.
 pub fn router(metrics: Metrics, gate: Option<Gate>) -> Router {
     let elsewhere = || async { (StatusCode::NOT_FOUND, "there is /metrics\n") };
     let mut route = get(answer);

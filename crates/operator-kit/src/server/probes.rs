@@ -12,14 +12,11 @@ use axum::{
 
 use crate::health::{Health, Report};
 
-/// The checks behind an endpoint.
-type Asked = fn(&Health) -> Report;
+type Checks = fn(&Health) -> Report;
 
-/// The endpoints.
-const ENDPOINTS: [(&str, Asked); 3] =
+const ENDPOINTS: [(&str, Checks); 3] =
     [("healthz", Health::liveness), ("livez", Health::liveness), ("readyz", Health::readiness)];
 
-/// Headers of a response for people.
 const HEAD: [(header::HeaderName, &str); 2] =
     [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
 
@@ -46,7 +43,6 @@ fn text(status: StatusCode, text: String) -> Response {
     (status, HEAD, text).into_response()
 }
 
-/// The response for all checks, with the reason of each failure.
 fn all(endpoint: &str, report: &Report, query: &str) -> Response {
     let parameters: Vec<(&str, &str)> =
         query.split('&').map(|parameter| parameter.split_once('=').unwrap_or((parameter, ""))).collect();
@@ -75,7 +71,6 @@ fn all(endpoint: &str, report: &Report, query: &str) -> Response {
     }
 }
 
-/// The response for one check.
 fn one(report: &Report, name: &str) -> Response {
     match report.get(name) {
         Some(Ok(())) => text(StatusCode::OK, "ok".to_owned()),

@@ -37,7 +37,6 @@ pub enum CertificateError {
     Tls(#[from] rustls::Error),
 }
 
-/// A certificate with its chain, and its key.
 #[derive(Debug, PartialEq)]
 struct Pair {
     chain: Vec<CertificateDer<'static>>,
@@ -68,11 +67,6 @@ impl Pair {
     }
 }
 
-/// TLS with a new self-signed certificate.
-///
-/// # Errors
-///
-/// When no certificate can be generated.
 pub fn self_signed() -> Result<Arc<ServerConfig>, CertificateError> {
     let names = ["podset-operator", "localhost", "127.0.0.1", "::1"].map(str::to_owned);
     let mut made = rcgen::CertificateParams::new(names)?;
@@ -82,7 +76,6 @@ pub fn self_signed() -> Result<Arc<ServerConfig>, CertificateError> {
     Ok(Pair { chain, key: key.into() }.config()?)
 }
 
-/// The certificate of a folder.
 #[derive(Debug)]
 pub struct Files {
     folder: PathBuf,
@@ -92,10 +85,6 @@ pub struct Files {
 
 impl Files {
     /// Reads the certificate of a folder. The receiver always holds the latest one that [`Files::keep_fresh`] could read.
-    ///
-    /// # Errors
-    ///
-    /// When the files cannot be read or used.
     pub fn open(folder: &Path) -> Result<(Self, watch::Receiver<Arc<ServerConfig>>), CertificateError> {
         let served = Pair::read(folder)?;
         let (config, current) = watch::channel(usable(folder, &served)?);

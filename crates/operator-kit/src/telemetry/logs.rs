@@ -84,7 +84,7 @@ pub struct Level {
 }
 
 impl Level {
-    /// The first level, and the filter that follows it.
+    /// Returns the level, and the filter that follows it.
     pub(crate) fn new(directives: &Directives) -> (Self, reload::Layer<EnvFilter, Registry>) {
         let (layer, handle) = reload::Layer::new(filter(directives));
         (Level { filter: handle, wanted: Arc::new(Mutex::new(directives.clone())) }, layer)
@@ -115,12 +115,10 @@ fn filter(directives: &Directives) -> EnvFilter {
     EnvFilter::new(format!("{explained},{wanted},{}=off", spans::TARGET))
 }
 
-/// The format that was set; else JSON in a pod, whose log machines read.
 fn format(chosen: Option<LogFormat>, is_in_pod: bool) -> LogFormat {
     chosen.unwrap_or(if is_in_pod { LogFormat::Json } else { LogFormat::Text })
 }
 
-/// The layer that writes the log.
 pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Registry> + Send + Sync> {
     let is_json = format(logging.format, env::is_in_pod()) == LogFormat::Json;
     let layer = tracing_subscriber::fmt::layer().with_writer(stderr);
@@ -133,7 +131,7 @@ pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Reg
     }
 }
 
-/// Fields on one line, so that a message of the API server, which a tenant may have chosen, cannot forge a log line.
+/// Writes fields on one line: a tenant may choose part of an API server message, and must not forge a log line.
 struct OneLine;
 
 impl<'w> FormatFields<'w> for OneLine {
@@ -152,7 +150,7 @@ fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Lines for people: within a trace, each ends with its ids.
+/// Text lines. Within a trace, each line ends with the ids of the trace and the span.
 struct Text<F>(F, spans::CurrentIds);
 
 impl<S, N, F> FormatEvent<S, N> for Text<F>
@@ -172,8 +170,7 @@ where
     }
 }
 
-/// Lines for machines. The JSON of tracing-subscriber and of json-subscriber cannot separate the body of a record from its
-/// attributes.
+/// JSON lines. Neither tracing-subscriber nor json-subscriber can separate the body of a record from its attributes.
 struct Json {
     resource: Resource,
     ids: spans::CurrentIds,

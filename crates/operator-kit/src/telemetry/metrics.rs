@@ -25,21 +25,16 @@ use prometheus_client::{
 pub use format::Format;
 use leadership::env::Env;
 pub use work::{ControllerMetrics, Outcome, QueueMetrics, Reconciling};
-use work::{Controllers, Labels, Queues};
+use work::{Controllers, Labels, Queues, registered};
 
 /// All metrics of this process. Clones share them.
 #[derive(Clone)]
 pub struct Metrics {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
     env: Env,
-    registry: Mutex<Registry>,
+    registry: Arc<Mutex<Registry>>,
     controllers: Controllers,
     queues: Queues,
-    /// The queues that there are, by name.
-    known: Mutex<BTreeMap<&'static str, QueueMetrics>>,
+    known: Arc<Mutex<BTreeMap<&'static str, QueueMetrics>>>,
     requests: Family<Labels<3>, Counter>,
     leader: Family<Labels<1>, Gauge>,
 }
@@ -50,15 +45,13 @@ impl Metrics {
         let mut registry = Registry::default();
         let controllers = Controllers::registered(&mut registry);
         let queues = Queues::registered(&mut registry);
-        let requests = Family::<Labels<3>, Counter>::default();
         let help = "Number of HTTP requests, partitioned by status code, method, and host";
-        registry.register("rest_client_requests", help, requests.clone());
-        let leader = Family::<Labels<1>, Gauge>::default();
+        let requests = registered(&mut registry, "rest_client_requests", help, Family::default());
         let help = "Whether this process holds the Lease of that name: 1 if it leads, 0 if it stands by";
-        registry.register("leader_election_master_status", help, leader.clone());
+        let leader = registered(&mut registry, "leader_election_master_status", help, Family::default());
         registry.register_collector(Box::new(process::Process));
-        let (registry, known) = (Mutex::new(registry), Mutex::default());
-        Metrics { shared: Arc::new(Shared { env, registry, controllers, queues, known, requests, leader }) }
+        let (registry, known) = (Arc::new(Mutex::new(registry)), Arc::default());
+        Metrics { env, registry, controllers, queues, known, requests, leader }
     }
 
     /// Lets a controller register metrics of its own.
@@ -67,28 +60,28 @@ impl Metrics {
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.shared.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Metrics of a controller; its series start at 0.
     pub fn controller(&self, name: &'static str) -> ControllerMetrics {
-        self.shared.controllers.of(name, self.shared.env.clone())
+        self.controllers.of(name, self.env.clone())
     }
 
     /// Metrics of a controller's queue; its series start at 0.
     pub fn queue(&self, name: &'static str) -> QueueMetrics {
-        let mut known = self.shared.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.entry(name).or_insert_with(|| self.shared.queues.of(name)).clone()
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(name).or_insert_with(|| self.queues.of(name)).clone()
     }
 
     /// The count of requests to the API server.
     pub fn requests(&self) -> Requests {
-        Requests { sent: self.shared.requests.clone() }
+        Requests { sent: self.requests.clone() }
     }
 
     /// Whether this process holds the lease of that name; it starts at 0.
     pub fn leader(&self, lease_name: &str) -> Gauge {
-        self.shared.leader.get_or_create_owned(&[("name", Cow::Owned(lease_name.to_owned()))])
+        self.leader.get_or_create_owned(&[("name", Cow::Owned(lease_name.to_owned()))])
     }
 
     /// All metrics, as text in this format.
@@ -97,8 +90,8 @@ impl Metrics {
     ///
     /// When a metric cannot be written as text.
     pub fn text(&self, format: Format) -> Result<String, fmt::Error> {
-        let now = self.shared.env.now();
-        for queue in self.shared.known.lock().unwrap_or_else(PoisonError::into_inner).values() {
+        let now = self.env.now();
+        for queue in self.known.lock().unwrap_or_else(PoisonError::into_inner).values() {
             queue.measure_unfinished(now);
         }
         let mut text = String::new();

@@ -9,16 +9,15 @@ pub struct Service<'a> {
     pub name: &'static str,
     /// Its version.
     pub version: &'static str,
-    /// The process, unlike all others.
+    /// The unique name of this process.
     pub instance: &'a str,
 }
 
-/// Attributes of this process.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Resource(BTreeMap<String, String>);
 
 impl Resource {
-    /// Attributes of this service and of its pod, which variables describe. `wanted` adds or replaces some.
+    /// Reads the attributes of the pod from variables. `wanted` adds or replaces some.
     pub fn new(
         service: &Service<'_>,
         variable: impl Fn(&str) -> Option<String>,
@@ -39,7 +38,6 @@ impl Resource {
         Resource(all)
     }
 
-    /// The attributes, by name.
     pub fn attributes(&self) -> &BTreeMap<String, String> {
         &self.0
     }

@@ -39,7 +39,6 @@ pub fn plan() -> Span {
 /// The tracer for requests, if traces are exported.
 static REQUESTS: OnceLock<SdkTracer> = OnceLock::new();
 
-/// Starts spans of requests.
 pub(super) fn begin(tracer: SdkTracer) {
     // The first tracer stays, as with the log.
     let _ = REQUESTS.set(tracer);

@@ -30,11 +30,6 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Starts to collect and send spans.
-    ///
-    /// # Errors
-    ///
-    /// When TLS to the collector cannot be set up, or a thread cannot be started.
     pub(super) fn start(settings: &Settings, resource: &Resource) -> Result<Self, TracesError> {
         let batch = BatchConfigBuilder::default()
             .with_max_queue_size(settings.queue)
@@ -55,7 +50,6 @@ impl Traces {
         Ok(Traces { provider, _sends: sends })
     }
 
-    /// The source of spans.
     pub(super) fn tracer(&self, name: &'static str) -> SdkTracer {
         self.provider.tracer(name)
     }

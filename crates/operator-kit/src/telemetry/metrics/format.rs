@@ -7,17 +7,17 @@ use std::collections::HashMap;
 pub enum Format {
     /// OpenMetrics, with exemplars.
     OpenMetrics,
-    /// The format before it, for those who do not ask for another one: who reads only that stumbles over exemplars.
+    /// The older format, and the default: its parsers fail on exemplars.
     Classic,
 }
 
 impl Format {
-    /// The format for whoever accepts this, in the words of HTTP.
+    /// The format for the `Accept` header of a request.
     pub fn accepted(accept: &str) -> Self {
         if accept.contains("application/openmetrics-text") { Format::OpenMetrics } else { Format::Classic }
     }
 
-    /// The type of a text in this format, in the words of HTTP.
+    /// The `Content-Type` of this format.
     pub fn content_type(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -25,7 +25,6 @@ impl Format {
         }
     }
 
-    /// An OpenMetrics text in this format.
     pub(super) fn of(self, text: String) -> String {
         match self {
             Format::OpenMetrics => text,
@@ -34,7 +33,7 @@ impl Format {
     }
 }
 
-/// The same without exemplars and end, each counter and info described under the name of its samples.
+/// Removes the exemplars and the end, and describes each counter and info under the name of its samples.
 fn classic(text: &str) -> String {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let kinds: HashMap<&str, &str> = types.collect();

@@ -8,11 +8,9 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 
-/// Reads the figures of this process.
 #[derive(Debug)]
 pub(super) struct Process;
 
-/// What `/proc/self/stat` holds.
 #[derive(Debug, PartialEq)]
 struct Stat {
     cpu_seconds: f64,
@@ -41,7 +39,6 @@ impl Collector for Process {
     }
 }
 
-/// Encodes a figure that could be read.
 fn gauge<N>(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: Option<N>) -> fmt::Result
 where
     ConstGauge<N>: EncodeMetric,

@@ -15,7 +15,7 @@ use prometheus_client::{
         gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
-    registry::Registry,
+    registry::{Metric, Registry},
 };
 
 use crate::telemetry::spans::Place;
@@ -27,28 +27,32 @@ const RECONCILE_SECONDS: [f64; 40] = [
     1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 
-/// All controllers have one queue, in which every key is equally urgent.
+/// All keys of a queue are equally urgent.
 const PRIORITY: &str = "0";
 
-/// Labels in the order in which they are shown.
 pub(super) type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
-/// A gauge that need not be whole.
 type Decimal = Gauge<f64, AtomicU64>;
-type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
+type QueueHistograms = Family<Labels<2>, Histogram, fn() -> Histogram>;
 /// Each bucket has the trace of the last reconcile that fell into it, if that was exported.
 type ReconcileTimes = HistogramWithExemplars<[(&'static str, String); 1]>;
+type ReconcileHistograms = Family<Labels<1>, ReconcileTimes, fn() -> ReconcileTimes>;
 
 fn seconds(duration: SignedDuration) -> f64 {
     duration.as_secs_f64().max(0.0)
 }
 
-fn reconcile_times() -> ReconcileTimes {
-    HistogramWithExemplars::new(RECONCILE_SECONDS.into_iter())
+fn reconcile_times() -> ReconcileHistograms {
+    Family::new_with_constructor(|| HistogramWithExemplars::new(RECONCILE_SECONDS.into_iter()))
 }
 
 /// Ten nanoseconds to a thousand seconds.
-fn queue_times() -> Histogram {
-    Histogram::new(exponential_buckets(10e-9, 10.0, 12))
+fn queue_times() -> QueueHistograms {
+    Family::new_with_constructor(|| Histogram::new(exponential_buckets(10e-9, 10.0, 12)))
+}
+
+pub(super) fn registered<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 /// The result of a reconcile, as in controller-runtime.
@@ -78,36 +82,29 @@ impl Outcome {
     }
 }
 
-/// The families of controllers.
+#[derive(Clone)]
 pub(super) struct Controllers {
     total: Family<Labels<2>, Counter>,
     errors: Family<Labels<1>, Counter>,
-    time: Family<Labels<1>, ReconcileTimes, fn() -> ReconcileTimes>,
+    time: ReconcileHistograms,
     max_concurrent: Family<Labels<1>, Gauge>,
     active: Family<Labels<1>, Gauge>,
 }
 
 impl Controllers {
     pub(super) fn registered(registry: &mut Registry) -> Self {
-        let controllers = Controllers {
-            total: Family::default(),
-            errors: Family::default(),
-            time: Family::new_with_constructor(reconcile_times),
-            max_concurrent: Family::default(),
-            active: Family::default(),
-        };
-        let Controllers { total, errors, time, max_concurrent, active } = &controllers;
         let help = "Total number of reconciliations per controller";
-        registry.register("controller_runtime_reconcile", help, total.clone());
+        let total = registered(registry, "controller_runtime_reconcile", help, Family::default());
         let help = "Total number of reconciliation errors per controller";
-        registry.register("controller_runtime_reconcile_errors", help, errors.clone());
+        let errors = registered(registry, "controller_runtime_reconcile_errors", help, Family::default());
         let help = "Length of time per reconciliation per controller";
-        registry.register("controller_runtime_reconcile_time_seconds", help, time.clone());
+        let time = registered(registry, "controller_runtime_reconcile_time_seconds", help, reconcile_times());
         let help = "Maximum number of concurrent reconciles per controller";
-        registry.register("controller_runtime_max_concurrent_reconciles", help, max_concurrent.clone());
+        let max_concurrent =
+            registered(registry, "controller_runtime_max_concurrent_reconciles", help, Family::default());
         let help = "Number of currently used workers per controller";
-        registry.register("controller_runtime_active_workers", help, active.clone());
-        controllers
+        let active = registered(registry, "controller_runtime_active_workers", help, Family::default());
+        Controllers { total, errors, time, max_concurrent, active }
     }
 
     pub(super) fn of(&self, name: &'static str, env: Env) -> ControllerMetrics {
@@ -181,12 +178,12 @@ impl Drop for Reconciling {
     }
 }
 
-/// The families of queues.
+#[derive(Clone)]
 pub(super) struct Queues {
     depth: Family<Labels<3>, Gauge>,
     adds: Family<Labels<2>, Counter>,
-    queued: Histograms<2>,
-    worked: Histograms<2>,
+    queued: QueueHistograms,
+    worked: QueueHistograms,
     unfinished: Family<Labels<2>, Decimal>,
     longest: Family<Labels<2>, Decimal>,
     retries: Family<Labels<2>, Counter>,
@@ -194,31 +191,22 @@ pub(super) struct Queues {
 
 impl Queues {
     pub(super) fn registered(registry: &mut Registry) -> Self {
-        let queues = Queues {
-            depth: Family::default(),
-            adds: Family::default(),
-            queued: Family::new_with_constructor(queue_times),
-            worked: Family::new_with_constructor(queue_times),
-            unfinished: Family::default(),
-            longest: Family::default(),
-            retries: Family::default(),
-        };
-        let Queues { depth, adds, queued, worked, unfinished, longest, retries } = &queues;
         let help = "Current depth of workqueue by workqueue and priority";
-        registry.register("workqueue_depth", help, depth.clone());
-        registry.register("workqueue_adds", "Total number of adds handled by workqueue", adds.clone());
+        let depth = registered(registry, "workqueue_depth", help, Family::default());
+        let help = "Total number of adds handled by workqueue";
+        let adds = registered(registry, "workqueue_adds", help, Family::default());
         let help = "How long in seconds an item stays in workqueue before being requested";
-        registry.register("workqueue_queue_duration_seconds", help, queued.clone());
+        let queued = registered(registry, "workqueue_queue_duration_seconds", help, queue_times());
         let help = "How long in seconds processing an item from workqueue takes";
-        registry.register("workqueue_work_duration_seconds", help, worked.clone());
+        let worked = registered(registry, "workqueue_work_duration_seconds", help, queue_times());
         let help = "How many seconds of work are in progress and not yet observed by work_duration";
-        registry.register("workqueue_unfinished_work_seconds", help, unfinished.clone());
+        let unfinished = registered(registry, "workqueue_unfinished_work_seconds", help, Family::default());
         let help = "How many seconds the longest running processor of the workqueue has been running";
-        registry.register("workqueue_longest_running_processor_seconds", help, longest.clone());
+        let longest = registered(registry, "workqueue_longest_running_processor_seconds", help, Family::default());
         let help =
             "Total number of items to be added to the workqueue after a delay, because of a failure or for what is due";
-        registry.register("workqueue_retries", help, retries.clone());
-        queues
+        let retries = registered(registry, "workqueue_retries", help, Family::default());
+        Queues { depth, adds, queued, worked, unfinished, longest, retries }
     }
 
     pub(super) fn of(&self, name: &'static str) -> QueueMetrics {
@@ -282,7 +270,7 @@ impl QueueMetrics {
         self.retries.inc();
     }
 
-    /// Updates the metrics of the work in progress.
+    /// Updates the metrics of the work in progress, which grow with time.
     pub(super) fn measure_unfinished(&self, now: Timestamp) {
         let working = self.working();
         let running = |taken: &Timestamp| seconds(now.duration_since(*taken));

@@ -27,7 +27,6 @@ use tracing::{info, warn};
 use super::settings::Settings;
 use leadership::text::in_full;
 
-/// Why spans cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {
     #[error("OTEL_EXPORTER_OTLP_CERTIFICATE: {0} cannot be read")]
@@ -90,9 +89,8 @@ fn channel(settings: &Settings) -> Result<Channel, TracesError> {
     Ok(endpoint.connect_with_connector_lazy(tcp(settings.timeout)))
 }
 
-/// Connections that break once what was written to them has not been acknowledged for `timeout`. All exports share one: left to
-/// itself, TCP would try for a quarter of an hour to reach a collector that vanished without a word. Neither the exporter nor tonic
-/// sets this.
+/// Breaks connections that get no acknowledgement for `timeout`. All exports share one connection, and TCP itself would retry for a
+/// quarter of an hour when the collector vanishes. Neither the exporter nor tonic sets this.
 fn tcp(timeout: Duration) -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);

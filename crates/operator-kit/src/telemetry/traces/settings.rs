@@ -19,32 +19,26 @@ const MOST: u32 = 100_000;
 /// The longest time that may be given, in milliseconds: a day.
 const LONGEST: u32 = 86_400_000;
 
-/// Where spans go, and how.
 #[derive(Debug, PartialEq)]
 pub struct Settings {
     pub protocol: Protocol,
     /// The collector. For HTTP the whole address, path included.
     pub endpoint: Uri,
-    /// The limit for one export.
     pub timeout: Duration,
     /// A file with the certificates of the authorities that sign the collector's; without it, the system's.
     pub certificate: Option<String>,
     /// The most spans that wait; others are lost.
     pub queue: usize,
-    /// The most spans in one export.
     pub batch: usize,
-    /// The time between two exports.
     pub delay: Duration,
 }
 
 impl Settings {
-    /// Whether the collector is reached by TLS.
     pub fn is_by_tls(&self) -> bool {
         self.endpoint.scheme_str() == Some("https")
     }
 }
 
-/// What the variables ask for.
 #[derive(Debug, PartialEq)]
 pub struct TraceConfig {
     /// `None`: no traces.
@@ -89,7 +83,6 @@ impl Reader<'_> {
         self.warnings.push(format!("{name} cannot be used as it is: {remedy}"));
     }
 
-    /// Warns of a value that is not good.
     fn check(&mut self, name: &str, is_good: impl Fn(&str) -> bool, remedy: impl Display) {
         if let Some((name, _)) = self.find(name).filter(|(_, value)| !is_good(value)) {
             self.warn(&name, remedy);
