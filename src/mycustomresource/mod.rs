@@ -1,7 +1,7 @@
 //! The MyCustomResource controller: reports whether the friend of each resource exists.
 //!
 //! The cache ([`index`]) holds the resources and the names of all pods in the watched namespaces. Pods are not watched before there is
-//! a resource. [`status`] decides the content of a status, and [`super::pace`] when it is written.
+//! a resource. [`status`] decides the content of a status, and [`operator_kit::pace`] when it is written.
 
 mod index;
 mod status;

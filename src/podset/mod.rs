@@ -15,7 +15,7 @@
 //!   Nothing in this folder checks it.
 //! - **A new leader reads first**: [`takeover`] lists a namespace before the first write there.
 //! - **A set is read before creates** that may be wrong: [`plan::Plan::creates_in_doubt`].
-//! - **A status update is decided** in [`report::report`]: [`status`] says what the status is, [`pace`] when it is written.
+//! - **A status update is decided** in [`report::report`]: [`status`] says what the status is, [`operator_kit::pace`] when it is written.
 //! - **Pods that keep finishing** are replaced later each time: [`restart_backoff`].
 //! - **What is remembered** of a set between two passes: [`set_state`].
 
