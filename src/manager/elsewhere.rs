@@ -63,7 +63,7 @@ enum Verdict {
 pub struct Search {
     /// Lists the Leases.
     pub reader: Reader,
-    /// Time and chance.
+    /// Time and randomness.
     pub env: Env,
     /// The name of the Leases.
     pub name: String,

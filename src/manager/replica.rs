@@ -42,7 +42,7 @@ pub struct Parts<'a> {
     pub instance: String,
     /// Name of the process in its Lease, traces and logs; unique over all processes.
     pub identity: String,
-    /// Time and chance.
+    /// Time and randomness.
     pub env: Env,
     /// Clients for everything but the Lease. The writer checks the same leadership.
     pub clients: Clients,

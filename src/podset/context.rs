@@ -34,7 +34,7 @@ pub const NAME: &str = "podset";
 /// What an operator is made of. A test makes its own.
 #[derive(Clone)]
 pub struct Parts {
-    /// Time and chance.
+    /// Time and randomness.
     pub env: Env,
     /// The API server.
     pub clients: Clients,

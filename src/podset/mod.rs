@@ -11,7 +11,7 @@
 //!
 //! - **N is enforced** in [`plan::Count::missing`]: whatever may live counts. [`promise`] states the promise and lists the rules that keep
 //!   the count true.
-//! - **Leadership is checked** in [`operator_kit::client::Writer`], for each request, and again where its bytes leave (`src/client/gate.rs`).
+//! - **Leadership is checked** in [`operator_kit::client::Writer`], for each request, and again where its bytes leave (`crates/leadership/src/gate.rs`).
 //!   Nothing in this folder checks it.
 //! - **A new leader reads first**: [`takeover`] lists a namespace before the first write there.
 //! - **A set is read before creates** that may be wrong: [`plan::Plan::creates_in_doubt`].

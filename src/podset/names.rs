@@ -1,8 +1,7 @@
 //! The names of a set's pods: *same intent, same name*.
 //!
-//! The name of pod number i is a function of the set's UID and i, so whoever repeats a create, after a lost answer or a
-//! change of leader, asks for the same name and cannot make a second pod. The names are fixed for ever: an operator of
-//! another version must choose the same.
+//! The name of pod i is a function of the set's UID and i. A create that is repeated, after a lost answer or by the next leader, asks for the
+//! same name and cannot make a second pod. The function must never change: every version of the operator must choose the same names.
 
 use jiff::Timestamp;
 
@@ -18,8 +17,8 @@ const SUFFIX: usize = 5;
 /// How many suffixes there are: 27 to the power of 5.
 const SPACE: u64 = 14_348_907;
 
-/// From the suffix of one index to that of the next. Not divisible by 3, so coprime to [`SPACE`]: no two indices below
-/// it share a suffix. Close to the golden section of the space, so that neighbours look unlike.
+/// The distance between the suffixes of consecutive indices. It is not divisible by 3 and so coprime to [`SPACE`]: no two indices below
+/// [`SPACE`] share a suffix. It is close to the golden section of the space, so that neighbours look different.
 const STEP: u64 = 8_868_113;
 
 /// The longest prefix, as the API server cuts it for generateName.
@@ -48,11 +47,11 @@ fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The pod names of a set, and what is known of them.
+/// The pod names of a set, and which of them are taken.
 pub trait Names {
     /// The name of the pod of this index.
     fn nth(&self, index: u32) -> String;
-    /// Whether a pod of this name is known, whoever owns it.
+    /// Whether a pod of this name is known, with any owner.
     fn is_known(&self, name: &str) -> bool;
     /// Whether a pod of this name ended so recently that no other may take it.
     fn is_resting(&self, name: &str) -> bool;

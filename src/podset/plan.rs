@@ -1,7 +1,7 @@
-//! Second stage, *plan*: what should happen. Pure: no I/O, no clock, no chance.
+//! Second stage, *plan*: what should happen. Pure: no I/O, no clock, no randomness.
 //!
-//! In: a set, its pods, what is remembered of it, and the time. Out: a [`Plan`]. Everything that is decided about pods is
-//! decided here; how many are created, in [`Count::missing`].
+//! From a set, its pods, the remembered state and the time it makes a [`Plan`]. Every decision about pods is made here; [`Count::missing`]
+//! decides how many are created.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use operator_kit::{ObjectKey, meta::Uid};
 pub struct Input<'a> {
     /// The set and its pods.
     pub view: &'a View,
-    /// What is remembered of the set.
+    /// The remembered state of the set.
     pub state: &'a SetState,
     /// The names of its pods.
     pub names: &'a dyn Names,
@@ -45,7 +45,7 @@ pub struct Plan {
     pub look: Vec<Look>,
     /// Pods to which the watched label is given back.
     pub relabel: Vec<Seen>,
-    /// Why what is missing is not created, or what is surplus not deleted, now.
+    /// Why missing pods are not created, or surplus pods not deleted, now.
     pub hold: Hold,
     /// When to plan again although nothing happens.
     pub wake: Option<Timestamp>,
@@ -69,7 +69,7 @@ pub struct Creation {
     pub name: String,
     /// How many replacements in a row led to it; 0 for a pod that replaces none.
     pub replacements: u32,
-    /// Whether a create of this name was sent already whose fate is unknown.
+    /// Whether an earlier create of this name may still take effect.
     pub is_repeated: bool,
 }
 
@@ -130,7 +130,7 @@ impl Count {
         self.wanted.saturating_sub(self.occupied)
     }
 
-    /// How many pods must go. Only what is certain counts: a pod that may not exist must not cost another one its life.
+    /// How many pods must be deleted. Only certain pods count: a pod that may not exist must not lead to the deletion of another one.
     pub fn surplus(&self) -> usize {
         self.certain.saturating_sub(self.wanted)
     }
@@ -142,11 +142,11 @@ impl Plan {
         !(self.create.is_empty() && self.delete.is_empty() && self.relabel.is_empty())
     }
 
-    /// Whether it creates pods of a set that may be no more: it makes up for pods that were lost since the set's status was written or
-    /// its last pass ended, and they may go because the set goes; or strangers have names of it, and they may be of a set made anew.
+    /// Whether it creates pods for a set that may be gone. Either pods were lost since the last status or pass, perhaps because the set is
+    /// being deleted; or strangers have its names, perhaps as pods of a recreated set.
     pub fn creates_in_doubt(&self, set: &Set, state: &SetState) -> bool {
-        let told = usize::try_from(set.status.available_replicas).unwrap_or_default();
-        !self.create.is_empty() && (state.met_stranger || self.count.live < told.max(state.live))
+        let reported = usize::try_from(set.status.available_replicas).unwrap_or_default();
+        !self.create.is_empty() && (state.met_stranger || self.count.live < reported.max(state.live))
     }
 
     /// Whether it deletes a pod that no delete was rejected for yet.
@@ -322,7 +322,7 @@ impl Input<'_> {
         if let Some(next) = replacement {
             create.iter_mut().skip(at_once).for_each(|creation| creation.replacements = next.count);
         }
-        // A new spec may be the cure: it is tried at once, and once.
+        // A new spec may fix the failure, so it gets one try at once.
         let generation = Some(set.generation);
         let is_tried = set.status.observed_generation == generation || state.retry.tried_generation == generation;
         match replacement.filter(|next| next.due > now && is_tried) {
@@ -334,8 +334,8 @@ impl Input<'_> {
         }
     }
 
-    /// First the names that were asked for already and show no pod: of those whose fate is unknown all, since they count. Then the
-    /// lowest names that are free.
+    /// First the names of earlier creates without a pod; all of those that may still take effect, because they count. Then the lowest free
+    /// names.
     fn creations(&self, missing: usize) -> Vec<Creation> {
         let Input { state, names, .. } = *self;
         let mut creations = Vec::new();

@@ -1,6 +1,6 @@
 //! Which pods a scale-down takes first. Pure.
 //!
-//! The rules, in order: a pod whose delete is under way already; not yet scheduled; Pending before Unknown before Running;
+//! The rules, in order: a pod whose delete is already in flight; not yet scheduled; Pending before Unknown before Running;
 //! not ready before ready; lower `controller.kubernetes.io/pod-deletion-cost`; on the node with more pods of the set;
 //! ready for a shorter time; more restarts; younger; then UID, so that the order is total.
 

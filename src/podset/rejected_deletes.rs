@@ -1,7 +1,7 @@
 //! Deletes that the API server rejected. No I/O.
 //!
-//! A rejection concerns one pod: the plan passes this pod over until its delay ends, and nothing else waits. Remembers when to
-//! try again, and which message is still to be told in an event. A new leader starts without it and learns it again.
+//! A rejection concerns one pod: the plan skips this pod until its delay ends, and nothing else waits. A new leader starts without this state
+//! and learns it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use operator_kit::{failures::doubled, meta::Uid};
 #[derive(Clone, Debug, Default)]
 pub struct RejectedDeletes {
     by_uid: BTreeMap<Uid, RejectedDelete>,
-    /// Whether an event has told of them. Messages may differ each time, so there is one event until all of them are over.
+    /// Whether they have an event. Messages may differ each time, so there is one event until all rejections are over.
     is_told: bool,
     /// The message of the event that is still to be sent.
     untold: Option<String>,

@@ -1,4 +1,4 @@
-//! What a rejected create or delete means, and in which words users are told. Pure.
+//! What a rejected create or delete means, and how it is shown to users. Pure.
 
 use jiff::SignedDuration;
 use kube::core::Status;
@@ -9,31 +9,31 @@ use operator_kit::failures::Waits;
 /// The first and the longest wait after a refused or unanswered write.
 pub const BACKOFF: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
 
-/// Why pods are refused.
+/// Why the API server rejected a pod.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rejection {
-    /// The server's words, without what changes each time.
+    /// The API server's message, without the parts that change each time.
     pub message: String,
-    /// What kind of refusal it is.
+    /// The kind of rejection.
     pub kind: RejectionKind,
-    /// The generation of the spec that was refused.
+    /// The generation of the rejected spec.
     pub generation: i64,
 }
 
-/// What kind of refusal it is.
+/// The kind of a rejection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RejectionKind {
-    /// It may be granted another time: quota, admission.
+    /// A later try may succeed: quota, admission.
     Forbidden,
-    /// Nobody can say that no pod was made: the API server fails, as where a webhook does not answer, or it is not heard.
+    /// The pod may exist all the same: the API server failed or did not answer.
     Unclear,
     /// The template is invalid in itself.
     InvalidTemplate,
-    /// The namespace is being deleted: it will never be granted.
+    /// The namespace is being deleted, so no try will succeed.
     NamespaceTerminating,
 }
 
-/// Reads the API server's refusal of the pod of this name, for this generation of the spec.
+/// Reads the rejection of the pod of this name, for this generation of the spec.
 pub fn read(status: &Status, pod: &str, prefix: &str, generation: i64) -> Rejection {
     Rejection { kind: kind(status), message: words(&status.message, pod, prefix), generation }
 }

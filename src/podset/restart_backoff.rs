@@ -22,7 +22,7 @@ const STEADY: SignedDuration = SignedDuration::from_mins(10);
 /// How many finished pods are kept for inspection.
 pub const KEPT: usize = 3;
 
-/// The finished pods of a set, and what waits to be created in their place.
+/// The finished pods of a set, and the replacements that wait.
 #[derive(Clone, Debug, Default)]
 pub struct Finishes {
     /// The finished pods that were counted, as long as they exist; `None` until the set was read in this term.
@@ -61,7 +61,7 @@ impl Finishes {
         self.counted = (!view.is_unread).then_some(finished);
     }
 
-    /// A pod was created whose annotation says so many replacements: one replacement fewer waits.
+    /// A pod was created with this number of replacements in its annotation. If it is a replacement, one fewer waits.
     pub fn created(&mut self, replacements: u32) {
         if let Some(next) = self.next.as_mut().filter(|_| replacements > 0) {
             next.pods = next.pods.saturating_sub(1);
@@ -69,7 +69,7 @@ impl Finishes {
     }
 }
 
-/// What waits in a set of which nothing is remembered: the finished pods that were not replaced.
+/// The replacements that wait in a set without remembered state: those of finished pods that were not replaced.
 fn first_look(pods: &[Seen], now: Timestamp) -> Option<Replacement> {
     let is_replaced = |finished: &Pod| {
         let end = finished.finished.unwrap_or(finished.created);
@@ -94,7 +94,7 @@ fn waiting<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> Vec<(Tim
     waiting
 }
 
-/// What waits once this pod has finished as well.
+/// The replacements that wait after this pod has finished as well.
 fn joined(former: Option<Replacement>, (at, pod): (Timestamp, &Pod)) -> Option<Replacement> {
     let failures = failures_in_a_row(pod);
     let own = Replacement { due: at + wait(failures), count: failures.saturating_add(1), pods: 1 };

@@ -1,6 +1,4 @@
-//! A budget for large answers: however many requests are answered with a large body, only a few bodies are in memory at a time.
-//!
-//! Small bodies need no room, so they never wait for large ones.
+//! A budget for large answers: only a few large bodies are in memory at a time. Small bodies never wait.
 
 use std::sync::Arc;
 
@@ -8,13 +6,14 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many bytes one budget has.
+/// The bytes of one budget.
 pub const TOTAL: u32 = 8 << 20;
 
-/// A body of up to so many bytes needs no room.
+/// A body of up to so many bytes takes nothing from the budget.
 const SMALL: usize = 64 << 10;
 
-/// The room that a large body takes, in bytes: its size is not known yet. A page of a list with more than one object may weigh no more.
+/// The bytes that a large body reserves, because its size is not known in advance. A page of a list with more than one object weighs no
+/// more.
 pub const LARGE: usize = 4 << 20;
 
 /// A budget for bodies.
@@ -28,12 +27,12 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Reads a body to its end, or until more than `most` bytes have come. A large body waits for room before it is read on.
-    /// The room is to be kept until the bytes are dropped.
+    /// Reads a body to its end, or until more than `most` bytes have come. A large body waits for the budget. Keep the permit until the
+    /// bytes are dropped.
     ///
     /// # Errors
     ///
-    /// When the body breaks off.
+    /// If the body breaks off.
     pub async fn collect<B>(&self, mut body: B, most: usize) -> Result<(Bytes, Option<OwnedSemaphorePermit>), B::Error>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
@@ -44,7 +43,7 @@ impl Budget {
         {
             let Ok(data) = frame?.into_data() else { continue };
             if room.is_none() && bytes.len() + data.len() > SMALL {
-                // Never an error: the semaphore is never closed.
+                // The semaphore is never closed.
                 room = self.0.clone().acquire_many_owned(u32::try_from(LARGE).unwrap_or(TOTAL)).await.ok();
                 // A buffer that grows would be copied, with both copies in memory.
                 bytes.reserve(LARGE);

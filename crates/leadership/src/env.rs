@@ -1,7 +1,7 @@
-//! What the operator takes from the world besides the API server: time and chance, and whether it runs in a pod.
+//! Time, randomness, and whether the process runs in a pod.
 //!
-//! Time and chance are constructor arguments of whatever decides, so that a test sets them. What reads a clock or draws a number besides
-//! decides nothing about the cluster: log lines, traces, keys, and how long a connection has been idle.
+//! Code that decides takes an [`Env`], so that a test sets time and randomness. Other code may read a clock directly: log lines, traces,
+//! keys, idle connections.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -15,26 +15,25 @@ pub fn is_in_pod() -> bool {
 
 /// A source of time.
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// The steady time: it never jumps and never goes back, whatever happens to the machine's clock. All waiting,
-    /// counting and comparing is done with it.
+    /// The steady time. It never jumps or goes back. All waiting and comparing uses it.
     fn now(&self) -> Timestamp;
 
-    /// The time of day, for people to read in statuses and events. It may jump; nothing is decided by it.
+    /// The time of day, for statuses and events. It may jump, so nothing is decided by it.
     fn wall(&self) -> Timestamp;
 }
 
-/// A source of chance, for jitter.
+/// A source of randomness, for jitter.
 pub trait Random: Debug + Send + Sync + 'static {
     /// A number in `0.0..1.0`.
     fn unit(&self) -> f64;
 }
 
-/// Time and chance, handed to everything that needs them.
+/// Time and randomness.
 #[derive(Clone, Debug)]
 pub struct Env {
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
-    /// Where chance comes from.
+    /// Where randomness comes from.
     pub random: Arc<dyn Random>,
 }
 
@@ -54,13 +53,13 @@ impl Env {
         duration.saturating_add(SignedDuration::from_secs_f64(duration.as_secs_f64() * share * self.random.unit()))
     }
 
-    /// A word that nobody else draws: 52 random bits.
+    /// A unique word: 52 random bits.
     pub fn token(&self) -> String {
         const VALUES: f64 = 4_503_599_627_370_496.0;
         format!("{:013x}", (self.random.unit() * VALUES) as u64)
     }
 
-    /// Waits until the steady time is `when`. The clock decides, not the timer: a test may stop the clock.
+    /// Waits until the steady time is `when`, as the clock says: a test may stop the clock while the timer runs.
     pub async fn sleep_until(&self, when: Timestamp) {
         loop {
             let left = when.duration_since(self.now());
@@ -74,8 +73,8 @@ impl Env {
 
 /// The machine's clock: the wall time of the start, carried on by the time that has passed since.
 ///
-/// That is the larger of what CLOCK_MONOTONIC, on which all waiting is done, and CLOCK_BOOTTIME say: only the latter goes on
-/// while the machine sleeps, and whoever slept through the end of a lease must not believe that it still holds it.
+/// It takes the larger of CLOCK_MONOTONIC and CLOCK_BOOTTIME. Only the latter runs while the machine sleeps, and a leader that slept
+/// through the end of its lease must notice.
 #[derive(Debug)]
 struct SystemClock {
     started: Timestamp,

@@ -1,9 +1,9 @@
-//! What a Lease says, as far as election needs it. Anything may be missing from it: people edit Leases.
+//! The fields of a Lease that election needs. Each may be missing, because people edit Leases.
 
 use jiff::SignedDuration;
 use serde::Deserialize;
 
-/// A Lease. Every field of it may be missing.
+/// A Lease.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default)]
 pub struct Lease {
@@ -34,12 +34,12 @@ impl Lease {
         version(&self.metadata.resource_version)
     }
 
-    /// Who holds it, if anybody does.
+    /// Its holder, if it has one.
     pub fn holder(&self) -> Option<&str> {
         self.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }
 
-    /// How long it lasts, as written in it.
+    /// Its duration, as written in it.
     pub fn duration(&self) -> SignedDuration {
         let seconds = self.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         SignedDuration::from_secs(seconds.unwrap_or_default().clamp(0, i64::from(i32::MAX)))

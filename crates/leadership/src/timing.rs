@@ -1,9 +1,9 @@
-//! The three times of an election, and how they must relate. Pure: values in, values or a sentence out.
+//! The durations of an election, and how they must relate. Pure.
 
 use jiff::SignedDuration;
 
-/// How much longer than the retry period the renew deadline must be, in tenths: as in client-go, a retry is put off by
-/// up to a fifth of the period, so that replicas do not try at the same moment.
+/// How much longer than the retry period the renew deadline must be, in tenths. As in client-go, jitter delays a retry by up to a fifth
+/// of the period.
 const JITTER_TENTHS: i128 = 12;
 
 /// How long Linux may take from the sending of bytes to their first retransmission. A probe after 200 ms and two round trips, then
@@ -12,43 +12,43 @@ const JITTER_TENTHS: i128 = 12;
 /// there are 450 ms.
 const RETRANSMISSION: SignedDuration = SignedDuration::from_secs(1);
 
-/// The times of an election; only [`Timing::new`] makes one that holds together.
+/// The durations of an election. [`Timing::new`] checks them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Timing {
-    /// How long a lease that is not renewed keeps others from leading.
+    /// How long others wait after the last renewal before they take the lease.
     pub lease_duration: SignedDuration,
-    /// How long a leader goes on trying to renew its lease before it stops leading.
+    /// How long a leader tries to renew its lease before it stops.
     pub renew_deadline: SignedDuration,
-    /// The time between two tries to take or to renew the lease.
+    /// The time between two tries to take or renew the lease.
     pub retry_period: SignedDuration,
 }
 
-/// Why three times make no election.
+/// Why durations do not fit together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TimingError {
-    /// A leader would still write when another one leads already.
+    /// A leader could still write while the next one leads.
     #[error(
         "--leader-elect-lease-duration ({0:#}) must be longer than --leader-elect-renew-deadline ({1:#}), so that a leader \
          that cannot renew its lease stops before others may take it: give a longer duration or a shorter deadline"
     )]
     Deadline(SignedDuration, SignedDuration),
-    /// A leader would give up after the first try that failed.
+    /// A leader would give up after one failed try.
     #[error(
         "--leader-elect-renew-deadline ({0:#}) must be longer than 1.2 times --leader-elect-retry-period ({1:#}), so that \
          a leader can try again before it gives up: give a longer deadline or a shorter period"
     )]
     Period(SignedDuration, SignedDuration),
-    /// There would be no pause between two tries.
+    /// There would be no pause between tries.
     #[error("--leader-elect-retry-period ({0:#}) must be longer than 0: give at least 1s")]
     NoPause(SignedDuration),
 }
 
 impl Timing {
-    /// The times, if lease duration > renew deadline > 1.2 × retry period > 0.
+    /// Checks that lease duration > renew deadline > 1.2 × retry period > 0.
     ///
     /// # Errors
     ///
-    /// When they do not relate so; the sentence names the flags.
+    /// If not. The message names the flags.
     pub fn new(
         lease_duration: SignedDuration,
         renew_deadline: SignedDuration,
@@ -66,8 +66,8 @@ impl Timing {
         Ok(Timing { lease_duration, renew_deadline, retry_period })
     }
 
-    /// How long written bytes may stay unacknowledged before the kernel breaks their connection: a part of the time between
-    /// the end of a term and the end of its lease.
+    /// How long written bytes may stay unacknowledged before the kernel breaks the connection: a part of the time between the end of a
+    /// term and the end of its lease.
     pub fn unacknowledged(&self) -> SignedDuration {
         (self.lease_duration.saturating_sub(self.renew_deadline) / 2).min(SignedDuration::from_secs(2))
     }

@@ -1,20 +1,20 @@
-//! Texts that many objects have in common, such as namespaces, nodes and owners: each is in memory once.
+//! Keeps one copy of texts that many objects share, such as namespaces, nodes and owners.
 
 use std::{collections::HashSet, sync::Arc};
 
-/// Below so many texts nobody looks which of them are still used.
+/// Below so many texts, unused ones are not looked for.
 const FEW: usize = 64;
 
-/// The texts that are held.
+/// The texts.
 #[derive(Debug, Default)]
 pub struct Interner {
     held: HashSet<Arc<str>>,
-    /// With so many texts, those that nobody uses any more are let go.
+    /// When there are so many texts, unused ones are dropped.
     sweep_at: usize,
 }
 
 impl Interner {
-    /// Puts the text that is held already in place of one that says the same, or holds this one.
+    /// Returns the copy that is kept, or keeps this one.
     pub fn share(&mut self, text: &mut Arc<str>) {
         if let Some(held) = self.held.get(text) {
             *text = held.clone();

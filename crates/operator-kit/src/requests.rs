@@ -1,4 +1,4 @@
-//! Every request that a controller sends, watches and lists apart. It builds them and sends none.
+//! The requests of controllers, except watches and lists. This module builds them and sends none.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::{OPERATOR, listwatch::Scope};
 /// A request, if it could be built.
 pub type Built = Result<Request<Vec<u8>>, request::Error>;
 
-/// Asks for the metadata alone. A refusal has none and comes as it is.
+/// Asks for the metadata alone. An error comes as it is.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// The path of the collection of a kind, in one namespace or in all.
@@ -37,13 +37,13 @@ fn with_body(builder: http::request::Builder, content_type: &str, body: &impl Se
 ///
 /// # Errors
 ///
-/// When the key makes no valid path, or the body cannot be written; so for all functions here.
+/// If the key makes no valid path, or the body cannot be encoded. The same holds for all functions here.
 pub fn get<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> Built {
     Request::get(object::<K>(key)).body(Vec::new()).map_err(request::Error::BuildRequest)
 }
 
-/// Creates an object. Fields that the API server does not know are refused, not dropped. An API server that can answers with the
-/// metadata alone: they say which object was made, and a watch tells the rest.
+/// Creates an object. The API server rejects unknown fields instead of dropping them. It answers with the metadata alone, which says
+/// which object was made; a watch brings the rest.
 ///
 /// # Errors
 ///
@@ -77,8 +77,8 @@ pub fn merge<K: Resource<DynamicType = ()>>(key: &ObjectKey, patch: &Value) -> B
     with_body(request, "application/merge-patch+json", patch)
 }
 
-/// Applies the status of an object in the state of this resourceVersion and no other. The UID alone would not do: the API
-/// server does not compare it when a status is applied, and would write to an object that was made anew under the name.
+/// Applies the status of an object that has this resourceVersion. The UID alone would not do: the API server does not compare it when a
+/// status is applied, and would write to a recreated object of the same name.
 ///
 /// # Errors
 ///
@@ -96,7 +96,7 @@ pub fn apply_status<K: Resource<DynamicType = ()>>(
     with_body(request, "application/apply-patch+yaml", &body)
 }
 
-/// An object as far as its status is applied.
+/// The parts of an object that a status apply sends.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Applied<'a, S> {

@@ -94,7 +94,7 @@ impl Next {
 /// What the controllers of a process share.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// Time and chance.
+    /// Time and randomness.
     pub env: Env,
     /// Whether the process may write.
     pub leadership: Leadership,

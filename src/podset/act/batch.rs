@@ -18,11 +18,11 @@ use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, meta::Uid, requests
 /// How many requests of one set are under way at once. More could not be sent at once, and would keep other sets waiting.
 pub const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;
 
-/// After so long a pass begins no further request. Without it, the status of a set whose creates take 8 s would be wrong for half a
-/// minute.
+/// A pass begins no further request after this time. Without this limit, the status of a set whose creates take 8 s would be wrong for half
+/// a minute.
 const PASS: SignedDuration = SignedDuration::from_secs(4);
 
-/// What came of a plan. Only [`act`](super::act) makes one, so nothing is reported that was not tried.
+/// The results of a plan. Only [`act`](super::act) makes them, so the report contains nothing that was not tried.
 #[derive(Debug, Default)]
 pub struct Done {
     /// Names of the pods that were created.

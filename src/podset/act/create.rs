@@ -30,7 +30,7 @@ enum Created {
     Rejected(Rejection),
     /// It was not answered and may take effect (`may_land`), or was not sent.
     Failed { complaint: Rejection, may_land: bool },
-    /// It was not sent, because nobody can read whether it is needed.
+    /// It was not sent, because a read before it failed.
     Unread(String),
     /// This process does not lead.
     NotSent,
@@ -52,7 +52,7 @@ pub fn bytes_to_read(set: &Set, creations: &[Creation]) -> Option<usize> {
 /// Creates pods.
 pub async fn create(mut batch: Batch<'_>, creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
     batch.at_once = at_once(batch.set.template_bytes());
-    // As many as this spec has just been given without a failure. Without it, a large set whose creates take long begins with one in
+    // Continue with as many as this spec has just got without a failure. Otherwise a large set with slow creates would begin with one in
     // each pass.
     let is_known = state.retry.tried_generation == Some(batch.set.generation) && state.retry.backoff.is_none();
     batch.first = 1 + state.reports.burst.filter(|_| is_known).map_or(0, |burst| burst.created);

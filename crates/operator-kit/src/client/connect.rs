@@ -1,4 +1,4 @@
-//! The connections to the API server: address, proxy, TLS, credentials, user agent. Nothing that retries.
+//! The connections to the API server: address, proxy, TLS, credentials, user agent. Nothing here retries.
 
 use std::time::Duration;
 
@@ -33,46 +33,45 @@ use leadership::{
     text::{place, shown},
 };
 
-/// What every request says of its sender.
+/// The user agent of every request.
 pub const AGENT: &str = concat!("podset-operator/", env!("CARGO_PKG_VERSION"));
 
 /// What a client is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Purpose {
-    /// To read. It refuses to send anything that could change something.
+    /// Reads. It refuses to send a write.
     Read,
-    /// To write as the leader: each request shows at the gate of its connection that it may leave. Written bytes that the
-    /// API server does not acknowledge break the connection.
+    /// Writes of the leader. The gate of the connection checks each request. A connection breaks if written bytes are not acknowledged.
     Write {
-        /// TCP_USER_TIMEOUT: how long after their first retransmission.
+        /// TCP_USER_TIMEOUT, counted from the first retransmission.
         user_timeout: Duration,
     },
-    /// To write what needs no leadership: the Lease itself, reviews of those who ask for metrics.
+    /// Writes that need no leadership: the Lease, and access reviews for metrics.
     WithoutLeadership {
         /// As for [`Purpose::Write`].
         user_timeout: Duration,
     },
 }
 
-/// Why no client can be made of a configuration.
+/// Why a configuration makes no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The credentials or certificates cannot be used.
     #[error("the credentials or certificates for the API server cannot be used: {0}")]
     Config(#[from] kube::Error),
-    /// The exec plugin of the kubeconfig gives no credentials.
+    /// The exec plugin of the kubeconfig returned no credentials.
     #[error(transparent)]
     Plugin(#[from] PluginError),
-    /// A proxy of a kind that is not supported.
+    /// The proxy is of an unsupported kind.
     #[error("the proxy {0}, of the kubeconfig or HTTPS_PROXY, cannot be used: only http:// proxies are supported")]
     Proxy(String),
 }
 
-/// Makes a client with connections of its own, whose requests are counted.
+/// Makes a client with connections of its own. Its requests are counted.
 ///
 /// # Errors
 ///
-/// When the configuration's credentials, certificates or proxy cannot be used.
+/// If the configuration's credentials, certificates or proxy cannot be used.
 pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
     let mut config = config.clone();
     let plugin = Plugin::of(&mut config);
@@ -93,7 +92,7 @@ fn connect_to(config: &Config, purpose: Purpose, requests: &Requests) -> Result<
     }
 }
 
-/// The way through a proxy, with the user and the password that its URL may have. As in Go and curl, `host:port` is one of HTTP.
+/// A tunnel through a proxy, with the user and password of its URL. As in Go and curl, `host:port` is an HTTP proxy.
 fn tunnel<C>(proxy: &Uri, connector: C) -> Result<Tunnel<C>, ConnectError> {
     let read = Matcher::builder().all(proxy.to_string()).build().intercept(&Uri::from_static("https://any"));
     let Some(read) = read.filter(|read| read.uri().scheme_str() == Some("http")) else {
@@ -111,7 +110,7 @@ fn tcp(config: &Config, purpose: Purpose) -> HttpConnector {
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(config.connect_timeout);
-    // Half a minute of silence, then three questions without an answer: the other side is gone.
+    // After 30 s of silence, three probes without an answer mean that the peer is gone.
     connector.set_keepalive(Some(Duration::from_secs(30)));
     connector.set_keepalive_interval(Some(Duration::from_secs(5)));
     connector.set_keepalive_retries(Some(3));
@@ -146,7 +145,7 @@ where
     }
 }
 
-/// Lets only requests pass that change nothing.
+/// Rejects requests that could change something.
 fn reads(request: Request<Body>) -> Result<Request<Body>, BoxError> {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return Ok(request);
@@ -180,26 +179,26 @@ where
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// Whether it is the environment that names this proxy: one that the kubeconfig names is asked for everything.
+/// Whether the environment names this proxy. A proxy of the kubeconfig is used for every host.
 fn is_of_environment(proxy: &Uri, variable: impl Fn(&str) -> Option<String>) -> bool {
     let is_named = |value: String| value.parse::<Uri>().is_ok_and(|named| named == *proxy);
     ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(variable).any(is_named)
 }
 
-/// What is reached without the proxy that the environment names, as the environment says it.
+/// The value of `NO_PROXY`.
 fn no_proxy(variable: impl Fn(&str) -> Option<String>) -> String {
     let given = |name| variable(name).filter(|value| !value.is_empty());
     ["NO_PROXY", "no_proxy"].into_iter().find_map(given).unwrap_or_default()
 }
 
-/// Whether the API server is reached without the proxy of the environment. Such a proxy does not serve this machine, nor the hosts of
-/// `NO_PROXY`. As in Go, an entry may have a port or begin with `*.`, and `*` also means addresses.
+/// Whether the API server is reached without the proxy of the environment: it is on this machine, or `NO_PROXY` has it. As in Go, an
+/// entry may have a port or begin with `*.`, and `*` also matches addresses.
 fn goes_direct(url: &Uri, no_proxy: &str) -> bool {
     let port = format!(":{}", host_and_port(url).1);
     let host = |entry: &str| entry.trim().trim_end_matches(&port).trim_start_matches("*.").replace(['[', ']'], "");
     let hosts: Vec<String> = no_proxy.split(',').map(host).collect();
     let hosts = format!("localhost,127.0.0.0/8,::1,{}", hosts.join(",").replace('*', "*,0.0.0.0/0,::/0"));
-    // Any proxy will do: only the hosts matter here.
+    // Any proxy will do, because only the hosts matter here.
     Matcher::builder().all("http://proxy").no(hosts).build().intercept(url).is_none()
 }
 

@@ -1,5 +1,5 @@
-//! Counts every request by what the API server answered, beneath all else: what is counted was sent. One that is given up
-//! before it is answered, as by all time-outs, counts as one without an answer.
+//! Counts every request by its status code, in the lowest layer, so that only requests that were sent count. A request that is given up
+//! before it is answered counts as an error.
 
 use std::task::{Context, Poll};
 
@@ -11,7 +11,7 @@ use tower::{BoxError, Service};
 use crate::telemetry::metrics::Requests;
 use leadership::text::place;
 
-/// A connection to the API server whose requests are counted.
+/// A connection whose requests are counted.
 #[derive(Clone)]
 pub struct Counted<S> {
     /// The connection.
@@ -20,12 +20,12 @@ pub struct Counted<S> {
     pub requests: Requests,
 }
 
-/// A request that is under way. It is counted when this is dropped.
+/// A request in flight. It is counted when this is dropped.
 struct UnderWay {
     requests: Requests,
     method: Method,
     host: String,
-    /// What it was answered, once it was.
+    /// The status code of the answer, if any.
     code: Option<u16>,
 }
 
@@ -55,7 +55,7 @@ where
         let host = place(request.uri()).to_owned();
         let answer = self.connection.call(request);
         Box::pin(async move {
-            // Not before it is polled: until then nothing is sent.
+            // Nothing is sent before the first poll.
             let mut under_way = UnderWay { requests, method, host, code: None };
             let answer = answer.await.map_err(Into::into);
             under_way.code = answer.as_ref().ok().map(|response| response.status().as_u16());

@@ -1,4 +1,4 @@
-//! A budget for large templates: however many sets create pods from one, only a few are in memory at a time.
+//! A budget for large templates: only a few are in memory at a time, however many sets create pods from one.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use crate::fair::is_fair;
 #[derive(Clone, Debug, Default)]
 pub struct FairBudget(Arc<Mutex<HashMap<Arc<str>, usize>>>);
 
-/// Room in a [`FairBudget`], until it is dropped.
+/// A part of a [`FairBudget`], until it is dropped.
 #[derive(Debug)]
 pub struct Room {
     budget: FairBudget,
@@ -22,8 +22,7 @@ pub struct Room {
 }
 
 impl FairBudget {
-    /// Takes room for so many bytes, if they are free and this namespace may have them. What is larger than the whole budget takes all
-    /// of it.
+    /// Takes so many bytes, if they are free and this namespace may have them. A request larger than the whole budget takes all of it.
     pub fn try_take(&self, namespace: &Arc<str>, bytes: usize) -> Option<Room> {
         let (mut held, all) = (self.lock(), TOTAL as usize);
         let bytes = bytes.min(all);

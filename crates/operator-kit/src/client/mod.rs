@@ -1,8 +1,7 @@
-//! The API client: how requests leave the process. No layer repeats a request.
+//! The clients of the API server. No layer repeats a request.
 //!
-//! Clients with connections of their own: a reading one, for watches, lists and single reads, which refuses to send
-//! anything else; a writing one; nothing reaches the two but through [`Reader`] and [`Writer`]. One for what is written
-//! without leadership ([`Purpose`]).
+//! [`Reader`] and [`Writer`] have connections of their own, and the reading one refuses to send a write. A third client writes what
+//! needs no leadership ([`Purpose`]).
 
 mod connect;
 mod counted;
@@ -27,11 +26,10 @@ pub use self::{
 use crate::telemetry::metrics::Requests;
 use leadership::Leadership;
 
-/// How many characters are told of a refusal that is no Status.
+/// How many characters of an error that is no Status are shown.
 const TOLD: usize = 200;
 
-/// A refusal that is no Status, for whatever stands before the API server need not speak in Statuses: its text may be of any
-/// length, and is told in one short line.
+/// The error of an answer that is no Status: a proxy or a load balancer may answer with any text, of any length.
 fn foreign_refusal(code: StatusCode, text: &str) -> kube::Error {
     let words: Vec<&str> = text.split_whitespace().collect();
     let message = words.join(" ").chars().take(TOLD).collect::<String>();
@@ -39,24 +37,23 @@ fn foreign_refusal(code: StatusCode, text: &str) -> kube::Error {
     kube::Error::Api(Status::failure(message, &code.to_string()).with_code(code.as_u16()).boxed())
 }
 
-/// The host that a URL names, without brackets, and its port.
+/// The host of a URL, without brackets, and its port.
 fn host_and_port(url: &Uri) -> (&str, u16) {
     let default = if url.scheme_str() == Some("http") { 80 } else { 443 };
     (url.host().unwrap_or_default().trim_matches(['[', ']']), url.port_u16().unwrap_or(default))
 }
 
-/// The clients of the controllers of one instance of the operator.
+/// The clients of the controllers.
 #[derive(Clone)]
 pub struct Clients {
-    /// For everything that changes nothing. It needs no leadership.
+    /// For reads. It needs no leadership.
     pub read: Reader,
-    /// For everything that changes something.
+    /// For writes.
     pub write: Writer,
 }
 
 impl Clients {
-    /// Clients for a real API server. Written bytes that it does not acknowledge break their connection `user_timeout` after
-    /// their first retransmission.
+    /// Clients for a real API server. A connection breaks `user_timeout` after the first retransmission of bytes that are not acknowledged.
     ///
     /// # Errors
     ///

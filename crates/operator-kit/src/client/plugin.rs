@@ -1,4 +1,4 @@
-//! Exec plugins of a kubeconfig: they never ask a person, and nothing that they print is told, for it may be a secret.
+//! Exec plugins of a kubeconfig. They run without a terminal, and their output is never shown, because it may be a secret.
 //!
 //! kube's errors carry a plugin's output and its whole command line. [`Plugin`] replaces these errors by a [`PluginError`].
 
@@ -11,7 +11,7 @@ use kube::{
 };
 use tower::BoxError;
 
-/// Why a plugin gave no credentials.
+/// Why a plugin returned no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
     /// It could not be started.
@@ -30,7 +30,7 @@ pub enum PluginError {
         /// How it ended.
         status: ExitStatus,
     },
-    /// It printed something else than credentials.
+    /// It printed something that is no credential.
     #[error("the exec plugin {name} of the kubeconfig printed no usable credentials; run it by hand to see why")]
     Unusable {
         /// The plugin.
@@ -38,15 +38,15 @@ pub enum PluginError {
     },
 }
 
-/// The plugin that a configuration gets its credentials from.
+/// The plugin of a kubeconfig.
 #[derive(Clone, Debug)]
 pub struct Plugin {
     name: String,
 }
 
 impl Plugin {
-    /// The plugin of a configuration. From here on it runs without a terminal: kube then captures what it prints to standard error,
-    /// which would else reach the log.
+    /// The plugin of a configuration. It runs without a terminal from here on, because only then does kube capture its standard error,
+    /// which would reach the log otherwise.
     pub fn of(config: &mut Config) -> Option<Self> {
         let auth = &mut config.auth_info;
         if let Some(exec) = &mut auth.exec {
@@ -68,7 +68,7 @@ impl Plugin {
     pub fn of_config(&self, error: kube::Error) -> Result<kube::Error, PluginError> {
         match error {
             kube::Error::Auth(error) => self.of_auth(error).map(kube::Error::Auth),
-            // The certificate and its key may be the plugin's, and the error may show a line of them.
+            // The certificate and its key may come from the plugin, and the error may show a line of them.
             kube::Error::RustlsTls(RustlsTlsError::InvalidIdentityPem(_) | RustlsTlsError::InvalidPrivateKey(_)) => {
                 Err(self.unusable())
             }
@@ -89,7 +89,7 @@ impl Plugin {
         Err(match error {
             AuthError::AuthExecStart(source) => PluginError::Start { name, source },
             AuthError::AuthExecRun { status, .. } => PluginError::Failed { name, status },
-            // These say nothing of the output.
+            // These show nothing of the output.
             error @ (AuthError::MissingCommand | AuthError::ExecMissingClusterInfo | AuthError::ReadTokenFile(..)) => {
                 return Ok(error);
             }

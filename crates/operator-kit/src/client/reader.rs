@@ -1,4 +1,4 @@
-//! The reading client: bounds the time of each read, and says why one gave no answer. It repeats nothing.
+//! The reading client: bounds the time of each read. It sends each request once.
 
 use std::time::Duration;
 
@@ -16,34 +16,34 @@ use leadership::{
     text::{in_full, in_words},
 };
 
-/// How long a read may take, watches apart.
+/// The timeout of a read that is no watch.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a read gave no answer.
+/// Why a read failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The API server did not answer in time.
     #[error("the API server did not answer within {} s", .0.as_secs())]
     Timeout(Duration),
-    /// The answer was larger than wanted. The rest of it was not read.
+    /// The answer is too large. The rest of it was not read.
     #[error("the answer has more than {0} bytes")]
     TooLarge(usize),
-    /// It could not be reached, or it refused.
+    /// The API server was not reached, or it returned an error.
     #[error("{0}")]
     Api(#[from] kube::Error),
 }
 
-/// The one way by which controllers read anything.
+/// The only way for controllers to read.
 #[derive(Clone)]
 pub struct Reader {
     client: Client,
-    /// Where reads within a reconcile go; `None`: they have no spans.
+    /// For the spans of reads within a reconcile; `None`: no spans.
     to: Option<Destination>,
-    /// For the answers that are large.
+    /// For large answers.
     budget: Budget,
 }
 
-/// What the API server has against a request, or whatever stands before it.
+/// The error of an answer, from the API server or from a proxy before it.
 pub fn refused(code: StatusCode, body: &[u8]) -> kube::Error {
     match status(body) {
         Some(status) => kube::Error::Api(status.with_code(code.as_u16()).boxed()),
@@ -51,8 +51,7 @@ pub fn refused(code: StatusCode, body: &[u8]) -> kube::Error {
     }
 }
 
-/// The Status that this is. Each of its fields may be missing, so that any object looks like one: what says neither a code
-/// nor that it is a failure is none.
+/// The Status in this body. All its fields are optional, so any object decodes as one: a body counts only if it has a code or is a failure.
 pub fn status(json: &[u8]) -> Option<Status> {
     serde_json::from_slice(json).ok().filter(|status: &Status| status.code != 0 || status.is_failure())
 }
@@ -63,25 +62,25 @@ impl Reader {
         Reader { client, to: Some(Destination::new(url)), budget: Budget::default() }
     }
 
-    /// Reads through `client`, of which no trace tells.
+    /// Reads through `client` without spans.
     pub fn untraced(client: Client) -> Self {
         Reader { client, to: None, budget: Budget::default() }
     }
 
-    /// Reads one answer, within a bounded time.
+    /// Reads one answer.
     ///
     /// # Errors
     ///
-    /// When the API server is not reached, does not answer in time, or refuses.
+    /// If the API server is not reached, does not answer in time, or returns an error.
     pub async fn read<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Result<T, ReadError> {
         Ok(self.read_page(request, usize::MAX).await?.0)
     }
 
-    /// Reads one answer of at most `most` bytes, within a bounded time. Returns it with its size in bytes.
+    /// Reads one answer of at most `most` bytes. Returns it with its size in bytes.
     ///
     /// # Errors
     ///
-    /// As [`Reader::read`], and when the answer is larger.
+    /// As [`Reader::read`], and if the answer is larger.
     pub async fn read_page<T: DeserializeOwned>(
         &self,
         mut request: Request<Vec<u8>>,
@@ -121,7 +120,7 @@ impl Reader {
         }
     }
 
-    /// Reads one object; `None` when it does not exist.
+    /// Reads one object; `None` if it does not exist.
     ///
     /// # Errors
     ///
@@ -135,11 +134,11 @@ impl Reader {
         }
     }
 
-    /// Asks for an answer whose body is read as it comes, without a bound and without a span: a watch goes on at rest.
+    /// Asks for an answer whose body is read as it arrives, without a timeout and without a span, as for a watch.
     ///
     /// # Errors
     ///
-    /// When the API server is not reached.
+    /// If the API server is not reached.
     pub async fn ask(&self, request: Request<Vec<u8>>) -> kube::Result<Response<Body>> {
         self.client.send(request.map(Body::from)).await
     }

@@ -1,8 +1,7 @@
-//! Requests as spans: how one is called, what is noted of it, and the `traceparent` that goes out with it.
+//! The spans of requests, and the `traceparent` header that goes out with them.
 //!
-//! Every write has a span; a read has one within a reconcile. Watches, and what an election sends, have none: they go on at
-//! rest. Nothing here changes what is sent but for the headers of W3C Trace Context. `TraceLayer` of tower-http cannot do this: it
-//! sees neither the words of a refusal, which are in the body, nor a request that is given up.
+//! Every write has a span, and a read has one within a reconcile. Watches and requests of the election have none, because they go on at
+//! rest. `TraceLayer` of tower-http cannot replace this: it sees neither the error in the body nor a request that is given up.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use super::host_and_port;
 use crate::telemetry::spans;
 use leadership::text::shown;
 
-/// Where requests go, as their spans say it.
+/// The API server, as spans name it.
 #[derive(Clone, Debug)]
 pub struct Destination {
     host: Arc<str>,
@@ -37,22 +36,22 @@ impl Destination {
     }
 }
 
-/// The span of a request that is under way, if it has one, until its end is told. Dropped before that, the request was given up.
+/// The span of a request. A request whose span is dropped before its end was given up.
 #[derive(Debug)]
 pub struct Traced(Option<SdkSpan>);
 
 impl Traced {
-    /// A write begins.
+    /// Begins the span of a write.
     pub fn write<B>(request: &mut Request<B>, to: &Destination) -> Self {
         Traced(begin(request, to))
     }
 
-    /// A read begins.
+    /// Begins the span of a read.
     pub fn read<B>(request: &mut Request<B>, to: Option<&Destination>) -> Self {
         Traced(to.filter(|_| !Span::current().is_none()).and_then(|to| begin(request, to)))
     }
 
-    /// It was answered with this code; where that is no success, with these words.
+    /// Ends the span with a status code and, if that is no success, the error.
     pub fn answered(mut self, code: u16, words: Option<&str>) {
         if let Some(span) = &mut self.0 {
             span.set_attribute(KeyValue::new("http.response.status_code", i64::from(code)));
@@ -63,12 +62,12 @@ impl Traced {
         }
     }
 
-    /// It was not answered.
+    /// Ends the span of a request without an answer.
     pub fn failed(mut self, kind: &'static str, error: &str) {
         self.fail(kind, error);
     }
 
-    /// The span ends with this error.
+    /// Ends the span with this error.
     fn fail(&mut self, kind: impl Into<Value>, error: &str) {
         if let Some(mut span) = self.0.take() {
             span.set_attribute(KeyValue::new("error.type", kind));
@@ -83,8 +82,7 @@ impl Drop for Traced {
     }
 }
 
-/// A span for the request, which says from here on that it belongs to it; within the one that the request carries, or else
-/// within what is being done.
+/// A span for the request, within the span that the request carries, or else the current one.
 fn begin<B>(request: &mut Request<B>, to: &Destination) -> Option<SdkSpan> {
     let within = request.extensions_mut().remove();
     let mut span = spans::request(within)?;
@@ -104,7 +102,7 @@ fn begin<B>(request: &mut Request<B>, to: &Destination) -> Option<SdkSpan> {
     Some(span)
 }
 
-/// What a request is about, whichever object it names.
+/// The kind of a request, without the name of an object.
 #[derive(Debug, Eq, PartialEq)]
 struct Route {
     /// A verb and a resource of the API.

@@ -1,5 +1,5 @@
-//! The writing client: asks for leadership before each request, bounds its time on both sides, and sorts every answer into
-//! what it proves ([`Answer`]). It sends each request once.
+//! The writing client: checks leadership before each request, bounds its time on both sides, and says what the answer proves
+//! ([`Answer`]). It sends each request once.
 
 use std::{num::NonZero, sync::Arc, time::Duration};
 
@@ -21,35 +21,35 @@ use leadership::{
     text::{in_full, in_words},
 };
 
-/// The most writes under way at once, each over a connection of its own, which costs a handshake and, with its request, 45 KiB.
+/// The most writes in flight. Each has a connection of its own, which costs a handshake and, with its request, 45 KiB.
 const WRITES_AT_ONCE: usize = 128;
 
-/// How many of them one namespace can have: see [`crate::fair`]. With 64, deletes take longer where the API server is busy with
-/// others; with 128, nothing takes less.
+/// The share of one namespace: see [`crate::fair`]. With 64 writes in flight, deletes take longer on a busy API server; more than 128 save
+/// no time.
 pub const WRITES_OF_A_NAMESPACE: usize = WRITES_AT_ONCE * HELD_PER_FREE / (HELD_PER_FREE + 1);
 
-/// How long what the API server says when its time is over may take to arrive.
+/// How long the API server's own timeout error may take to arrive.
 const WORDS: Duration = Duration::from_millis(500);
 
 /// What the answer to a write proves.
 #[derive(Debug)]
 pub enum Answer {
-    /// It was done; the form and the bytes of the answer.
+    /// It succeeded; the body of the answer.
     Done(Bytes),
-    /// It was refused for certain.
+    /// It was rejected for certain.
     Rejected(Box<Status>),
-    /// The API server complains, and nobody can say whether it was, or will be, done all the same.
+    /// The API server returned an error, and the write may or may not take effect.
     Unclear(Box<Status>),
-    /// Nobody can say whether it was, or will be, done; why.
+    /// There is no answer, and the write may or may not take effect; why.
     Unknown(String),
-    /// No byte of it left this process, so it did not happen and never will; why.
+    /// No byte of it left this process, so it never takes effect; why.
     NeverLeft(String),
-    /// It was not tried: this process does not lead.
+    /// It was not sent, because this process does not lead.
     NotSent,
 }
 
 impl Answer {
-    /// What the API server has against the request, in short.
+    /// The error in short.
     pub fn complaint(&self) -> Option<String> {
         match self {
             Answer::Done(..) | Answer::NotSent => None,
@@ -59,7 +59,7 @@ impl Answer {
     }
 }
 
-/// The one way by which anything is written.
+/// The only way to write.
 #[derive(Clone)]
 pub struct Writer {
     client: Client,
@@ -74,8 +74,8 @@ impl Writer {
         Writer { client, to: Destination::new(url), leadership, slots: FairSemaphore::new(WRITES_AT_ONCE) }
     }
 
-    /// Sends a write to an object in `namespace`, once, and says what its answer proves. It ends, here and on the API server, before
-    /// the term does. The request is built when its turn has come: while it waits, it takes no memory.
+    /// Sends a write to an object in `namespace` once, and returns what its answer proves. The write ends, here and on the API server,
+    /// before the term does. The request is built only when it may be sent, so waiting requests take no memory.
     pub async fn send(
         &self,
         namespace: &Arc<str>,
@@ -131,13 +131,13 @@ impl Writer {
     }
 }
 
-/// How many milliseconds of this time the API server may spend: a little less than all, so that its own words arrive. They name
-/// the webhook that did not answer, if its time was over first. `None`: less than one, and 0 would be no limit to the API server.
+/// The milliseconds that the API server may spend. They are a little fewer than all, so that its error arrives: it names the webhook that
+/// did not answer. `None` if there is less than one, because 0 would mean no limit.
 fn served(budget: Duration) -> Option<NonZero<u128>> {
     NonZero::new((budget - WORDS.min(budget / 8)).as_millis())
 }
 
-/// The request with the time that the API server may spend on it, in milliseconds.
+/// The request with the API server's timeout, in milliseconds.
 fn bounded(request: Request<Vec<u8>>, served: NonZero<u128>) -> Result<Request<Vec<u8>>, http::Error> {
     let (mut head, body) = request.into_parts();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -150,12 +150,12 @@ fn bounded(request: Request<Vec<u8>>, served: NonZero<u128>) -> Result<Request<V
     Ok(Request::from_parts(head, body))
 }
 
-/// Whether an admission webhook failed to decide, and fails closed. The API server asks webhooks before it stores anything.
+/// Whether an admission webhook with `failurePolicy: Fail` did not answer. The API server calls webhooks before it stores anything.
 fn is_failed_webhook(status: &Status) -> bool {
     status.code == 500 && status.message.starts_with("Internal error occurred: failed calling webhook")
 }
 
-/// Only a Status that speaks of the request itself is a certain refusal.
+/// Only a Status about the request itself is a certain rejection.
 fn sort(code: StatusCode, body: Bytes) -> Answer {
     if code.is_success() {
         return Answer::Done(body);

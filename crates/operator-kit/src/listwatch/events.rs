@@ -24,7 +24,7 @@ const REFUSAL: usize = 64 * 1024;
 ///
 /// # Errors
 ///
-/// When the API server is not reached, or refuses.
+/// If the API server is not reached, or returns an error.
 pub async fn events<T: Watched>(
     reader: &Reader,
     request: Request<Vec<u8>>,
@@ -37,7 +37,7 @@ pub async fn events<T: Watched>(
     Ok(FramedRead::new(bytes, LinesCodec::new()).filter_map(|line| ready(event(line))))
 }
 
-/// What a line says. A watch that ends in the middle of an event goes on from the last whole one, so such a line says nothing.
+/// The event of a line. A watch that ends in the middle of a line continues from the last whole one, so such a line is skipped.
 fn event<T: Watched>(line: Result<String, LinesCodecError>) -> Option<kube::Result<WatchEvent<T>>> {
     let line = match line {
         Ok(line) => line,
@@ -57,7 +57,7 @@ fn event<T: Watched>(line: Result<String, LinesCodecError>) -> Option<kube::Resu
     }
 }
 
-/// What a body says, as far as it comes.
+/// The beginning of a body.
 async fn beginning(mut body: Body) -> Bytes {
     let mut bytes = BytesMut::new();
     while bytes.len() < REFUSAL

@@ -1,4 +1,4 @@
-//! Why a list or a watch failed: in full for the log, and in our own words for the probes. Pure.
+//! Why a list or a watch failed: in full for the log, in short for the probes. Pure.
 
 use crate::client::{PluginError, ReadError};
 use leadership::text::{LONGEST, cut, in_full};
@@ -8,12 +8,12 @@ pub fn is_missing(error: &ReadError) -> bool {
     matches!(error, ReadError::Api(kube::Error::Api(status)) if status.code == 404)
 }
 
-/// Whether it is a CRD that defines this resource, by its name: the groups of Kubernetes itself end so, or it has none.
+/// Whether this is the name of a custom resource: the groups of Kubernetes end in `.k8s.io`, or there is none.
 fn is_custom(what: &str) -> bool {
     what.split_once('.').is_some_and(|(_, group)| !group.ends_with(".k8s.io"))
 }
 
-/// What went wrong and what to do about it.
+/// The error, and what to do about it.
 pub fn explain(what: &str, error: &ReadError) -> String {
     match error {
         error if is_missing(error) && is_custom(what) => format!(
@@ -27,7 +27,7 @@ pub fn explain(what: &str, error: &ReadError) -> String {
     }
 }
 
-/// What went wrong, in our own words: anybody may ask the probes, so they do not repeat what the API server says.
+/// The error without the API server's words, because anybody may read the probes.
 pub fn reason(what: &str, error: &ReadError) -> String {
     let why = match error {
         error if is_missing(error) && is_custom(what) => return explain(what, error),
