@@ -207,15 +207,3 @@ async fn main() -> Result<(), Box<dyn Error>> {
     operator_kit::run(Arc::new(controller), context).await;
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_counted() {
-        for (text, words) in [("", 0), ("one", 1), (" one  two\nthree ", 3)] {
-            assert_eq!(status(&TallySpec { text: text.to_owned() }, 4).words, words, "{text:?}");
-        }
-    }
-}
