@@ -58,8 +58,8 @@ fn take_in(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut S
             if may_land {
                 state.fates.deletes.insert(uid, now);
             }
-            // Nothing waits for a finished pod to go.
-            done.has_failed |= why != Why::Finished;
+            // Nothing waits for a finished pod to go. But a delete that was not sent must back off, because nothing is remembered of it.
+            done.has_failed |= !may_land || why != Why::Finished;
             return false;
         }
         Deleted::Rejected { .. } if !(batch.context.rules.is_confined)(why) => {
