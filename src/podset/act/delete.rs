@@ -58,8 +58,7 @@ fn take_in(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut S
             if may_land {
                 state.fates.deletes.insert(uid, now);
             }
-            // Nothing waits for a finished pod to go. But a delete that was not sent must back off, because nothing is remembered of it.
-            done.has_failed |= !may_land || why != Why::Finished;
+            done.has_failed |= backs_off(why, may_land);
             return false;
         }
         Deleted::Rejected { .. } if !(batch.context.rules.is_confined)(why) => {
@@ -82,6 +81,12 @@ fn take_in(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut S
     state.fates.strays.remove(&uid);
     state.retry.rejected.forget(&uid);
     true
+}
+
+/// Whether the set backs off after a delete that failed. Nothing waits for a finished pod to go, so its delete alone is repeated once it
+/// can no longer land. One that was not sent is not remembered, and would be repeated without a pause.
+fn backs_off(why: Why, may_land: bool) -> bool {
+    !may_land || why != Why::Finished
 }
 
 async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
@@ -117,6 +122,19 @@ fn accepted(body: &[u8], uid: &Uid) -> Deleted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_unanswered_delete_of_a_finished_pod_needs_no_wait() {
+        for (why, may_land, expected) in [
+            (Why::Finished, true, false),
+            (Why::Finished, false, true),
+            (Why::Surplus, true, true),
+            (Why::Surplus, false, true),
+            (Why::Stray, true, true),
+        ] {
+            assert_eq!(backs_off(why, may_land), expected, "{why:?} {may_land}");
+        }
+    }
 
     #[test]
     fn only_a_word_about_the_pod_proves_that_its_delete_was_accepted() {
