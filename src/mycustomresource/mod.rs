@@ -20,18 +20,16 @@ use index::{Index, Resource};
 use leadership::env::Env;
 use operator_kit::{
     ObjectKey,
-    pace::Pace,
-    queue::{self, Queue, Trigger},
-    requests,
-    runner::{Controller, Next},
-    statuses::{self, Applied},
-};
-use operator_kit::{
     client::Clients,
     listwatch::{
         self, Change, Scope, Source, Watched, is_stale,
         synced::{Listing, Synced},
     },
+    pace::Pace,
+    queue::{self, Queue, Trigger},
+    requests,
+    runner::{Controller, Next},
+    statuses::{self, Applied},
     telemetry::{metrics::Metrics, spans},
 };
 

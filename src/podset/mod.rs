@@ -53,9 +53,9 @@ pub use self::context::Parts;
 use context::{Context, NAME};
 use fleet_metrics::FleetMetrics;
 use observe::{Pod, Set};
-use operator_kit::listwatch::{self, Change, Scope, synced::Synced};
 use operator_kit::{
     ObjectKey,
+    listwatch::{self, Change, Scope, synced::Synced},
     queue::{Queue, Trigger},
     runner::{Controller, Next},
 };

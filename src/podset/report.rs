@@ -17,8 +17,10 @@ use super::{
     status, stored,
 };
 use crate::api::{PodSet, PodSetStatus, condition};
-use operator_kit::statuses::{self, Applied};
-use operator_kit::telemetry::spans;
+use operator_kit::{
+    statuses::{self, Applied},
+    telemetry::spans,
+};
 
 /// How many pod names a log line shows.
 const NAMES_SHOWN: usize = 10;

@@ -27,9 +27,9 @@ use super::{
     plugin::{Plugin, PluginError},
 };
 use crate::telemetry::metrics::Requests;
-use leadership::promise::Rules;
 use leadership::{
     GatedConnector, IDLE, Pool,
+    promise::Rules,
     text::{place, shown},
 };
 
