@@ -9,11 +9,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// The bytes of one budget.
 pub const TOTAL: u32 = 8 << 20;
 
-/// A body of up to so many bytes takes nothing from the budget.
+/// A body of at most this many bytes takes nothing from the budget.
 const SMALL: usize = 64 << 10;
 
-/// The bytes that a large body reserves, because its size is not known in advance. A page of a list with more than one object weighs no
-/// more.
+/// The bytes that a large body reserves, because its size is not known in advance. Lists keep their pages below this size.
 pub const LARGE: usize = 4 << 20;
 
 /// A budget for bodies.
@@ -27,30 +26,30 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Reads a body to its end, or until more than `most` bytes have come. A large body waits for the budget. Keep the permit until the
-    /// bytes are dropped.
+    /// Reads a body to its end, or until it exceeds `limit` bytes. A large body waits for the budget. Keep the permit until the bytes are
+    /// dropped.
     ///
     /// # Errors
     ///
     /// If the body breaks off.
-    pub async fn collect<B>(&self, mut body: B, most: usize) -> Result<(Bytes, Option<OwnedSemaphorePermit>), B::Error>
+    pub async fn collect<B>(&self, mut body: B, limit: usize) -> Result<(Bytes, Option<OwnedSemaphorePermit>), B::Error>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
     {
-        let (mut bytes, mut room) = (BytesMut::new(), None);
-        while bytes.len() <= most
+        let (mut bytes, mut permit) = (BytesMut::new(), None);
+        while bytes.len() <= limit
             && let Some(frame) = body.frame().await
         {
             let Ok(data) = frame?.into_data() else { continue };
-            if room.is_none() && bytes.len() + data.len() > SMALL {
+            if permit.is_none() && bytes.len() + data.len() > SMALL {
                 // The semaphore is never closed.
-                room = self.0.clone().acquire_many_owned(u32::try_from(LARGE).unwrap_or(TOTAL)).await.ok();
-                // A buffer that grows would be copied, with both copies in memory.
+                permit = self.0.clone().acquire_many_owned(u32::try_from(LARGE).unwrap_or(TOTAL)).await.ok();
+                // Reserve all of it: a growing buffer would be copied, with both copies in memory.
                 bytes.reserve(LARGE);
             }
             bytes.extend_from_slice(&data);
         }
-        Ok((bytes.freeze(), room))
+        Ok((bytes.freeze(), permit))
     }
 }
 

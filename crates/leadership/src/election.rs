@@ -1,6 +1,6 @@
 //! The loop of leader election: stand by, lead, release the lease.
 //!
-//! It sees the Lease through a watch and through its own operations, and changes the [`LeaderState`] accordingly. It writes nothing but the Lease.
+//! It sees the Lease through a watch and its own operations, and updates the [`LeaderState`]. It writes only the Lease.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
@@ -21,16 +21,16 @@ use super::{
     watch::Seen,
 };
 
-/// The loop turns at least this often, so that a liveness check sees it turn.
-const TURN: SignedDuration = SignedDuration::from_secs(5);
+/// The loop turns at least this often, also when nothing happens, because a liveness check watches it.
+const LONGEST_TURN: SignedDuration = SignedDuration::from_secs(5);
 
 /// The shortest wait after a failed renewal, and the wait after a conflict while the lease is released.
-const SOON: SignedDuration = SignedDuration::from_millis(100);
+const SHORTEST_RETRY: SignedDuration = SignedDuration::from_millis(100);
 
-/// How long a process that shuts down waits for an operation on the Lease.
-const AT_THE_END: Duration = Duration::from_secs(5);
+/// How long a shutdown waits for an operation on the Lease.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a leader lost the lease. The process must exit: the next leader continues its work.
+/// Why a leader lost the lease. The process must exit. The next leader continues its work.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Lost {
     /// The lease could not be renewed in time.
@@ -80,7 +80,7 @@ impl Election {
         }
     }
 
-    /// Follows the Lease by a watch, for ever.
+    /// Watches the Lease, for ever.
     fn watch(&self, news: watch::Sender<()>) -> impl Future<Output = ()> + use<> {
         let (setting, observation) = (self.setting.clone(), self.observation.clone());
         async move {
@@ -111,10 +111,10 @@ impl Election {
                 biased;
                 () = &mut ready => break,
                 () = stop.cancelled() => return Ok(()),
-                () = env.sleep_until(env.now() + TURN) => {}
+                () = env.sleep_until(env.now() + LONGEST_TURN) => {}
             }
         }
-        let Some(since) = self.be_elected(&mut news, &stop).await? else {
+        let Some(since) = self.acquire(&mut news, &stop).await? else {
             return Ok(());
         };
         info!(identity = self.setting.identity, "elected: this process leads");
@@ -127,14 +127,14 @@ impl Election {
     }
 
     /// Waits until the Lease is free, and takes it. Returns when the term begins to count; `None` if `stop` came first.
-    async fn be_elected(
+    async fn acquire(
         &mut self,
         news: &mut watch::Receiver<()>,
         stop: &CancellationToken,
     ) -> Result<Option<Timestamp>, Lost> {
         let (env, period) = (self.setting.env.clone(), self.setting.timing.retry_period);
         let mut tries = Tries::default();
-        let (mut holder, mut trouble) = (String::new(), Trouble::default());
+        let (mut holder, mut failures) = (String::new(), FailureLog::default());
         loop {
             (self.turned)();
             self.log_holder(&mut holder);
@@ -143,7 +143,7 @@ impl Election {
             if now < when {
                 tokio::select! {
                     biased;
-                    () = env.sleep_until(when.min(now + TURN)) => {}
+                    () = env.sleep_until(when.min(now + LONGEST_TURN)) => {}
                     _ = news.changed() => {}
                     () = stop.cancelled() => return Ok(None),
                 }
@@ -153,23 +153,23 @@ impl Election {
                 return Ok(None);
             }
             tries.last = Tries::free_from(&self.observation(), period);
-            // At `stop` an attempt gets some time to end: a write that is dropped could still take the Lease, for nobody.
+            // At `stop`, let the attempt finish: a dropped write could still take the Lease, for a process that is gone.
             let taken = tokio::select! {
                 biased;
                 taken = self.attempt(Intent::Take) => taken,
-                () = after(stop) => return Ok(None),
+                () = grace_after(stop) => return Ok(None),
             };
             match taken {
                 Ok(Some(since)) if self.begin(since) => return Ok(Some(since)),
-                Ok(_) | Err(OperationError::Conflict) => trouble.over(),
+                Ok(_) | Err(OperationError::Conflict) => failures.recovered(),
                 Err(OperationError::WentBack(went_back)) => return Err(went_back.into()),
-                Err(error) => trouble.log("cannot take the lease", &error),
+                Err(error) => failures.log("cannot take the lease", &error),
             }
             tries.not_before = Some(env.now() + env.jittered(period, 0.2));
         }
     }
 
-    /// Logs who leads, whenever that changes.
+    /// Logs the holder of the Lease when it changes.
     fn log_holder(&self, logged: &mut String) {
         let holder = self.observation().holder();
         if *logged != holder {
@@ -195,7 +195,7 @@ impl Election {
         drained: &CancellationToken,
     ) -> Result<(), Lost> {
         let (env, timing) = (self.setting.env.clone(), self.setting.timing);
-        let (mut next, mut trouble) = (since + timing.retry_period, Trouble::default());
+        let (mut next, mut failures) = (since + timing.retry_period, FailureLog::default());
         loop {
             (self.turned)();
             self.check()?;
@@ -206,7 +206,7 @@ impl Election {
                 () = env.sleep_until(deadline) => return Err(lost()),
                 _ = news.changed() => continue,
                 () = drained.cancelled() => return Ok(()),
-                () = env.sleep_until(next.min(env.now() + TURN)) => {}
+                () = env.sleep_until(next.min(env.now() + LONGEST_TURN)) => {}
             }
             if env.now() < next {
                 continue;
@@ -216,7 +216,7 @@ impl Election {
             let renewed = tokio::select! {
                 biased;
                 () = env.sleep_until(deadline) => return Err(lost()),
-                () = self.taken(news) => continue,
+                () = self.lost(news) => continue,
                 () = drained.cancelled() => return Ok(()),
                 renewed = attempt => renewed,
             };
@@ -224,23 +224,23 @@ impl Election {
                 // A renewal after the deadline does not revive the term.
                 Ok(Some(renewed)) if self.leader_state.prolong(Ends::after(renewed, &timing)) => {
                     since = renewed;
-                    trouble.over();
+                    failures.recovered();
                 }
                 Ok(Some(_)) => return Err(lost()),
-                Ok(None) => debug!("the lease was not renewed: it is not ours"),
+                Ok(None) => debug!("the lease was not renewed: this process does not hold it"),
                 Err(OperationError::WentBack(went_back)) => return Err(went_back.into()),
                 Err(error) => {
-                    trouble.log("cannot renew the lease", &error);
-                    // With any durations there is time for some more tries.
+                    failures.log("cannot renew the lease", &error);
+                    // A third of the remaining time leaves room for more tries before the deadline.
                     let left = deadline.duration_since(env.now());
-                    next = next.min(env.now() + (left / 3).max(SOON));
+                    next = next.min(env.now() + (left / 3).max(SHORTEST_RETRY));
                 }
             }
         }
     }
 
-    /// Waits until the Lease shows that it is lost.
-    async fn taken(&self, news: &mut watch::Receiver<()>) {
+    /// Waits until the lease is lost.
+    async fn lost(&self, news: &mut watch::Receiver<()>) {
         while self.check().is_ok() {
             if news.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -259,32 +259,32 @@ impl Election {
         Ok(())
     }
 
-    /// Releases the lease, if no write can take effect any more.
+    /// Releases the lease, unless a write may still take effect.
     async fn release(&self) {
         if !(self.setting.rules.may_release)(&self.leader_state) {
-            warn!("a write may still take effect: the lease is not released and runs out");
+            warn!("not releasing the lease, because a write may still take effect; the lease will expire");
             return;
         }
         let env = &self.setting.env;
         let release = async {
             loop {
                 match self.setting.release(&self.observation).await {
-                    // A renewal that was dropped on its way took effect in between.
-                    Err(OperationError::Conflict) => env.sleep_until(env.now() + SOON).await,
+                    // A renewal that was dropped in flight took effect in between.
+                    Err(OperationError::Conflict) => env.sleep_until(env.now() + SHORTEST_RETRY).await,
                     result => return result,
                 }
             }
         };
-        match tokio::time::timeout(AT_THE_END, release).await {
+        match tokio::time::timeout(SHUTDOWN_TIMEOUT, release).await {
             Ok(Ok(())) => info!("released the lease"),
-            Ok(Err(error)) => warn!(%error, "cannot release the lease; it runs out"),
-            Err(_) => warn!("cannot release the lease, the API server does not answer; it runs out"),
+            Ok(Err(error)) => warn!(%error, "cannot release the lease; it will expire"),
+            Err(_) => warn!("cannot release the lease, because the API server does not answer; it will expire"),
         }
     }
 
     async fn attempt(&self, intent: Intent) -> Result<Option<Timestamp>, OperationError> {
         let hold = self.setting.hold(intent, &self.observation);
-        // With the usual durations this leaves time for another attempt.
+        // Half of the deadline leaves time for another attempt.
         let patience = Duration::try_from(self.setting.timing.renew_deadline / 2).unwrap_or_default();
         tokio::time::timeout(patience, hold).await.unwrap_or(Err(OperationError::Timeout))
     }
@@ -297,9 +297,9 @@ impl Election {
 /// The tries of a candidate to take the Lease.
 #[derive(Debug, Default)]
 struct Tries {
-    /// The next try waits until then, unless the Lease becomes free after the last one.
+    /// When the next try may be, unless the Lease becomes free after the last try.
     not_before: Option<Timestamp>,
-    /// From when on the Lease was free, as known at the last try.
+    /// When the Lease became free, as known at the last try.
     last: Option<Timestamp>,
 }
 
@@ -307,7 +307,7 @@ impl Tries {
     /// When to try next; a time that has passed means now.
     fn next_try(&self, seen: &Observation, period: SignedDuration, now: Timestamp) -> Timestamp {
         let free_from = Self::free_from(seen, period);
-        // A leader renews the Lease all the time. If nothing is heard of it, the watch may be dead, so the candidate reads it.
+        // A leader renews the Lease all the time. If nothing is heard of it, the watch may be dead, and a try reads the Lease.
         let silence = (period * 2).max(seen.written() / 3);
         let silent_at = seen.heard().map_or(now, |heard| heard + silence);
         let was_freed = free_from != self.last && free_from.is_some_and(|free| free <= now);
@@ -315,24 +315,24 @@ impl Tries {
         free_from.map_or(now, |free| free.min(silent_at)).max(not_before)
     }
 
-    /// From when on this candidate may take the Lease. One whose last write had no answer lets the others go first.
+    /// When this candidate may take the Lease. If its last write got no answer, it waits one period longer, to let others go first.
     fn free_from(seen: &Observation, period: SignedDuration) -> Option<Timestamp> {
         let handicap = if seen.is_in_doubt() { period } else { SignedDuration::ZERO };
         seen.frees_at().map(|free| free.saturating_add(handicap).unwrap_or(Timestamp::MAX))
     }
 }
 
-/// Waits until an operation that was under way at `stop` has had its time.
-async fn after(stop: &CancellationToken) {
+/// Waits for `stop`, and then for the time that an operation in flight gets to finish.
+async fn grace_after(stop: &CancellationToken) {
     stop.cancelled().await;
-    tokio::time::sleep(AT_THE_END).await;
+    tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
 }
 
-/// An error that may repeat, logged once as a warning.
+/// Logs an error as a warning once, not each time it repeats.
 #[derive(Default)]
-struct Trouble(LogOnce);
+struct FailureLog(LogOnce);
 
-impl Trouble {
+impl FailureLog {
     fn log(&mut self, what: &str, error: &OperationError) {
         let sentence = format!("{what}, trying again: {error}");
         if self.0.note(&sentence) {
@@ -342,7 +342,7 @@ impl Trouble {
         }
     }
 
-    fn over(&mut self) {
+    fn recovered(&mut self) {
         if self.0.forget() {
             info!("the lease can be read and written again");
         }

@@ -1,7 +1,7 @@
 //! Time, randomness, and whether the process runs in a pod.
 //!
-//! Code that decides takes an [`Env`], so that a test sets time and randomness. Other code may read a clock directly: log lines, traces,
-//! keys, idle connections.
+//! Code that makes decisions takes an [`Env`], so that a test can set time and randomness. Other code may read a clock directly, such as
+//! logs, traces and idle connections.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// The steady time. It never jumps or goes back. All waiting and comparing uses it.
     fn now(&self) -> Timestamp;
 
-    /// The time of day, for statuses and events. It may jump, so nothing is decided by it.
+    /// The time of day, for statuses and events. It may jump, so no decision uses it.
     fn wall(&self) -> Timestamp;
 }
 
@@ -53,13 +53,13 @@ impl Env {
         duration.saturating_add(SignedDuration::from_secs_f64(duration.as_secs_f64() * share * self.random.unit()))
     }
 
-    /// A unique word: 52 random bits.
+    /// A unique text of 52 random bits, in hexadecimal.
     pub fn token(&self) -> String {
         const VALUES: f64 = 4_503_599_627_370_496.0;
         format!("{:013x}", (self.random.unit() * VALUES) as u64)
     }
 
-    /// Waits until the steady time is `when`, as the clock says: a test may stop the clock while the timer runs.
+    /// Waits until the steady time is `when`. It checks the clock after the timer, because a test may stop the clock.
     pub async fn sleep_until(&self, when: Timestamp) {
         loop {
             let left = when.duration_since(self.now());
@@ -71,7 +71,7 @@ impl Env {
     }
 }
 
-/// The machine's clock: the wall time of the start, carried on by the time that has passed since.
+/// The machine's clock: the wall time at the start plus the time that has passed since.
 ///
 /// It takes the larger of CLOCK_MONOTONIC and CLOCK_BOOTTIME. Only the latter runs while the machine sleeps, and a leader that slept
 /// through the end of its lease must notice.

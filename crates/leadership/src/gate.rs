@@ -33,11 +33,11 @@ pub struct Gate {
 
 #[derive(Debug)]
 enum State {
-    /// The connection is being made: only handshakes are sent.
+    /// The connection is being set up: only handshakes are sent.
     Connecting,
-    /// A request with this permit is on its way.
+    /// A request with this permit is in flight.
     Open(WritePermit),
-    /// No request is on its way.
+    /// No request is in flight.
     Shut,
 }
 
@@ -46,12 +46,12 @@ impl Gate {
         Gate { state: Arc::new(Mutex::new(State::Connecting)), may_leave }
     }
 
-    /// A request with this permit is about to leave.
+    /// A request with this permit is about to be sent.
     pub fn open(&self, permit: WritePermit) {
         *lock(&self.state) = State::Open(permit);
     }
 
-    /// The connection is made, or the request was answered.
+    /// The connection is set up, or the request was answered.
     pub fn shut(&self) {
         *lock(&self.state) = State::Shut;
     }
@@ -59,17 +59,15 @@ impl Gate {
     fn check(&self) -> io::Result<()> {
         match &*lock(&self.state) {
             State::Connecting => Ok(()),
-            // In this order: a request that may not leave has not left.
+            // Check before recording: a request that may not leave has not left.
             State::Open(permit) if (self.may_leave)(permit) && permit.leaves() => Ok(()),
-            State::Open(_) => {
-                Err(io::Error::new(io::ErrorKind::PermissionDenied, "this process does not lead (any more)"))
-            }
-            State::Shut => Err(io::Error::new(io::ErrorKind::PermissionDenied, "no request is on its way")),
+            State::Open(_) => Err(io::Error::new(io::ErrorKind::PermissionDenied, "this process is not the leader")),
+            State::Shut => Err(io::Error::new(io::ErrorKind::PermissionDenied, "no request is in flight")),
         }
     }
 }
 
-/// Makes connections with a gate, which [`Connected::get_extras`] hands out.
+/// Makes connections with a gate. [`Connected::get_extras`] returns the gate.
 #[derive(Clone)]
 pub struct GatedConnector<C> {
     connector: C,
@@ -97,8 +95,8 @@ where
         self.connector.poll_ready(cx)
     }
 
-    fn call(&mut self, to: Uri) -> Self::Future {
-        let connecting = self.connector.call(to);
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = self.connector.call(uri);
         let may_leave = self.may_leave;
         Box::pin(async move { Ok(Gated { stream: connecting.await?, gate: Gate::connecting(may_leave) }) })
     }
@@ -118,8 +116,8 @@ impl<S: Connection> Connection for Gated<S> {
 }
 
 impl<S: Read + Unpin> Read for Gated<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, into)
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
@@ -179,7 +177,7 @@ mod tests {
         let (mut stream, gate, mut server) = connection();
         stream.write_all(b"hello").await.expect("a handshake needs no leadership");
         gate.shut();
-        stream.write_all(b"POST").await.expect_err("no request is on its way");
+        stream.write_all(b"POST").await.expect_err("no request is in flight");
         gate.open(write.permit());
         stream.write_all(b"POST").await.expect("this process leads");
         assert_eq!(stream.write_vectored(&[io::IoSlice::new(b" /")]).await.expect("this process leads"), 2);
@@ -208,7 +206,7 @@ mod tests {
         let write = begin();
         stream.write_all(b"hello").await.expect("a handshake needs no leadership");
         gate.shut();
-        stream.write_all(b"POST").await.expect_err("no request is on its way");
+        stream.write_all(b"POST").await.expect_err("no request is in flight");
         gate.open(write.permit());
         assert!(!write.has_left(), "a handshake is no part of a request");
         stream.write_all(b"POST").await.expect_err("it was given up");

@@ -25,27 +25,24 @@ pub struct Spec {
     pub lease_duration_seconds: Option<i64>,
 }
 
-/// The duration that `kube-leader-election` writes when it releases a lease.
+/// The duration, in seconds, that `kube-leader-election` writes when it releases a lease.
 const RELEASED: i64 = 1;
 
 impl Lease {
-    /// Its resourceVersion, as a number.
     pub fn version(&self) -> u64 {
         version(&self.metadata.resource_version)
     }
 
-    /// Its holder, if it has one.
     pub fn holder(&self) -> Option<&str> {
         self.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }
 
-    /// Its duration, as written in it.
     pub fn duration(&self) -> SignedDuration {
         let seconds = self.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         SignedDuration::from_secs(seconds.unwrap_or_default().clamp(0, i64::from(i32::MAX)))
     }
 
-    /// Whether its holder released it, in the way that we do.
+    /// Whether its holder released it as `kube-leader-election` does.
     pub fn is_released(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| {
             spec.holder_identity.as_deref() == Some("") && spec.lease_duration_seconds == Some(RELEASED)
@@ -53,7 +50,7 @@ impl Lease {
     }
 }
 
-/// A resourceVersion as a number; 0 for one that is none. They compare from Kubernetes 1.35 on, within one resource.
+/// A resourceVersion as a number; 0 if it is not a number. From Kubernetes 1.35 on, the versions of one resource can be compared.
 pub fn version(text: &str) -> u64 {
     text.parse().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Safe leader election: of several replicas one writes, and never two, not even for a moment.
+//! Safe leader election: only one of several replicas writes, and never two, not even for a moment.
 //!
 //! **What it is for.** A Kubernetes operator with several replicas whose writes must not overlap. Usual leader election stops the
 //! *work* of a leader that lost its lease; requests that it has already sent, or that a frozen process is about to send, can still take effect
@@ -16,15 +16,15 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`promise`] | the promise, and each rule as a value that a test can exchange |
+//! | [`promise`] | the promise, and each rule as a value that a test can replace |
 //! | `election` | the loop: stand by, lead, release the lease |
 //! | `operation` | one read and write of the Lease by `kube-leader-election`, made safe by a layer around its client |
 //! | `watch` | the watch of the Lease |
-//! | `observation` | what this process has seen of the Lease, and what follows from it; pure |
+//! | `observation` | what this process has seen of the Lease: whether it is free, and whether it is ours; pure |
 //! | `term` | leadership as a value: whether this process may write, and for how long |
 //! | `timing` | the durations, and how they must relate |
 //! | `gate`, `pool` | the connections for writes |
-//! | [`budget`], [`answer`], [`text`], [`mod@env`], [`log_once`] | small parts that operators can use as well |
+//! | [`budget`], [`answer`], [`text`], [`mod@env`], [`log_once`] | small parts that operators can also use |
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -56,7 +56,7 @@ pub use self::{
     timing::{Timing, TimingError},
 };
 
-/// Locks a mutex, also after a panic in another thread.
+/// Locks a mutex, even if another thread panicked while holding it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,20 +1,20 @@
 //! Logs a failure that repeats only once.
 
-/// The last failure of one matter that was logged.
+/// The last failure that was logged.
 #[derive(Clone, Debug, Default)]
 pub struct LogOnce(Option<String>);
 
 impl LogOnce {
-    /// Remembers a sentence. Returns whether it differs from the last one, so that it should be logged.
-    pub fn note(&mut self, sentence: &str) -> bool {
-        let is_news = self.0.as_deref() != Some(sentence);
+    /// Remembers a failure. Returns whether it differs from the last one and should be logged.
+    pub fn note(&mut self, failure: &str) -> bool {
+        let is_news = self.0.as_deref() != Some(failure);
         if is_news {
-            self.0 = Some(sentence.to_owned());
+            self.0 = Some(failure.to_owned());
         }
         is_news
     }
 
-    /// The matter is well again: the next sentence is news. Returns whether a failure had been logged.
+    /// The failure is over, so the next one is logged again. Returns whether one had been logged.
     pub fn forget(&mut self) -> bool {
         self.0.take().is_some()
     }

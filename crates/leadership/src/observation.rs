@@ -1,17 +1,17 @@
-//! What this process has seen of the Lease, and what follows from it. Pure: no I/O and no clock.
+//! What this process has seen of the Lease. Pure: no I/O and no clock.
 //!
-//! In: each state of the Lease that a watch, a read or the answer to an own write shows. Out: when the Lease is free
+//! In: each state of the Lease from a watch, a read or the answer to a write. Out: when the Lease becomes free
 //! ([`Observation::frees_at`]), and whether this process still holds it ([`Observation::is_ours`]).
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{lease::Lease, promise::Rules};
 
-/// The Lease is older than what this process knows: somebody restored a backup.
+/// The Lease is older than the one that this process knows: somebody restored a backup.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "the Lease went back from resourceVersion {known} to {read}, as after a backup was restored: \
-     what this process knows of the cluster is no longer true"
+    "the resourceVersion of the Lease went back from {known} to {read}, as after a restored backup: \
+     the caches of this process are no longer valid"
 )]
 pub struct WentBack {
     known: u64,
@@ -21,29 +21,41 @@ pub struct WentBack {
 /// The state of the Lease as this process knows it.
 #[derive(Clone, Debug)]
 pub struct Observation {
-    us: String,
-    own: SignedDuration,
+    identity: String,
+    /// The lease duration of this process.
+    own_duration: SignedDuration,
     rules: Rules,
-    /// The latest state of the Lease (`None` in it: absent), and when this process first saw that state.
+    /// The latest state of the Lease (inner `None`: there is none), and when this process first saw that state.
     latest: Option<(Option<Lease>, Timestamp)>,
     /// When this process last heard of the Lease.
     heard: Option<Timestamp>,
+    /// The highest version seen.
     highest: u64,
-    /// The lease duration of the last holder that has not released the Lease.
-    held: Option<SignedDuration>,
+    /// The lease duration of the last holder; `None` if it released the Lease, or there was none.
+    holder_duration: Option<SignedDuration>,
     /// The UID of the Lease that this process took.
-    ours: Option<String>,
+    taken_uid: Option<String>,
+    /// Whether the last write of this process may still take effect.
     in_doubt: bool,
 }
 
 impl Observation {
-    /// The observation of a candidate that has seen nothing yet. Its identity is `us`, and its lease duration `own`.
-    pub fn new(us: impl Into<String>, own: SignedDuration, rules: Rules) -> Self {
-        let us = us.into();
-        Observation { us, own, rules, latest: None, heard: None, highest: 0, held: None, ours: None, in_doubt: false }
+    /// The observation of a candidate that has seen nothing yet.
+    pub fn new(identity: impl Into<String>, own_duration: SignedDuration, rules: Rules) -> Self {
+        Observation {
+            identity: identity.into(),
+            own_duration,
+            rules,
+            latest: None,
+            heard: None,
+            highest: 0,
+            holder_duration: None,
+            taken_uid: None,
+            in_doubt: false,
+        }
     }
 
-    /// A watch shows the Lease. It counts only if it is newer than what is known.
+    /// A watch shows the Lease. An older version than the highest seen is ignored.
     pub fn watched(&mut self, lease: Lease, now: Timestamp) {
         self.heard = Some(now);
         if lease.version() > self.highest {
@@ -64,7 +76,7 @@ impl Observation {
     ///
     /// # Errors
     ///
-    /// When the Lease is older than `known`. Reads are consistent, and a Lease that is created anew has a higher version.
+    /// When the Lease is older than `known`. Reads are consistent, and a recreated Lease has a higher version, so the cluster went back.
     pub fn read(&mut self, lease: Option<Lease>, known: u64, now: Timestamp) -> Result<(), WentBack> {
         self.heard = Some(now);
         match lease {
@@ -90,21 +102,21 @@ impl Observation {
     /// The API server answered the write with this Lease, which names this process.
     pub fn wrote(&mut self, lease: Lease, now: Timestamp) {
         self.in_doubt = false;
-        self.ours = Some(lease.metadata.uid.clone());
+        self.taken_uid = Some(lease.metadata.uid.clone());
         self.watched(lease, now);
     }
 
     fn see(&mut self, lease: Lease, now: Timestamp) {
-        // An own write names the version that it replaces, so it changes nothing after another write. (A create names none and might still
-        // take effect. That only decides which candidate lets others go first.)
-        if lease.version() > self.highest && lease.holder() != Some(self.us.as_str()) {
+        // After a write by another process, the unanswered update of this one fails: it carries the version that it replaces. A create carries
+        // none and may still succeed, but `in_doubt` only decides which candidate lets others go first.
+        if lease.version() > self.highest && lease.holder() != Some(self.identity.as_str()) {
             self.in_doubt = false;
         }
         self.highest = lease.version();
         if lease.is_released() {
-            self.held = None;
+            self.holder_duration = None;
         } else if lease.holder().is_some() {
-            self.held = Some(lease.duration());
+            self.holder_duration = Some(lease.duration());
         }
         self.update(Some(lease), now);
     }
@@ -115,15 +127,14 @@ impl Observation {
         }
     }
 
-    /// When this process last heard of the Lease. A leader renews it all the time, so silence means that the watch is dead or that
-    /// there is no leader.
+    /// When this process last heard of the Lease. Leaders renew it all the time, so silence means a dead watch or no leader.
     pub fn heard(&self) -> Option<Timestamp> {
         self.heard
     }
 
-    /// The lease duration of the last holder.
+    /// The lease duration of the last holder; zero after a release.
     pub fn written(&self) -> SignedDuration {
-        self.held.unwrap_or_default()
+        self.holder_duration.unwrap_or_default()
     }
 
     /// The highest version seen so far.
@@ -138,11 +149,11 @@ impl Observation {
     /// Whether the latest state is the Lease that this process took, and still names it.
     pub fn is_ours(&self) -> bool {
         self.lease().is_some_and(|lease| {
-            lease.holder() == Some(self.us.as_str()) && self.ours.as_ref() == Some(&lease.metadata.uid)
+            lease.holder() == Some(self.identity.as_str()) && self.taken_uid.as_ref() == Some(&lease.metadata.uid)
         })
     }
 
-    /// Whether the last own write may still take effect: it has no answer, or an unclear one.
+    /// Whether the last write of this process may still take effect, because it got no answer or an unclear one.
     pub fn is_in_doubt(&self) -> bool {
         self.in_doubt
     }
@@ -164,13 +175,14 @@ impl Observation {
     /// When the Lease becomes free if nothing changes; `None` before its first state is known.
     pub fn frees_at(&self) -> Option<Timestamp> {
         let (state, since) = self.latest.as_ref()?;
-        let after = |written| since.saturating_add((self.rules.wait)(self.own, written)).unwrap_or(Timestamp::MAX);
-        // This also holds where the Lease names this process, by a write whose answer was lost: taking the
-        // Lease again and again would keep it from candidates that receive their answers.
+        let after =
+            |written| since.saturating_add((self.rules.wait)(self.own_duration, written)).unwrap_or(Timestamp::MAX);
+        // Also if the Lease names this process, because the answer to its write was lost: a process that does not receive its answers must not
+        // take the Lease again and again.
         match state.as_ref().filter(|lease| lease.holder().is_some()) {
             Some(lease) => Some(after(lease.duration())),
-            // With no holder so far, or after a release, there is nothing to wait for.
-            None => Some(self.held.map_or(*since, after)),
+            // Without a former holder, or after a release, there is nothing to wait for.
+            None => Some(self.holder_duration.map_or(*since, after)),
         }
     }
 

@@ -1,10 +1,10 @@
 //! One operation on the Lease: a read and a write by `kube-leader-election`, made safe.
 //!
-//! By itself, that lock judges expiry by the wall clock, writes without a resourceVersion, and fails on a Lease with missing fields.
-//! So each operation gives the lock a client of its own, which
+//! By itself, its [`LeaseLock`] judges expiry by the wall clock, writes without a resourceVersion, and fails on a Lease with missing fields.
+//! So each operation gives the lock its own client, which
 //! - records what it reads, when it sends a write, and the answer
-//! - shows the lock a complete Lease: expired exactly when this process may take it by its own observation, else held for ever
-//! - puts the version that this operation read into its write, once, and rejects a write without one
+//! - shows the lock a complete Lease: expired if this process may take it by its own observation, else held for ever
+//! - adds the version that this operation read to its write, once, and rejects a write without one
 
 use std::sync::{Arc, Mutex};
 
@@ -30,7 +30,7 @@ use crate::{
 /// The parameters of an election.
 #[derive(Clone)]
 pub struct Setting {
-    /// A client that needs no leadership, with connections of its own.
+    /// A client that needs no leadership, with its own connections.
     pub client: Client,
     /// The namespace of the Lease.
     pub namespace: String,
@@ -58,11 +58,11 @@ pub enum Intent {
 /// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
-    /// The Lease is older than it was.
+    /// The Lease is older than before.
     #[error(transparent)]
     WentBack(#[from] WentBack),
     /// Another candidate wrote the Lease first.
-    #[error("another one was faster")]
+    #[error("another candidate wrote the Lease first")]
     Conflict,
     /// The write may or may not take effect.
     #[error("the API server did not answer in time")]
@@ -71,7 +71,7 @@ pub enum OperationError {
     #[error("{0}")]
     Lock(String),
     /// The API server accepted the write, and answered with a Lease of another holder.
-    #[error("the API server answered the write of the Lease with a Lease of somebody else")]
+    #[error("the API server accepted the write of the Lease, but answered with a Lease of another holder")]
     NotOurs,
 }
 
@@ -209,7 +209,7 @@ impl Operation {
         }
         let shown = match self.intent {
             Intent::Take if (rules.is_free)(before, observation.expired(env.now()), version) => Shown::Free,
-            // A Lease that was created anew is another one, even if it names this process.
+            // A recreated Lease is a different one, even if it names this process.
             Intent::Renew if observation.is_ours() => Shown::Ours,
             Intent::Take | Intent::Renew => Shown::Held,
         };
@@ -221,7 +221,7 @@ impl Operation {
         }
     }
 
-    /// A complete Lease that leads the lock to the right decision.
+    /// A complete Lease from which the lock makes the right decision.
     fn show(&self, mut lease: Value, shown: Shown) -> Result<Response<Body>, BoxError> {
         const LONG_AGO: &str = "1970-01-01T00:00:00.000000Z";
         const NEVER: &str = "9000-01-01T00:00:00.000000Z";
@@ -229,8 +229,8 @@ impl Operation {
         let (holder, renewed) = match shown {
             Shown::Ours => (self.setting.identity.as_str(), NEVER),
             Shown::Free => ("", LONG_AGO),
-            // Also where the Lease names this process, because the lock would renew it.
-            Shown::Held => ("somebody else", NEVER),
+            // Also if the Lease names this process, because the lock would renew it.
+            Shown::Held => ("another process", NEVER),
         };
         lease["spec"] = json!({
             "holderIdentity": holder,
@@ -249,7 +249,7 @@ impl Operation {
         if head.method != Method::POST {
             match (rules.version)(&mut lock(&self.progress).read) {
                 Version::Exactly(version) => body["metadata"]["resourceVersion"] = json!(version),
-                Version::Unknown => return Err("a write of the Lease without a read before it is refused".into()),
+                Version::Unknown => return Err("the Lease cannot be written without a read before".into()),
                 Version::Any => {}
             }
         }
@@ -271,8 +271,8 @@ impl Operation {
     }
 }
 
-/// A proxy or load balancer answers by itself while the API server is away.
-const NOT_FROM_THE_API_SERVER: &str = "the answer is not one of a Kubernetes API server";
+/// Proxies and load balancers answer by themselves while the API server is away.
+const NOT_FROM_THE_API_SERVER: &str = "the answer does not come from a Kubernetes API server";
 
 /// Sends a request and reads the whole answer.
 async fn exchange(client: &Client, request: Request<Body>) -> Result<(StatusCode, Vec<u8>), BoxError> {

@@ -25,8 +25,7 @@ use tower::{BoxError, Service, ServiceExt};
 
 use crate::{budget::Budget, gate::Gate, lock, term::WritePermit, text::place};
 
-/// How long a connection may be idle: well below the API server's own 90 s, so that no request meets a connection that is
-/// just being closed.
+/// How long a connection may be idle: well below the API server's own 90 s, so that no request is sent while the server closes it.
 pub const IDLE: Duration = Duration::from_secs(30);
 
 /// The connections for writes.
@@ -34,17 +33,17 @@ pub const IDLE: Duration = Duration::from_secs(30);
 pub struct Pool<C> {
     connector: C,
     idle: Arc<Mutex<Idle>>,
-    /// For large answers: the API server answers a status with the whole object.
+    /// Bounds the memory for answers: the API server answers a status write with the whole object.
     budget: Budget,
 }
 
 /// The idle connections.
 #[derive(Default)]
 struct Idle {
-    /// In the order in which they were last used.
+    /// The most recently used one is the last.
     connections: Vec<Connection>,
-    /// Whether a task closes those that are idle for too long.
-    is_swept: bool,
+    /// Whether a [`sweep`] task runs.
+    has_sweeper: bool,
 }
 
 /// A connection with its gate.
@@ -56,7 +55,7 @@ struct Connection {
 }
 
 impl<C> Pool<C> {
-    /// No connection yet. The connector has a [`GatedConnector`](super::gate::GatedConnector) at its bottom.
+    /// An empty pool. The innermost connector must be a [`GatedConnector`](super::gate::GatedConnector).
     pub fn new(connector: C) -> Self {
         Pool { connector, idle: Arc::default(), budget: Budget::default() }
     }
@@ -65,18 +64,18 @@ impl<C> Pool<C> {
         connection.used = Instant::now();
         let mut idle = lock(&self.idle);
         idle.connections.push(connection);
-        if !idle.is_swept {
-            idle.is_swept = true;
+        if !idle.has_sweeper {
+            idle.has_sweeper = true;
             tokio::spawn(sweep(Arc::downgrade(&self.idle)));
         }
     }
 
-    /// The connection that was used last, so that the others grow old and close.
+    /// Takes the most recently used connection, so that the others expire.
     async fn reuse(&self) -> Option<Connection> {
         loop {
             let mut connection = {
                 let mut idle = lock(&self.idle);
-                idle.let_go_of_old();
+                idle.drop_expired();
                 idle.connections.pop()?
             };
             if connection.sender.ready().await.is_ok() {
@@ -87,22 +86,21 @@ impl<C> Pool<C> {
 }
 
 impl Idle {
-    /// Drops the connections that were idle for too long, and those that the other side closed.
-    fn let_go_of_old(&mut self) {
+    /// Drops connections that were idle for too long, and those that the server closed.
+    fn drop_expired(&mut self) {
         let now = Instant::now();
         self.connections.retain(|connection| now - connection.used < IDLE && !connection.sender.is_closed());
     }
 
-    /// Drops old connections. Returns when to do it again; `None` if none is left.
+    /// Drops expired connections. Returns when to do it again; `None` if none is left.
     fn sweep(&mut self) -> Option<Instant> {
-        self.let_go_of_old();
-        self.is_swept = !self.connections.is_empty();
+        self.drop_expired();
+        self.has_sweeper = !self.connections.is_empty();
         Some(self.connections.first()?.used + IDLE)
     }
 }
 
-/// Closes idle connections until none is left: after much work there are many, and each costs the API server as much memory as
-/// this process.
+/// Closes idle connections until none is left. After much work there are many, and each costs memory here and on the API server.
 async fn sweep(idle: Weak<Mutex<Idle>>) {
     while let Some(due) = idle.upgrade().and_then(|idle| lock(&idle).sweep()) {
         tokio::time::sleep_until(due).await;
@@ -116,30 +114,29 @@ where
     C::Error: Into<BoxError>,
     C::Future: Send,
 {
-    async fn connect(&self, to: &Uri) -> Result<Connection, BoxError> {
-        let stream = self.connector.clone().oneshot(to.clone()).await.map_err(Into::into)?;
+    async fn connect(&self, uri: &Uri) -> Result<Connection, BoxError> {
+        let stream = self.connector.clone().oneshot(uri.clone()).await.map_err(Into::into)?;
         let mut extras = Extensions::new();
         stream.connected().get_extras(&mut extras);
         let gate = extras.remove::<Gate>().ok_or("a connection for writes has no gate")?;
         gate.shut();
         let (sender, connection) = http1::handshake(stream).await?;
         let driver = tokio::spawn(async move {
-            // The request receives the same error.
+            // The sender of the request gets the same error.
             let _ = connection.await;
         });
         Ok(Connection { sender, gate, used: Instant::now(), _driver: AbortOnDropHandle::new(driver) })
     }
 
     async fn exchange(self, mut request: Request<Body>) -> Result<Response<Full<Bytes>>, BoxError> {
-        let permit =
-            request.extensions_mut().remove::<WritePermit>().ok_or("a write was sent without asking for leadership")?;
+        let permit = request.extensions_mut().remove::<WritePermit>().ok_or("a write was sent without a permit")?;
         let mut connection = match self.reuse().await {
             Some(connection) => connection,
-            // Boxed, because the handshake's state would enlarge every exchange.
+            // Boxed, so that the handshake's state does not enlarge every exchange.
             None => Box::pin(self.connect(request.uri())).await?,
         };
         connection.gate.open(permit);
-        let (head, body) = connection.sender.send_request(by_path(request)?).await?.into_parts();
+        let (head, body) = connection.sender.send_request(in_origin_form(request)?).await?.into_parts();
         let (body, _room) = self.budget.collect(body, usize::MAX).await?;
         connection.gate.shut();
         self.keep(connection);
@@ -147,8 +144,8 @@ where
     }
 }
 
-/// The request as HTTP/1.1 wants it: the host in a header, the path alone in the first line.
-fn by_path(mut request: Request<Body>) -> Result<Request<Body>, BoxError> {
+/// Moves the host from the URI to the `Host` header: in HTTP/1.1 the request line has only the path (origin-form).
+fn in_origin_form(mut request: Request<Body>) -> Result<Request<Body>, BoxError> {
     let host = HeaderValue::from_str(place(request.uri()))?;
     request.headers_mut().entry(HOST).or_insert(host);
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).parse()?;
@@ -303,13 +300,13 @@ mod tests {
             "{:?}",
             used.elapsed()
         );
-        assert!(!lock(&pool.idle).is_swept, "the next one is looked after as well");
+        assert!(!lock(&pool.idle).has_sweeper, "the next one is looked after as well");
     }
 
     #[test]
     fn the_host_is_told_without_a_password() {
         for (url, host) in [("https://me:secret@api:6443/pods?a=b", "api:6443"), ("https://[::1]/pods?a=b", "[::1]")] {
-            let request = by_path(Request::post(url).body(Body::empty()).unwrap()).unwrap();
+            let request = in_origin_form(Request::post(url).body(Body::empty()).unwrap()).unwrap();
             assert_eq!(
                 (&request.headers()[HOST], request.uri().to_string()),
                 (&host.parse().unwrap(), "/pods?a=b".into())
@@ -322,6 +319,6 @@ mod tests {
         let (_listener, address, pool) = server().await;
         let request = Request::post(address).body(Body::empty()).unwrap();
         let refused = pool.exchange(request).await.expect_err("it did not ask");
-        assert!(refused.to_string().contains("without asking for leadership"), "{refused}");
+        assert!(refused.to_string().contains("without a permit"), "{refused}");
     }
 }

@@ -1,6 +1,6 @@
 //! Leadership as a value: whether this process may write, and for how long.
 //!
-//! Three places check a [`Leadership`]: the controllers' loop before it works at all, the writing client before each request
+//! Three places check a [`Leadership`]: the controllers' loop before it works, the writing client before each request
 //! ([`Leadership::begin_write`]), and the gate just before bytes leave ([`WritePermit::is_valid`]). The owner of the [`LeaderState`] begins
 //! and ends its terms. Without election, [`Leadership::always`] leads.
 
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::timing::Timing;
 use crate::{env::Env, lock};
 
-/// The longest that any write may take, also without election.
+/// The longest timeout of a write, also without election.
 pub const WRITE_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
 
 /// How long a request can still take effect after it was sent: the API server's own limit, counted from the moment its first filter
@@ -34,7 +34,7 @@ pub struct Term {
 /// When a term ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Ends {
-    /// From then on no byte of a write leaves this process.
+    /// From this time on, no byte of a write leaves this process.
     pub gate: Timestamp,
     /// Every write ends on the API server before this time, if the API server receives it without delay: `?timeout=` counts
     /// from the moment its first filter receives the request.
@@ -53,14 +53,14 @@ impl Ends {
         Ends { gate: later(timing.renew_deadline), writes: later(lease.saturating_sub(timing.unacknowledged())) }
     }
 
-    /// How long after [`Leadership::begin_write`] the bytes of a request may leave.
+    /// How long after [`Leadership::begin_write`] the bytes of a request may still leave.
     fn slack(&self) -> SignedDuration {
         (self.writes.duration_since(self.gate) / 2).min(SignedDuration::from_secs(1))
     }
 }
 
-/// The current term, if any. A [`Notify`] wakes its waiters in the order in which they began to wait, a watch channel in any order; the
-/// simulation needs a fixed order to replay a run.
+/// The current term, if any. A [`Notify`] wakes its waiters in a fixed order, which the simulation needs to replay a run. A watch channel
+/// does not.
 #[derive(Debug, Default)]
 struct CurrentTerm {
     term: Mutex<Option<Term>>,
@@ -147,7 +147,7 @@ impl Leadership {
 struct Unfinished {
     /// How many are under way.
     under_way: usize,
-    /// When the last write was sent that left and ended without an answer.
+    /// When the last write that left and got no answer was sent.
     unanswered: Option<Timestamp>,
 }
 
@@ -176,13 +176,13 @@ impl Write {
         self.permit.leadership.env.sleep_until(end).await;
     }
 
-    /// Whether bytes of the request have left this process. If not, this call gives up the request, and the gate lets no byte of it
-    /// leave from now on.
+    /// Whether bytes of the request have left this process. If not, this call gives up the request: the gate lets no byte of it leave from
+    /// now on.
     pub fn has_left(&self) -> bool {
         *self.permit.has_left.get_or_init(|| false)
     }
 
-    /// The answer of the API server proves whether the write took effect.
+    /// The API server's answer proves whether the write took effect.
     pub fn answered(mut self) {
         self.is_answered = true;
     }
@@ -198,7 +198,7 @@ impl Drop for Write {
     }
 }
 
-/// The permission of one request to leave.
+/// The permission to send one request.
 #[derive(Clone, Debug)]
 pub struct WritePermit {
     leadership: Leadership,
@@ -209,13 +209,13 @@ pub struct WritePermit {
 }
 
 impl WritePermit {
-    /// Records that bytes of the request leave. The gate calls this before it lets any byte pass. Returns `false` if the request was given
-    /// up before its first byte; no byte may leave then.
+    /// Records that bytes of the request leave. The gate calls this before any byte passes. Returns `false` if the request was given up
+    /// before its first byte: then no byte may leave.
     pub fn leaves(&self) -> bool {
         *self.has_left.get_or_init(|| true)
     }
 
-    /// Whether bytes of the request may leave now: its term goes on, and the request will end before the lease can.
+    /// Whether bytes of the request may leave now: its term is not over, and the request ends before the lease can.
     pub fn is_valid(&self) -> bool {
         let now = self.leadership.env.now();
         let ends_in_time = |ends: Ends| now.saturating_add(self.timeout).is_ok_and(|end| end <= ends.writes);
@@ -250,7 +250,7 @@ impl LeaderState {
         term
     }
 
-    /// Prolongs the current term. Returns `false` if it is over: it stays over.
+    /// Prolongs the current term. Returns `false` if it is over: it cannot be revived.
     pub fn prolong(&self, ends: Ends) -> bool {
         match self.leadership.term() {
             Some(term) => {

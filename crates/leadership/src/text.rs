@@ -13,13 +13,13 @@ pub fn cut(text: &str, bytes: usize) -> String {
     text[..text.floor_char_boundary(bytes)].to_owned()
 }
 
-/// The reason and the message of a refusal, in at most [`LONGEST`] bytes.
+/// The reason and the message of an error from the API server, in at most [`LONGEST`] bytes.
 pub fn in_words(status: &Status) -> String {
     cut(&format!("{}: {}", status.reason, status.message), LONGEST)
 }
 
-/// An error with its causes, in at most [`LONGEST`] bytes: hyper says "error sending request" and hides why. If the API server
-/// rejected the request, only its own words.
+/// An error with its causes, in at most [`LONGEST`] bytes, because hyper's own message hides them. If the API server returned the error,
+/// only its reason and message.
 pub fn in_full(error: &(dyn StdError + 'static)) -> String {
     let mut text = String::new();
     let mut cause = Some(error);
@@ -38,13 +38,13 @@ pub fn in_full(error: &(dyn StdError + 'static)) -> String {
     cut(&text, LONGEST)
 }
 
-/// Where a URL leads, host and port as it has them, without a password that may stand before them.
+/// The host and port of a URL, without user and password.
 pub fn place(url: &Uri) -> &str {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     authority.rsplit('@').next().unwrap_or_default()
 }
 
-/// A URL as it may be told: without a user, a password and a query, and without a slash at its end.
+/// A URL that is safe to log: without user, password, query and trailing slash.
 pub fn shown(url: &Uri) -> String {
     [url.scheme_str().unwrap_or("https"), "://", place(url), url.path().trim_end_matches('/')].concat()
 }

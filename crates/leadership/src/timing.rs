@@ -6,10 +6,9 @@ use jiff::SignedDuration;
 /// of the period.
 const JITTER_TENTHS: i128 = 12;
 
-/// How long Linux may take from the sending of bytes to their first retransmission. A probe after 200 ms and two round trips, then
-/// the retransmission timeout of 200 ms and one round trip at least: 440 ms were measured where the round trip takes no time. 1 s
-/// allows for round trips of 200 ms, and is the timeout of a connection without a measured one. With the shortest durations
-/// there are 450 ms.
+/// How long Linux may take from sending bytes to their first retransmission: a tail loss probe after 200 ms and two round trips, then the
+/// retransmission timeout of at least 200 ms and one round trip. 440 ms were measured on a connection without latency. 1 s allows for
+/// round trips of 200 ms, and is the initial timeout before a round trip was measured. With the shortest durations, 450 ms are left.
 const RETRANSMISSION: SignedDuration = SignedDuration::from_secs(1);
 
 /// The durations of an election. [`Timing::new`] checks them.
@@ -66,14 +65,14 @@ impl Timing {
         Ok(Timing { lease_duration, renew_deadline, retry_period })
     }
 
-    /// How long written bytes may stay unacknowledged before the kernel breaks the connection: a part of the time between the end of a
-    /// term and the end of its lease.
+    /// How long sent bytes may stay unacknowledged before the kernel breaks the connection: part of the time between the end of a term
+    /// and the end of its lease.
     pub fn unacknowledged(&self) -> SignedDuration {
         (self.lease_duration.saturating_sub(self.renew_deadline) / 2).min(SignedDuration::from_secs(2))
     }
 
-    /// TCP_USER_TIMEOUT. Linux counts it from the first retransmission, not from the sending, so it is shorter than
-    /// [`Timing::unacknowledged`] by the time before that ([`RETRANSMISSION`]).
+    /// TCP_USER_TIMEOUT. Linux counts it from the first retransmission, not from the sending, so this is [`Timing::unacknowledged`] minus
+    /// the time until then ([`RETRANSMISSION`]).
     pub fn user_timeout(&self) -> SignedDuration {
         let unacknowledged = self.unacknowledged();
         unacknowledged - RETRANSMISSION.min(unacknowledged * 9 / 10)

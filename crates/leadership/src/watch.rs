@@ -1,6 +1,5 @@
-//! Follows the Lease by a watch, so that a standby learns at once that it is free.
-//!
-//! The promise does not need the watch: each write of the Lease reads it first.
+//! Watches the Lease, so that a standby learns at once that it is free. Safety does not depend on the watch, because each write of the
+//! Lease reads it first.
 
 use std::time::Duration;
 
@@ -24,16 +23,16 @@ use super::{
     text::in_full,
 };
 
-/// How long the API server serves a watch, in seconds. A connection that died is noticed after this time and [`GRACE`].
+/// How long the API server serves a watch, in seconds. A dead connection is noticed after this time plus [`GRACE`].
 const SERVED: u32 = 145;
 
-/// How much longer a watch may take to end.
+/// How much longer than [`SERVED`] a watch may take to end.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The shortest pause between two watches. It doubles up to the retry period.
 const SHORTEST_PAUSE: SignedDuration = SignedDuration::from_millis(100);
 
-/// A watch that lasted so long did not fail at once.
+/// A watch that lasted this long resets the pause.
 const STEADY: SignedDuration = SignedDuration::from_secs(1);
 
 /// A list of Leases.
@@ -62,7 +61,7 @@ pub async fn watch(setting: &Setting, seen: impl Fn(Seen, Timestamp)) {
             Ok(Ok(())) => {
                 logged.forget();
             }
-            // The connection may be dead: a list shows what the watch did not.
+            // The connection may be dead: list again to see what the watch missed.
             Err(_) => from = None,
             Ok(Err(error)) => {
                 from = None;
@@ -74,7 +73,7 @@ pub async fn watch(setting: &Setting, seen: impl Fn(Seen, Timestamp)) {
                 }
             }
         }
-        // A leader must soon see that somebody changed the Lease, so the first pause after a watch that broke is short.
+        // A leader must soon see a change of the Lease, so the first pause after a steady watch is short.
         if env.now().duration_since(began) >= STEADY {
             pause = SHORTEST_PAUSE;
         }
@@ -83,8 +82,8 @@ pub async fn watch(setting: &Setting, seen: impl Fn(Seen, Timestamp)) {
     }
 }
 
-/// Watches the Lease from the version `from` until the API server ends the watch, and keeps the version of the last event in it. If
-/// it is `None`, lists the Lease first.
+/// Watches the Lease from the version `from` until the API server ends the watch, and updates `from` with each event. If it is `None`,
+/// lists the Lease first.
 async fn watch_once(setting: &Setting, from: &mut Option<String>, seen: impl Fn(Seen, Timestamp)) -> kube::Result<()> {
     let Setting { client, namespace, name, env, .. } = setting;
     let request = Request::new(v1::Lease::url_path(&(), Some(namespace)));

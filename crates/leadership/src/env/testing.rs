@@ -2,12 +2,12 @@
 
 use super::*;
 
-/// tokio's clock, which a test may pause, and no chance.
+/// tokio's clock, which a test may pause, and no randomness.
 pub fn virtual_env() -> Env {
     virtual_env_of(0.0)
 }
 
-/// As [`virtual_env`], but chance always says `unit`.
+/// As [`virtual_env`], but every random number is `unit`.
 pub fn virtual_env_of(unit: f64) -> Env {
     let clock = VirtualClock { started: Timestamp::UNIX_EPOCH, origin: Instant::now() };
     Env { clock: Arc::new(clock), random: Arc::new(Fixed(unit)) }
