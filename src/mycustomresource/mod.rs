@@ -164,7 +164,7 @@ impl Controller for MyCustomResourceController {
             let resources = Source { what, path, labels: None, metadata_only: false, is_stale };
             let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(what, scope));
             let pods = self.synced.watch(PODS, scope);
-            pods.is_held_up();
+            pods.not_started();
             let pod_listing = pods.clone();
             let sink = move |change| controller.resource_changed(&of, change, &pods);
             watches.push(listwatch::run(reader.clone(), resources, env.clone(), listing, sink).boxed());
@@ -202,7 +202,7 @@ impl Controller for MyCustomResourceController {
         let Some((resource, is_found)) = self.index().view(key) else {
             return Next::Never;
         };
-        spans::note("object.generation", resource.generation);
+        spans::record("object.generation", resource.generation);
         if resource.friend.is_none() {
             warn!(%resource.key, "the spec cannot be read: give spec.name the name of a pod");
             return Next::Resync;

@@ -17,7 +17,7 @@ pub struct TraceLink {
 impl TraceLink {
     /// Records that a reconcile of this generation begins.
     pub fn begin(&mut self, generation: i64) {
-        spans::note("object.generation", generation);
+        spans::record("object.generation", generation);
         if self.generation != generation {
             *self = TraceLink { generation, ..TraceLink::default() };
         }

@@ -34,7 +34,7 @@ async fn a_port_that_is_taken_is_no_fault_of_the_flags() {
     let api = ApiServer::start().await;
     let mut operator = Operator::start(&api, &[("PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", &api.address)]);
     assert_eq!(operator.ended().await, Some(1), "{:?}", operator.log());
-    assert_eq!(operator.said("--health-probe-bind-address: cannot listen at 127.0.0.1:").len(), 1);
+    assert_eq!(operator.said("--health-probe-bind-address: cannot listen on 127.0.0.1:").len(), 1);
 }
 
 async fn printed(argument: &str) -> String {

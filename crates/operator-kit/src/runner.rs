@@ -269,7 +269,7 @@ async fn reconcile<C: Controller>(
         let next = controller.reconcile(&key, trigger).await;
         let now = env.now();
         let outcome = next.outcome(now);
-        spans::note("outcome", outcome.label());
+        spans::record("outcome", outcome.label());
         if outcome == Outcome::Error {
             // An earlier reason stays.
             spans::failed("");

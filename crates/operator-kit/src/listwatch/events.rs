@@ -1,6 +1,6 @@
 //! The events of a watch, one line of JSON each.
 //!
-//! kube's stream takes an error response, also that of a proxy before the API server, for an event.
+//! kube's own stream would parse an error response, for instance from a proxy, as an event.
 
 use std::{future::ready, io};
 
@@ -17,8 +17,8 @@ use tokio_util::{
 use super::source::Watched;
 use crate::client::{Reader, refused, status};
 
-/// The most bytes that are read of an error response.
-const REFUSAL: usize = 64 * 1024;
+/// How many bytes of an error response are read.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
 
 /// Requests a watch, and returns its events.
 ///
@@ -37,7 +37,7 @@ pub async fn events<T: Watched>(
     Ok(FramedRead::new(bytes, LinesCodec::new()).filter_map(|line| ready(event(line))))
 }
 
-/// The event of a line. A watch that ends in the middle of a line continues from the last whole one, so such a line is skipped.
+/// The event in a line. If a watch ends in the middle of a line, the line is skipped: the next watch continues after the last whole one.
 fn event<T: Watched>(line: Result<String, LinesCodecError>) -> Option<kube::Result<WatchEvent<T>>> {
     let line = match line {
         Ok(line) => line,
@@ -60,7 +60,7 @@ fn event<T: Watched>(line: Result<String, LinesCodecError>) -> Option<kube::Resu
 /// The beginning of a body.
 async fn beginning(mut body: Body) -> Bytes {
     let mut bytes = BytesMut::new();
-    while bytes.len() < REFUSAL
+    while bytes.len() < MAX_ERROR_BYTES
         && let Some(Ok(frame)) = body.frame().await
     {
         bytes.extend(frame.into_data().ok());

@@ -1,4 +1,4 @@
-//! Why a list or a watch failed: in full for the log, in short for the probes. Pure.
+//! Explains why a list or a watch failed: in full for the log, in short for the probes. Pure.
 
 use crate::client::{PluginError, ReadError};
 use leadership::text::{LONGEST, cut, in_full};
@@ -8,7 +8,7 @@ pub fn is_missing(error: &ReadError) -> bool {
     matches!(error, ReadError::Api(kube::Error::Api(status)) if status.code == 404)
 }
 
-/// Whether this is the name of a custom resource: the groups of Kubernetes end in `.k8s.io`, or there is none.
+/// Whether this names a custom resource: the groups of Kubernetes itself are empty or end in `.k8s.io`.
 fn is_custom(what: &str) -> bool {
     what.split_once('.').is_some_and(|(_, group)| !group.ends_with(".k8s.io"))
 }
@@ -21,13 +21,13 @@ pub fn explain(what: &str, error: &ReadError) -> String {
         ),
         ReadError::Api(kube::Error::Api(status)) if status.code == 403 || status.code == 401 => {
             let message = cut(&status.message, LONGEST);
-            format!("the API server forbids to watch {what}: {message}; check the operator's role and token")
+            format!("not allowed to watch {what}: {message}; check the operator's role and token")
         }
         error => format!("cannot watch {what}, trying again: {}", in_full(error)),
     }
 }
 
-/// The error without the API server's words, because anybody may read the probes.
+/// The error without the API server's message, because anyone can read the probes.
 pub fn reason(what: &str, error: &ReadError) -> String {
     let why = match error {
         error if is_missing(error) && is_custom(what) => return explain(what, error),
@@ -41,7 +41,7 @@ pub fn reason(what: &str, error: &ReadError) -> String {
         },
         ReadError::Api(kube::Error::SerdeError(_)) => "the answer cannot be read",
         ReadError::Api(kube::Error::Service(error)) if error.is::<PluginError>() => {
-            "the kubeconfig's exec plugin gives no credentials"
+            "the kubeconfig's exec plugin returned no credentials"
         }
         ReadError::Api(_) => "the API server cannot be reached",
     };

@@ -1,4 +1,4 @@
-//! Lists, page by page. The size of the objects decides how many a page holds, because the API server limits only their number.
+//! Lists, page by page. The number of objects per page follows from their size, because the API server cannot limit a page in bytes.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use super::source::{Source, Watched, version};
 use crate::client::{ReadError, Reader};
 use leadership::budget::LARGE;
 
-/// The most objects of a page.
-const PAGE: u32 = 500;
+/// The most objects in a page.
+const MAX_PAGE: u32 = 500;
 
-/// The objects of the first page, whose size is not known yet.
+/// The objects in the first page, when their size is not known yet.
 const FIRST_PAGE: u32 = 100;
 
 /// The factor by which pages grow and shrink at most.
 const STEP: u32 = 4;
 
-/// The wait before a page is requested once more.
-const BREATH: Duration = Duration::from_millis(500);
+/// The wait before a failed page is requested again.
+const PAGE_RETRY: Duration = Duration::from_millis(500);
 
 /// A page of a list.
 #[derive(Deserialize)]
 pub(super) struct List<T> {
     pub metadata: ListMeta,
-    /// An empty list of metadata has `null` here.
+    /// `null` in an empty list of metadata.
     pub items: Option<Vec<T>>,
 }
 
@@ -37,8 +37,8 @@ pub(super) struct ListMeta {
     pub next: String,
 }
 
-/// Reads a whole collection, page by page: a consistent list of the objects that `keep` accepts. A page with too many bytes is requested
-/// again with fewer objects.
+/// Reads a whole collection, page by page. Returns the objects that `keep` accepts, all as of the returned version. A page with too many
+/// bytes is requested again with fewer objects.
 ///
 /// # Errors
 ///
@@ -70,7 +70,7 @@ pub async fn list<T: Watched>(
     }
 }
 
-/// Reads a page, and returns its size in bytes too. Every page but the first is requested once more if it cannot be read.
+/// Reads a page. Returns it with its size in bytes. If a page after the first cannot be read, it is requested once more.
 async fn read_page<T: Watched>(
     reader: &Reader,
     source: &Source,
@@ -80,26 +80,26 @@ async fn read_page<T: Watched>(
     let page = if source.metadata_only { request.list_metadata(params) } else { request.list(params) };
     let page = page.map_err(kube::Error::BuildRequest)?;
     let again = params.continue_token.is_some().then(|| page.clone());
-    // One object cannot be split.
-    let most = if params.limit == Some(1) { usize::MAX } else { LARGE };
-    match (reader.read_page(page, most).await, again) {
-        // It may be one of hundreds, which would all have to be read again.
-        (Err(error), Some(again)) if may_pass(&error) => {
-            tokio::time::sleep(BREATH).await;
-            reader.read_page(again, most).await
+    // A page of one object cannot shrink, so it has no limit.
+    let max_bytes = if params.limit == Some(1) { usize::MAX } else { LARGE };
+    match (reader.read_page(page, max_bytes).await, again) {
+        // There may be hundreds of pages, and a failure would begin with the first one again.
+        (Err(error), Some(again)) if is_transient(&error) => {
+            tokio::time::sleep(PAGE_RETRY).await;
+            reader.read_page(again, max_bytes).await
         }
         (page, _) => page,
     }
 }
 
-/// The objects of the next page after one with this limit and size: as many as fill half of a page.
+/// The limit of the next page, after one with this limit and size: as many objects as fill half of the largest page.
 pub(super) fn next_limit(limit: u32, bytes: usize) -> u32 {
     let fit = LARGE / 2 * usize::try_from(limit).unwrap_or(usize::MAX) / bytes.max(1);
-    u32::try_from(fit).unwrap_or(PAGE).clamp(1, PAGE.min(limit.saturating_mul(STEP)))
+    u32::try_from(fit).unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE.min(limit.saturating_mul(STEP)))
 }
 
 /// Whether the same request may succeed a moment later.
-fn may_pass(error: &ReadError) -> bool {
+fn is_transient(error: &ReadError) -> bool {
     match error {
         ReadError::Api(kube::Error::Api(status)) => status.code == 429 || status.code >= 500,
         ReadError::Api(kube::Error::SerdeError(_)) | ReadError::TooLarge(_) => false,

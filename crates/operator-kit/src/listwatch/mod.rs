@@ -1,7 +1,8 @@
 //! Lists and watches a collection, and passes on [`Change`]s in the order of their resourceVersions. It only reads, and never ends by itself.
 //!
-//! kube's watcher hides the version of a list and the bookmarks. Without them a cache cannot tell a replayed event from a new one, nor a
-//! deleted pod from one that was created during the list. It also counts the objects of a page, where large objects need a limit in bytes.
+//! kube's watcher hides bookmarks and the version of a list. Without them a cache cannot tell a replayed event from a new one, nor a deleted
+//! pod from one that was created during the list. kube's watcher also limits a page by its number of objects, but large objects need a limit
+//! in bytes.
 
 mod events;
 mod explain;
@@ -24,16 +25,16 @@ pub use list::list;
 pub use source::{Change, Scope, Source, Watched, is_stale, version};
 use synced::Listing;
 
-/// How long the API server may take to begin a watch. It does so at once, or after a quarter of a minute when requests queue for their turn.
-const BEGINS: Duration = Duration::from_secs(30);
+/// How long the API server may take to begin a watch. It needs about 15 s when it queues requests (API priority and fairness).
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A watch counts as dead after this long without an event. Bookmarks come about once a minute.
-const SILENCE: Duration = Duration::from_secs(150);
+/// A watch counts as dead after this time without an event. Bookmarks come about once a minute.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// A watch that has lived for this long is well, even without an event.
+/// A watch that has lived for this time works, even without an event.
 const STEADY: Duration = Duration::from_secs(5);
 
-/// The time after which the API server shall end a watch.
+/// The time after which the API server ends a watch, in seconds.
 const WATCH_SECONDS: u32 = 290;
 
 /// The first and the longest wait after a failure.
@@ -44,7 +45,7 @@ const MISSING_RETRY: SignedDuration = SignedDuration::from_secs(1);
 
 /// Why a watch ended.
 enum End {
-    /// In the ordinary way: continue where it stopped.
+    /// Normally: continue where it stopped.
     Closed,
     /// The API server no longer knows the version or the resource: begin with a list.
     Gone(ReadError),
@@ -57,47 +58,47 @@ pub async fn run<T>(reader: Reader, source: Source, env: Env, listing: Listing, 
 where
     T: Watched,
 {
-    let mut trouble = Trouble::new(&source, &env, &listing);
+    let mut failures = Failures::new(&source, &env, &listing);
     loop {
         let mut version = match list(&reader, &source, |_| true).await {
             Ok((items, version)) => {
-                // The failures end only with a watch: the API server may reject each one after a list.
+                // A list alone does not end the failures: the API server may reject each watch after it.
                 sink(Change::Snapshot { items, version });
                 listing.listed();
                 version
             }
             Err(error) => {
-                trouble.wait(&error).await;
+                failures.wait(&error).await;
                 continue;
             }
         };
         loop {
             let before = version;
-            let end = watch(&reader, &source, &mut version, &mut sink, &mut trouble).await;
+            let end = watch(&reader, &source, &mut version, &mut sink, &mut failures).await;
             if version > before {
-                trouble.over();
+                failures.recovered();
             }
             match end {
                 End::Closed if version > before => {}
-                End::Closed => trouble.closed().await,
+                End::Closed => failures.wait_after_close().await,
                 End::Gone(error) => {
-                    trouble.begin_anew(&error).await;
+                    failures.wait_to_relist(&error).await;
                     break;
                 }
-                End::Failed(error) if is_cut(&error) => trouble.wait_again(&error).await,
-                End::Failed(error) => trouble.wait(&error).await,
+                End::Failed(error) if is_disconnected(&error) => failures.wait_quietly(&error).await,
+                End::Failed(error) => failures.wait(&error).await,
             }
         }
     }
 }
 
-/// Watches from `version` on until the watch ends, and moves `version` on. When the watch has lived for a while, the failures are over.
+/// Watches from `version` on until the watch ends, and updates `version`. When the watch has lived for [`STEADY`], the failures are over.
 async fn watch<T>(
     reader: &Reader,
     source: &Source,
     version: &mut u64,
     sink: &mut impl FnMut(Change<T>),
-    trouble: &mut Trouble<'_>,
+    failures: &mut Failures<'_>,
 ) -> End
 where
     T: Watched,
@@ -110,7 +111,7 @@ where
     if let Ok(end) = tokio::time::timeout(STEADY, following.as_mut()).await {
         return end;
     }
-    trouble.over();
+    failures.recovered();
     following.await
 }
 
@@ -127,9 +128,9 @@ async fn ask<T: Watched>(
     let request =
         if source.metadata_only { request.watch_metadata(&params, &from) } else { request.watch(&params, &from) };
     let request = request.map_err(kube::Error::BuildRequest)?;
-    match tokio::time::timeout(BEGINS, events(reader, request)).await {
+    match tokio::time::timeout(BEGIN_TIMEOUT, events(reader, request)).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(ReadError::Timeout(BEGINS)),
+        Err(_) => Err(ReadError::Timeout(BEGIN_TIMEOUT)),
     }
 }
 
@@ -144,34 +145,34 @@ where
     T: Watched,
 {
     loop {
-        let event = match tokio::time::timeout(SILENCE, events.next()).await {
-            Err(_) => return End::Failed(ReadError::Timeout(SILENCE)),
+        let event = match tokio::time::timeout(SILENCE_TIMEOUT, events.next()).await {
+            Err(_) => return End::Failed(ReadError::Timeout(SILENCE_TIMEOUT)),
             Ok(None) => return End::Closed,
             Ok(Some(Err(error))) => return ended_by(error.into()),
             Ok(Some(Ok(event))) => event,
         };
-        let (change, heard) = match event {
+        let (change, event_version) = match event {
             WatchEvent::Error(status) => return ended_by(kube::Error::Api(status).into()),
             WatchEvent::Bookmark(bookmark) => {
-                let heard = self::version(&bookmark.metadata.resource_version);
-                *version = heard.max(*version);
-                sink(Change::Progress(heard));
+                let event_version = self::version(&bookmark.metadata.resource_version);
+                *version = event_version.max(*version);
+                sink(Change::Progress(event_version));
                 continue;
             }
             WatchEvent::Deleted(object) => {
-                let heard = object.version();
-                (Change::Deleted(object), heard)
+                let event_version = object.version();
+                (Change::Deleted(object), event_version)
             }
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                let heard = object.version();
-                (Change::Applied(object), heard)
+                let event_version = object.version();
+                (Change::Applied(object), event_version)
             }
         };
-        if (source.is_stale)(heard, *version) {
-            debug!(resource = source.what, version = heard, "dropped a replayed event");
+        if (source.is_stale)(event_version, *version) {
+            debug!(resource = source.what, version = event_version, "dropped a replayed event");
             continue;
         }
-        *version = heard.max(*version);
+        *version = event_version.max(*version);
         sink(change);
     }
 }
@@ -184,53 +185,53 @@ fn ended_by(error: ReadError) -> End {
 fn is_gone(error: &ReadError) -> bool {
     match error {
         ReadError::Api(kube::Error::Api(status)) if status.code == 410 || status.reason == "Expired" => true,
-        // It was no event, or the resource is gone: a list shows the cause.
+        // The line was not an event, or the resource is gone: a list shows the cause.
         ReadError::Api(kube::Error::SerdeError(_)) => true,
         error => is_missing(error),
     }
 }
 
-/// Whether the connection broke, or was never made.
-fn is_cut(error: &ReadError) -> bool {
+/// Whether the connection broke, or could not be made.
+fn is_disconnected(error: &ReadError) -> bool {
     matches!(error, ReadError::Api(kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)))
 }
 
 /// Consecutive failures: the wait before the next try, and what was logged.
-struct Trouble<'a> {
+struct Failures<'a> {
     what: &'static str,
     env: &'a Env,
     listing: &'a Listing,
     wait: SignedDuration,
-    said: LogOnce,
-    /// Whether a watch was gone since the last success.
+    logged: LogOnce,
+    /// Whether a watch has been gone since the last success.
     is_gone: bool,
 }
 
-impl<'a> Trouble<'a> {
+impl<'a> Failures<'a> {
     fn new(source: &Source, env: &'a Env, listing: &'a Listing) -> Self {
-        Trouble { what: source.what, env, listing, wait: BACKOFF.0, said: LogOnce::default(), is_gone: false }
+        Failures { what: source.what, env, listing, wait: BACKOFF.0, logged: LogOnce::default(), is_gone: false }
     }
 
     /// The failures are over.
-    fn over(&mut self) {
+    fn recovered(&mut self) {
         self.wait = BACKOFF.0;
         self.is_gone = false;
-        if self.said.forget() {
+        if self.logged.forget() {
             info!("the API server answers for {} again", self.what);
         }
     }
 
-    /// Waits after a watch that is gone. An API server that comes back answers so at first, which is no repetition of the failures before.
-    async fn begin_anew(&mut self, error: &ReadError) {
+    /// Waits after a watch that is gone. A restarted API server answers like this at first, so the first time does not continue the backoff.
+    async fn wait_to_relist(&mut self, error: &ReadError) {
         if !std::mem::replace(&mut self.is_gone, true) {
             self.wait = BACKOFF.0;
         }
-        self.wait_again(error).await;
+        self.wait_quietly(error).await;
     }
 
-    /// Waits after an event that is ordinary if it happens once: a version grew too old, a silent connection was cut. Logs it if it follows
-    /// another failure.
-    async fn wait_again(&mut self, error: &ReadError) {
+    /// Waits after a failure that is normal if it happens once, such as a version that is too old or a silent connection that was cut. Logs
+    /// it only if it follows another failure.
+    async fn wait_quietly(&mut self, error: &ReadError) {
         if self.wait > BACKOFF.0 {
             return self.wait(error).await;
         }
@@ -238,39 +239,39 @@ impl<'a> Trouble<'a> {
         self.pause().await;
     }
 
-    /// Waits after a watch that ended soon and without an event. Logs it if it follows another failure.
-    async fn closed(&mut self) {
+    /// Waits after a watch that ended without an event. Logs it only if it follows another failure.
+    async fn wait_after_close(&mut self) {
         if self.wait > BACKOFF.0 {
             let what = self.what;
-            let sentence = format!(
-                "the watch of {what} ends as soon as it is quiet, trying again: perhaps a proxy before the API server cuts it"
+            let failure = format!(
+                "the watch of {what} ends as soon as it is idle, trying again; perhaps a proxy before the API server closes it"
             );
-            self.say(sentence.clone(), &sentence);
+            self.report(failure.clone(), &failure);
         }
         self.pause().await;
     }
 
-    /// Waits, twice as long as the last time.
+    /// Waits, twice as long as last time.
     async fn pause(&mut self) {
         let wait = self.env.jittered(self.wait, 0.5);
         self.wait = self.wait.saturating_mul(2).min(BACKOFF.1);
         self.env.sleep_until(self.env.now() + wait).await;
     }
 
-    /// Warns of each new failure once. Readiness shows `reason` only.
-    fn say(&mut self, reason: String, sentence: &str) {
+    /// Logs each new failure once as a warning. The readiness probe shows only `reason`.
+    fn report(&mut self, reason: String, failure: &str) {
         self.listing.waits(reason);
-        if self.said.note(sentence) {
-            warn!("{sentence}");
+        if self.logged.note(failure) {
+            warn!("{failure}");
         } else {
-            debug!("{sentence}");
+            debug!("{failure}");
         }
     }
 
     /// Logs the failure, and waits.
     async fn wait(&mut self, error: &ReadError) {
-        self.say(reason(self.what, error), &explain(self.what, error));
-        // After the CRDs are installed the operator should start soon.
+        self.report(reason(self.what, error), &explain(self.what, error));
+        // Once the CRDs are installed, the operator should start soon.
         if is_missing(error) {
             self.wait = self.wait.min(MISSING_RETRY);
         }

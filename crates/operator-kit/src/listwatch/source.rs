@@ -1,4 +1,4 @@
-//! What is watched, and what a watch returns.
+//! The sources that can be watched, and the changes that a watch returns.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 /// A namespace to watch; `None` is all of them.
 pub type Scope = Option<Arc<str>>;
 
-/// A change that a list or a watch returned.
+/// A change from a list or a watch.
 #[derive(Clone, Debug)]
 pub enum Change<T> {
     /// All objects as of `version`: a consistent list.
@@ -26,20 +26,20 @@ pub enum Change<T> {
 }
 
 impl<T> Change<T> {
-    /// The same change of something else.
-    pub fn map<U>(self, to: impl Fn(T) -> U) -> Change<U> {
+    /// The same change with converted objects.
+    pub fn map<U>(self, convert: impl Fn(T) -> U) -> Change<U> {
         match self {
             Change::Snapshot { items, version } => {
-                Change::Snapshot { items: items.into_iter().map(to).collect(), version }
+                Change::Snapshot { items: items.into_iter().map(convert).collect(), version }
             }
-            Change::Applied(object) => Change::Applied(to(object)),
-            Change::Deleted(object) => Change::Deleted(to(object)),
+            Change::Applied(object) => Change::Applied(convert(object)),
+            Change::Deleted(object) => Change::Deleted(convert(object)),
             Change::Progress(version) => Change::Progress(version),
         }
     }
 }
 
-/// What is watched.
+/// A collection to watch.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// Its name in logs: `podsets.app.example.com`.
@@ -50,22 +50,22 @@ pub struct Source {
     pub labels: Option<&'static str>,
     /// Whether to request metadata only.
     pub metadata_only: bool,
-    /// Whether an event of this resourceVersion is older than the last one, and is dropped.
+    /// Whether an event with this resourceVersion is older than the last one and is dropped.
     pub is_stale: fn(version: u64, heard: u64) -> bool,
 }
 
-/// The resourceVersions of a watch only rise: an event with a lower one is a replay.
+/// The resourceVersions in a watch only rise, so an event with a lower one is a replay.
 pub fn is_stale(version: u64, heard: u64) -> bool {
     version < heard
 }
 
 /// An object that can be listed and watched.
 pub trait Watched: DeserializeOwned {
-    /// The resourceVersion, as a number: they compare from Kubernetes 1.35 on, within one resource.
+    /// The resourceVersion, as a number. From Kubernetes 1.35 on, the versions of one resource can be compared.
     fn version(&self) -> u64;
 }
 
-/// A resourceVersion as a number; 0 if it is none.
+/// A resourceVersion as a number; 0 if it is not a number.
 pub fn version(text: &str) -> u64 {
     text.parse().unwrap_or(0)
 }

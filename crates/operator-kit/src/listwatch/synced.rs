@@ -1,4 +1,4 @@
-//! Whether each watch of a controller has brought a complete list, and if not, why.
+//! Whether each watch of a controller has returned a complete list, and if not, why.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::source::Scope;
 
-/// Becomes true once every watch has brought its first list. Cheap to clone; all clones are the same.
+/// Becomes true once every watch has returned its first list. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Synced {
     shared: Arc<Shared>,
@@ -25,12 +25,12 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     listed: BTreeSet<(&'static str, Scope)>,
-    /// The reasons of the other watches.
+    /// Why the other watches have not listed yet.
     waiting: BTreeMap<(&'static str, Scope), String>,
 }
 
 impl Synced {
-    /// So many watches, none of which has listed.
+    /// The state of this many watches, none of which has listed.
     pub fn new(watches: usize) -> Self {
         Synced { shared: Arc::new(Shared { watches, state: Mutex::default(), synced: watch::channel(false).0 }) }
     }
@@ -47,13 +47,13 @@ impl Synced {
         self.shared.synced.subscribe()
     }
 
-    /// `Ok`, or what the watches that have not listed wait for.
+    /// `Ok`, or why watches have not listed yet.
     pub fn verdict(&self) -> Result<(), String> {
         let state = self.lock();
         if state.listed.len() == self.shared.watches {
             return Ok(());
         }
-        // Watches of several namespaces mostly fail alike.
+        // Watches of several namespaces mostly fail for the same reason.
         let reasons: BTreeSet<&str> = state.waiting.values().map(String::as_str).collect();
         if reasons.is_empty() {
             return Err("the watches have not begun yet".to_owned());
@@ -74,8 +74,8 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// It has not begun, and other watches report the reason.
-    pub fn is_held_up(&self) {
+    /// The watch has not begun, because it waits for another watch, which reports the reason.
+    pub fn not_started(&self) {
         self.synced.lock().waiting.remove(&self.watch);
     }
 
@@ -89,11 +89,11 @@ impl Listing {
         }
     }
 
-    /// Reports what it waits for. After the first list this has no effect: the cache stays synced.
-    pub fn waits(&self, sentence: String) {
+    /// Reports why the watch has not listed yet. After the first list this has no effect: the cache stays synced.
+    pub fn waits(&self, reason: String) {
         let mut state = self.synced.lock();
         if !state.listed.contains(&self.watch) {
-            state.waiting.insert(self.watch.clone(), sentence);
+            state.waiting.insert(self.watch.clone(), reason);
         }
     }
 }
@@ -118,7 +118,7 @@ mod tests {
         let synced = Synced::new(3);
         assert_eq!(synced.verdict(), Err("the watches have not begun yet".to_owned()));
         let (pods, sets) = (synced.watch("pods", &None), synced.watch("podsets", &Some("a".into())));
-        pods.is_held_up();
+        pods.not_started();
         assert_eq!(synced.verdict(), Err("waiting for the first list of podsets".to_owned()));
         pods.waits("waiting for the first list of pods".to_owned());
         let others = synced.watch("podsets", &Some("b".into()));

@@ -150,7 +150,7 @@ async fn a_watch_that_is_cut_while_nothing_happens_is_asked_for_at_once() {
 async fn that_watches_end_as_soon_as_they_begin_is_said() {
     let asked = asked(70, |number| if number <= 4 { (200, "", 0) } else { (200, "", 60) }).await;
     assert_eq!((&asked.lists[..], &asked.watches[..5]), (&[0][..], &[0, 5, 15, 35, 75][..]));
-    said(&asked, &["the watch of things ends as soon as it is quiet", "answers for things again"]);
+    said(&asked, &["the watch of things ends as soon as it is idle", "answers for things again"]);
 }
 
 /// A list of two pages, of which each is refused as often as it says, and how often each was asked for.

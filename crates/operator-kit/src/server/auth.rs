@@ -2,7 +2,7 @@
 //! `/metrics` or to `put` the path `/log-level`.
 //!
 //! A lookup is a TokenReview and a SubjectAccessReview. Callers cannot overload the API server: requests with the same token share one
-//! lookup. At most one known and one unknown token are looked up at a time. A rate limits the lookups of unknown tokens.
+//! lookup, at most one known and one unknown token are looked up at a time, and a rate limits the lookups of unknown tokens.
 
 use std::{
     convert::Infallible,
@@ -36,19 +36,19 @@ pub struct Access {
     pub path: &'static str,
 }
 
-const LOOKUP: Duration = Duration::from_secs(5);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a request may wait before its lookup begins.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a request may wait for its lookup to begin.
+const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a positive answer applies: a revoked token may still be used for this time.
+/// How long a positive answer is cached: a revoked token may still be used for this time.
 const ALLOWED: SignedDuration = SignedDuration::from_secs(60);
 
-/// How long a negative answer applies: a new right takes effect after this time at the latest.
+/// How long a negative answer is cached: a new right takes effect after this time at the latest.
 const REFUSED: SignedDuration = SignedDuration::from_secs(10);
 
-/// How many answers, and how many known tokens, are kept.
-const TOKENS: usize = 512;
+/// How many answers, and how many known tokens, are cached.
+const CACHED_TOKENS: usize = 512;
 
 /// How many unknown tokens are looked up in a burst.
 const BURST: i32 = 20;
@@ -68,14 +68,14 @@ pub enum Rejection {
         path = access.path
     )]
     Forbidden { user: String, access: Access },
-    #[error("too many unknown tokens are sent: try again in a second")]
+    #[error("too many requests with unknown tokens: try again in a second")]
     Busy,
     #[error(
-        "the operator may not ask the API server about tokens: bind its ServiceAccount to the ClusterRole \
+        "the operator may not create TokenReviews and SubjectAccessReviews: bind its ServiceAccount to the ClusterRole \
          system:auth-delegator"
     )]
     NotAsked,
-    #[error("the API server does not say whose token this is: try again")]
+    #[error("the API server could not check the token: try again")]
     NotAnswered,
 }
 
@@ -105,10 +105,10 @@ pub async fn admit(State(gate): State<Arc<Gate>>, mut request: Request, next: Ne
     Ok(next.run(request).await)
 }
 
-/// The name of a user who has the right, or a refusal.
+/// The name of a user who has the right, or a rejection.
 type Answer = Result<String, Rejection>;
 
-/// The cache keeps a hash, so that memory holds no tokens.
+/// The caches hold hashes, so that no token stays in memory.
 type TokenHash = [u8; digest::SHA256_OUTPUT_LEN];
 
 /// Admits users who may do one thing.
@@ -116,7 +116,7 @@ pub struct Gate {
     access: Access,
     client: Client,
     env: Env,
-    /// Answers, and the time until which each applies.
+    /// Answers, and when each expires.
     answers: Cache<TokenHash, (Timestamp, Answer)>,
     /// Tokens that were good at their last lookup.
     known: Cache<TokenHash, ()>,
@@ -124,8 +124,8 @@ pub struct Gate {
     turns: [Semaphore; 2],
     /// Limits the lookups of unknown tokens.
     rate: Mutex<TokenBucket>,
-    /// The last failure in the log, which is not repeated.
-    trouble: Mutex<LogOnce>,
+    /// The last failure that was logged.
+    logged: Mutex<LogOnce>,
 }
 
 impl Gate {
@@ -133,11 +133,11 @@ impl Gate {
         Gate {
             access,
             client,
-            answers: Cache::new(TOKENS),
-            known: Cache::new(TOKENS),
+            answers: Cache::new(CACHED_TOKENS),
+            known: Cache::new(CACHED_TOKENS),
             turns: [Semaphore::new(1), Semaphore::new(1)],
             rate: Mutex::new(TokenBucket::new(BURST, INTERVAL)),
-            trouble: Mutex::default(),
+            logged: Mutex::default(),
             env,
         }
     }
@@ -153,7 +153,7 @@ impl Gate {
         answer
     }
 
-    /// The answer for a token, and the time until which it applies. A failure applies to the requests that wait for this lookup.
+    /// The answer for a token, and when it expires. A failure is not cached: only requests that wait for this lookup get it.
     async fn look_up(&self, token: &str, hash: TokenHash) -> (Timestamp, Answer) {
         let answer = self.ask_in_turn(token, self.known.contains_key(&hash)).await;
         let applies = match &answer {
@@ -175,12 +175,12 @@ impl Gate {
             return Err(Rejection::Busy);
         }
         let turn = self.turns[usize::from(is_known)].acquire();
-        let _turn = timeout(PATIENCE, turn).await.map_err(|_| Rejection::NotAnswered)?;
+        let _turn = timeout(TURN_TIMEOUT, turn).await.map_err(|_| Rejection::NotAnswered)?;
         let path = self.access.path;
-        let (refusal, cause) = match timeout(LOOKUP, self.ask(token)).await {
+        let (rejection, cause) = match timeout(LOOKUP_TIMEOUT, self.ask(token)).await {
             Ok(Ok(answer)) => {
-                if self.trouble().forget() {
-                    info!("the API server answers for tokens of requests for {path} again");
+                if self.logged().forget() {
+                    info!("requests for {path} can be authenticated again");
                 }
                 return answer;
             }
@@ -188,14 +188,14 @@ impl Gate {
                 kube::Error::Api(status) if matches!(status.code, 401 | 403) => (Rejection::NotAsked, in_full(&error)),
                 _ => (Rejection::NotAnswered, in_full(&error)),
             },
-            Err(_) => (Rejection::NotAnswered, format!("no answer within {} s", LOOKUP.as_secs())),
+            Err(_) => (Rejection::NotAnswered, format!("no answer within {} s", LOOKUP_TIMEOUT.as_secs())),
         };
-        // Only the log has the cause: an unauthenticated caller must not see it.
-        let sentence = format!("cannot authenticate requests for {path}: {refusal}: {cause}");
-        if self.trouble().note(&sentence) {
-            warn!("{sentence}");
+        // The cause goes to the log only: an unauthenticated caller must not see it.
+        let failure = format!("cannot authenticate requests for {path}: {rejection}: {cause}");
+        if self.logged().note(&failure) {
+            warn!("{failure}");
         }
-        Err(refusal)
+        Err(rejection)
     }
 
     /// The API server's answer: the user of a token, and whether this user has the right.
@@ -224,7 +224,7 @@ impl Gate {
         Ok(if is_allowed { Ok(user) } else { Err(Rejection::Forbidden { user, access: self.access }) })
     }
 
-    /// Whether the rate allows one more lookup of an unknown token. If so, the lookup counts.
+    /// Whether the rate allows one more lookup of an unknown token. If so, takes a token from the bucket.
     fn may_ask(&self) -> bool {
         let (mut rate, now) = (self.rate.lock().unwrap_or_else(PoisonError::into_inner), self.env.now());
         let may_ask = rate.has_token(now);
@@ -234,8 +234,8 @@ impl Gate {
         may_ask
     }
 
-    fn trouble(&self) -> MutexGuard<'_, LogOnce> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    fn logged(&self) -> MutexGuard<'_, LogOnce> {
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

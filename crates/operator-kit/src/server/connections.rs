@@ -1,7 +1,7 @@
-//! Connections: a bounded number of them, each for one request and a bounded time.
+//! Serves a bounded number of connections, each for one request and a bounded time.
 //!
-//! A slow or hostile client holds one place for a while. If no place is left, the server closes the oldest connection. TLS handshakes have
-//! their own places, and the interval between two connections bounds their cost. axum-server has no such limits, so this uses hyper.
+//! If a slow or hostile client takes the last place, the server closes the oldest connection. TLS handshakes have their own places, and the
+//! interval between two connections bounds their cost. axum-server has no such limits, so this uses hyper.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -24,39 +24,39 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 /// How many connections are open at once; one more closes the oldest. A response takes milliseconds, so a probe is never the oldest.
-const CONNECTIONS: usize = 128;
+const MAX_CONNECTIONS: usize = 128;
 
-/// How many TLS handshakes run at once; one more ends the oldest. At the rate of the metrics each has a third of a second, however many
-/// clients stop in the middle of theirs.
-const HANDSHAKES: usize = 16;
+/// How many TLS handshakes run at once; one more ends the oldest. The interval of the metrics, 20 ms, gives each 16 × 20 ms, however many
+/// clients never finish theirs.
+const MAX_HANDSHAKES: usize = 16;
 
 /// How long a connection may take from its first byte, or its handshake, to its last.
 const LIFETIME: Duration = Duration::from_secs(30);
 
-const HANDSHAKE: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-const HEAD: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most bytes of the head of a request, which are mostly a token.
-const HEAD_BYTES: usize = 64 * 1024;
+/// The limit for the head of a request, which is mostly a token.
+const MAX_HEADER_BYTES: usize = 64 * 1024;
 
-/// How long responses may still take when the server ends.
+/// How long open connections may take to finish when the server ends.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A bounded number of tasks; one more ends the oldest.
+/// A bounded number of tasks. One more ends the oldest.
 struct Places<T> {
-    most: usize,
+    limit: usize,
     tasks: JoinSet<T>,
     by_age: VecDeque<AbortHandle>,
 }
 
 impl<T: Send + 'static> Places<T> {
-    fn new(most: usize) -> Self {
-        Places { most, tasks: JoinSet::new(), by_age: VecDeque::new() }
+    fn new(limit: usize) -> Self {
+        Places { limit, tasks: JoinSet::new(), by_age: VecDeque::new() }
     }
 
     fn spawn(&mut self, task: impl Future<Output = T> + Send + 'static) {
-        if self.by_age.len() >= self.most
+        if self.by_age.len() >= self.limit
             && let Some(oldest) = self.by_age.pop_front()
         {
             debug!("too many connections: the oldest is closed");
@@ -65,7 +65,7 @@ impl<T: Send + 'static> Places<T> {
         self.by_age.push_back(self.tasks.spawn(task));
     }
 
-    /// Waits for the next task that ends, and returns its result unless it was ended; `None` if no task runs.
+    /// Waits for the next task to end. Returns its result, or `Some(None)` if it was aborted; `None` if no task runs.
     async fn next(&mut self) -> Option<Option<T>> {
         let end = self.tasks.join_next().await?;
         self.by_age.retain(|task| !task.is_finished());
@@ -82,13 +82,13 @@ pub async fn serve(
     interval: Duration,
     stop: CancellationToken,
 ) {
-    let (mut handshakes, mut open) = (Places::new(HANDSHAKES), Places::new(CONNECTIONS));
+    let (mut handshakes, mut open) = (Places::new(MAX_HANDSHAKES), Places::new(MAX_CONNECTIONS));
     let (ending, mut next) = (GracefulShutdown::new(), Instant::now());
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(shaken) = handshakes.next() => if let Some(Some(stream)) = shaken {
+            Some(handshake) = handshakes.next() => if let Some(Some(stream)) = handshake {
                 open.spawn(exchange(stream, router.clone(), ending.watcher()));
             },
             Some(_) = open.next() => {}
@@ -103,12 +103,12 @@ pub async fn serve(
     }
     drop((listener, handshakes));
     if timeout(GRACE, ending.shutdown()).await.is_err() {
-        debug!("answers were under way for too long");
+        debug!("closing connections that took too long to finish");
     }
 }
 
 async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(stream: S, tls: TlsAcceptor) -> Option<TlsStream<S>> {
-    match timeout(HANDSHAKE, tls.accept(stream)).await {
+    match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => return Some(stream),
         Ok(Err(error)) => debug!(%error, "a TLS handshake failed"),
         Err(_) => debug!("a TLS handshake took too long"),
@@ -116,10 +116,10 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(stream: S, tls: TlsAccepto
     None
 }
 
-/// Answers one request within a bounded time. Probes and scrapes are too rare to keep the connection for a second one.
+/// Answers one request within a bounded time. Probes and scrapes are too rare for keep-alive.
 async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, router: Router, ending: Watcher) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).keep_alive(false);
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEADER_BYTES).keep_alive(false);
     let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     match timeout(LIFETIME, ending.watch(connection)).await {
         Ok(Ok(())) => {}
@@ -173,14 +173,14 @@ mod tests {
         let (answer, seconds) = until_closed(connected(None, &ending), "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert!(answer.ends_with("hello") && seconds == 0, "{answer} {seconds}");
         let (_, seconds) = until_closed(connected(None, &ending), "").await;
-        assert_eq!(seconds, HEAD.as_secs(), "who says nothing");
+        assert_eq!(seconds, HEADER_TIMEOUT.as_secs(), "who says nothing");
         let (_, seconds) = until_closed(connected(None, &ending), "GET / HTTP/1.1\r\nHost:").await;
-        assert_eq!(seconds, HEAD.as_secs(), "who does not end");
+        assert_eq!(seconds, HEADER_TIMEOUT.as_secs(), "who does not end");
         let (_, seconds) = until_closed(connected(None, &ending), "GET /never HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert_eq!(seconds, LIFETIME.as_secs(), "who is not answered");
         let tls = tls::self_signed().unwrap();
         let (_, seconds) = until_closed(connected(Some(tls.into()), &ending), "").await;
-        assert_eq!(seconds, HANDSHAKE.as_secs(), "who does not shake hands");
+        assert_eq!(seconds, HANDSHAKE_TIMEOUT.as_secs(), "who does not shake hands");
     }
 
     #[tokio::test(start_paused = true)]
@@ -198,7 +198,7 @@ mod tests {
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
         let server = tokio::spawn(serve(listener, None, router(), Duration::ZERO, stop.clone()));
         let mut idle = Vec::new();
-        for _ in 0..CONNECTIONS {
+        for _ in 0..MAX_CONNECTIONS {
             idle.push(TcpStream::connect(address).await.unwrap());
         }
         let start = Instant::now();
@@ -207,7 +207,7 @@ mod tests {
         let mut answer = String::new();
         one_more.read_to_string(&mut answer).await.unwrap();
         assert!(answer.ends_with("hello"), "{answer}");
-        assert!(start.elapsed() < HEAD, "it did not wait for the idle ones: {:?}", start.elapsed());
+        assert!(start.elapsed() < HEADER_TIMEOUT, "it did not wait for the idle ones: {:?}", start.elapsed());
         let (mut oldest, mut others) = (idle.remove(0), idle);
         assert_eq!(oldest.read(&mut [0]).await.unwrap(), 0, "who came first was sent away");
         for other in &mut others {
@@ -273,11 +273,11 @@ mod tests {
         let server = tokio::spawn(serve(listener, Some(watch::channel(tls).1), router(), Duration::ZERO, stop.clone()));
         let start = Instant::now();
         let mut silent = Vec::new();
-        for _ in 0..=HANDSHAKES {
+        for _ in 0..=MAX_HANDSHAKES {
             silent.push(TcpStream::connect(address).await.unwrap());
         }
         assert_eq!(silent[0].read(&mut [0]).await.unwrap(), 0, "the oldest gives way");
-        assert!(start.elapsed() < HANDSHAKE, "{:?}", start.elapsed());
+        assert!(start.elapsed() < HANDSHAKE_TIMEOUT, "{:?}", start.elapsed());
         stop.cancel();
         server.await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! A listening socket for an address that a flag gives.
+//! A listening socket for the address in a flag.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 pub enum BindAddress {
     /// Nowhere.
     Off,
-    /// At this host (empty: all addresses) and port (0: a free one).
+    /// On this host (empty: all addresses) and port (0: a free one).
     At {
         /// Host name or address.
         host: String,
@@ -23,11 +23,11 @@ pub enum BindAddress {
 }
 
 impl BindAddress {
-    /// Reads an address in Go's notation.
+    /// Parses `HOST:PORT`, `:PORT` or `0`, as in Go.
     ///
     /// # Errors
     ///
-    /// When it is no address. The text says what to give instead.
+    /// When it is not an address. The text says what to give instead.
     pub fn read(text: &str) -> Result<Self, String> {
         if text == "0" {
             return Ok(BindAddress::Off);
@@ -35,16 +35,16 @@ impl BindAddress {
         let (host, port) = text.rsplit_once(':').ok_or("give it as HOST:PORT or :PORT, or as 0 to turn it off")?;
         let is_bracketed = host.starts_with('[') && host.ends_with(']');
         if host.contains(':') && !is_bracketed {
-            return Err("an IPv6 address stands in brackets: give it as [ADDRESS]:PORT".to_owned());
+            return Err("an IPv6 address needs brackets: give it as [ADDRESS]:PORT".to_owned());
         }
         let port = port.parse().map_err(|_| format!("{port:?} is not a port: give a number from 0 to 65535"))?;
         Ok(BindAddress::At { host: host.trim_matches(['[', ']']).to_owned(), port })
     }
 }
 
-/// An address cannot be listened at.
+/// Listening on an address failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{flag}: cannot listen at {host}:{port}: {source}; give another address, or 0 to serve nothing there")]
+#[error("{flag}: cannot listen on {host}:{port}: {source}; give another address, or 0 to turn it off")]
 pub struct BindError {
     flag: &'static str,
     host: String,
@@ -60,24 +60,24 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens with a queue for `waiting` connections. Returns `None` if the address is off.
-    pub async fn bind(flag: &'static str, address: &BindAddress, waiting: i32) -> Result<Option<Self>, BindError> {
+    /// Listens with a queue for `backlog` connections. Returns `None` if the address is off.
+    pub async fn bind(flag: &'static str, address: &BindAddress, backlog: i32) -> Result<Option<Self>, BindError> {
         let BindAddress::At { host, port } = address else {
             return Ok(None);
         };
         let failed = |source| BindError { flag, host: host.clone(), port: *port, source };
-        // No host means all addresses: an IPv6 socket also takes IPv4.
+        // No host means all addresses. An IPv6 socket also accepts IPv4.
         let name = if host.is_empty() { "::" } else { host.as_str() };
         let socket = match TcpListener::bind((name, *port)).await {
-            // Without IPv6, use IPv4. A port in use is an error: to serve only IPv4 would surprise clients.
+            // Without IPv6, use IPv4. But a port in use is an error, because serving only IPv4 would surprise clients.
             Err(error) if host.is_empty() && error.kind() != io::ErrorKind::AddrInUse => {
                 TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).await
             }
             bound => bound,
         };
         let socket = socket.map_err(failed)?;
-        // On a socket that listens, this only sets the length of the queue.
-        SockRef::from(&socket).listen(waiting).map_err(failed)?;
+        // The socket listens already: this only sets the length of the queue.
+        SockRef::from(&socket).listen(backlog).map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
         Ok(Some(Listener { socket, address }))
     }
@@ -116,11 +116,11 @@ mod tests {
         let taken = bind("127.0.0.1", 0).await.unwrap();
         for host in ["127.0.0.1", ""] {
             let sentence = bind(host, taken.address.port()).await.unwrap_err();
-            let expected = format!("--some-flag: cannot listen at {host}:{}", taken.address.port());
+            let expected = format!("--some-flag: cannot listen on {host}:{}", taken.address.port());
             assert!(sentence.starts_with(&expected) && sentence.contains("give another address"), "{sentence}");
         }
         let sentence = bind("host.invalid", 0).await.unwrap_err();
-        assert!(sentence.starts_with("--some-flag: cannot listen at host.invalid:0"), "{sentence}");
+        assert!(sentence.starts_with("--some-flag: cannot listen on host.invalid:0"), "{sentence}");
     }
 
     #[tokio::test]

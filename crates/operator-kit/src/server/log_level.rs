@@ -1,5 +1,5 @@
-//! `/log-level`: shows and changes the log level while the process runs. Both need the right to `put` this path. A change applies until the
-//! process ends; `--log-level` sets the level from the start.
+//! `/log-level`: shows and changes the log level at run time. Both need the right to `put` this path. A change lasts until the process
+//! ends; `--log-level` sets the initial level.
 
 use axum::{
     Extension, Router,
@@ -15,7 +15,7 @@ use crate::telemetry::logs::{AUDIT, Directives, Level};
 
 pub const ACCESS: Access = Access { verb: "put", path: "/log-level" };
 
-/// The most bytes of the directives: more than anybody needs, and little memory for each connection.
+/// The most bytes of the directives: more than enough, and little memory for each connection.
 const LONGEST: usize = 4 * 1024;
 
 /// Serves `/log-level`. The gate checks every request.

@@ -1,4 +1,4 @@
-//! `/metrics`, for users who may see them.
+//! `/metrics`, for users with the right to see them.
 
 use axum::{
     Router,
@@ -16,12 +16,12 @@ pub const ACCESS: Access = Access { verb: "get", path: "/metrics" };
 
 /// Without a gate, anyone can read the metrics.
 pub fn router(metrics: Metrics, gate: Option<Gate>) -> Router {
-    let elsewhere = || async { (StatusCode::NOT_FOUND, "there is /metrics\n") };
+    let not_found = || async { (StatusCode::NOT_FOUND, "not found; the only path is /metrics\n") };
     let mut route = get(answer);
     if let Some(gate) = gate {
         route = route.route_layer(from_fn_with_state(gate.into(), admit));
     }
-    Router::new().route(ACCESS.path, route).fallback(elsewhere).with_state(metrics)
+    Router::new().route(ACCESS.path, route).fallback(not_found).with_state(metrics)
 }
 
 async fn answer(State(metrics): State<Metrics>, headers: HeaderMap) -> Response {

@@ -1,6 +1,6 @@
-//! What the process serves: health probes and metrics, each at its own address, on one thread ([`Thread`]).
+//! Serves health probes and metrics, each at its own address, on one thread ([`Thread`]).
 //!
-//! Both servers start before everything else and end after it, so that requests are answered for as long as the process lives.
+//! Both servers start before everything else and end last, so that requests are answered as long as the process lives.
 
 mod auth;
 mod connections;
@@ -33,13 +33,13 @@ pub use listener::{BindAddress, BindError};
 pub use thread::Thread;
 pub use tls::CertificateError;
 
-/// The listen queue of the probes. They are served as fast as they come: a response is cheap, and a probe that times out is a restart.
+/// The listen queue of the probes. They are served as fast as they come: a response is cheap, and a failed probe restarts the pod.
 const PROBES_WAITING: i32 = 1024;
 
 /// The listen queue of the metrics: short, so that a scrape does not wait for long behind a flood.
 const METRICS_WAITING: i32 = 32;
 
-/// The time between two connections to the metrics: scrapes are seconds apart, and handshakes and metrics cost time.
+/// The shortest time between two connections to the metrics. Scrapes are seconds apart, and handshakes and metrics cost CPU time.
 const METRICS_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What to serve, and where.
@@ -49,7 +49,7 @@ pub struct Options {
     pub probes: BindAddress,
     /// Address of the metrics.
     pub metrics: BindAddress,
-    /// Whether the metrics are served by HTTPS, to users who have the right.
+    /// Whether the metrics are served over HTTPS, to users with the right to see them.
     pub is_secure: bool,
     /// Folder with tls.crt and tls.key for the metrics; a self-signed certificate if not set.
     pub certificate: Option<PathBuf>,
@@ -58,7 +58,7 @@ pub struct Options {
 /// Why the servers cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// An address cannot be listened at.
+    /// Listening on an address failed.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// There is no usable certificate.
@@ -76,8 +76,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts to serve until `stop`. `reviews` asks the API server which users have the right to see the metrics or to set the log
-    /// level. It needs no leadership, and it must come from this runtime, which drives its connections.
+    /// Starts to serve until `stop`. `reviews` asks the API server which users may see the metrics or set the log level. It needs no
+    /// leadership, and it must come from this runtime, which drives its connections.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Servers {
         env: &Env,
         reviews: Client,
         health: &Health,
-        shown: (&Metrics, &Level),
+        telemetry: (&Metrics, &Level),
         stop: CancellationToken,
     ) -> Result<Self, ServeError> {
         let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
@@ -96,7 +96,7 @@ impl Servers {
             servers.probes = Some(listener.address);
             servers.serve(listener, None, probes::router(health.clone()), Duration::ZERO);
         }
-        servers.start_metrics(options, env, reviews, shown).await?;
+        servers.start_metrics(options, env, reviews, telemetry).await?;
         Ok(servers)
     }
 
@@ -127,7 +127,7 @@ impl Servers {
         self.metrics = Some(listener.address);
         let gate = |access| Gate::new(access, reviews.clone(), env.clone());
         let mut router = metrics::router(metrics.clone(), tls.as_ref().map(|_| gate(metrics::ACCESS)));
-        // Without authentication anyone could flood the log.
+        // Not without authentication: anyone could flood the log.
         if tls.is_some() {
             router = router.merge(log_level::router(level.clone(), gate(log_level::ACCESS)));
         }
@@ -155,7 +155,7 @@ impl Servers {
         self.metrics
     }
 
-    /// Serves until `stop`. Then no connection is accepted, and open ones get their answer within a bounded time.
+    /// Serves until `stop`. Then accepts no more connections, and finishes open ones within a bounded time.
     ///
     /// # Panics
     ///
@@ -165,7 +165,7 @@ impl Servers {
         self.stop.cancelled().await;
     }
 
-    /// Ends both, as [`Servers::run`] does at `stop`.
+    /// Ends both servers.
     #[cfg(test)]
     pub async fn end(self) {
         self.stop.cancel();

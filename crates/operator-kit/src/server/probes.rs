@@ -23,20 +23,21 @@ const HEAD: [(header::HeaderName, &str); 2] =
 /// Answers `/healthz`, `/livez` and `/readyz`, with `?verbose` and `?exclude=NAME`, and each check by its name.
 pub fn router(health: Health) -> Router {
     let mut router = Router::new();
-    for (endpoint, asked) in ENDPOINTS {
+    for (endpoint, checks) in ENDPOINTS {
         let all = get(move |State(health): State<Health>, RawQuery(query): RawQuery| async move {
-            all(endpoint, &asked(&health), &query.unwrap_or_default())
+            all(endpoint, &checks(&health), &query.unwrap_or_default())
         });
         let one = get(move |State(health): State<Health>, Path(name): Path<String>| async move {
-            one(&asked(&health), &name) //
+            one(&checks(&health), &name) //
         });
         router = router
             .route(&format!("/{endpoint}"), all.clone())
             .route(&format!("/{endpoint}/"), all)
             .route(&format!("/{endpoint}/{{name}}"), one);
     }
-    let elsewhere = || async { text(StatusCode::NOT_FOUND, "there are /healthz, /livez and /readyz\n".to_owned()) };
-    router.fallback(elsewhere).with_state(health)
+    let not_found =
+        || async { text(StatusCode::NOT_FOUND, "not found; the paths are /healthz, /livez and /readyz\n".to_owned()) };
+    router.fallback(not_found).with_state(health)
 }
 
 fn text(status: StatusCode, text: String) -> Response {
@@ -132,7 +133,7 @@ mod tests {
             ("/healthz?verbose", 200, "[+]process ok\nhealthz check passed\n"),
             ("/healthz/process", 200, "ok"),
             ("/livez/podset-caches", 404, "there is no check \"podset-caches\"; there are: process\n"),
-            ("/", 404, "there are /healthz, /livez and /readyz\n"),
+            ("/", 404, "not found; the paths are /healthz, /livez and /readyz\n"),
         ] {
             assert_eq!(asked(&health, path).await, (status, expected.to_owned()), "{path}");
         }

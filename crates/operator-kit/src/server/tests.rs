@@ -208,7 +208,7 @@ async fn an_address_that_is_taken_is_said_with_its_flag() {
     let taken = servers.probes_address().unwrap();
     let metrics = BindAddress::At { host: taken.ip().to_string(), port: taken.port() };
     let error = started(&Options { metrics, ..secure() }).await.unwrap_err();
-    assert!(error.to_string().starts_with("--metrics-bind-address: cannot listen at 127.0.0.1:"), "{error}");
+    assert!(error.to_string().starts_with("--metrics-bind-address: cannot listen on 127.0.0.1:"), "{error}");
     servers.end().await;
 }
 

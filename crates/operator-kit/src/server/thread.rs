@@ -1,4 +1,4 @@
-//! The thread of the servers: a flood of requests does not slow the controllers or the election down.
+//! The thread of the servers, so that a flood of requests does not slow the controllers or the election down.
 
 use std::{io, time::Duration};
 
@@ -10,8 +10,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long the end may take: a little longer than the servers allow themselves.
-const END: Duration = Duration::from_secs(3);
+/// How long the servers may take to end: a little longer than the time that they give to open connections.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Servers that run on a thread of their own.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Starts the thread. Its runtime runs `serve`, and then the future that this returns until the token is cancelled.
+    /// Starts the thread. Its runtime runs `serve`, and then the future that `serve` returned, which ends when the token is cancelled.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Thread {
         E: From<io::Error> + Send + Sync + 'static,
     {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let (stop, (started, starts)) = (CancellationToken::new(), oneshot::channel());
+        let (stop, (started, has_started)) = (CancellationToken::new(), oneshot::channel());
         let serving = serve(stop.clone());
         let serving = async move {
             match serving.await {
@@ -49,8 +49,8 @@ impl Thread {
             runtime.shutdown_background();
             end
         });
-        // Without a message it panicked, which `failed` reports.
-        starts.await.unwrap_or(Ok(()))?;
+        // If no message came, `serve` panicked, and `failed` reports the panic.
+        has_started.await.unwrap_or(Ok(()))?;
         Ok(Thread { stop, task })
     }
 
@@ -66,7 +66,7 @@ impl Thread {
     pub async fn end(self) {
         self.stop.cancel();
         if !self.task.is_finished() {
-            let _ = timeout(END, self.task).await;
+            let _ = timeout(END_TIMEOUT, self.task).await;
         }
     }
 }

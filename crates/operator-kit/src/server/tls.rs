@@ -1,4 +1,4 @@
-//! The TLS certificate of the metrics: self-signed, or from files, which are reloaded when they change.
+//! The TLS certificate of the metrics: self-signed, or from files that are reloaded when they change.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use leadership::log_once::LogOnce;
 
 /// How often the files are read. A kubelet updates a mounted Secret about once a minute.
-const LOOK: Duration = Duration::from_secs(10);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why there is no usable certificate.
 #[derive(Debug, thiserror::Error)]
@@ -30,10 +30,10 @@ pub enum CertificateError {
     #[error("--metrics-cert-path: tls.crt and tls.key in {folder} cannot be used together: {1}", folder = .0.display())]
     Pair(PathBuf, rustls::Error),
     /// No certificate can be generated.
-    #[error("cannot make a certificate for the metrics: {0}; give one with --metrics-cert-path")]
+    #[error("cannot generate a certificate for the metrics: {0}; give one with --metrics-cert-path")]
     SelfSigned(#[from] rcgen::Error),
     /// TLS cannot be set up.
-    #[error("cannot serve the metrics by TLS: {0}")]
+    #[error("cannot serve the metrics over TLS: {0}")]
     Tls(#[from] rustls::Error),
 }
 
@@ -84,7 +84,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Reads the certificate of a folder. The receiver always holds the latest one that [`Files::keep_fresh`] could read.
+    /// Reads the certificate in a folder. The receiver holds the latest one that [`Files::keep_fresh`] could read.
     pub fn open(folder: &Path) -> Result<(Self, watch::Receiver<Arc<ServerConfig>>), CertificateError> {
         let served = Pair::read(folder)?;
         let (config, current) = watch::channel(usable(folder, &served)?);
@@ -93,19 +93,19 @@ impl Files {
 
     /// Reloads the files until `stop`. Unusable files change nothing, and are logged once.
     pub async fn keep_fresh(mut self, stop: CancellationToken) {
-        let mut said = LogOnce::default();
-        while stop.run_until_cancelled(sleep(LOOK)).await.is_some() {
+        let mut logged = LogOnce::default();
+        while stop.run_until_cancelled(sleep(RELOAD_INTERVAL)).await.is_some() {
             match self.refresh().await {
                 Ok(is_new) => {
-                    said.forget();
+                    logged.forget();
                     if is_new {
                         info!(folder = %self.folder.display(), "reloaded the certificate of the metrics");
                     }
                 }
                 Err(error) => {
-                    let sentence = error.to_string();
-                    if said.note(&sentence) {
-                        warn!("{sentence}; the former certificate is kept");
+                    let failure = error.to_string();
+                    if logged.note(&failure) {
+                        warn!("{failure}; keeping the former certificate");
                     }
                 }
             }

@@ -28,7 +28,7 @@ use tracing_subscriber::{
 use super::{resource::Resource, spans};
 use leadership::env;
 
-/// The target of events that every level logs: changes of the level.
+/// The target of events that are logged at every level: changes of the log level.
 pub const AUDIT: &str = "podset_operator::audit";
 
 /// How to log.
@@ -43,7 +43,7 @@ pub struct Logging {
 /// A format of the log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum LogFormat {
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
     /// For people.
     Text,
@@ -54,17 +54,17 @@ pub enum LogFormat {
 pub struct Directives(pub String);
 
 impl Directives {
-    /// Reads a level, or directives as in RUST_LOG.
+    /// Parses a level, or directives as in RUST_LOG.
     ///
     /// # Errors
     ///
     /// When it is neither. The text says what to give instead.
     pub fn read(text: &str) -> Result<Self, String> {
-        // The parser rejects some spaces without naming them, and panics at others.
+        // EnvFilter rejects some spaces with an unclear error, and panics at others.
         if text.contains(char::is_whitespace) {
             return Err("give it without spaces: info,hyper=debug".to_owned());
         }
-        // The parser takes a bare word for a module, so that a misspelt level would log nothing.
+        // EnvFilter takes an unknown word for a module, so a misspelt level would log nothing.
         let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
         let is_plausible = |part: &str| part.contains(['=', '[']) || is_level(part);
         match EnvFilter::try_new(text) {
@@ -99,7 +99,7 @@ impl Level {
     ///
     /// # Errors
     ///
-    /// When the log is gone.
+    /// When the subscriber is gone.
     pub fn set(&self, directives: &Directives) -> Result<Directives, reload::Error> {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         self.filter.reload(filter(directives))?;
@@ -107,12 +107,12 @@ impl Level {
     }
 }
 
-/// The API client, the lock and the certificate verifier repeat warnings that their callers explain better, so they are off unless a
-/// directive names them. Spans are for traces only.
+/// kube's client, the lease lock and the certificate verifier log warnings that this process logs again with more detail, so they are off
+/// unless a directive names them. Spans are for traces only.
 fn filter(directives: &Directives) -> EnvFilter {
     let Directives(wanted) = directives;
-    let explained = "kube_client=off,kube_leader_election=off,rustls_platform_verifier=off";
-    EnvFilter::new(format!("{explained},{wanted},{}=off", spans::TARGET))
+    let duplicates = "kube_client=off,kube_leader_election=off,rustls_platform_verifier=off";
+    EnvFilter::new(format!("{duplicates},{wanted},{}=off", spans::TARGET))
 }
 
 fn format(chosen: Option<LogFormat>, is_in_pod: bool) -> LogFormat {
@@ -131,7 +131,7 @@ pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Reg
     }
 }
 
-/// Writes fields on one line: a tenant may choose part of an API server message, and must not forge a log line.
+/// Writes fields on one line: a tenant may control part of an API server message, and must not forge a log line.
 struct OneLine;
 
 impl<'w> FormatFields<'w> for OneLine {
@@ -186,7 +186,7 @@ where
         SystemTime.format_time(&mut Writer::new(&mut timestamp))?;
         let level = event.metadata().level();
         let Ok(Value::Object(mut attributes)) = serde_json::to_value(event.field_map()) else { return Err(fmt::Error) };
-        // Events of the crate `log` bring their origin as fields.
+        // Events of the crate `log` have their target as a field.
         let scope = attributes.remove("log.target").unwrap_or_else(|| event.metadata().target().into());
         attributes.retain(|name, _| !name.starts_with("log."));
         let ids = (self.ids)();

@@ -1,8 +1,8 @@
 //! Metrics, as text for Prometheus.
 //!
-//! Names, labels and buckets follow controller-runtime 0.24, so that dashboards and alerts for Go operators work unchanged. Metrics of an
-//! operator's own are registered by its controllers. No label holds the name of an object, so the number of series does not grow with the
-//! cluster. Its only I/O is reading `/proc`.
+//! Names, labels and buckets follow controller-runtime 0.24, so that dashboards and alerts for Go operators work unchanged. Controllers
+//! register further metrics. No label holds the name of an object, so the number of series does not grow with the cluster. The only I/O is
+//! reading `/proc`.
 
 mod format;
 mod process;
@@ -47,14 +47,14 @@ impl Metrics {
         let queues = Queues::registered(&mut registry);
         let help = "Number of HTTP requests, partitioned by status code, method, and host";
         let requests = registered(&mut registry, "rest_client_requests", help, Family::default());
-        let help = "Whether this process holds the Lease of that name: 1 if it leads, 0 if it stands by";
+        let help = "Whether this process holds the Lease of this name: 1 if it leads, 0 if it stands by";
         let leader = registered(&mut registry, "leader_election_master_status", help, Family::default());
         registry.register_collector(Box::new(process::Process));
         let (registry, known) = (Arc::new(Mutex::new(registry)), Arc::default());
         Metrics { env, registry, controllers, queues, known, requests, leader }
     }
 
-    /// Lets a controller register metrics of its own.
+    /// Registers further metrics.
     pub fn register<T>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
         register(&mut self.registry())
     }
@@ -65,13 +65,13 @@ impl Metrics {
 
     /// Metrics of a controller; its series start at 0.
     pub fn controller(&self, name: &'static str) -> ControllerMetrics {
-        self.controllers.of(name, self.env.clone())
+        self.controllers.controller(name, self.env.clone())
     }
 
     /// Metrics of a controller's queue; its series start at 0.
     pub fn queue(&self, name: &'static str) -> QueueMetrics {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.entry(name).or_insert_with(|| self.queues.of(name)).clone()
+        known.entry(name).or_insert_with(|| self.queues.queue(name)).clone()
     }
 
     /// The count of requests to the API server.
@@ -79,7 +79,7 @@ impl Metrics {
         Requests { sent: self.requests.clone() }
     }
 
-    /// Whether this process holds the lease of that name; it starts at 0.
+    /// The gauge that shows whether this process holds the Lease of this name; it starts at 0.
     pub fn leader(&self, lease_name: &str) -> Gauge {
         self.leader.get_or_create_owned(&[("name", Cow::Owned(lease_name.to_owned()))])
     }
@@ -96,7 +96,7 @@ impl Metrics {
         }
         let mut text = String::new();
         text::encode(&mut text, &self.registry())?;
-        Ok(format.of(text))
+        Ok(format.convert(text))
     }
 }
 
@@ -120,7 +120,7 @@ impl Requests {
         }
     }
 
-    /// Counts a request to `host` that was answered with `code`; `None`: it was not answered.
+    /// Counts a request to `host` that was answered with `code`; `None`: it got no answer.
     pub fn sent(&self, method: &Method, host: &str, code: Option<u16>) {
         let code = code.map_or(Cow::Borrowed("<error>"), |code| Cow::Owned(code.to_string()));
         self.counter(method, host, code).inc();

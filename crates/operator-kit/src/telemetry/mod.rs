@@ -1,5 +1,5 @@
-//! Logs, traces and metrics. Logs go to standard error, so that standard output can be piped. Traces go where OpenTelemetry's variables
-//! say, or nowhere.
+//! Logs, traces and metrics. Logs go to standard error, so that standard output can be piped. OpenTelemetry's environment variables say
+//! where traces go; by default nowhere.
 
 pub mod logs;
 pub mod metrics;
@@ -62,13 +62,13 @@ pub fn start(logging: &Logging, service: &Service<'_>) -> Result<Telemetry, Logg
     Ok(Telemetry { level, traces: traces.ok().flatten() })
 }
 
-/// Sends events that pass `filter` to the log, and our own spans to the tracer.
+/// Sends events that pass `filter` to the log, and spans with our target to the tracer.
 fn subscriber(
     log: impl Layer<Registry> + Send + Sync,
     filter: impl Filter<Registry> + Send + Sync + 'static,
     tracer: Option<SdkTracer>,
 ) -> impl Subscriber + Send + Sync {
-    // Without a tracer this filter passes nothing: spans are not even created if no layer wants them.
+    // Without a tracer this filter passes nothing, so that no span is created.
     let wanted = tracer.as_ref().map(|_| (spans::TARGET, Severity::INFO));
     let exporting = tracer.map(|tracer| {
         tracing_opentelemetry::layer()
@@ -78,7 +78,7 @@ fn subscriber(
             .with_target(false)
             .with_level(false)
             .with_tracked_inactivity(false)
-            // Nothing here asks OpenTelemetry for the current span, and to maintain it costs at every poll of a task.
+            // Nothing here asks OpenTelemetry for the current span, and tracking it costs time at every poll of a task.
             .with_context_activation(false)
     });
     let audited = Targets::new().with_target(logs::AUDIT, Severity::INFO);

@@ -1,4 +1,4 @@
-//! Attributes of this process in every trace and log line, by OpenTelemetry's semantic conventions.
+//! The attributes of this process in every trace and log line, named by OpenTelemetry's semantic conventions.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct Service<'a> {
 pub struct Resource(BTreeMap<String, String>);
 
 impl Resource {
-    /// Reads the attributes of the pod from variables. `wanted` adds or replaces some.
+    /// Reads the attributes of the pod from environment variables. `wanted` adds or replaces attributes.
     pub fn new(
         service: &Service<'_>,
         variable: impl Fn(&str) -> Option<String>,

@@ -1,9 +1,8 @@
 //! Spans of the operator's work.
 //!
-//! Without an exporter no span is created, and each function here costs one check of a flag. Spans of reconciles and plans come from
-//! `tracing`. Their target selects them for the exporter and hides them from the log. Record several fields at once: one attribute by itself
-//! costs as much as the whole span. Spans of requests, which are many and have no children, come from OpenTelemetry directly, which costs less
-//! than half as much.
+//! Without an exporter no span is created, and each function here only checks a flag. Spans of reconciles and plans come from `tracing`; their
+//! target selects them for the exporter and hides them from the log. Record several fields at once: one attribute alone costs as much as the
+//! whole span. Spans of requests, which are many and have no children, use OpenTelemetry directly, which costs less than half.
 
 use std::sync::OnceLock;
 
@@ -40,29 +39,29 @@ pub fn plan() -> Span {
 static REQUESTS: OnceLock<SdkTracer> = OnceLock::new();
 
 pub(super) fn begin(tracer: SdkTracer) {
-    // The first tracer stays, as with the log.
+    // The first tracer stays, like the first log subscriber.
     let _ = REQUESTS.set(tracer);
 }
 
-/// The span of a request to the API server, without a name yet, within that place or the current span; `None` without an exporter.
-pub fn request(within: Option<Place>) -> Option<SdkSpan> {
+/// The span of a request to the API server, without a name yet. Its parent is `parent`, or else the current span. `None` without an exporter.
+pub fn request(parent: Option<Place>) -> Option<SdkSpan> {
     let tracer = REQUESTS.get()?;
     let span = tracer.span_builder("").with_kind(SpanKind::Client);
-    let within = match within {
-        Some(Place(within)) => Context::new().with_remote_span_context(within),
+    let parent = match parent {
+        Some(Place(parent)) => Context::new().with_remote_span_context(parent),
         None => Span::current().context(),
     };
-    Some(tracer.build_with_context(span, &within))
+    Some(tracer.build_with_context(span, &parent))
 }
 
 /// Records a field of the current span.
-pub fn note(field: &'static str, value: impl Value) {
+pub fn record(field: &'static str, value: impl Value) {
     Span::current().record(field, value);
 }
 
-/// A count as a span holds it.
-pub fn count(things: usize) -> i64 {
-    i64::try_from(things).unwrap_or(i64::MAX)
+/// A count as a span attribute.
+pub fn count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Marks the current span as failed.
@@ -70,7 +69,7 @@ pub fn failed(reason: &str) {
     Span::current().set_status(Status::error(reason.to_owned()));
 }
 
-/// A span, which may have ended, as a target for links.
+/// A reference to a span, which may have ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Place(SpanContext);
 
@@ -80,7 +79,7 @@ impl Place {
         Some(Span::current()).filter(|span| !span.is_none()).as_ref().and_then(Self::of)
     }
 
-    /// A span, if it is valid.
+    /// A reference to this span, if it is exported.
     pub fn of(span: &Span) -> Option<Self> {
         let context = span.context().span().span_context().clone();
         context.is_valid().then_some(Place(context))
@@ -97,7 +96,7 @@ impl Place {
     }
 }
 
-/// Returns trace, span and flags of the current span, for the log.
+/// Returns the ids of the trace and of the current span, and the trace flags, for the log.
 pub(super) type CurrentIds = fn() -> Option<(String, String, u8)>;
 
 /// See [`CurrentIds`].

@@ -111,7 +111,7 @@ async fn a_broken_pair_is_complained_of_once() {
         write(folder.path(), &(one.0.clone(), other.1.clone()));
         sleep(LOOK * 4).await;
         let text = fs::read_to_string(log.path()).unwrap();
-        assert_eq!(text.matches("; the former certificate is kept").count(), complaints, "{text}");
+        assert_eq!(text.matches("; keeping the former certificate").count(), complaints, "{text}");
         write(folder.path(), &one);
         sleep(LOOK * 2).await;
     }

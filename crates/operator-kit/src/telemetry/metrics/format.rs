@@ -1,4 +1,4 @@
-//! In which of Prometheus' two text formats metrics are shown. Pure.
+//! Prometheus' two text formats. Pure.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 pub enum Format {
     /// OpenMetrics, with exemplars.
     OpenMetrics,
-    /// The older format, and the default: its parsers fail on exemplars.
+    /// The older format, and the default. Its parsers fail on exemplars.
     Classic,
 }
 
@@ -25,7 +25,8 @@ impl Format {
         }
     }
 
-    pub(super) fn of(self, text: String) -> String {
+    /// Converts a text from OpenMetrics to this format.
+    pub(super) fn convert(self, text: String) -> String {
         match self {
             Format::OpenMetrics => text,
             Format::Classic => classic(&text),
@@ -33,7 +34,7 @@ impl Format {
     }
 }
 
-/// Removes the exemplars and the end, and describes each counter and info under the name of its samples.
+/// Removes exemplars, units and the end marker. HELP and TYPE of counters and infos get the suffix that their samples have.
 fn classic(text: &str) -> String {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let kinds: HashMap<&str, &str> = types.collect();
@@ -79,7 +80,7 @@ mod tests {
         let classic = "# HELP requests_total Requests.\n# TYPE requests_total counter\nrequests_total{code=\"200\"} 3\n\
                        # HELP build_info The version.\n# TYPE build_info gauge\nbuild_info{version=\"1\"} 1\n\
                        # HELP time Times.\n# TYPE time histogram\ntime_bucket{le=\"1.0\"} 2\n";
-        assert_eq!(Format::Classic.of(text.to_owned()), classic);
-        assert_eq!(Format::OpenMetrics.of(text.to_owned()), text);
+        assert_eq!(Format::Classic.convert(text.to_owned()), classic);
+        assert_eq!(Format::OpenMetrics.convert(text.to_owned()), text);
     }
 }

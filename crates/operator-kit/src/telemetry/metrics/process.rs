@@ -1,4 +1,4 @@
-//! Figures of the process, as in Prometheus' own clients, read from `/proc` for each scrape. One that cannot be read is left out.
+//! Metrics of the process, as in Prometheus' own clients, read from `/proc` for each scrape. One that cannot be read is left out.
 
 use std::{fmt, fs};
 
@@ -24,7 +24,7 @@ impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let open = fs::read_dir("/proc/self/fd").ok().and_then(|files| i64::try_from(files.count()).ok());
         gauge(&mut encoder, "process_open_fds", "Number of open file descriptors.", open)?;
-        gauge(&mut encoder, "process_max_fds", "Maximum number of open file descriptors.", most_files())?;
+        gauge(&mut encoder, "process_max_fds", "Maximum number of open file descriptors.", max_files())?;
         let Some(Stat { cpu_seconds, started_seconds, virtual_bytes, resident_bytes }) = stat() else {
             return Ok(());
         };
@@ -53,7 +53,7 @@ fn stat() -> Option<Stat> {
     parse(&fs::read_to_string("/proc/self/stat").ok()?, rustix::param::clock_ticks_per_second(), page)
 }
 
-/// Reads what proc_pid_stat(5) describes. The name of the program, in brackets, may hold anything, brackets included. The third field follows.
+/// Parses `/proc/self/stat`, see proc_pid_stat(5). The third field follows the program's name, which is in brackets and may contain brackets.
 fn parse(text: &str, ticks_per_second: u64, page: i64) -> Option<Stat> {
     let (_, fields) = text.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -74,7 +74,7 @@ fn boot_time() -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-fn most_files() -> Option<i64> {
+fn max_files() -> Option<i64> {
     let text = fs::read_to_string("/proc/self/limits").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
@@ -97,6 +97,6 @@ mod tests {
     fn this_process_has_figures() {
         assert!(stat().is_some_and(|stat| stat.resident_bytes > 100_000 && stat.virtual_bytes > stat.resident_bytes));
         assert!(boot_time().is_some_and(|seconds| seconds > 1e9));
-        assert!(most_files().is_some_and(|files| files > 10));
+        assert!(max_files().is_some_and(|files| files > 10));
     }
 }

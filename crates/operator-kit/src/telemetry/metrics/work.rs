@@ -21,19 +21,19 @@ use prometheus_client::{
 use crate::telemetry::spans::Place;
 use leadership::env::Env;
 
-/// Upper bounds of the times of reconciles, in seconds.
+/// The upper bounds of the buckets for reconcile times, in seconds.
 const RECONCILE_SECONDS: [f64; 40] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
     1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 
-/// All keys of a queue are equally urgent.
+/// The queue has no priorities. controller-runtime has this label.
 const PRIORITY: &str = "0";
 
 pub(super) type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
 type Decimal = Gauge<f64, AtomicU64>;
 type QueueHistograms = Family<Labels<2>, Histogram, fn() -> Histogram>;
-/// Each bucket has the trace of the last reconcile that fell into it, if that was exported.
+/// Each bucket has as its exemplar the trace of its latest reconcile, if that was exported.
 type ReconcileTimes = HistogramWithExemplars<[(&'static str, String); 1]>;
 type ReconcileHistograms = Family<Labels<1>, ReconcileTimes, fn() -> ReconcileTimes>;
 
@@ -45,7 +45,7 @@ fn reconcile_times() -> ReconcileHistograms {
     Family::new_with_constructor(|| HistogramWithExemplars::new(RECONCILE_SECONDS.into_iter()))
 }
 
-/// Ten nanoseconds to a thousand seconds.
+/// From 10 ns to 1000 s.
 fn queue_times() -> QueueHistograms {
     Family::new_with_constructor(|| Histogram::new(exponential_buckets(10e-9, 10.0, 12)))
 }
@@ -60,9 +60,9 @@ pub(super) fn registered<M: Metric + Clone>(registry: &mut Registry, name: &str,
 pub enum Outcome {
     /// Nothing is left to do.
     Success,
-    /// Something failed and is tried again.
+    /// Something failed and will be retried.
     Error,
-    /// There is more to do at once.
+    /// There is more to do now.
     Requeue,
     /// There is more to do later.
     RequeueAfter,
@@ -107,16 +107,16 @@ impl Controllers {
         Controllers { total, errors, time, max_concurrent, active }
     }
 
-    pub(super) fn of(&self, name: &'static str, env: Env) -> ControllerMetrics {
+    pub(super) fn controller(&self, name: &'static str, env: Env) -> ControllerMetrics {
         let controller = ("controller", Cow::Borrowed(name));
-        let of_outcome = |outcome: Outcome| {
+        let counter = |outcome: Outcome| {
             let labels = [controller.clone(), ("result", Cow::Borrowed(outcome.label()))];
             self.total.get_or_create_owned(&labels)
         };
         let labels = [controller.clone()];
         ControllerMetrics {
             env,
-            total: Outcome::ALL.map(of_outcome),
+            total: Outcome::ALL.map(counter),
             errors: self.errors.get_or_create_owned(&labels),
             time: self.time.get_or_create_owned(&labels),
             max_concurrent: self.max_concurrent.get_or_create_owned(&labels),
@@ -125,7 +125,7 @@ impl Controllers {
     }
 }
 
-/// The figures of a controller. Cheap to clone; all clones are the same.
+/// The metrics of a controller. Clones share them.
 #[derive(Clone, Debug)]
 pub struct ControllerMetrics {
     env: Env,
@@ -143,7 +143,7 @@ impl ControllerMetrics {
         self.max_concurrent.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// A reconcile begins.
+    /// Counts a reconcile as active until the returned value is dropped.
     pub fn reconciling(&self) -> Reconciling {
         self.active.inc();
         Reconciling { started: self.env.now(), metrics: self.clone() }
@@ -203,13 +203,12 @@ impl Queues {
         let unfinished = registered(registry, "workqueue_unfinished_work_seconds", help, Family::default());
         let help = "How many seconds the longest running processor of the workqueue has been running";
         let longest = registered(registry, "workqueue_longest_running_processor_seconds", help, Family::default());
-        let help =
-            "Total number of items to be added to the workqueue after a delay, because of a failure or for what is due";
+        let help = "Total number of items added to the workqueue after a delay, because of a failure or because work is due later";
         let retries = registered(registry, "workqueue_retries", help, Family::default());
         Queues { depth, adds, queued, worked, unfinished, longest, retries }
     }
 
-    pub(super) fn of(&self, name: &'static str) -> QueueMetrics {
+    pub(super) fn queue(&self, name: &'static str) -> QueueMetrics {
         let labels: Labels<2> = [("name", Cow::Borrowed(name)), ("controller", Cow::Borrowed(name))];
         let [queue, controller] = labels.clone();
         QueueMetrics {
@@ -225,7 +224,7 @@ impl Queues {
     }
 }
 
-/// The figures of a queue. Cheap to clone; all clones are the same.
+/// The metrics of a queue. Clones share them.
 #[derive(Clone, Debug)]
 pub struct QueueMetrics {
     depth: Gauge,
@@ -235,7 +234,7 @@ pub struct QueueMetrics {
     unfinished: Decimal,
     longest: Decimal,
     retries: Counter,
-    /// When the keys that are worked on were handed out, and how many at that moment.
+    /// When the keys in progress were handed out, and how many at each time.
     working: Arc<Mutex<BTreeMap<Timestamp, i32>>>,
 }
 
@@ -265,7 +264,7 @@ impl QueueMetrics {
         }
     }
 
-    /// A key is to be queued again after a while.
+    /// A key will be queued again after a delay.
     pub fn retried(&self) {
         self.retries.inc();
     }

@@ -31,7 +31,7 @@ use leadership::text::in_full;
 pub enum TracesError {
     #[error("OTEL_EXPORTER_OTLP_CERTIFICATE: {0} cannot be read")]
     Certificate(String, #[source] std::io::Error),
-    #[error("the thread that sends them cannot be started")]
+    #[error("the thread that sends traces cannot be started")]
     Thread(#[from] std::io::Error),
     #[error("TLS to the collector cannot be set up")]
     Tls(#[source] kube::Error),
@@ -41,7 +41,7 @@ pub enum TracesError {
     Exporter(#[from] ExporterBuildError),
 }
 
-/// Sends spans as the settings say. The exporter itself adds the headers that the variables ask for.
+/// Makes the exporter for these settings. It adds the headers from the variables by itself.
 pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, TracesError> {
     let builder = opentelemetry_otlp::SpanExporter::builder();
     let cause = Cause::default();
@@ -51,22 +51,22 @@ pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, Traces
         }
         protocol => builder
             .with_http()
-            // Otherwise the builder reads the variable again, and refuses gRPC for all signals where traces have a wrong value.
+            // Otherwise the builder reads the variables again, and fails if the value for traces is wrong and the one for all signals is gRPC.
             .with_protocol(protocol)
             .with_http_client(Http::new(settings, cause.clone())?)
             .with_endpoint(settings.endpoint.to_string())
             .with_timeout(settings.timeout)
             .build()?,
     };
-    Ok(Watched { exporter, cause, fails: AtomicBool::new(false) })
+    Ok(Logged { exporter, cause, is_failing: AtomicBool::new(false) })
 }
 
-/// The error of the last HTTP request: the exporter's own error does not contain it.
+/// The error of the last HTTP request, which the exporter's own error does not contain.
 #[derive(Clone, Debug, Default)]
 struct Cause(Arc<Mutex<Option<String>>>);
 
 impl Cause {
-    fn note(&self, cause: Option<String>) {
+    fn set(&self, cause: Option<String>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = cause;
     }
 
@@ -75,7 +75,7 @@ impl Cause {
     }
 }
 
-/// The connection for gRPC. It opens when needed, and again after it broke.
+/// The connection for gRPC. It opens when needed, also after it broke.
 fn channel(settings: &Settings) -> Result<Channel, TracesError> {
     let mut endpoint = Endpoint::from(settings.endpoint.clone());
     if settings.is_by_tls() {
@@ -89,8 +89,8 @@ fn channel(settings: &Settings) -> Result<Channel, TracesError> {
     Ok(endpoint.connect_with_connector_lazy(tcp(settings.timeout)))
 }
 
-/// Breaks connections that get no acknowledgement for `timeout`. All exports share one connection, and TCP itself would retry for a
-/// quarter of an hour when the collector vanishes. Neither the exporter nor tonic sets this.
+/// Breaks a connection whose bytes are not acknowledged for `timeout`. All exports share one connection, and if the collector vanishes, TCP
+/// would retry for a quarter of an hour. Neither the exporter nor tonic sets this.
 fn tcp(timeout: Duration) -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
@@ -114,7 +114,7 @@ struct Http {
 impl Http {
     fn new(settings: &Settings, cause: Cause) -> Result<Self, TracesError> {
         let client: Arc<dyn HttpClient> = if settings.is_by_tls() {
-            // kube's TLS serves here as well: nothing in it is specific to Kubernetes.
+            // kube's TLS connector is not specific to Kubernetes.
             let mut config = Config::new(http::Uri::default());
             config.root_cert_file = settings.certificate.clone().map(PathBuf::from);
             let connector = config.rustls_https_connector().map_err(TracesError::Tls)?;
@@ -135,31 +135,31 @@ impl HttpClient for Http {
         let answer = self.runtime.spawn(async move { client.send_bytes(request).await });
         Box::pin(async move {
             let answer = answer.await.unwrap_or_else(|ended| Err(ended.into()));
-            self.cause.note(answer.as_ref().err().map(|error| in_full(&**error)));
+            self.cause.set(answer.as_ref().err().map(|error| in_full(&**error)));
             answer
         })
     }
 }
 
-/// An exporter; the log says when it begins to fail and when it works again.
+/// Logs when the exporter begins to fail and when it works again.
 #[derive(Debug)]
-struct Watched<E> {
+struct Logged<E> {
     exporter: E,
     cause: Cause,
-    fails: AtomicBool,
+    is_failing: AtomicBool,
 }
 
-impl<E: SpanExporter> SpanExporter for Watched<E> {
+impl<E: SpanExporter> SpanExporter for Logged<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         let result = self.exporter.export(batch).await;
         let cause = self.cause.take();
-        match (&result, self.fails.swap(result.is_err(), Ordering::Relaxed)) {
+        match (&result, self.is_failing.swap(result.is_err(), Ordering::Relaxed)) {
             (Err(error), false) => {
                 warn!(
                     spans,
                     error = cause.unwrap_or_else(|| error.to_string()),
-                    "traces cannot be sent and are lost; a message follows when sending works again"
+                    "traces cannot be sent and are lost; the log will say when sending works again"
                 );
             }
             (Ok(()), true) => info!("traces are sent again"),

@@ -1,33 +1,32 @@
-//! The variables of OpenTelemetry. Pure: variables in; settings and warnings out.
+//! OpenTelemetry's environment variables. Pure: variables in; settings and warnings out.
 //!
-//! `opentelemetry-otlp` and `opentelemetry_sdk` read headers, sampler and span limits themselves. They ignore a wrong value without a
-//! warning, so this module checks them. It reads the variables that both would ignore (certificate, percent-encoding) or that this
-//! process needs before they do (endpoint, timeout). It also reads the batch settings: the SDK would take a queue that exceeds the
-//! memory, or a delay of 0, which never sleeps.
+//! `opentelemetry-otlp` and `opentelemetry_sdk` read headers, sampler and span limits themselves. They ignore wrong values silently, so this
+//! module checks them. It reads the variables that the libraries ignore (certificate, percent-encoding), those that are needed earlier
+//! (endpoint, timeout), and the batch settings: the SDK would accept a queue that exceeds the memory, or a delay of 0, which is a busy loop.
 //!
-//! A wrong value does not stop the operator: its default applies, not the value for all signals. One thing differs from the
-//! specification: while nothing is set, nothing is exported.
+//! If a value is wrong, the operator warns and uses the default, not the value for all signals. Unlike in the specification, nothing is
+//! exported while nothing is set.
 
 use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
 use http::Uri;
 use opentelemetry_otlp::Protocol;
 
-/// The most spans that may wait: the SDK allocates room for them at the start.
-const MOST: u32 = 100_000;
+/// The largest queue, in spans: the SDK allocates it at the start.
+const MAX_SPANS: u32 = 100_000;
 
-/// The longest time that may be given, in milliseconds: a day.
-const LONGEST: u32 = 86_400_000;
+/// The longest time, in milliseconds: a day.
+const MAX_MILLISECONDS: u32 = 86_400_000;
 
 #[derive(Debug, PartialEq)]
 pub struct Settings {
     pub protocol: Protocol,
-    /// The collector. For HTTP the whole address, path included.
+    /// The collector. For HTTP with the path.
     pub endpoint: Uri,
     pub timeout: Duration,
-    /// A file with the certificates of the authorities that sign the collector's; without it, the system's.
+    /// A file with CA certificates for the collector; the system's if not set.
     pub certificate: Option<String>,
-    /// The most spans that wait; others are lost.
+    /// How many spans may wait; further ones are lost.
     pub queue: usize,
     pub batch: usize,
     pub delay: Duration,
@@ -74,7 +73,7 @@ impl Reader<'_> {
         self.find(name).map(|(_, value)| value.trim().to_owned())
     }
 
-    /// One of several words: their case does not matter.
+    /// A keyword, in lower case.
     fn word(&self, name: &str) -> String {
         self.text(name).unwrap_or_default().to_ascii_lowercase()
     }
@@ -101,10 +100,10 @@ impl Reader<'_> {
             _ => "http://localhost:4318/v1/traces",
         });
         let endpoint = self.endpoint(protocol).or_else(|| (exporter == "otlp").then_some(default))?;
-        self.check_what_libraries_read();
-        // The exporter limits an export by the one; the specification's processor would by the other.
-        let bound = self.time("OTEL_BSP_EXPORT_TIMEOUT", 30_000);
-        let timeout = self.time("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000).min(bound);
+        self.check_library_variables();
+        // By the specification, one bounds a request and the other the whole export. Here an export is one request.
+        let export_timeout = self.time("OTEL_BSP_EXPORT_TIMEOUT", 30_000);
+        let timeout = self.time("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000).min(export_timeout);
         let certificate = self.text("OTEL_EXPORTER_OTLP_CERTIFICATE");
         let queue = self.spans("OTEL_BSP_MAX_QUEUE_SIZE", 2048);
         let batch = self.spans("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512);
@@ -114,7 +113,7 @@ impl Reader<'_> {
         Some(Settings { protocol, endpoint, timeout, certificate, queue, batch: batch.min(queue), delay })
     }
 
-    fn check_what_libraries_read(&mut self) {
+    fn check_library_variables(&mut self) {
         let remedy = "give KEY=VALUE,KEY=VALUE, values percent-encoded; other entries are not sent";
         let is_entry = |entry: &str| entry.split_once('=').is_some_and(|(key, _)| !key.trim().is_empty());
         let is_list = |list: &str| list.split(',').all(|entry| entry.trim().is_empty() || is_entry(entry));
@@ -122,7 +121,7 @@ impl Reader<'_> {
         let remedy = "spans are sent as they are; give none";
         self.check("OTEL_EXPORTER_OTLP_COMPRESSION", |word| word.eq_ignore_ascii_case("none"), remedy);
         for name in ["OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_KEY"] {
-            self.check(name, |_| false, "the operator shows collectors no certificate; leave it out");
+            self.check(name, |_| false, "client certificates are not supported; leave it out");
         }
         let remedy = "requests carry the W3C trace context; give tracecontext, or leave it out";
         let is_propagated = |name: &str| name.trim().eq_ignore_ascii_case("tracecontext");
@@ -156,7 +155,7 @@ impl Reader<'_> {
         let (name, value) = self.find("OTEL_EXPORTER_OTLP_ENDPOINT")?;
         let mut url = value.trim().to_owned();
         if protocol == Protocol::Grpc && !url.contains("://") {
-            // For gRPC an address without a scheme is usual.
+            // For gRPC, addresses without a scheme are common.
             let scheme = if self.is_true("OTEL_EXPORTER_OTLP_INSECURE") { "http" } else { "https" };
             url = format!("{scheme}://{url}");
         } else if protocol != Protocol::Grpc && name == "OTEL_EXPORTER_OTLP_ENDPOINT" {
@@ -170,23 +169,23 @@ impl Reader<'_> {
         endpoint
     }
 
-    fn number(&mut self, name: &str, default: u32, most: u32, of: &str) -> u32 {
+    fn number(&mut self, name: &str, default: u32, max: u32, unit: &str) -> u32 {
         let Some((name, value)) = self.find(name) else { return default };
         match value.trim().parse() {
-            Ok(number) if (1..=most).contains(&number) => number,
+            Ok(number) if (1..=max).contains(&number) => number,
             _ => {
-                self.warn(&name, format!("give a number of {of} from 1 to {most}; it is taken as {default}"));
+                self.warn(&name, format!("give a number of {unit} from 1 to {max}; using {default}"));
                 default
             }
         }
     }
 
     fn time(&mut self, name: &str, default: u32) -> Duration {
-        Duration::from_millis(self.number(name, default, LONGEST, "milliseconds").into())
+        Duration::from_millis(self.number(name, default, MAX_MILLISECONDS, "milliseconds").into())
     }
 
     fn spans(&mut self, name: &str, default: u32) -> usize {
-        usize::try_from(self.number(name, default, MOST, "spans")).unwrap_or(usize::MAX)
+        usize::try_from(self.number(name, default, MAX_SPANS, "spans")).unwrap_or(usize::MAX)
     }
 
     fn resource(&mut self) -> BTreeMap<String, String> {
@@ -198,18 +197,18 @@ impl Reader<'_> {
     }
 }
 
-/// All of them, or none if one is wrong.
+/// All attributes; `None` if one is wrong.
 fn attributes(text: &str) -> Option<BTreeMap<String, String>> {
     let entries = text.split(',').filter(|entry| !entry.trim().is_empty());
     let attribute = |entry: &str| {
         let (key, value) = entry.split_once('=').filter(|(key, _)| !key.trim().is_empty())?;
-        Some((key.trim().to_owned(), decoded(value.trim())?))
+        Some((key.trim().to_owned(), percent_decoded(value.trim())?))
     };
     entries.map(attribute).collect()
 }
 
 /// Undoes percent-encoding, which the SDK leaves in place.
-fn decoded(text: &str) -> Option<String> {
+fn percent_decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
     for part in parts {
