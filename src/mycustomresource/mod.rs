@@ -216,7 +216,7 @@ impl Controller for MyCustomResourceController {
         plan.set_attribute("plan.healthy", new.healthy);
         drop(plan);
         if status::is_same(&resource.status, &new) {
-            self.index().pace(&resource).into_iter().for_each(Pace::is_right);
+            self.index().pace(&resource).into_iter().for_each(Pace::up_to_date);
             return Next::Resync;
         }
         let due = self.index().pace(&resource).and_then(|pace| pace.due(new.observed_generation, true, self.env.now()));

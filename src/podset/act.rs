@@ -88,7 +88,7 @@ async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState, done: 
                 return true;
             }
             answer => {
-                debug!(pod = %pod.key, error = answer.complaint(), "{what}");
+                debug!(pod = %pod.key, error = answer.error(), "{what}");
                 None
             }
         };

@@ -121,7 +121,7 @@ impl Recorder {
         };
         match self.writer.send(&key.namespace, build).await {
             Answer::Done(..) | Answer::NotSent => {}
-            answer => debug!(set = %key, reason = event.reason, error = answer.complaint(), "an event was not written"),
+            answer => debug!(set = %key, reason = event.reason, error = answer.error(), "an event was not written"),
         }
     }
 }

@@ -149,7 +149,7 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
         context.recorder.record(set, events);
     }
     if stored::is_same(&set.status, &new) {
-        state.reports.pace.is_right();
+        state.reports.pace.up_to_date();
         return Reported::default();
     }
     let is_awaited = status::is_awaited(&set.status, &new, is_settled);

@@ -1,13 +1,13 @@
-//! Consecutive failures: the wait before the next try, and whether to log the error. No I/O.
+//! Exponential backoff after consecutive failures, and whether to log the error. No I/O.
 
 use jiff::SignedDuration;
 
 use leadership::log_once::LogOnce;
 
-/// The first and the longest wait.
+/// The first and the longest wait of a backoff.
 pub type Waits = (SignedDuration, SignedDuration);
 
-/// The wait after this one: twice as long, up to the longest.
+/// The wait after `former`: the first one, or twice as long, up to the longest.
 pub fn doubled(former: Option<SignedDuration>, (first, longest): Waits) -> SignedDuration {
     former.map_or(first, |wait| wait.saturating_mul(2).min(longest))
 }
@@ -16,7 +16,7 @@ pub fn doubled(former: Option<SignedDuration>, (first, longest): Waits) -> Signe
 #[derive(Clone, Debug, Default)]
 pub struct Failures {
     wait: Option<SignedDuration>,
-    said: LogOnce,
+    logged: LogOnce,
 }
 
 impl Failures {
@@ -24,7 +24,7 @@ impl Failures {
     pub fn note(&mut self, error: &str, waits: Waits) -> (SignedDuration, bool) {
         let wait = doubled(self.wait, waits);
         self.wait = Some(wait);
-        (wait, self.said.note(error))
+        (wait, self.logged.note(error))
     }
 
     /// The wait after the last failure, without jitter; `None` if there is none.

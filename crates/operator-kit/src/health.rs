@@ -1,7 +1,7 @@
-//! Named checks of readiness and liveness, for the probes. No I/O.
+//! Named readiness and liveness checks, for the probes. No I/O.
 //!
-//! A process is ready when it has what its work needs, such as synced caches. It is live while its loops turn: each loop has a [`Pulse`] and
-//! beats on every turn. An absent API server does not fail liveness, because a restart would not bring it back.
+//! A process is ready when it has what its work needs, such as synced caches. It is live while its loops turn: each loop has a [`Pulse`], and
+//! beats it on every turn. An unreachable API server does not fail liveness, because a restart would not help.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use leadership::env::Env;
 
-/// How often an idle loop turns within its limit.
+/// How many times an idle loop turns within its limit.
 const TURNS_WITHIN_LIMIT: i32 = 4;
 
 /// The check that fails while the process starts or ends.
@@ -32,7 +32,7 @@ type Check = Arc<dyn Fn() -> Verdict + Send + Sync>;
 /// The verdicts of a number of checks, by name.
 pub type Report = BTreeMap<String, Verdict>;
 
-/// The checks of this process. Cheap to clone; all clones are the same.
+/// The checks of this process. Clones share them.
 #[derive(Clone)]
 pub struct Health {
     env: Env,
@@ -43,7 +43,7 @@ pub struct Health {
 struct State {
     phase: Phase,
     readiness: BTreeMap<String, Check>,
-    /// The loops, by name. They own their beats: the check of a loop ends with the loop.
+    /// The loops, by name. A loop owns its beats, so that its check ends with it.
     loops: BTreeMap<String, Weak<Beats>>,
 }
 
@@ -61,7 +61,7 @@ impl Health {
         Health { env, state: Arc::default() }
     }
 
-    /// The start is over: from now on the checks decide whether the process is ready.
+    /// The start is over. From now on the checks decide whether the process is ready.
     pub fn started(&self) {
         self.lock().phase = Phase::Working;
     }
@@ -71,20 +71,20 @@ impl Health {
         self.lock().phase = Phase::Ending;
     }
 
-    /// Adds a check of readiness, in place of any of the same name.
+    /// Adds a readiness check, or replaces the one of this name.
     pub fn ready_when(&self, name: impl Into<String>, check: impl Fn() -> Verdict + Send + Sync + 'static) {
         self.lock().readiness.insert(name.into(), Arc::new(check));
     }
 
-    /// Checks the current runtime: the process is neither live nor ready after this runtime has run no task for longer than `limit`. Another
-    /// runtime answers the probes and would not notice. The check ends when the returned handle drops.
+    /// Checks the current runtime: if it runs no task for longer than `limit`, the process is neither live nor ready. The probes run on another
+    /// runtime and would not notice. The check ends when the returned handle is dropped.
     pub fn judge_runtime(&self, limit: SignedDuration) -> AbortOnDropHandle<()> {
         let (pulse, health) = (Pulse::new(self, RUNTIME, limit), self.clone());
         self.ready_when(RUNTIME, move || health.liveness().remove(RUNTIME).unwrap_or(Ok(())));
         AbortOnDropHandle::new(tokio::spawn(async move { pulse.during(std::future::pending()).await }))
     }
 
-    /// The verdict of every check of readiness.
+    /// The verdict of every readiness check.
     pub fn readiness(&self) -> Report {
         let (phase, checks) = {
             let state = self.lock();
@@ -100,7 +100,7 @@ impl Health {
         report
     }
 
-    /// The verdict of every check of liveness.
+    /// The verdict of every liveness check.
     pub fn liveness(&self) -> Report {
         let now = self.env.now();
         let verdict = |(name, beats): (&String, &Weak<Beats>)| Some((name.clone(), beats.upgrade()?.verdict(now)));
@@ -134,17 +134,17 @@ impl Beats {
     }
 
     fn verdict(&self, now: Timestamp) -> Verdict {
-        let (still, limit) = (now.duration_since(*self.last()), self.limit);
-        if still <= limit {
+        let (idle, limit) = (now.duration_since(*self.last()), self.limit);
+        if idle <= limit {
             Ok(())
         } else {
-            Err(format!("it has not turned for {} s, limit {limit:#}", still.as_secs()))
+            Err(format!("the loop has not turned for {} s, limit {limit:#}", idle.as_secs()))
         }
     }
 }
 
-/// The pulse of a loop: a check of liveness that fails when the loop has not turned for longer than its limit. When a loop ends, it drops
-/// its pulse and with it the check.
+/// The liveness check of a loop. It fails when the loop has not turned for longer than its limit. When the loop ends, it drops its pulse, which
+/// removes the check.
 #[derive(Debug)]
 pub struct Pulse {
     env: Env,
@@ -152,7 +152,7 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// The pulse of a loop that begins now and must turn within `limit` each time. It takes the place of an older one of this name.
+    /// The pulse of a loop that begins now and must turn within `limit` each time. It replaces an older one of this name.
     pub fn new(health: &Health, name: impl Into<String>, limit: SignedDuration) -> Self {
         let env = health.env.clone();
         let beats = Arc::new(Beats { limit, last: Mutex::new(env.now()) });
@@ -165,13 +165,12 @@ impl Pulse {
         *self.beats.last() = self.env.now();
     }
 
-    /// Waits as long as an idle loop may rest before it turns again.
+    /// Waits for the time that an idle loop may rest before its next turn.
     pub async fn rest(&self) {
         self.env.sleep_until(self.env.now() + self.beats.limit / TURNS_WITHIN_LIMIT).await;
     }
 
-    /// Waits for something that may take any time, and beats meanwhile. A blocked thread, or a task that never yields, still stops the
-    /// pulse.
+    /// Waits for a future that may take any time, and beats meanwhile. A blocked thread or a task that never yields still stops the pulse.
     pub async fn during<F: Future>(&self, wait: F) -> F::Output {
         let mut wait = std::pin::pin!(wait);
         loop {
@@ -226,7 +225,7 @@ mod tests {
         steady.beat();
         assert_eq!(failing(health.liveness()), []);
         tokio::time::advance(Duration::from_secs(1)).await;
-        let stuck = ("slow".to_owned(), "it has not turned for 61 s, limit 1m".to_owned());
+        let stuck = ("slow".to_owned(), "the loop has not turned for 61 s, limit 1m".to_owned());
         assert_eq!(failing(health.liveness()), [stuck]);
         slow.beat();
         assert_eq!(failing(health.liveness()), []);

@@ -1,15 +1,15 @@
-//! Keeps one copy of texts that many objects share, such as namespaces, nodes and owners.
+//! Keeps one copy of each text that many objects share, such as namespaces, nodes and owners.
 
 use std::{collections::HashSet, sync::Arc};
 
-/// Below so many texts, unused ones are not looked for.
-const FEW: usize = 64;
+/// Unused texts are not removed while there are fewer texts than this.
+const SMALLEST_SWEEP: usize = 64;
 
 /// The texts.
 #[derive(Debug, Default)]
 pub struct Interner {
     held: HashSet<Arc<str>>,
-    /// When there are so many texts, unused ones are dropped.
+    /// At this number of texts, unused ones are removed.
     sweep_at: usize,
 }
 
@@ -22,7 +22,7 @@ impl Interner {
         }
         if self.held.len() >= self.sweep_at {
             self.held.retain(|held| Arc::strong_count(held) > 1);
-            self.sweep_at = (2 * self.held.len()).max(FEW);
+            self.sweep_at = (2 * self.held.len()).max(SMALLEST_SWEEP);
         }
         self.held.insert(text.clone());
     }

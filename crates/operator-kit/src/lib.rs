@@ -1,7 +1,7 @@
 //! What the controllers of the operator share: everything between the API server and `reconcile`.
 //!
-//! **What it is for.** A controller implements [`Controller`]: it brings watches, a cache and `reconcile`. The kit runs it: it feeds the
-//! queue, calls `reconcile` only while this process leads, and exposes probes, metrics, logs and traces.
+//! **What it is for.** A controller implements [`Controller`] with its watches, its cache and `reconcile`. The kit runs it: it feeds the queue,
+//! calls `reconcile` only while this process leads, and exposes probes, metrics, logs and traces.
 //!
 //! **What it may do.** It talks to the API server: reads at any time, writes only through [`client::Writer`], which asks
 //! [`leadership`] before each request. It knows no custom resource and no flag.
@@ -13,7 +13,7 @@
 //! | [`runner`], [`queue`], [`fair`] | when which object is reconciled; no namespace takes all workers |
 //! | [`listwatch`], [`meta`], [`object_key`], [`interner`] | lists and watches, and small parts of caches |
 //! | [`client`], [`requests`] | the clients for reads and for writes, and the requests |
-//! | [`statuses`], [`failures`], [`token_bucket`], [`pace`] | status by server-side apply, waits after failures, pacing |
+//! | [`statuses`], [`failures`], [`token_bucket`], [`pace`] | status by server-side apply, backoff, pacing |
 //! | [`health`], [`server`] | probes, metrics and the log level over HTTP |
 //! | [`telemetry`] | logs, traces and metrics |
 

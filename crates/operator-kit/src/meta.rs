@@ -11,7 +11,7 @@ use crate::listwatch;
 /// The UID of an object.
 pub type Uid = Arc<str>;
 
-/// Labels or annotations. Those of a custom resource can contain `null`.
+/// Labels or annotations. In a custom resource they can contain `null`.
 pub type Entries = HashMap<String, Option<String>>;
 
 /// Metadata of an object. Other fields are not decoded.
@@ -31,7 +31,7 @@ pub struct Meta {
     /// When it was created.
     #[serde(deserialize_with = "time")]
     pub creation_timestamp: Option<Timestamp>,
-    /// Present once deletion was requested. The time may be too far in the future to be decoded.
+    /// Present once deletion was requested. Not decoded, because the time may be too far in the future.
     pub deletion_timestamp: Option<IgnoredAny>,
     /// Labels.
     pub labels: Entries,
@@ -65,7 +65,7 @@ pub struct Owner {
     pub controller: bool,
 }
 
-/// Decodes a time. One that cannot be decoded, such as one in the far future, is `None`: it must not stop the watch of other objects.
+/// Decodes a time. One that is out of range is `None`, because it must not stop the watch of other objects.
 ///
 /// # Errors
 ///

@@ -1,21 +1,21 @@
-//! When a status is written: one rule for both kinds. Pure: no I/O, no clock.
+//! When a status is written: one rule for all kinds. Pure: no I/O, no clock.
 //!
-//! The answer to a new spec is written at once. So is a change that people wait for, as long as the token bucket has a token: some
-//! writes in a row, then one in [`PERIOD`]. Any other change waits for [`DELAY`], since more may follow, and for [`PERIOD`] after the
-//! last write. A status is therefore never wrong for longer than [`PERIOD`]. After a failure the wait doubles.
+//! The answer to a new spec is written at once. A change that people wait for is also written at once while the token bucket has a token: a
+//! burst of writes, then one in each [`PERIOD`]. Any other change waits for [`DELAY`], because more may follow, and until [`PERIOD`] after
+//! the last write. So a status is never wrong for longer than [`PERIOD`]. After a failure the wait doubles.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::failures::{Failures, Waits};
 use crate::token_bucket::TokenBucket;
 
-/// The longest time for which a status may be wrong, and the time in which the bucket gains a token.
+/// The longest time for which a status may be wrong. The bucket gains a token in this time.
 const PERIOD: SignedDuration = SignedDuration::from_secs(5);
 
 /// The first and the longest wait after failures.
-const WAITS: Waits = (PERIOD, SignedDuration::from_secs(30));
+const BACKOFF: Waits = (PERIOD, SignedDuration::from_secs(30));
 
-/// The wait of a change for which nobody waits. The operator may notice a change a second late.
+/// The wait of a change that nobody waits for. It is shorter than [`PERIOD`], because the operator may notice the change a second late.
 const DELAY: SignedDuration = SignedDuration::from_secs(4);
 
 /// The pace of one object's status.
@@ -43,7 +43,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// A pace that allows `burst` awaited changes in a row.
+    /// A pace that allows a burst of this many awaited changes.
     pub fn new(burst: i32) -> Self {
         let bucket = TokenBucket::new(burst, PERIOD);
         Pace { last: None, wrong_since: None, bucket, failures: Failures::default() }
@@ -61,23 +61,23 @@ impl Pace {
         (now < due).then_some(due)
     }
 
-    /// A status was written, or is known to be outdated. The answer to a spec takes no token.
+    /// A status was written, or turned out to be outdated. The answer to a new spec takes no token.
     pub fn written(&mut self, generation: Option<i64>, at: Timestamp) {
         if self.last.is_some_and(|last| last.generation == generation) {
             self.bucket.take(at);
         }
         self.last = Some(Last { at, generation });
-        self.is_right();
+        self.up_to_date();
     }
 
-    /// A status may not have been written, for this reason. Returns how long to wait, and whether the reason is news.
+    /// A status may not have been written, because of this error. Returns how long to wait, and whether the error is new.
     pub fn failed(&mut self, generation: Option<i64>, error: &str, at: Timestamp) -> (SignedDuration, bool) {
         self.last = Some(Last { at, generation });
-        self.failures.note(error, WAITS)
+        self.failures.note(error, BACKOFF)
     }
 
-    /// The stored status is right.
-    pub fn is_right(&mut self) {
+    /// The stored status is up to date.
+    pub fn up_to_date(&mut self) {
         self.wrong_since = None;
         self.failures = Failures::default();
     }
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(pace.due(ONE, false, after(5)), None);
         pace.written(ONE, after(5));
         assert_eq!(pace.due(ONE, false, after(30)), Some(after(34)), "more may follow");
-        pace.is_right();
+        pace.up_to_date();
         assert_eq!(pace.due(ONE, true, after(40)), None, "people wait for it");
         assert_eq!(pace.due(ONE, false, after(40)), Some(after(44)), "nobody does");
         assert_eq!(pace.due(TWO, false, after(40)), None, "a new spec");
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(failed, expected.map(|(wait, is_news)| (SignedDuration::from_secs(wait), is_news)));
         assert_eq!(pace.due(ONE, true, after(1)), Some(after(20)));
         assert_eq!(pace.due(TWO, true, after(1)), None, "another spec may be accepted");
-        pace.is_right();
+        pace.up_to_date();
         assert_eq!(pace.due(ONE, true, after(1)), None);
     }
 }

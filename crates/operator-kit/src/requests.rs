@@ -1,4 +1,4 @@
-//! The requests of controllers, except watches and lists. This module builds them and sends none.
+//! Builds the requests of controllers, except watches and lists. It sends none.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::{OPERATOR, listwatch::Scope};
 /// A request, if it could be built.
 pub type Built = Result<Request<Vec<u8>>, request::Error>;
 
-/// Asks for the metadata alone. An error comes as it is.
+/// Requests an answer with the metadata alone. Errors come as a normal Status.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// The path of the collection of a kind, in one namespace or in all.
@@ -33,17 +33,17 @@ fn with_body(builder: http::request::Builder, content_type: &str, body: &impl Se
     builder.header(CONTENT_TYPE, content_type).body(body).map_err(request::Error::BuildRequest)
 }
 
-/// Reads an object: a consistent read.
+/// Reads an object, consistently.
 ///
 /// # Errors
 ///
-/// If the key makes no valid path, or the body cannot be encoded. The same holds for all functions here.
+/// If the key makes no valid path, or the body cannot be encoded. This applies to all functions here.
 pub fn get<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> Built {
     Request::get(object::<K>(key)).body(Vec::new()).map_err(request::Error::BuildRequest)
 }
 
-/// Creates an object. The API server rejects unknown fields instead of dropping them. It answers with the metadata alone, which says
-/// which object was made; a watch brings the rest.
+/// Creates an object. The API server rejects unknown fields instead of dropping them. It answers with the metadata alone; the watch returns
+/// the rest.
 ///
 /// # Errors
 ///
@@ -77,8 +77,8 @@ pub fn merge<K: Resource<DynamicType = ()>>(key: &ObjectKey, patch: &Value) -> B
     with_body(request, "application/merge-patch+json", patch)
 }
 
-/// Applies the status of an object that has this resourceVersion. The UID alone would not do: the API server does not compare it when a
-/// status is applied, and would write to a recreated object of the same name.
+/// Applies the status of an object if it has this resourceVersion. The UID is not enough: the API server ignores it in a status apply, and
+/// would write to a recreated object of the same name.
 ///
 /// # Errors
 ///

@@ -22,13 +22,13 @@ use crate::{
 };
 use leadership::{Leadership, Term, env::Env};
 
-/// How often an object at rest is reconciled, from the cache alone.
+/// How often an object is reconciled although nothing happens, from the cache alone.
 const RESYNC: SignedDuration = SignedDuration::from_mins(10);
 
 /// How long running reconciles, and their work in the background, may take to finish when the process ends.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// A worker counts as stuck when its loop has not turned for this long. A turn takes no time.
+/// A worker counts as stuck when its loop has not turned for this time. A turn itself takes almost no time.
 const WORKER_LIMIT: SignedDuration = SignedDuration::from_secs(60);
 
 /// A controller; [`run`] runs it.
@@ -42,22 +42,22 @@ pub trait Controller: Send + Sync + 'static {
     /// Becomes true once every cache holds a first complete list.
     fn synced(&self) -> &Synced;
 
-    /// Its queue, which opens when a term begins. A watch adds a key after [`Controller::keys`] knows it.
+    /// Its queue, which opens when a term begins. A watch must add a key only after [`Controller::keys`] returns it.
     fn queue(&self) -> &Queue;
 
     /// The known objects.
     fn keys(&self) -> Vec<ObjectKey>;
 
-    /// A term of leadership begins: forget what may be outdated by now. No reconcile is running.
+    /// A term of leadership begins: forget outdated state. No reconcile is running.
     fn begin_term(&self) {}
 
-    /// Reads what the watches may have missed, beside the work of a term. It is dropped when the term ends.
+    /// Reads what the watches may have missed, while reconciles run. It is dropped when the term ends.
     fn catch_up(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 
-    /// Waits for the work that reconciles have left to the background. No reconcile is running. It must wait for writes that have begun:
-    /// while one may still take effect, the Lease is not released.
+    /// Waits for background work that reconciles began. No reconcile is running. It must wait for writes in flight, because the Lease is not
+    /// released while one may still take effect.
     fn finish(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -69,7 +69,7 @@ pub trait Controller: Send + Sync + 'static {
 /// When to reconcile an object again if nothing happens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Next {
-    /// At the next resync: the object is at rest.
+    /// At the next resync: nothing is left to do.
     Resync,
     /// At this time.
     At(Timestamp),
@@ -80,7 +80,7 @@ pub enum Next {
 }
 
 impl Next {
-    /// The outcome of a reconcile that ended at `now` with this.
+    /// The outcome of a reconcile that returned this at `now`.
     fn outcome(self, now: Timestamp) -> Outcome {
         match self {
             Next::Resync | Next::Never => Outcome::Success,
@@ -100,7 +100,7 @@ pub struct Context {
     pub leadership: Leadership,
     /// The metrics.
     pub metrics: Metrics,
-    /// The checks of health, to which each controller adds its own.
+    /// The health checks, to which each controller adds its own.
     pub health: Health,
     /// How many objects a controller reconciles at once.
     pub max_concurrent: usize,
@@ -108,12 +108,12 @@ pub struct Context {
     pub stop: CancellationToken,
 }
 
-/// Runs a controller until `stop`: its background always, its reconciles while this process leads. It registers the checks of health before
-/// it returns. The returned future ends when no reconcile and no work in the background is left.
+/// Runs a controller until `stop`: its background always, its reconciles while this process leads. It registers the health checks before it
+/// returns. The returned future ends when no reconcile and no background work is left.
 ///
 /// # Panics
 ///
-/// The future panics when a reconcile or a task in the background panics: half a controller must not go on.
+/// The future panics when a reconcile or a background task panics, because half a controller must not go on.
 pub fn run<C: Controller>(controller: Arc<C>, context: Context) -> impl Future<Output = ()> + Send {
     let name = controller.name();
     let synced = controller.synced().clone();
@@ -132,7 +132,7 @@ pub fn run<C: Controller>(controller: Arc<C>, context: Context) -> impl Future<O
     }
 }
 
-/// Waits for a task that never ends, unless it panics.
+/// Never returns, but panics when one of the tasks panics.
 async fn first_panic(tasks: &mut JoinSet<()>) {
     while let Some(end) = tasks.join_next().await {
         pass_on_panic(end);
@@ -179,10 +179,10 @@ impl<C: Controller> Worker<C> {
         }
     }
 
-    /// Works for one term, and finishes what it began.
+    /// Works for one term, and then finishes the work that has begun.
     async fn serve(&self, term: Term) {
         self.controller.begin_term();
-        // First open, then list: an object that a watch adds in between is queued or listed.
+        // Open before listing the keys, so that an object that a watch adds in between is not lost.
         self.controller.queue().open(self.context.max_concurrent);
         for key in self.controller.keys() {
             self.controller.queue().add(key, queue::TERM);
@@ -194,8 +194,8 @@ impl<C: Controller> Worker<C> {
             () = self.controller.catch_up().then(|()| std::future::pending()) => {}
             () = self.work(term, &mut running) => {}
         }
-        // If the term ends without the process, running reconciles go on to their end: the writer rejects all their writes, because a process
-        // leads only once, and what they learn is kept.
+        // If only the term ends, not the process, running reconciles finish without a time limit. The writer rejects all their writes, because a
+        // process leads only once, and their results are kept.
         let overtime = async {
             self.context.stop.cancelled().await;
             tokio::time::sleep(DRAIN).await;
@@ -235,7 +235,7 @@ impl<C: Controller> Worker<C> {
     }
 }
 
-/// The span of one reconcile. A resync has none: nothing has happened.
+/// The span of one reconcile. A resync has none, because nothing has happened.
 fn span(controller: &'static str, key: &ObjectKey, trigger: Trigger) -> Span {
     if trigger == queue::RESYNC {
         return Span::none();
@@ -271,7 +271,7 @@ async fn reconcile<C: Controller>(
         let outcome = next.outcome(now);
         spans::record("outcome", outcome.label());
         if outcome == Outcome::Error {
-            // An earlier reason stays.
+            // An earlier reason is kept.
             spans::failed("");
         }
         (next, now, outcome)

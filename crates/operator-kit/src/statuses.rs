@@ -1,4 +1,4 @@
-//! Statuses of custom resources: their conditions, and the only function that writes them.
+//! The status of custom resources: its conditions, and the only function that writes it.
 
 use std::collections::HashMap;
 
@@ -17,10 +17,10 @@ use crate::{
 };
 use leadership::text::{in_full, in_words};
 
-/// The wait before a status is applied again to an object that has changed in the meantime.
+/// The wait before the next try, if the object has changed since the status was made.
 pub const OUTDATED_RETRY: SignedDuration = SignedDuration::from_secs(1);
 
-/// A condition of an object that has these. Its time of transition changes with its status alone, and has no fractions of a second.
+/// A new condition for an object with these stored ones. Its transition time changes only with its status, and is in whole seconds.
 pub fn condition(
     stored: &[Condition],
     type_: &str,
@@ -42,8 +42,7 @@ pub fn condition(
     }
 }
 
-/// Whether both have the same conditions of these types. The API server keeps conditions in any order, and others may add their own,
-/// or the observedGeneration of one of ours.
+/// Whether both have the same conditions of these types, in any order. Others may have added conditions, or an observedGeneration to ours.
 pub fn are_same(stored: &[Condition], new: &[Condition], types: &[&str]) -> bool {
     fn facts<'a>(conditions: &'a [Condition], type_: &str) -> Option<(&'a str, &'a str, &'a str, &'a Time)> {
         let Condition { last_transition_time, message, observed_generation: _, reason, status, type_: _ } =
@@ -53,8 +52,8 @@ pub fn are_same(stored: &[Condition], new: &[Condition], types: &[&str]) -> bool
     types.iter().all(|type_| facts(stored, type_) == facts(new, type_))
 }
 
-/// A stored status. A condition that does not decode is left out, because it may be somebody else's. A status that still does not
-/// decode counts as empty and is written again.
+/// Decodes a stored status. Drops conditions that cannot be decoded, because others may have added them. A status that cannot be decoded
+/// counts as empty, and is written again.
 pub fn stored<S: DeserializeOwned + Default>(mut status: Value) -> S {
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
         conditions.retain(|condition| Condition::deserialize(condition).is_ok());
@@ -69,13 +68,13 @@ pub enum Applied<W> {
     Written(Box<W>),
     /// The object has changed in the meantime; its current state, or `None` if it is gone.
     Outdated(Option<Box<W>>),
-    /// It was rejected, or not answered; the reason.
+    /// It was rejected or got no answer; the reason.
     Failed(String),
     /// This process does not lead.
     NotSent,
 }
 
-/// Logs that a status may not have been written; a reason that is news as a warning.
+/// Logs that a status may not have been written, as a warning if the error is new.
 pub fn log_failure(key: &ObjectKey, error: &str, is_news: bool) {
     if is_news {
         warn!(object = %key, error, "the status may not have been written; trying again");
@@ -85,7 +84,7 @@ pub fn log_failure(key: &ObjectKey, error: &str, is_news: bool) {
     spans::failed(error);
 }
 
-/// Statuses that are being written, by the UID of their object. The watch brings them back, which is no news.
+/// Statuses that are being written, by the UID of their object. When a watch returns them, they are not a change.
 #[derive(Debug)]
 pub struct Writing<S>(HashMap<Uid, S>);
 
@@ -111,13 +110,13 @@ impl<S: PartialEq> Writing<S> {
         self.0.get(uid)
     }
 
-    /// Whether somebody else wrote the new status, perhaps a former leader.
+    /// Whether another process wrote the new status, perhaps a former leader.
     pub fn is_strange(&self, uid: &Uid, former: &S, new: &S) -> bool {
         former != new && self.of(uid) != Some(new)
     }
 }
 
-/// Applies the status of the object of this name and UID if it still has the resourceVersion `version`; `None`: in any case.
+/// Applies the status of the object with this name and UID, if it still has the resourceVersion `version`; `None`: any version.
 pub async fn apply<K, W>(
     clients: &Clients,
     key: &ObjectKey,
@@ -136,7 +135,7 @@ where
             Err(error) => Applied::Failed(in_full(&error)),
         },
         Answer::Rejected(status) if matches!(status.code, 404 | 409) => match read_again::<K, W>(clients, key).await {
-            // The object has not changed: a webhook rejects its status, or its kind has none.
+            // The object has not changed, so the reason is another one: a webhook rejects its status, or its kind has none.
             Ok(Some(found)) if Some(found.version()) == version => Applied::Failed(in_words(&status)),
             Ok(found) => Applied::Outdated(found),
             Err(error) => Applied::Failed(error),

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A bucket, full at first.
+/// A bucket that is full at first.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
     interval: SignedDuration,
@@ -22,12 +22,12 @@ impl TokenBucket {
         self.next_token(now) <= now
     }
 
-    /// When it next has a token: now or later.
+    /// When it next has a token, now or later.
     pub fn next_token(&self, now: Timestamp) -> Timestamp {
         now.max(self.full_at.max(now) - self.interval * (self.burst - 1))
     }
 
-    /// Takes a token. If there is none, the next one comes later.
+    /// Takes a token. If there is none, the next one is delayed.
     pub fn take(&mut self, now: Timestamp) {
         self.full_at = self.full_at.max(now) + self.interval;
     }

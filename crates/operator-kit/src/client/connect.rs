@@ -36,12 +36,12 @@ use leadership::{
 /// The user agent of every request.
 pub const AGENT: &str = concat!("podset-operator/", env!("CARGO_PKG_VERSION"));
 
-/// What a client is for.
+/// The purpose of a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Purpose {
-    /// Reads. It refuses to send a write.
+    /// Reads. The client refuses to send a write.
     Read,
-    /// Writes of the leader. The gate of the connection checks each request. A connection breaks if written bytes are not acknowledged.
+    /// Writes of the leader. The gate of the connection checks each request. A connection breaks if its bytes are not acknowledged in time.
     Write {
         /// TCP_USER_TIMEOUT, counted from the first retransmission.
         user_timeout: Duration,
@@ -53,7 +53,7 @@ pub enum Purpose {
     },
 }
 
-/// Why a configuration makes no client.
+/// Why no client can be made from a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The credentials or certificates cannot be used.
@@ -67,16 +67,18 @@ pub enum ConnectError {
     Proxy(String),
 }
 
-/// Makes a client with connections of its own. Its requests are counted.
+/// Makes a client with its own connections. Its requests are counted.
 ///
 /// # Errors
 ///
 /// If the configuration's credentials, certificates or proxy cannot be used.
 pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
     let mut config = config.clone();
-    let plugin = Plugin::of(&mut config);
+    let plugin = Plugin::from_config(&mut config);
     connect_to(&config, purpose, requests).map_err(|error| match (error, plugin) {
-        (ConnectError::Config(error), Some(plugin)) => plugin.of_config(error).map_or_else(Into::into, Into::into),
+        (ConnectError::Config(error), Some(plugin)) => {
+            plugin.redact_config_error(error).map_or_else(Into::into, Into::into)
+        }
         (error, _) => error,
     })
 }
@@ -84,22 +86,22 @@ pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result
 fn connect_to(config: &Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
     let connector = tcp(config, purpose);
     let variable = |name: &str| std::env::var(name).ok();
-    let goes_direct =
-        |proxy: &Uri| is_of_environment(proxy, variable) && goes_direct(&config.cluster_url, &no_proxy(variable));
-    match config.proxy_url.as_ref().filter(|proxy| !goes_direct(proxy)) {
-        None => over(config, purpose, requests, connector),
-        Some(proxy) => over(config, purpose, requests, tunnel(proxy, connector)?),
+    let is_bypassed =
+        |proxy: &Uri| is_from_environment(proxy, variable) && bypasses_proxy(&config.cluster_url, &no_proxy(variable));
+    match config.proxy_url.as_ref().filter(|proxy| !is_bypassed(proxy)) {
+        None => build(config, purpose, requests, connector),
+        Some(proxy) => build(config, purpose, requests, tunnel(proxy, connector)?),
     }
 }
 
 /// A tunnel through a proxy, with the user and password of its URL. As in Go and curl, `host:port` is an HTTP proxy.
 fn tunnel<C>(proxy: &Uri, connector: C) -> Result<Tunnel<C>, ConnectError> {
-    let read = Matcher::builder().all(proxy.to_string()).build().intercept(&Uri::from_static("https://any"));
-    let Some(read) = read.filter(|read| read.uri().scheme_str() == Some("http")) else {
+    let parsed = Matcher::builder().all(proxy.to_string()).build().intercept(&Uri::from_static("https://any"));
+    let Some(parsed) = parsed.filter(|parsed| parsed.uri().scheme_str() == Some("http")) else {
         return Err(ConnectError::Proxy(shown(proxy)));
     };
-    let tunnel = Tunnel::new(read.uri().clone(), connector);
-    Ok(match read.basic_auth() {
+    let tunnel = Tunnel::new(parsed.uri().clone(), connector);
+    Ok(match parsed.basic_auth() {
         Some(credentials) => tunnel.with_auth(credentials.clone()),
         None => tunnel,
     })
@@ -110,7 +112,7 @@ fn tcp(config: &Config, purpose: Purpose) -> HttpConnector {
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(config.connect_timeout);
-    // After 30 s of silence, three probes without an answer mean that the peer is gone.
+    // TCP keepalive breaks a connection that was silent for 30 s and does not answer three probes.
     connector.set_keepalive(Some(Duration::from_secs(30)));
     connector.set_keepalive_interval(Some(Duration::from_secs(5)));
     connector.set_keepalive_retries(Some(3));
@@ -120,7 +122,7 @@ fn tcp(config: &Config, purpose: Purpose) -> HttpConnector {
     connector
 }
 
-fn over<C>(config: &Config, purpose: Purpose, requests: &Requests, connector: C) -> Result<Client, ConnectError>
+fn build<C>(config: &Config, purpose: Purpose, requests: &Requests, connector: C) -> Result<Client, ConnectError>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Read + Write + Connection + Send + Unpin + 'static,
@@ -139,18 +141,18 @@ where
         .retry_canceled_requests(false)
         .build(tls);
     if purpose == Purpose::Read {
-        client(config, requests, ServiceBuilder::new().layer(FilterLayer::new(reads)).service(http))
+        client(config, requests, ServiceBuilder::new().layer(FilterLayer::new(reject_writes)).service(http))
     } else {
         client(config, requests, http)
     }
 }
 
-/// Rejects requests that could change something.
-fn reads(request: Request<Body>) -> Result<Request<Body>, BoxError> {
+/// Rejects requests that may change something.
+fn reject_writes(request: Request<Body>) -> Result<Request<Body>, BoxError> {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return Ok(request);
     }
-    Err(format!("{} {} was given to the client that only reads", request.method(), request.uri().path()).into())
+    Err(format!("the read-only client refuses to send {} {}", request.method(), request.uri().path()).into())
 }
 
 /// The layers between kube's client and the connections.
@@ -164,11 +166,11 @@ where
 {
     requests.expect_host(place(&config.cluster_url));
     let mut named = config.clone();
-    let plugin = Plugin::of(&mut named);
+    let plugin = Plugin::from_config(&mut named);
     named.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
     let service = ServiceBuilder::new()
         .map_err(move |error| match &plugin {
-            Some(plugin) => plugin.of_request(error),
+            Some(plugin) => plugin.redact_request_error(error),
             None => error,
         })
         .layer(config.base_uri_layer())
@@ -179,8 +181,8 @@ where
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// Whether the environment names this proxy. A proxy of the kubeconfig is used for every host.
-fn is_of_environment(proxy: &Uri, variable: impl Fn(&str) -> Option<String>) -> bool {
+/// Whether this proxy comes from the environment. `NO_PROXY` does not apply to a proxy of the kubeconfig.
+fn is_from_environment(proxy: &Uri, variable: impl Fn(&str) -> Option<String>) -> bool {
     let is_named = |value: String| value.parse::<Uri>().is_ok_and(|named| named == *proxy);
     ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(variable).any(is_named)
 }
@@ -191,14 +193,14 @@ fn no_proxy(variable: impl Fn(&str) -> Option<String>) -> String {
     ["NO_PROXY", "no_proxy"].into_iter().find_map(given).unwrap_or_default()
 }
 
-/// Whether the API server is reached without the proxy of the environment: it is on this machine, or `NO_PROXY` has it. As in Go, an
+/// Whether the API server is reached without the proxy from the environment, because it is on this machine or in `NO_PROXY`. As in Go, an
 /// entry may have a port or begin with `*.`, and `*` also matches addresses.
-fn goes_direct(url: &Uri, no_proxy: &str) -> bool {
+fn bypasses_proxy(url: &Uri, no_proxy: &str) -> bool {
     let port = format!(":{}", host_and_port(url).1);
     let host = |entry: &str| entry.trim().trim_end_matches(&port).trim_start_matches("*.").replace(['[', ']'], "");
     let hosts: Vec<String> = no_proxy.split(',').map(host).collect();
     let hosts = format!("localhost,127.0.0.0/8,::1,{}", hosts.join(",").replace('*', "*,0.0.0.0/0,::/0"));
-    // Any proxy will do, because only the hosts matter here.
+    // The proxy does not matter here, only the hosts do.
     Matcher::builder().all("http://proxy").no(hosts).build().intercept(url).is_none()
 }
 
@@ -233,7 +235,7 @@ mod tests {
             ("https://[fd00::1]:6443", "[fd00::1]:6443", true),
             ("https://[fd00::1]:6443", "[fd00::1]:443", false),
         ] {
-            assert_eq!(goes_direct(&url.parse().unwrap(), no_proxy), expected, "{url} {no_proxy}");
+            assert_eq!(bypasses_proxy(&url.parse().unwrap(), no_proxy), expected, "{url} {no_proxy}");
         }
     }
 
@@ -279,7 +281,7 @@ mod tests {
                 "https_proxy" => Some(small.to_owned()),
                 _ => None,
             };
-            assert_eq!(is_of_environment(&"http://a:1".parse().unwrap(), variable), expected);
+            assert_eq!(is_from_environment(&"http://a:1".parse().unwrap(), variable), expected);
         }
     }
 
@@ -331,10 +333,7 @@ mod tests {
         let client = connect(&Config::new(to), Purpose::Read, &metrics.requests()).unwrap();
         let request = Request::post("/api/v1/namespaces/a/pods").body(Body::empty()).unwrap();
         let refused = client.send(request).await.expect_err("it only reads").to_string();
-        assert!(
-            refused.contains("POST /api/v1/namespaces/a/pods was given to the client that only reads"),
-            "{refused}"
-        );
+        assert!(refused.contains("the read-only client refuses to send POST /api/v1/namespaces/a/pods"), "{refused}");
         let nobody = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
         assert!(nobody.is_err(), "it did not even connect");
     }

@@ -1,5 +1,5 @@
-//! Counts every request by its status code, in the lowest layer, so that only requests that were sent count. A request that is given up
-//! before it is answered counts as an error.
+//! Counts every request by its status code. This is the lowest layer, so that only requests that were sent count. A request that is given
+//! up before its answer counts as an error.
 
 use std::task::{Context, Poll};
 
@@ -16,12 +16,12 @@ use leadership::text::place;
 pub struct Counted<S> {
     /// The connection.
     pub connection: S,
-    /// Where they are counted.
+    /// The counter.
     pub requests: Requests,
 }
 
 /// A request in flight. It is counted when this is dropped.
-struct UnderWay {
+struct InFlight {
     requests: Requests,
     method: Method,
     host: String,
@@ -29,7 +29,7 @@ struct UnderWay {
     code: Option<u16>,
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.requests.sent(&self.method, &self.host, self.code);
     }
@@ -56,9 +56,9 @@ where
         let answer = self.connection.call(request);
         Box::pin(async move {
             // Nothing is sent before the first poll.
-            let mut under_way = UnderWay { requests, method, host, code: None };
+            let mut in_flight = InFlight { requests, method, host, code: None };
             let answer = answer.await.map_err(Into::into);
-            under_way.code = answer.as_ref().ok().map(|response| response.status().as_u16());
+            in_flight.code = answer.as_ref().ok().map(|response| response.status().as_u16());
             answer
         })
     }

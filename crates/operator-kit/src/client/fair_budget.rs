@@ -1,4 +1,4 @@
-//! A budget for large templates: only a few are in memory at a time, however many sets create pods from one.
+//! A budget for large objects, such as pod templates: only a few are in memory at a time.
 
 use std::{
     collections::HashMap,
@@ -22,13 +22,13 @@ pub struct Room {
 }
 
 impl FairBudget {
-    /// Takes so many bytes, if they are free and this namespace may have them. A request larger than the whole budget takes all of it.
+    /// Takes this many bytes, if they are free and the namespace may have them. A request larger than the whole budget takes all of it.
     pub fn try_take(&self, namespace: &Arc<str>, bytes: usize) -> Option<Room> {
         let (mut held, all) = (self.lock(), TOTAL as usize);
         let bytes = bytes.min(all);
-        let stays_free = all.checked_sub(held.values().sum::<usize>() + bytes)?;
+        let left_free = all.checked_sub(held.values().sum::<usize>() + bytes)?;
         let own = held.get(namespace).copied().unwrap_or_default();
-        if !is_fair(own, bytes, stays_free) {
+        if !is_fair(own, bytes, left_free) {
             return None;
         }
         held.insert(namespace.clone(), own + bytes);

@@ -1,7 +1,7 @@
 //! The clients of the API server. No layer repeats a request.
 //!
-//! [`Reader`] and [`Writer`] have connections of their own, and the reading one refuses to send a write. A third client writes what
-//! needs no leadership ([`Purpose`]).
+//! [`Reader`] and [`Writer`] have separate connections, and the reader refuses to send a write. A third client sends writes that need no
+//! leadership ([`Purpose`]).
 
 mod connect;
 mod counted;
@@ -20,19 +20,19 @@ pub use self::{
     connect::{AGENT, ConnectError, Purpose, connect},
     fair_budget::{FairBudget, Room},
     plugin::PluginError,
-    reader::{ReadError, Reader, refused, status},
+    reader::{ReadError, Reader, response_error, status},
     writer::{Answer, WRITES_OF_A_NAMESPACE, Writer},
 };
 use crate::telemetry::metrics::Requests;
 use leadership::Leadership;
 
-/// How many characters of an error that is no Status are shown.
-const TOLD: usize = 200;
+/// How many characters of an error that is not a Status are shown.
+const SHOWN_CHARACTERS: usize = 200;
 
-/// The error of an answer that is no Status: a proxy or a load balancer may answer with any text, of any length.
-fn foreign_refusal(code: StatusCode, text: &str) -> kube::Error {
+/// The error of an answer that is not a Status: a proxy or load balancer may answer with any text, of any length.
+fn error_without_status(code: StatusCode, text: &str) -> kube::Error {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let message = words.join(" ").chars().take(TOLD).collect::<String>();
+    let message = words.join(" ").chars().take(SHOWN_CHARACTERS).collect::<String>();
     let message = if message.is_empty() { "without a reason" } else { &message };
     kube::Error::Api(Status::failure(message, &code.to_string()).with_code(code.as_u16()).boxed())
 }

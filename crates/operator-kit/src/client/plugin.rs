@@ -1,6 +1,6 @@
 //! Exec plugins of a kubeconfig. They run without a terminal, and their output is never shown, because it may be a secret.
 //!
-//! kube's errors carry a plugin's output and its whole command line. [`Plugin`] replaces these errors by a [`PluginError`].
+//! kube's errors contain a plugin's output and its whole command line. [`Plugin`] replaces them with a [`PluginError`].
 
 use std::{io, path::Path, process::ExitStatus};
 
@@ -30,7 +30,7 @@ pub enum PluginError {
         /// How it ended.
         status: ExitStatus,
     },
-    /// It printed something that is no credential.
+    /// It printed no usable credentials.
     #[error("the exec plugin {name} of the kubeconfig printed no usable credentials; run it by hand to see why")]
     Unusable {
         /// The plugin.
@@ -45,9 +45,9 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// The plugin of a configuration. It runs without a terminal from here on, because only then does kube capture its standard error,
-    /// which would reach the log otherwise.
-    pub fn of(config: &mut Config) -> Option<Self> {
+    /// The plugin of a configuration. This also makes it run without a terminal, because otherwise kube does not capture its standard error,
+    /// which would then reach the log.
+    pub fn from_config(config: &mut Config) -> Option<Self> {
         let auth = &mut config.auth_info;
         if let Some(exec) = &mut auth.exec {
             exec.interactive_mode = Some(ExecInteractiveMode::Never);
@@ -64,11 +64,11 @@ impl Plugin {
     ///
     /// # Errors
     ///
-    /// When it is the plugin's.
-    pub fn of_config(&self, error: kube::Error) -> Result<kube::Error, PluginError> {
+    /// A [`PluginError`] if the plugin caused the error.
+    pub fn redact_config_error(&self, error: kube::Error) -> Result<kube::Error, PluginError> {
         match error {
-            kube::Error::Auth(error) => self.of_auth(error).map(kube::Error::Auth),
-            // The certificate and its key may come from the plugin, and the error may show a line of them.
+            kube::Error::Auth(error) => self.redact_auth_error(error).map(kube::Error::Auth),
+            // The certificate and key may come from the plugin, and the error may show a line of them.
             kube::Error::RustlsTls(RustlsTlsError::InvalidIdentityPem(_) | RustlsTlsError::InvalidPrivateKey(_)) => {
                 Err(self.unusable())
             }
@@ -77,19 +77,19 @@ impl Plugin {
     }
 
     /// The error of a request, without the plugin's output.
-    pub fn of_request(&self, error: BoxError) -> BoxError {
+    pub fn redact_request_error(&self, error: BoxError) -> BoxError {
         match error.downcast::<AuthError>() {
-            Ok(error) => self.of_auth(*error).map_or_else(Into::into, Into::into),
+            Ok(error) => self.redact_auth_error(*error).map_or_else(Into::into, Into::into),
             Err(error) => error,
         }
     }
 
-    fn of_auth(&self, error: AuthError) -> Result<AuthError, PluginError> {
+    fn redact_auth_error(&self, error: AuthError) -> Result<AuthError, PluginError> {
         let name = self.name.clone();
         Err(match error {
             AuthError::AuthExecStart(source) => PluginError::Start { name, source },
             AuthError::AuthExecRun { status, .. } => PluginError::Failed { name, status },
-            // These show nothing of the output.
+            // These do not contain the output.
             error @ (AuthError::MissingCommand | AuthError::ExecMissingClusterInfo | AuthError::ReadTokenFile(..)) => {
                 return Ok(error);
             }

@@ -1,4 +1,4 @@
-//! The reading client: bounds the time of each read. It sends each request once.
+//! The reading client. It bounds the time of each read, and sends each request once.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use kube::{Client, client::Body, core::Status};
 use serde::de::DeserializeOwned;
 
 use super::{
-    foreign_refusal,
+    error_without_status,
     traced::{Destination, Traced},
 };
 use leadership::{
@@ -16,7 +16,7 @@ use leadership::{
     text::{in_full, in_words},
 };
 
-/// The timeout of a read that is no watch.
+/// The timeout of a read that is not a watch.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a read failed.
@@ -28,7 +28,7 @@ pub enum ReadError {
     /// The answer is too large. The rest of it was not read.
     #[error("the answer has more than {0} bytes")]
     TooLarge(usize),
-    /// The API server was not reached, or it returned an error.
+    /// The API server could not be reached, or returned an error.
     #[error("{0}")]
     Api(#[from] kube::Error),
 }
@@ -38,20 +38,20 @@ pub enum ReadError {
 pub struct Reader {
     client: Client,
     /// For the spans of reads within a reconcile; `None`: no spans.
-    to: Option<Destination>,
-    /// For large answers.
+    destination: Option<Destination>,
+    /// Bounds the memory for large answers.
     budget: Budget,
 }
 
-/// The error of an answer, from the API server or from a proxy before it.
-pub fn refused(code: StatusCode, body: &[u8]) -> kube::Error {
+/// The error in an answer, from the API server or from a proxy before it.
+pub fn response_error(code: StatusCode, body: &[u8]) -> kube::Error {
     match status(body) {
         Some(status) => kube::Error::Api(status.with_code(code.as_u16()).boxed()),
-        None => foreign_refusal(code, &String::from_utf8_lossy(body)),
+        None => error_without_status(code, &String::from_utf8_lossy(body)),
     }
 }
 
-/// The Status in this body. All its fields are optional, so any object decodes as one: a body counts only if it has a code or is a failure.
+/// The Status in this body. Any object decodes as a Status, because all its fields are optional, so it must have a code or be a failure.
 pub fn status(json: &[u8]) -> Option<Status> {
     serde_json::from_slice(json).ok().filter(|status: &Status| status.code != 0 || status.is_failure())
 }
@@ -59,12 +59,12 @@ pub fn status(json: &[u8]) -> Option<Status> {
 impl Reader {
     /// Reads through `client`, which talks to the API server at `url`.
     pub fn new(client: Client, url: &Uri) -> Self {
-        Reader { client, to: Some(Destination::new(url)), budget: Budget::default() }
+        Reader { client, destination: Some(Destination::new(url)), budget: Budget::default() }
     }
 
     /// Reads through `client` without spans.
     pub fn untraced(client: Client) -> Self {
-        Reader { client, to: None, budget: Budget::default() }
+        Reader { client, destination: None, budget: Budget::default() }
     }
 
     /// Reads one answer.
@@ -76,7 +76,7 @@ impl Reader {
         Ok(self.read_page(request, usize::MAX).await?.0)
     }
 
-    /// Reads one answer of at most `most` bytes. Returns it with its size in bytes.
+    /// Reads one answer of at most `max_bytes`. Returns it with its size in bytes.
     ///
     /// # Errors
     ///
@@ -84,19 +84,19 @@ impl Reader {
     pub async fn read_page<T: DeserializeOwned>(
         &self,
         mut request: Request<Vec<u8>>,
-        most: usize,
+        max_bytes: usize,
     ) -> Result<(T, usize), ReadError> {
-        let traced = Traced::read(&mut request, self.to.as_ref());
+        let traced = Traced::read(&mut request, self.destination.as_ref());
         let exchange = async {
             let (head, body) = self.ask(request).await?.into_parts();
-            let (body, _room) = self.budget.collect(body, most).await?;
+            let (body, _room) = self.budget.collect(body, max_bytes).await?;
             match head.status {
-                _ if body.len() > most => Err(ReadError::TooLarge(most)),
+                _ if body.len() > max_bytes => Err(ReadError::TooLarge(max_bytes)),
                 status if status.is_success() => {
                     let answer = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
                     Ok((answer, body.len()))
                 }
-                status => Err(refused(status, &body).into()),
+                status => Err(response_error(status, &body).into()),
             }
         };
         match tokio::time::timeout(READ_TIMEOUT, exchange).await {
@@ -134,7 +134,7 @@ impl Reader {
         }
     }
 
-    /// Asks for an answer whose body is read as it arrives, without a timeout and without a span, as for a watch.
+    /// Sends a request whose response is read as it arrives, as for a watch. It has no timeout and no span.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The spans of requests, and the `traceparent` header that goes out with them.
 //!
-//! Every write has a span, and a read has one within a reconcile. Watches and requests of the election have none, because they go on at
-//! rest. `TraceLayer` of tower-http cannot replace this: it sees neither the error in the body nor a request that is given up.
+//! Every write has a span, and so has every read within a reconcile. Watches and requests of the election have none, because they continue
+//! while nothing happens. tower-http's `TraceLayer` cannot replace this: it sees neither the error in a body nor a request that is given up.
 
 use std::sync::Arc;
 
@@ -51,13 +51,13 @@ impl Traced {
         Traced(to.filter(|_| !Span::current().is_none()).and_then(|to| begin(request, to)))
     }
 
-    /// Ends the span with a status code and, if that is no success, the error.
-    pub fn answered(mut self, code: u16, words: Option<&str>) {
+    /// Ends the span with a status code and, unless it is a success, the error.
+    pub fn answered(mut self, code: u16, error: Option<&str>) {
         if let Some(span) = &mut self.0 {
             span.set_attribute(KeyValue::new("http.response.status_code", i64::from(code)));
         }
-        match words {
-            Some(words) => self.fail(code.to_string(), words),
+        match error {
+            Some(error) => self.fail(code.to_string(), error),
             None => self.0 = None,
         }
     }
@@ -82,10 +82,10 @@ impl Drop for Traced {
     }
 }
 
-/// A span for the request, within the span that the request carries, or else the current one.
+/// Begins a span for the request. Its parent is the span that the request carries, or else the current one.
 fn begin<B>(request: &mut Request<B>, to: &Destination) -> Option<SdkSpan> {
-    let within = request.extensions_mut().remove();
-    let mut span = spans::request(within)?;
+    let parent = request.extensions_mut().remove();
+    let mut span = spans::request(parent)?;
     let (method, uri) = (request.method(), request.uri());
     let Route { name, template } = route(method, uri.path());
     span.update_name(name);
@@ -113,16 +113,16 @@ struct Route {
 
 fn route(method: &Method, path: &str) -> Route {
     let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let mut at = if parts.first() == Some(&"api") { 2 } else { 3 };
-    if parts.get(at) == Some(&"namespaces") && parts.len() > at + 2 {
-        parts[at + 1] = "{namespace}";
-        at += 2;
+    let mut resource_index = if parts.first() == Some(&"api") { 2 } else { 3 };
+    if parts.get(resource_index) == Some(&"namespaces") && parts.len() > resource_index + 2 {
+        parts[resource_index + 1] = "{namespace}";
+        resource_index += 2;
     }
-    let is_named = parts.len() > at + 1;
+    let is_named = parts.len() > resource_index + 1;
     if is_named {
-        parts[at + 1] = "{name}";
+        parts[resource_index + 1] = "{name}";
     }
-    let resource = match parts.get(at..).unwrap_or_default() {
+    let resource = match parts.get(resource_index..).unwrap_or_default() {
         [] => path.to_owned(),
         [resource] | [resource, _] => (*resource).to_owned(),
         [resource, _, subresource @ ..] => format!("{resource}/{}", subresource.join("/")),

@@ -1,5 +1,5 @@
-//! The writing client: checks leadership before each request, bounds its time on both sides, and says what the answer proves
-//! ([`Answer`]). It sends each request once.
+//! The writing client. It checks leadership before each request, bounds its time here and on the API server, sends it once, and returns what
+//! the answer proves ([`Answer`]).
 
 use std::{num::NonZero, sync::Arc, time::Duration};
 
@@ -21,15 +21,15 @@ use leadership::{
     text::{in_full, in_words},
 };
 
-/// The most writes in flight. Each has a connection of its own, which costs a handshake and, with its request, 45 KiB.
+/// The most writes in flight. Each has its own connection, which costs a handshake and, with its request, 45 KiB.
 const WRITES_AT_ONCE: usize = 128;
 
-/// The share of one namespace: see [`crate::fair`]. With 64 writes in flight, deletes take longer on a busy API server; more than 128 save
-/// no time.
+/// The most writes of one namespace, see [`crate::fair`]. With 64 in flight, deletes take longer on a busy API server; more than 128 save no
+/// time.
 pub const WRITES_OF_A_NAMESPACE: usize = WRITES_AT_ONCE * HELD_PER_FREE / (HELD_PER_FREE + 1);
 
 /// How long the API server's own timeout error may take to arrive.
-const WORDS: Duration = Duration::from_millis(500);
+const ERROR_MARGIN: Duration = Duration::from_millis(500);
 
 /// What the answer to a write proves.
 #[derive(Debug)]
@@ -42,15 +42,15 @@ pub enum Answer {
     Unclear(Box<Status>),
     /// There is no answer, and the write may or may not take effect; why.
     Unknown(String),
-    /// No byte of it left this process, so it never takes effect; why.
+    /// No byte of it left this process, so it cannot take effect; why.
     NeverLeft(String),
     /// It was not sent, because this process does not lead.
     NotSent,
 }
 
 impl Answer {
-    /// The error in short.
-    pub fn complaint(&self) -> Option<String> {
+    /// The error text, if any.
+    pub fn error(&self) -> Option<String> {
         match self {
             Answer::Done(..) | Answer::NotSent => None,
             Answer::Rejected(status) | Answer::Unclear(status) => Some(in_words(status)),
@@ -87,17 +87,17 @@ impl Writer {
         let request = match build() {
             Ok(request) => request,
             Err(error) => {
-                warn!(%error, "a request cannot be built");
-                return Answer::NeverLeft(format!("the request cannot be built: {error}"));
+                warn!(%error, "cannot build a request");
+                return Answer::NeverLeft(format!("cannot build the request: {error}"));
             }
         };
         let Some(write) = self.leadership.begin_write() else {
             return Answer::NotSent;
         };
-        let Some(served) = served(write.timeout()) else {
+        let Some(server_timeout) = server_timeout(write.timeout()) else {
             return Answer::NotSent;
         };
-        let mut request = match bounded(request, served) {
+        let mut request = match with_timeout(request, server_timeout) {
             Ok(request) => request.map(Body::from),
             Err(error) => return Answer::NeverLeft(error.to_string()),
         };
@@ -116,11 +116,11 @@ impl Writer {
         match result {
             Ok((head, body)) => {
                 let code = head.status;
-                let answer = sort(code, body);
+                let answer = classify(code, body);
                 if !matches!(answer, Answer::Unclear(_) | Answer::Unknown(_)) {
                     write.answered();
                 }
-                traced.answered(code.as_u16(), answer.complaint().as_deref());
+                traced.answered(code.as_u16(), answer.error().as_deref());
                 answer
             }
             Err((kind, error)) => {
@@ -131,22 +131,22 @@ impl Writer {
     }
 }
 
-/// The milliseconds that the API server may spend. They are a little fewer than all, so that its error arrives: it names the webhook that
-/// did not answer. `None` if there is less than one, because 0 would mean no limit.
-fn served(budget: Duration) -> Option<NonZero<u128>> {
-    NonZero::new((budget - WORDS.min(budget / 8)).as_millis())
+/// The API server's timeout in milliseconds. It is a little shorter than ours, so that the API server's error arrives, which names a webhook
+/// that did not answer. `None` if it is less than 1 ms, because 0 would mean no limit.
+fn server_timeout(budget: Duration) -> Option<NonZero<u128>> {
+    NonZero::new((budget - ERROR_MARGIN.min(budget / 8)).as_millis())
 }
 
 /// The request with the API server's timeout, in milliseconds.
-fn bounded(request: Request<Vec<u8>>, served: NonZero<u128>) -> Result<Request<Vec<u8>>, http::Error> {
+fn with_timeout(request: Request<Vec<u8>>, server_timeout: NonZero<u128>) -> Result<Request<Vec<u8>>, http::Error> {
     let (mut head, body) = request.into_parts();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let separator = match path.find('?') {
         None => "?",
-        Some(at) if at + 1 == path.len() => "",
+        Some(index) if index + 1 == path.len() => "",
         Some(_) => "&",
     };
-    head.uri = format!("{path}{separator}timeout={served}ms").parse::<Uri>()?;
+    head.uri = format!("{path}{separator}timeout={server_timeout}ms").parse::<Uri>()?;
     Ok(Request::from_parts(head, body))
 }
 
@@ -155,8 +155,8 @@ fn is_failed_webhook(status: &Status) -> bool {
     status.code == 500 && status.message.starts_with("Internal error occurred: failed calling webhook")
 }
 
-/// Only a Status about the request itself is a certain rejection.
-fn sort(code: StatusCode, body: Bytes) -> Answer {
+/// What an answer with this code and body proves. Only a Status about the request itself proves a rejection.
+fn classify(code: StatusCode, body: Bytes) -> Answer {
     if code.is_success() {
         return Answer::Done(body);
     }

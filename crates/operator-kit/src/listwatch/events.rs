@@ -15,7 +15,7 @@ use tokio_util::{
 };
 
 use super::source::Watched;
-use crate::client::{Reader, refused, status};
+use crate::client::{Reader, response_error, status};
 
 /// How many bytes of an error response are read.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
@@ -31,7 +31,7 @@ pub async fn events<T: Watched>(
 ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<T>>> + Unpin + use<T>> {
     let (head, body) = reader.ask(request).await?.into_parts();
     if !head.status.is_success() {
-        return Err(refused(head.status, &beginning(body).await));
+        return Err(response_error(head.status, &beginning(body).await));
     }
     let bytes = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
     Ok(FramedRead::new(bytes, LinesCodec::new()).filter_map(|line| ready(event(line))))

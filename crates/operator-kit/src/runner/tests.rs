@@ -97,7 +97,7 @@ async fn a_worker_lives_while_it_turns_whatever_it_waits_for() {
     turning(&mut running, &health).await;
 
     advance(Duration::from_secs(61)).await;
-    assert_eq!(worker(&health), Err("it has not turned for 61 s, limit 1m".to_owned()), "it was not polled");
+    assert_eq!(worker(&health), Err("the loop has not turned for 61 s, limit 1m".to_owned()), "it was not polled");
     assert_pending!(running.poll());
     assert_eq!(worker(&health), Ok(()));
     stop.cancel();

@@ -23,7 +23,7 @@ fn status(code: u16, reason: &str) -> Vec<u8> {
 }
 
 fn sorted(code: u16, body: &[u8]) -> &'static str {
-    match sort(StatusCode::from_u16(code).unwrap(), Bytes::copy_from_slice(body)) {
+    match classify(StatusCode::from_u16(code).unwrap(), Bytes::copy_from_slice(body)) {
         Answer::Done(..) => "done",
         Answer::Rejected(_) => "refused",
         Answer::Unclear(_) => "unclear",
@@ -68,7 +68,7 @@ fn every_write_tells_the_api_server_when_to_stop() {
         ("/a?force=true", "/a?force=true&timeout=3500ms"),
     ] {
         let request = Request::post(uri).body(Vec::new()).unwrap();
-        let bounded = bounded(request, served(Duration::from_secs(4)).unwrap()).unwrap();
+        let bounded = with_timeout(request, server_timeout(Duration::from_secs(4)).unwrap()).unwrap();
         assert_eq!(bounded.uri().to_string(), expected);
     }
 }
@@ -148,7 +148,7 @@ async fn no_write_tells_the_api_server_that_it_may_take_for_ever() {
         writer.send(&"a".into(), build).await;
     }
     assert_eq!(*told.lock().unwrap(), ["/a?timeout=1ms", "/a?timeout=1ms", "/a?timeout=4ms"]);
-    assert_eq!(served(Duration::from_millis(1)), None);
+    assert_eq!(server_timeout(Duration::from_millis(1)), None);
 }
 
 /// What becomes of a write where this is the configuration, and whether the lease can be given back then. It may take so many
