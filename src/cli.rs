@@ -47,20 +47,20 @@ pub enum Command {
 }
 
 impl Cli {
-    /// Parses the command line of this process. A wrong one ends the process with an error and exit code 2.
-    pub fn of_process() -> Self {
+    /// Parses the command line of this process. If it is wrong, the process exits with an error and code 2.
+    pub fn from_command_line() -> Self {
         Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 
-    /// Parses a command line, and checks the values that must fit together.
+    /// Parses a command line, and checks that its values fit together.
     ///
     /// # Errors
     ///
-    /// When a value is wrong; also for `--help` and `--version`.
+    /// When a value is wrong, and for `--help` and `--version`.
     pub fn read(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
         let mut command = Cli::command();
-        // With a subcommand the flags and variables of the top level do not apply: `crd` has none, and `run` reads its own.
+        // Variables of the top level do not apply to subcommands: `crd` has no flags, and `run` reads its own variables.
         if arguments.get(1).is_some_and(|word| command.find_subcommand(word).is_some()) {
             command = command.mut_args(|flag| flag.env(None::<&str>));
         }
@@ -169,17 +169,17 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// The namespaces to watch, each once; or all.
+    /// The namespaces to watch, without duplicates; or all.
     pub fn scopes(&self) -> Vec<Scope> {
         let namespaces: BTreeSet<&str> = self.watch_namespace.iter().map(String::as_str).collect();
         if namespaces.is_empty() { vec![None] } else { namespaces.into_iter().map(|name| Some(name.into())).collect() }
     }
 
-    /// The times of the election.
+    /// The durations of the election.
     ///
     /// # Errors
     ///
-    /// When they do not fit together. [`Cli::read`] has checked that.
+    /// When they do not fit together, which [`Cli::read`] has checked.
     pub fn timing(&self) -> Result<Timing, TimingError> {
         Timing::new(self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period)
     }

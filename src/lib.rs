@@ -1,7 +1,7 @@
 //! podset-operator: a Kubernetes operator that keeps N identical pods, and never more than N, not for a moment.
 //!
-//! Start reading at [`manager`], the life of the process, or at [`podset`], the pipeline. Why there are never
-//! more than N stands in [`podset::promise`].
+//! Start reading at [`manager`], which runs the process, or at [`podset`], the pipeline. [`podset::promise`] explains why there are never
+//! more than N pods.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

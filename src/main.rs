@@ -1,9 +1,9 @@
-//! Arguments → manager → exit code; nothing else.
+//! Passes the arguments to the manager, and returns its exit code.
 
 use std::process::ExitCode;
 
 use podset_operator::{cli::Cli, manager};
 
 fn main() -> ExitCode {
-    manager::main(Cli::of_process())
+    manager::main(Cli::from_command_line())
 }

@@ -1,6 +1,6 @@
-//! The two custom resources: their types, their schemas and the names that belong to them.
+//! The two custom resources: types, schemas, and the names of labels, annotations and conditions. No I/O, no decision.
 //!
-//! Types and schemas only: no client, no clock, no decision. `podset-operator crd` prints [`crds`], and `config/crd/bases` contains them.
+//! `podset-operator crd` prints [`crds`], and `config/crd/bases` contains them.
 
 mod mycustomresource;
 mod podset;
@@ -12,22 +12,22 @@ pub use podset::{PodSet, PodSetSpec, PodSetStatus, PodTemplate, PodTemplateMetad
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
-/// Field manager of every apply, `app.kubernetes.io/managed-by` of every pod, reporting controller of every event.
+/// The field manager of every apply, the label `app.kubernetes.io/managed-by` of every pod, and the reporting controller of every event.
 pub const MANAGER: &str = "podset-operator";
 
-/// Label of a pod that names its set.
+/// Label of a pod: the name of its set.
 pub const LABEL_APP: &str = "app";
-/// Label of a pod: the version of the set of labels.
+/// Label of a pod: the version of its labels.
 pub const LABEL_VERSION: &str = "version";
 /// Value of [`LABEL_VERSION`].
 pub const VERSION: &str = "v0.1";
-/// Label that selects the pods that the operator watches; its value is [`MANAGER`].
+/// Label of a pod by which the operator watches it; its value is [`MANAGER`].
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// The selector of the operator's own pods, [`LABEL_MANAGED_BY`]`=`[`MANAGER`].
+/// The selector for [`LABEL_MANAGED_BY`]`=`[`MANAGER`].
 pub const WATCHED_PODS: &str = "app.kubernetes.io/managed-by=podset-operator";
 
-/// Annotation of a pod that replaces a finished one: the number of replacements in a row up to this pod.
+/// Annotation of a pod that replaces a finished one: how many replacements in a row there were, including this one.
 pub const ANNOTATION_REPLACEMENTS: &str = "app.example.com/replacements";
 
 /// Condition types that the status of the resources carries.

@@ -128,13 +128,13 @@ pub struct PodSetStatus {
     pub written_by: Option<Arc<str>>,
 }
 
-/// The replicas of a spec without that field.
+/// The replicas of a spec without this field.
 pub(crate) fn default_replicas() -> i32 {
     1
 }
 
-/// An object that the API server stores unchanged: it must not drop the pod fields of a newer cluster, and the schema of a
-/// whole pod would not fit into the annotation of `kubectl apply`.
+/// An object that the API server stores unchanged, so that it keeps pod fields of newer clusters. The schema of a whole pod would also not
+/// fit into the annotation of `kubectl apply`.
 fn preserved_object(_: &mut schemars::SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
@@ -145,7 +145,7 @@ fn name_rule() -> Rule {
         .field_path(".metadata.name")
 }
 
-/// Explains the bounds, which the API server reports without a reason.
+/// Explains the bounds. The API server's own message has no explanation.
 fn replicas_rule() -> Rule {
     Rule::new("self >= 1 && self <= 10")
         .message("a PodSet keeps 1 to 10 pods: to keep none, delete the PodSet; to keep more, create another PodSet")

@@ -2,24 +2,24 @@
 
 use jiff::SignedDuration;
 
-/// The most seconds that a Lease can hold.
-const MOST_SECONDS: i64 = i32::MAX as i64;
+/// The longest duration of a Lease, in seconds.
+const MAX_SECONDS: i64 = i32::MAX as i64;
 
-/// A duration of the election, such as `15s` or `1m30s`. A Lease holds whole seconds.
+/// Parses a duration of the election, such as `15s` or `1m30s`. A Lease has whole seconds.
 pub fn seconds(text: &str) -> Result<SignedDuration, String> {
-    const HOW: &str = "give whole seconds with their unit, as in 15s or 1m30s";
-    let duration: SignedDuration = text.parse().map_err(|_| HOW)?;
+    const REMEDY: &str = "give whole seconds with their unit, as in 15s or 1m30s";
+    let duration: SignedDuration = text.parse().map_err(|_| REMEDY)?;
     if duration.subsec_nanos() != 0 {
-        return Err(format!("a lease has no fractions of a second: {HOW}"));
+        return Err(format!("a lease has no fractions of a second: {REMEDY}"));
     }
     match duration.as_secs() {
-        1..=MOST_SECONDS => Ok(duration),
-        ..=0 => Err(format!("it must be longer than 0: {HOW}")),
-        _ => Err(format!("it must not be longer than {MOST_SECONDS}s, the most that a lease can hold")),
+        1..=MAX_SECONDS => Ok(duration),
+        ..=0 => Err(format!("it must be longer than 0: {REMEDY}")),
+        _ => Err(format!("it must not be longer than {MAX_SECONDS}s, the most that a lease can hold")),
     }
 }
 
-/// A namespace: a DNS label.
+/// Parses a namespace: a DNS label.
 pub fn namespace(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("it is empty: give a namespace, or leave it out".to_owned());
@@ -30,20 +30,20 @@ pub fn namespace(text: &str) -> Result<String, String> {
     })
 }
 
-/// The name of a Lease: a DNS subdomain.
+/// Parses the name of a Lease: a DNS subdomain.
 pub fn lease_name(text: &str) -> Result<String, String> {
     let is_valid = text.len() <= 253 && text.split('.').all(is_part_of_a_name);
     is_valid.then(|| text.to_owned()).ok_or_else(|| {
-        "a lease is named by 1 to 253 lower-case letters, digits, '-' and '.', and each part between dots begins and ends \
-         with a letter or digit"
+        "the name of a lease has 1 to 253 lower-case letters, digits, '-' and '.', and each part between dots begins and \
+         ends with a letter or digit"
             .to_owned()
     })
 }
 
-/// An image of a container.
+/// Parses a container image.
 pub fn image(text: &str) -> Result<String, String> {
     let is_valid = !text.is_empty() && !text.contains(char::is_whitespace);
-    is_valid.then(|| text.to_owned()).ok_or_else(|| "an image is named without spaces, as registry/name:tag".to_owned())
+    is_valid.then(|| text.to_owned()).ok_or_else(|| "an image has no spaces: give it as registry/name:tag".to_owned())
 }
 
 fn is_part_of_a_name(text: &str) -> bool {
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn times_are_whole_seconds_that_a_lease_can_hold() {
         for (text, expected) in
-            [("15s", 15), ("1m30s", 90), ("2m", 120), ("1h0m1s", 3601), ("2147483647s", MOST_SECONDS)]
+            [("15s", 15), ("1m30s", 90), ("2m", 120), ("1h0m1s", 3601), ("2147483647s", MAX_SECONDS)]
         {
             assert_eq!(seconds(text), Ok(SignedDuration::from_secs(expected)), "{text}");
         }

@@ -19,8 +19,7 @@ use operator_kit::{
     statuses,
 };
 
-/// A resource as the API server sends it. Spec and status are decoded later, so that one that does not decode does not stop the
-/// watch of the others.
+/// A resource as the API server sends it. Spec and status are decoded later, so that an invalid one does not stop the watch of the others.
 #[derive(Deserialize)]
 struct ResourceWire {
     metadata: Meta,
@@ -71,10 +70,10 @@ impl From<ResourceWire> for Resource {
 /// The resources, and the names of the pods.
 #[derive(Debug)]
 pub struct Index {
-    /// The scopes whose pods have not been listed yet. Until all are, a missing friend may only be unlisted.
+    /// The scopes whose pods have not been listed yet. Until all are listed, a missing friend may exist.
     unlisted: HashSet<Scope>,
     resources: BTreeMap<ObjectKey, (Resource, Pace)>,
-    /// Name and namespace of each pod, of which there may be a hundred thousand.
+    /// Name and namespace of each pod. There may be a hundred thousand.
     pods: BTreeSet<(Arc<str>, Arc<str>)>,
     namespaces: Interner,
 }
@@ -91,7 +90,7 @@ impl Index {
         self.resources.is_empty()
     }
 
-    /// Takes in what the watch of resources says. Returns the resources to reconcile, and why.
+    /// Applies a change of resources. Returns the resources to reconcile, and why.
     pub fn apply_resources(&mut self, scope: &Scope, change: Change<Resource>) -> Vec<(ObjectKey, Trigger)> {
         match change {
             Change::Snapshot { items, version } => {
@@ -109,7 +108,7 @@ impl Index {
         }
     }
 
-    /// Takes in the answer to a request for this resource; `None`: it is gone. Returns the resource if its spec is new.
+    /// Applies the answer to a request for this resource; `None`: it is gone. Returns the resource if its spec is new.
     pub fn answered(&mut self, resource: &Resource, found: Option<Resource>) -> Option<(ObjectKey, Trigger)> {
         self.pace(resource)?;
         let Some(found) = found else {
@@ -119,7 +118,7 @@ impl Index {
         self.upsert(found).filter(|(_, trigger)| *trigger == queue::SPEC)
     }
 
-    /// Takes in a state of a resource, unless a newer one is known. Returns its key if its spec or its status is new.
+    /// Applies a state of a resource, unless a newer one is known. Returns its key if its spec or its status is new.
     fn upsert(&mut self, resource: Resource) -> Option<(ObjectKey, Trigger)> {
         let key = resource.key.clone();
         match self.resources.get_mut(&key).filter(|(known, _)| known.uid == resource.uid) {
@@ -149,7 +148,7 @@ impl Index {
         (known.uid == resource.uid).then_some(pace)
     }
 
-    /// Takes in what the watch of pods says, each pod as its key. Returns the resources to reconcile.
+    /// Applies a change of pods, each given as its key. Returns the resources to reconcile.
     pub fn apply_pods(&mut self, scope: &Scope, change: Change<ObjectKey>) -> Vec<ObjectKey> {
         let mut changed = BTreeSet::new();
         let mut is_complete_now = false;
@@ -196,14 +195,14 @@ impl Index {
         from.next().is_some_and(|(first, _)| first == name)
     }
 
-    /// The resource of this name, and whether its friend exists; `None`: not all pods have been listed yet.
+    /// The resource with this key, and whether its friend exists; inner `None`: not all pods have been listed yet.
     pub fn view(&self, key: &ObjectKey) -> Option<(Resource, Option<bool>)> {
         let (resource, _) = self.resources.get(key)?;
         let is_found = resource.friend.as_ref().is_some_and(|friend| self.exists(friend));
         Some((resource.clone(), self.unlisted.is_empty().then_some(is_found)))
     }
 
-    /// The names of all resources.
+    /// The keys of all resources.
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.resources.keys().cloned().collect()
     }

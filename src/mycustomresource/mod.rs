@@ -1,7 +1,7 @@
 //! The MyCustomResource controller: reports whether the friend of each resource exists.
 //!
-//! The cache ([`index`]) holds the resources and the names of all pods in the watched namespaces. Pods are not watched before there is
-//! a resource. [`status`] decides the content of a status, and [`operator_kit::pace`] when it is written.
+//! The cache ([`index`]) holds the resources and the names of all pods in the watched namespaces. Pods are watched once there is a
+//! resource. [`status`] makes the content of a status, and [`operator_kit::pace`] decides when it is written.
 
 mod index;
 mod status;
@@ -36,16 +36,16 @@ use operator_kit::{
 /// The controller's name.
 const NAME: &str = "mycustomresource";
 
-/// The second watch, as messages name it.
+/// The name of the watch of pods in messages.
 const PODS: &str = "names of pods";
 
-/// A pod of which only the name is read.
+/// A pod, of which only the name is decoded.
 #[derive(Debug, Deserialize)]
 struct Named {
     metadata: NameMeta,
 }
 
-/// The watch brings all pods of the cluster, so nothing else of their metadata is decoded.
+/// The watch returns all pods of the cluster, so nothing else of their metadata is decoded.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NameMeta {
@@ -72,8 +72,8 @@ pub struct MyCustomResourceController {
     clients: Clients,
     scopes: Vec<Scope>,
     index: Mutex<Index>,
-    /// Becomes true with the first resource. From then on pods are watched.
-    is_asked: watch::Sender<bool>,
+    /// Becomes true with the first resource, and starts the watch of pods.
+    needs_pods: watch::Sender<bool>,
     queue: Queue,
     synced: Synced,
 }
@@ -83,30 +83,30 @@ impl MyCustomResourceController {
     pub fn new(env: Env, clients: Clients, scopes: Vec<Scope>, metrics: &Metrics) -> Self {
         let (queue, synced) = (Queue::new(env.clone(), metrics.queue(NAME)), Synced::new(scopes.len() * 2));
         let index = Mutex::new(Index::new(&scopes));
-        MyCustomResourceController { env, clients, scopes, index, is_asked: watch::Sender::new(false), queue, synced }
+        MyCustomResourceController { env, clients, scopes, index, needs_pods: watch::Sender::new(false), queue, synced }
     }
 
-    /// `pods` is the watch of pods, which begins with the first resource.
+    /// `pods` is the state of the watch of pods, which begins with the first resource.
     fn resource_changed(&self, scope: &Scope, change: Change<Resource>, pods: &Listing) {
-        let woken = {
+        let to_reconcile = {
             let mut index = self.index();
-            let woken = index.apply_resources(scope, change);
+            let to_reconcile = index.apply_resources(scope, change);
             if !index.is_empty() {
-                self.is_asked.send_if_modified(|is_asked| !std::mem::replace(is_asked, true));
-            } else if !*self.is_asked.borrow() {
-                // No resource needs the pods.
+                self.needs_pods.send_if_modified(|needs_pods| !std::mem::replace(needs_pods, true));
+            } else if !*self.needs_pods.borrow() {
+                // Without a resource there is no watch of pods: count it as synced.
                 pods.listed();
             }
-            woken
+            to_reconcile
         };
-        for (key, trigger) in woken {
+        for (key, trigger) in to_reconcile {
             self.queue.add(key, trigger);
         }
     }
 
     fn pod_changed(&self, scope: &Scope, change: Change<Named>) {
-        let woken = self.index().apply_pods(scope, change.map(Named::key));
-        for key in woken {
+        let to_reconcile = self.index().apply_pods(scope, change.map(Named::key));
+        for key in to_reconcile {
             self.queue.add(key, queue::POD);
         }
     }
@@ -137,10 +137,10 @@ impl MyCustomResourceController {
         }
     }
 
-    /// Takes in the answer to a request for this resource; `None`: it is gone.
+    /// Applies the answer to a request for this resource; `None`: it is gone.
     fn answered(&self, resource: &Resource, found: Option<Resource>) {
-        let woken = self.index().answered(resource, found);
-        if let Some((key, trigger)) = woken {
+        let to_reconcile = self.index().answered(resource, found);
+        if let Some((key, trigger)) = to_reconcile {
             self.queue.add(key, trigger);
         }
     }
@@ -162,22 +162,22 @@ impl Controller for MyCustomResourceController {
             let path = requests::collection::<MyCustomResource>(scope);
             let what = "mycustomresources.poc.test.domain";
             let resources = Source { what, path, labels: None, metadata_only: false, is_stale };
-            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(what, scope));
+            let (controller, watched, listing) = (self.clone(), scope.clone(), self.synced.watch(what, scope));
             let pods = self.synced.watch(PODS, scope);
             pods.not_started();
             let pod_listing = pods.clone();
-            let sink = move |change| controller.resource_changed(&of, change, &pods);
+            let sink = move |change| controller.resource_changed(&watched, change, &pods);
             watches.push(listwatch::run(reader.clone(), resources, env.clone(), listing, sink).boxed());
 
             let path = requests::collection::<Pod>(scope);
             let pods = Source { what: PODS, path, labels: None, metadata_only: true, is_stale };
-            let (controller, of, mut is_asked) = (self.clone(), scope.clone(), self.is_asked.subscribe());
-            let sink = move |change| controller.pod_changed(&of, change);
+            let (controller, watched, mut needs_pods) = (self.clone(), scope.clone(), self.needs_pods.subscribe());
+            let sink = move |change| controller.pod_changed(&watched, change);
             let watch = listwatch::run(reader.clone(), pods, env.clone(), pod_listing, sink);
             watches.push(
                 async move {
-                    // This cannot fail: the sender lives as long as the watch.
-                    let _ = is_asked.wait_for(|is_asked| *is_asked).await;
+                    // This cannot fail, because the sender lives as long as the watch.
+                    let _ = needs_pods.wait_for(|needs_pods| *needs_pods).await;
                     watch.await;
                 }
                 .boxed(),
@@ -208,7 +208,7 @@ impl Controller for MyCustomResourceController {
             return Next::Resync;
         }
         let Some(is_found) = is_found else {
-            // The first list of pods wakes it.
+            // The first list of pods queues it again.
             return Next::Resync;
         };
         let plan = spans::plan();

@@ -1,4 +1,4 @@
-//! What the status of a MyCustomResource says. Pure.
+//! The content of the status of a MyCustomResource. Pure.
 
 use jiff::Timestamp;
 
@@ -22,7 +22,7 @@ pub fn status(resource: &Resource, is_found: bool, wall: Timestamp) -> MyCustomR
     }
 }
 
-/// Whether both statuses say the same, apart from what others have added.
+/// Whether both statuses are the same, apart from conditions that others have added.
 pub fn is_same(stored: &MyCustomResourceStatus, new: &MyCustomResourceStatus) -> bool {
     let MyCustomResourceStatus { healthy, observed_generation, conditions } = stored;
     (healthy, observed_generation) == (&new.healthy, &new.observed_generation)

@@ -1,7 +1,7 @@
 //! Third stage, *act*: carries out a plan, and nothing else. No other code creates, changes or deletes pods.
 //!
-//! In: a plan. Out: [`Done`]. Each answer goes into the cache or into the state at once, so that the next plan counts it. This stage
-//! decides only what an answer proves.
+//! In: a plan. Out: [`Done`]. Each answer updates the cache or the state at once, so that the next plan counts it. This stage decides only
+//! what an answer proves.
 
 mod batch;
 mod create;
@@ -43,7 +43,7 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
 /// Reads pods whose fate is unknown.
 async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &mut Done) {
     let read = |look: Look| async move { (batch.read_pod(&look.key).await, look) };
-    let take_in = |(found, look): (Result<Option<Pod>, String>, Look)| match found {
+    let handle = |(found, look): (Result<Option<Pod>, String>, Look)| match found {
         Ok(found) => {
             batch.change_pods(|pods, now| pods.looked_up(&look.key, look.sought.as_ref(), found, now));
             if look.sought.is_none() {
@@ -57,14 +57,14 @@ async fn look(batch: Batch<'_>, looks: Vec<Look>, state: &mut SetState, done: &m
             false
         }
     };
-    batch.slow_start(looks, read, take_in).await;
+    batch.slow_start(looks, read, handle).await;
 }
 
-/// Reads a PodSet, consistently, and takes in what is found. Returns it with its template; `None`: it is gone.
+/// Reads a PodSet, consistently, and updates the cache. Returns it with its template; `None`: it is gone.
 ///
 /// # Errors
 ///
-/// When it cannot be read; with the reason.
+/// The reason why it cannot be read.
 pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, String> {
     let request = requests::get::<PodSet>(&set.key).map_err(|error| error.to_string())?;
     let found: Option<Whole> = context.clients.read.read_one(request).await.map_err(|error| in_full(&error))?;
@@ -76,12 +76,12 @@ pub async fn read_set(context: &Context, set: &Set) -> Result<Option<Set>, Strin
 /// Restores the watched label of pods that lost it.
 async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState, done: &mut Done) {
     let send = |seen: Seen| async move { (restore_label(batch, &seen.pod).await, seen) };
-    let take_in = |(answer, Seen { pod, .. }): (Answer, Seen)| {
+    let handle = |(answer, Seen { pod, .. }): (Answer, Seen)| {
         let what = "cannot restore the label of a pod";
         let patched = match answer {
             Answer::Done(body) => decoded(&body).ok().filter(|pod| pod.is_labelled),
             Answer::NotSent => return false,
-            // The pod is as it was known: this concerns no other pod, and no other work.
+            // The pod has not changed, so the rejection delays only this pod.
             Answer::Rejected(status) if !matches!(status.code, 404 | 409) => {
                 let of = (&pod.key, &pod.uid, pod.version);
                 batch.delay_rejected(&mut state.retry.relabels, of, &in_words(&status), what);
@@ -99,7 +99,7 @@ async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState, done: 
         });
         !done.has_failed
     };
-    batch.slow_start(pods, send, take_in).await;
+    batch.slow_start(pods, send, handle).await;
 }
 
 async fn restore_label(batch: Batch<'_>, pod: &Pod) -> Answer {

@@ -1,4 +1,4 @@
-//! An optional time in 8 bytes, which takes 24 as `Option<Timestamp>`. A cache holds several of them for each object.
+//! A time whose `Option` takes 8 bytes, not 24 as `Option<Timestamp>`. The cache holds several for each object.
 
 use std::num::NonZeroI64;
 
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 /// A time in microseconds.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct CompactTime {
-    /// Since 1970. `i64::MIN` stands for 0, so that `Option` needs no space of its own.
+    /// Since 1970. `i64::MIN` stands for 0, so that `Option` needs no extra space.
     microseconds: NonZeroI64,
 }
 

@@ -1,4 +1,4 @@
-//! What every stage of the pipeline can reach: the API server, the caches, the queue, and what is remembered of each set.
+//! What all stages of the pipeline share: the clients, the caches, the queue, and the remembered state of each set.
 
 use std::{
     collections::HashMap,
@@ -31,7 +31,7 @@ use operator_kit::{
 /// The controller's name.
 pub const NAME: &str = "podset";
 
-/// What an operator is made of. A test makes its own.
+/// The parts of a controller. A test can replace them.
 #[derive(Clone)]
 pub struct Parts {
     /// Time and randomness.
@@ -48,11 +48,11 @@ pub struct Parts {
     pub instance: String,
     /// The metrics.
     pub metrics: Metrics,
-    /// The installation, as statuses name their writer: namespace and name of its Lease.
+    /// The name of this installation in `status.writtenBy`: namespace and name of its Lease.
     pub installation: String,
 }
 
-/// What every stage of the pipeline can reach.
+/// What all stages of the pipeline share.
 pub struct Context {
     pub env: Env,
     pub clients: Clients,
@@ -63,9 +63,9 @@ pub struct Context {
     pub others: Others,
     pub observed: Arc<Observed>,
     pub queue: Queue,
-    /// The memory for large templates and for the pods that are created from them.
+    /// Bounds the memory for large templates and for the pods created from them.
     pub templates: FairBudget,
-    /// What is remembered of each set while no worker has it.
+    /// The state of each set that no worker reconciles now.
     states: Mutex<HashMap<Uid, Box<SetState>>>,
 }
 
@@ -109,7 +109,7 @@ impl Context {
         self.change_pods(Some(&set.key), |caches| change(&mut caches.pods));
     }
 
-    /// Changes the cache of pods, and wakes every set that this concerns, except the one that is being worked on.
+    /// Changes the cache of pods, and queues every affected set, except the one that is being reconciled.
     pub fn change_pods(&self, working_on: Option<&ObjectKey>, change: impl FnOnce(&mut Caches)) {
         let touched = {
             let mut caches = self.observed.lock();
@@ -124,22 +124,22 @@ impl Context {
         }
     }
 
-    /// Takes in a consistent list of the sets of `scope` that no watch brought.
+    /// Applies a consistent list of the sets of `scope` that did not come from the watch.
     pub fn sets_listed(&self, scope: &Scope, sets: Vec<Set>, version: u64) {
         self.change_sets(|cache, effects| cache.refresh(scope, sets, version, effects));
     }
 
-    /// Takes in a consistent list of all pods of `scope` that no watch brought.
+    /// Applies a consistent list of all pods of `scope` that did not come from the watch.
     pub fn pods_listed(&self, scope: &Scope, pods: Vec<Pod>, version: u64) {
         self.change_pods(None, |caches| caches.pods.verify(scope, pods, version, self.env.now()));
     }
 
-    /// Takes in the answer to a request for this set; `None`: it is gone.
+    /// Applies the answer to a request for this set; `None`: it is gone.
     pub fn set_answered(&self, set: &Set, found: Option<Set>) {
         self.change_sets(|cache, effects| cache.answered(&set.key, &set.uid, found, effects));
     }
 
-    /// Changes the cache of sets, forgets those that are gone, and wakes those that this concerns.
+    /// Changes the cache of sets, forgets those that are gone, and queues the affected ones.
     pub fn change_sets(&self, change: impl FnOnce(&mut Sets, &mut Effects)) {
         let mut effects = Effects::default();
         {
@@ -158,12 +158,12 @@ impl Context {
         }
     }
 
-    /// Takes what is remembered of the set of this UID.
+    /// Takes the state of the set with this UID.
     pub fn take_state(&self, uid: &Uid) -> Box<SetState> {
         self.states().remove(uid).unwrap_or_default()
     }
 
-    /// Remembers this of the set of this UID.
+    /// Puts back the state of the set with this UID.
     pub fn keep_state(&self, uid: Uid, state: Box<SetState>) {
         self.states().insert(uid, state);
     }

@@ -1,4 +1,4 @@
-//! The events that users see under a PodSet. Pure: `report.rs` decides when, and `recorder.rs` sends them.
+//! The events of a PodSet. Pure: `report.rs` decides when they are due, and `recorder.rs` sends them.
 
 use jiff::Timestamp;
 use kube::Resource;
@@ -24,7 +24,7 @@ pub struct Event {
     action: &'static str,
 }
 
-/// The event about a burst of work that ends with `to` live pods: one for all its pods.
+/// The event about a burst of creates and deletes that ends with `to` live pods: one for all pods.
 pub fn work_done(burst: &Burst, to: usize) -> Option<Event> {
     let Burst { from, created, is_deleting, is_scaling, .. } = *burst;
     let normal = |reason, action, note| Some(Event { reason, note, is_warning: false, action });
@@ -41,17 +41,18 @@ pub fn work_done(burst: &Burst, to: usize) -> Option<Event> {
     }
 }
 
-/// The API server rejects creates: one event for each new message. A failing API server has another message each time, and gets one
-/// event. A namespace that is being deleted gets none. `told` is in the last event of this process, `stored` in the status.
+/// The API server rejects creates: one event for each new message. An unclear failure gets one event in all, because its message differs
+/// each time. A namespace that is being deleted gets none. `told` is the rejection in the last event of this process, `stored` the message
+/// in the status.
 pub fn creates_rejected(rejected: &Rejection, told: Option<&Rejection>, stored: Option<&str>) -> Option<Event> {
-    let (what, is_told_by_kind) = match rejected.kind {
+    let (what, ignores_message) = match rejected.kind {
         RejectionKind::Forbidden | RejectionKind::InvalidTemplate => ("Pods are refused", false),
         RejectionKind::Unclear => ("Pods may not have been created", true),
         RejectionKind::NamespaceTerminating => return None,
     };
     let is_news = match told {
-        Some(told) => told.kind != rejected.kind || (!is_told_by_kind && told.message != rejected.message),
-        None => stored.is_none_or(|stored| !is_told_by_kind && stored != rejected.message),
+        Some(told) => told.kind != rejected.kind || (!ignores_message && told.message != rejected.message),
+        None => stored.is_none_or(|stored| !ignores_message && stored != rejected.message),
     };
     is_news.then(|| warning(status::FAILED_CREATE, "Create", &format!("{what}: {}", rejected.message)))
 }
@@ -70,8 +71,7 @@ fn warning(reason: &'static str, action: &'static str, note: &str) -> Event {
     Event { reason, note: cut(note, 1024), is_warning: true, action }
 }
 
-/// The manifest of an event about the set of this name and UID. `unique` keeps the names of its events apart, and `instance` names the
-/// process.
+/// The manifest of an event about the set with this name and UID. `unique` makes its name unique, and `instance` names the process.
 pub fn manifest(event: &Event, (key, uid): (&ObjectKey, &Uid), wall: Timestamp, unique: i128, instance: &str) -> Value {
     json!({
         "apiVersion": "events.k8s.io/v1",

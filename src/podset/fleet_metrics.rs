@@ -1,6 +1,7 @@
-//! Metrics of all sets together. Each scrape counts the cached sets and pods: nothing is kept up to date in between.
+//! Metrics of all sets together. Each scrape counts the cached sets and pods.
 //!
-//! Only the leader shows them. The caches of a standby may be outdated, and a sum over all replicas would count every set several times.
+//! Only the leader shows them, because the caches of a standby may be outdated, and a sum over all replicas would count every set several
+//! times.
 
 use std::{
     collections::HashMap,
@@ -25,22 +26,22 @@ use crate::api::condition;
 use leadership::env::Env;
 use operator_kit::{meta::Uid, telemetry::metrics::Metrics};
 
-/// The reason of a set without a condition Ready, or with a reason that the operator does not use: those who may write statuses must not
-/// be able to add series.
+/// The reason of a set without a condition Ready, or with a reason that the operator does not use. Users who may write statuses must not be
+/// able to add series.
 const UNKNOWN: &str = "Unknown";
 
-/// Figures of all sets at one moment.
+/// The values of the metrics at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SetFigures {
-    /// How many sets there are by the reason of their condition Ready. The reasons are a fixed list.
+    /// The number of sets by the reason of their condition Ready. The reasons are a fixed list.
     pub by_reason: Vec<(&'static str, i64)>,
-    /// How many sets have pods that the API server refuses.
+    /// The number of sets for which the API server rejects creates or deletes of pods.
     pub refused: i64,
-    /// How many pods all sets want.
+    /// The number of pods that all sets want.
     pub desired: i64,
-    /// How many of their pods are Pending or Running, and not being deleted.
+    /// The number of their pods that are Pending or Running and not being deleted.
     pub available: i64,
-    /// How many of those are ready.
+    /// The number of those that are ready.
     pub ready: i64,
     /// Time since the longest-diverged set last matched its spec.
     pub unconverged: SignedDuration,
@@ -48,7 +49,7 @@ pub struct SetFigures {
     pub backoff: SignedDuration,
 }
 
-/// Shows the version, and for each scrape the figures that `take` returns; none while it returns `None`.
+/// Registers the version, and the metrics whose values `take` returns for each scrape. While it returns `None`, there are none.
 pub fn register(metrics: &Metrics, take: impl Fn() -> Option<SetFigures> + Send + Sync + 'static) {
     let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     metrics.register(|registry| {
@@ -57,7 +58,7 @@ pub fn register(metrics: &Metrics, take: impl Fn() -> Option<SetFigures> + Send 
     });
 }
 
-/// Encodes the figures that a function returns.
+/// Encodes the values that a function returns.
 struct Sets<F>(F);
 
 impl<F> fmt::Debug for Sets<F> {
@@ -99,11 +100,11 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
     }
 }
 
-/// Counts the sets.
+/// Takes the values from the caches.
 pub struct FleetMetrics {
     observed: Arc<Observed>,
     env: Env,
-    /// When each set was first seen to differ from its spec although its status does not say so.
+    /// When each set was first seen to differ from its spec, for sets whose status does not say since when.
     noticed: Mutex<HashMap<Uid, Timestamp>>,
 }
 
@@ -135,8 +136,8 @@ impl FleetMetrics {
             figures.ready += ready;
             figures.backoff = figures.backoff.max(restart_backoff::backoff(pods.iter().copied(), now));
             if [live, available, ready] != [desired; 3] || !says_converged(set) {
-                // The status outlives the leader. What it does not tell counts from when this process saw it.
-                let age = told_unready(set).map(|since| wall.duration_since(since)).unwrap_or_else(|| {
+                // Prefer the time in the status, which outlives the leader. Otherwise count from when this process noticed.
+                let age = unready_since(set).map(|since| wall.duration_since(since)).unwrap_or_else(|| {
                     let since = former.get(&set.uid).copied().unwrap_or(now);
                     noticed.insert(set.uid.clone(), since);
                     now.duration_since(since)
@@ -159,7 +160,7 @@ fn says_converged(set: &Set) -> bool {
 }
 
 /// When the set became not Ready, according to its status.
-fn told_unready(set: &Set) -> Option<Timestamp> {
+fn unready_since(set: &Set) -> Option<Timestamp> {
     let ready = stored::find(&set.status, condition::READY)?;
     (ready.status != "True").then_some(ready.last_transition_time.0)
 }

@@ -9,15 +9,14 @@
 //!
 //! Where to find what:
 //!
-//! - **N is enforced** in [`plan::Count::missing`]: whatever may live counts. [`promise`] states the promise and lists the rules that keep
-//!   the count true.
-//! - **Leadership is checked** in [`operator_kit::client::Writer`], for each request, and again where its bytes leave (`crates/leadership/src/gate.rs`).
-//!   Nothing in this folder checks it.
+//! - **N is enforced** in [`plan::Count::missing`]: every pod that may live counts. [`promise`] states the promise and lists its rules.
+//! - **Leadership is checked** in [`operator_kit::client::Writer`], for each request, and again where its bytes leave
+//!   (`crates/leadership/src/gate.rs`). Nothing in this folder checks it.
 //! - **A new leader reads first**: [`takeover`] lists a namespace before the first write there.
-//! - **A set is read before creates** that may be wrong: [`plan::Plan::creates_in_doubt`].
-//! - **A status update is decided** in [`report::report`]: [`status`] says what the status is, [`operator_kit::pace`] when it is written.
-//! - **Pods that keep finishing** are replaced later each time: [`restart_backoff`].
-//! - **What is remembered** of a set between two passes: [`set_state`].
+//! - **A set is read before creates** if it may be gone: [`plan::Plan::creates_in_doubt`].
+//! - **A status is updated** in [`report::report`]: [`status`] makes its content, and [`operator_kit::pace`] decides when it is written.
+//! - **Pods that keep finishing** are replaced with backoff: [`restart_backoff`].
+//! - **The state of a set** between two passes: [`set_state`].
 
 pub mod act;
 mod compact_time;
@@ -76,7 +75,7 @@ impl PodSetController {
         PodSetController { context: Context::new(parts), synced, take_over: TakeOver::default() }
     }
 
-    /// Counts the sets that this controller knows.
+    /// The metrics of all sets.
     pub fn figures(&self) -> FleetMetrics {
         FleetMetrics::new(self.context.observed.clone(), self.context.env.clone())
     }
@@ -102,13 +101,13 @@ impl Controller for PodSetController {
         let Context { clients, env, .. } = &self.context;
         for scope in &self.context.scopes {
             let sets = self.context.set_source(scope);
-            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(sets.what, scope));
-            let sink = move |change| controller.set_changed(&of, change);
+            let (controller, watched, listing) = (self.clone(), scope.clone(), self.synced.watch(sets.what, scope));
+            let sink = move |change| controller.set_changed(&watched, change);
             background.push(listwatch::run(clients.read.clone(), sets, env.clone(), listing, sink).boxed());
 
             let pods = self.context.pod_source(scope);
-            let (controller, of, listing) = (self.clone(), scope.clone(), self.synced.watch(pods.what, scope));
-            let sink = move |change| controller.pod_changed(&of, change);
+            let (controller, watched, listing) = (self.clone(), scope.clone(), self.synced.watch(pods.what, scope));
+            let sink = move |change| controller.pod_changed(&watched, change);
             background.push(listwatch::run(clients.read.clone(), pods, env.clone(), listing, sink).boxed());
         }
         background
@@ -136,7 +135,7 @@ impl Controller for PodSetController {
     }
 
     async fn finish(&self) {
-        self.context.recorder.told().await;
+        self.context.recorder.flush().await;
     }
 
     async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {
@@ -148,7 +147,7 @@ impl Controller for PodSetController {
         let Some(after) = self.context.observed.lock().sets.get(key).filter(|after| after.uid == set.uid) else {
             return next;
         };
-        if report::is_at_its_end(&after.status) {
+        if report::is_ready(&after.status) {
             state.trace_link.answered(after.status.observed_generation.unwrap_or_default());
         }
         self.context.keep_state(set.uid.clone(), state);

@@ -1,14 +1,14 @@
-//! The names of a set's pods: *same intent, same name*.
+//! The names of a set's pods.
 //!
-//! The name of pod i is a function of the set's UID and i. A create that is repeated, after a lost answer or by the next leader, asks for the
-//! same name and cannot make a second pod. The function must never change: every version of the operator must choose the same names.
+//! The name of pod i is a function of the set's UID and i. If a create is repeated, after a lost answer or by the next leader, it has the
+//! same name and cannot make a second pod. The function must never change, so that all versions of the operator choose the same names.
 
 use jiff::Timestamp;
 
 use super::observe::{Pods, Set};
 use operator_kit::ObjectKey;
 
-/// The characters that generateName draws from.
+/// The characters that the API server uses for generateName.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// How many characters follow the prefix.
@@ -17,11 +17,11 @@ const SUFFIX: usize = 5;
 /// How many suffixes there are: 27 to the power of 5.
 const SPACE: u64 = 14_348_907;
 
-/// The distance between the suffixes of consecutive indices. It is not divisible by 3 and so coprime to [`SPACE`]: no two indices below
-/// [`SPACE`] share a suffix. It is close to the golden section of the space, so that neighbours look different.
+/// The distance between the suffixes of consecutive indices. It is coprime to [`SPACE`], a power of 3, so no two indices below [`SPACE`]
+/// share a suffix. It is close to the golden section of [`SPACE`], so that consecutive names look different.
 const STEP: u64 = 8_868_113;
 
-/// The longest prefix, as the API server cuts it for generateName.
+/// The length to which the API server cuts the prefix for generateName.
 const LONGEST_PREFIX: usize = 63 - SUFFIX;
 
 /// The `generateName` of a set's pods.
@@ -42,7 +42,7 @@ pub fn pod_name(set: &str, uid: &str, index: u32) -> String {
     name
 }
 
-/// FNV-1a, 64 bits: tiny, and the same everywhere and for ever, which the standard library's hashers do not promise.
+/// The 64-bit FNV-1a hash. It never changes, unlike the standard library's hashers.
 fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -51,22 +51,19 @@ fn fnv1a(text: &str) -> u64 {
 pub trait Names {
     /// The name of the pod of this index.
     fn nth(&self, index: u32) -> String;
-    /// Whether a pod of this name is known, with any owner.
+    /// Whether the cache has a pod of this name, with any owner.
     fn is_known(&self, name: &str) -> bool;
-    /// Whether a pod of this name ended so recently that no other may take it.
+    /// Whether a pod of this name ended so recently that the name must not be reused.
     fn is_resting(&self, name: &str) -> bool;
 }
 
-/// The names of a set, by the cache of pods.
+/// The names of a set, with the cache of pods.
 #[derive(Debug)]
 pub struct NamesIn<'a> {
-    /// The cache.
     pub pods: &'a Pods,
-    /// The set.
     pub set: &'a Set,
     /// The name of the pod with this index in the set of this name and UID.
     pub name: fn(set: &str, uid: &str, index: u32) -> String,
-    /// The time.
     pub now: Timestamp,
 }
 

@@ -1,6 +1,6 @@
-//! Whether another installation writes the same PodSets. Both would create and delete their pods, and the bound holds for one of them only.
+//! Detects another installation that writes the same PodSets. Together, two installations may run more than N pods.
 //!
-//! In: the installation that each new status names. Out: a warning for each other installation, and a count. No other I/O.
+//! In: the installation that each new status names. Out: a warning for each other installation, and a counter.
 
 use std::{
     collections::HashSet,
@@ -20,7 +20,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// No other one was seen yet. `installation` is the name of this one.
+    /// No other installation was seen yet. `installation` is the name of this one.
     pub fn new(installation: String, metrics: &Metrics) -> Self {
         let writes = Counter::default();
         let help = "Number of PodSet statuses written by another installation; above 0, two installations write the same PodSets";
@@ -43,7 +43,7 @@ impl Others {
             warn!(
                 other = &*writer,
                 this = &*self.installation,
-                "another installation writes the same PodSets, which may get too many pods: uninstall one, or give both the same Lease"
+                "another installation writes the same PodSets, which may get too many pods: uninstall one, or use the same Lease for both"
             );
         }
     }

@@ -1,6 +1,6 @@
-//! Second stage, *plan*: what should happen. Pure: no I/O, no clock, no randomness.
+//! Second stage, *plan*: decides what should happen. Pure: no I/O, no clock, no randomness.
 //!
-//! From a set, its pods, the remembered state and the time it makes a [`Plan`]. Every decision about pods is made here; [`Count::missing`]
+//! In: a set, its pods, the remembered state and the time. Out: a [`Plan`]. Every decision about pods is made here. [`Count::missing`]
 //! decides how many are created.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use super::{
 };
 use operator_kit::{ObjectKey, meta::Uid};
 
-/// What a plan is made from.
+/// The input of a plan.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     /// The set and its pods.
@@ -24,50 +24,49 @@ pub struct Input<'a> {
     pub state: &'a SetState,
     /// The names of its pods.
     pub names: &'a dyn Names,
-    /// How long a create of unknown fate counts as live.
+    /// How long a create with an unknown fate counts as live.
     pub quarantine: SignedDuration,
-    /// The time.
     pub now: Timestamp,
 }
 
 /// What should happen to the pods of a set.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// How the set stands.
+    /// The number of pods, wanted and existing.
     pub count: Count,
     /// Pods to create.
     pub create: Vec<Creation>,
     /// Pods to delete.
     pub delete: Vec<Deletion>,
-    /// Pods that are to go although their delete was rejected, whether it is tried again now or later.
+    /// Pods to delete whose last delete was rejected, whether it is tried again now or later.
     pub rejected: BTreeSet<Uid>,
-    /// Pods about which only a read can tell.
+    /// Pods to read, because their fate is unknown.
     pub look: Vec<Look>,
-    /// Pods to which the watched label is given back.
+    /// Pods whose watched label is restored.
     pub relabel: Vec<Seen>,
     /// Why missing pods are not created, or surplus pods not deleted, now.
     pub hold: Hold,
-    /// When to plan again although nothing happens.
+    /// When to plan again if nothing happens.
     pub wake: Option<Timestamp>,
 }
 
-/// A pod about which only a read can tell.
+/// A pod to read, because its fate is unknown.
 #[derive(Clone, Debug)]
 pub struct Look {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// The pod as it is known; `None`: a create of this name was not answered, and can no longer take effect.
+    /// The pod in the cache; `None`: a create of this name got no answer, and can no longer take effect.
     pub sought: Option<Seen>,
 }
 
 /// A pod to create.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Creation {
-    /// Index of its name.
+    /// The index of its name.
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// How many replacements in a row led to it; 0 for a pod that replaces none.
+    /// How many replacements in a row there were, including this one; 0 for a pod that replaces none.
     pub replacements: u32,
     /// Whether an earlier create of this name may still take effect.
     pub is_repeated: bool,
@@ -78,9 +77,9 @@ pub struct Creation {
 pub struct Deletion {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// UID: this incarnation and no other.
+    /// UID, so that no other pod of this name is deleted.
     pub uid: Uid,
-    /// The resourceVersion of the state that is known of it; 0 for a pod that no cache holds.
+    /// Its resourceVersion in the cache; 0 if the cache does not have it.
     pub version: u64,
     /// Why.
     pub why: Why,
@@ -93,44 +92,44 @@ pub enum Why {
     Surplus,
     /// It finished, and enough finished pods are kept.
     Finished,
-    /// It was made otherwise than ordered.
+    /// It differs from its manifest.
     Stray,
 }
 
 /// Why a plan waits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Hold {
-    /// It does not.
+    /// It does not wait.
     #[default]
     Nothing,
     /// The last try failed.
     Failure,
     /// Pods keep finishing.
     Finishing,
-    /// Nothing will be possible: the set or its namespace is being deleted, or its spec cannot be read.
+    /// No pod can be created: the set or its namespace is being deleted, or its spec cannot be read.
     Forever,
 }
 
-/// How a set stands.
+/// The number of pods of a set.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Count {
     /// Pods wanted.
     pub wanted: usize,
-    /// Pods that are live, as far as is known.
+    /// Pods that are live according to the cache.
     pub live: usize,
-    /// Pods that live or may live: the live ones and the creates of unknown fate, each name once.
+    /// Pods that live or may live: the live ones and the creates with an unknown fate, each name once.
     pub occupied: usize,
-    /// Live pods that are certain: seen, and not lost sight of.
+    /// Live pods that certainly exist: the watch has not lost them.
     pub certain: usize,
 }
 
 impl Count {
-    /// How many pods may be created under new names: **the line that keeps the promise**. Whatever may live counts.
+    /// How many pods may be created under new names: **the line that keeps the promise**. Every pod that may live counts.
     pub fn missing(&self) -> usize {
         self.wanted.saturating_sub(self.occupied)
     }
 
-    /// How many pods must be deleted. Only certain pods count: a pod that may not exist must not lead to the deletion of another one.
+    /// How many pods must be deleted. Only certain pods count: a pod that may not exist must not cause the deletion of another one.
     pub fn surplus(&self) -> usize {
         self.certain.saturating_sub(self.wanted)
     }
@@ -142,14 +141,14 @@ impl Plan {
         !(self.create.is_empty() && self.delete.is_empty() && self.relabel.is_empty())
     }
 
-    /// Whether it creates pods for a set that may be gone. Either pods were lost since the last status or pass, perhaps because the set is
-    /// being deleted; or strangers have its names, perhaps as pods of a recreated set.
+    /// Whether it creates pods for a set that may be gone. There are two signs: pods were lost since the last status or pass, perhaps
+    /// because the set is being deleted, or other pods have its names, perhaps because the set was recreated.
     pub fn creates_in_doubt(&self, set: &Set, state: &SetState) -> bool {
         let reported = usize::try_from(set.status.available_replicas).unwrap_or_default();
         !self.create.is_empty() && (state.met_stranger || self.count.live < reported.max(state.live))
     }
 
-    /// Whether it deletes a pod that no delete was rejected for yet.
+    /// Whether it deletes a pod whose delete was not rejected before.
     pub fn deletes_others(&self, state: &SetState) -> bool {
         self.delete.iter().any(|deletion| !state.retry.rejected.contains(&deletion.uid))
     }
@@ -173,7 +172,7 @@ pub fn plan(input: &Input) -> Plan {
 }
 
 impl Input<'_> {
-    /// The plan if nothing had failed lately.
+    /// The plan, regardless of recent failures.
     fn desired(&self) -> Plan {
         let set = &self.view.set;
         let plan = Plan { count: self.count(), look: self.looks(), wake: self.wake(), ..Plan::default() };
@@ -187,7 +186,7 @@ impl Input<'_> {
         let plan = Plan { relabel, rejected, ..plan };
         let victims = self.victims(plan.count);
         let plan = self.with_deletes(plan, victims);
-        let plan = self.with_deletes(plan, self.superfluous());
+        let plan = self.with_deletes(plan, self.finished_to_delete());
         self.with_creates(plan, wanted)
     }
 
@@ -247,7 +246,7 @@ impl Input<'_> {
         plan
     }
 
-    /// The pods that differ from what was ordered.
+    /// The pods that differ from their manifest.
     fn strays(&self) -> Vec<Deletion> {
         let View { set, pods, .. } = self.view;
         let version = |uid: &Uid| pods.iter().find(|seen| seen.pod.uid == *uid).map_or(0, |seen| seen.pod.version);
@@ -260,8 +259,8 @@ impl Input<'_> {
         self.state.fates.strays.iter().map(deletion).collect()
     }
 
-    /// The pods that a scale-down takes. A pod whose delete was rejected is among them, and the next one goes in its place. But if an
-    /// earlier delete of it was not answered, it may still take effect: then no other goes.
+    /// The pods that a scale-down deletes. If the delete of a pod was rejected, it stays among them, and the next pod is deleted in its
+    /// place. But if an earlier delete of it got no answer and may still take effect, no other pod is deleted.
     fn victims(&self, count: Count) -> Vec<Deletion> {
         let Input { view, state, now, .. } = *self;
         let may_go = |seen: &Seen| {
@@ -283,26 +282,26 @@ impl Input<'_> {
             left -= usize::from(may_go(seen));
             victims.push(deletion(seen, Why::Surplus));
         }
-        // A delete that failed before must not keep the others from being tried.
+        // Try deletes that failed before last, so that they do not hold up the others.
         victims.sort_by_key(|victim| state.fates.is_going(&victim.uid));
         victims
     }
 
-    /// The pods whose delete was rejected while one of them is surplus.
+    /// The live pods whose delete was rejected, if any pod is surplus.
     fn undeletable(&self, count: Count) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
         let uids = view.pods.iter().filter(move |seen| count.surplus() > 0 && seen.is_live()).map(|seen| &seen.pod.uid);
         uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
     }
 
-    /// The finished pods beyond those that are kept. None for a while after the delete of one was not answered.
-    fn superfluous(&self) -> Vec<Deletion> {
+    /// The finished pods that are not kept. None while the delete of one may still take effect.
+    fn finished_to_delete(&self) -> Vec<Deletion> {
         let is_finished = |seen: &&Seen| seen.pod.is_finished() && !seen.is_terminating();
         let finished: Vec<&Seen> = self.view.pods.iter().filter(is_finished).collect();
         if finished.iter().any(|seen| self.state.fates.is_going(&seen.pod.uid)) {
             return Vec::new();
         }
-        restart_backoff::superfluous(&finished).into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
+        restart_backoff::not_kept(&finished).into_iter().map(|seen| deletion(seen, Why::Finished)).collect()
     }
 
     /// Adds the pods to create, or why they are not created yet.
@@ -311,13 +310,13 @@ impl Input<'_> {
         if let Some(until) = state.retry.rests_until(set.generation, now) {
             return Plan { hold: Hold::Forever, wake: soonest(plan.wake, Some(until)), ..plan };
         }
-        // A pod that was changed on its way would be changed again: first it must be gone.
+        // A webhook that changed a pod would also change the next one, so the stray must be gone first.
         if plan.count.occupied > wanted || state.strays_hold() {
             return plan;
         }
         let mut create = self.creations(plan.count.missing());
         let replacement = state.retry.finishes.next;
-        // The other missing pods were deleted, or never created. They wait for nothing.
+        // The other missing pods were deleted or never created, so they do not wait.
         let at_once = replacement.map_or(create.len(), |next| create.len().saturating_sub(next.pods));
         if let Some(next) = replacement {
             create.iter_mut().skip(at_once).for_each(|creation| creation.replacements = next.count);
@@ -334,8 +333,8 @@ impl Input<'_> {
         }
     }
 
-    /// First the names of earlier creates without a pod; all of those that may still take effect, because they count. Then the lowest free
-    /// names.
+    /// First the names of earlier creates without a pod. All of those that may still take effect are repeated, because they count already.
+    /// Then the lowest free names.
     fn creations(&self, missing: usize) -> Vec<Creation> {
         let Input { state, names, .. } = *self;
         let mut creations = Vec::new();

@@ -53,8 +53,8 @@ struct Owner<'a> {
     block_owner_deletion: bool,
 }
 
-/// The manifest of a pod of this name. `default_spec` is used if the template has no spec. `replacements` counts the replacements in a
-/// row up to this pod; 0 if it replaces none.
+/// The manifest of a pod with this name. `default_spec` is used if the template has no spec. `replacements` is how many replacements in a
+/// row there were, including this one; 0 if it replaces none.
 pub fn manifest<'a>(
     set: &'a Set,
     template: Option<&'a Template>,
@@ -125,7 +125,7 @@ pub fn default_spec(image: &str) -> Value {
     })
 }
 
-/// How a created pod differs from its manifest: a webhook may have changed the name, label or owner by which the operator finds its pods.
+/// How a created pod differs from its manifest: a webhook may have changed the name, label or owner that identifies it.
 pub fn difference(pod: &Pod, name: &str, set: &Uid) -> Option<String> {
     if pod.owner.as_ref() != Some(set) {
         Some("without the owner reference to its PodSet".to_owned())

@@ -6,28 +6,28 @@
 //! Succeeded. At any time, a set has at most as many live pods as the largest `spec.replicas` among the generations from
 //! `status.observedGeneration` to `metadata.generation`.
 //!
-//! The promise holds whatever the operator sees late, twice or not at all, and whatever becomes of its requests. It assumes that a request
-//! takes effect within [`QUARANTINE`](super::observe::QUARANTINE) of its sending and before its sender's lease ends.
+//! The promise holds even if events come late, twice or not at all, and even if requests or answers are lost. It assumes that a request
+//! takes effect within [`QUARANTINE`](super::observe::QUARANTINE) after it was sent, and before its sender's lease ends.
 //!
 //! # How it is kept
 //!
-//! `Count::missing` in `plan.rs` says how many pods may be created: as many as are wanted, minus every pod that may live. Each rule below
-//! keeps this count right in one case in which a plain count would be wrong.
+//! `Count::missing` in `plan.rs` says how many pods may be created: the wanted ones minus every pod that may live. Each rule below keeps
+//! this count right in a case in which a simple count would be wrong.
 //!
 //! Each rule is a value in [`Rules`] or [`CacheRules`]. A test can replace a rule and see the promise break. The attacks A1 to A12 are such
 //! tests, in `tests/simulation/attacks`: A1, A8 and A10 in `names.rs`, A2 to A4 in `leaders.rs`, A5 and A6 in `events.rs`, A7 in
 //! `labels.rs`, A9 in `answers.rs`, A11 in `claims.rs`, A12 in `deletes.rs`.
 //!
-//! Files are named from this folder, or from the root of the repository: `src/…`.
+//! Paths are relative to this folder or to the root of the repository.
 //!
 //! | rule | what goes wrong without it | where it is used | test that fails without it |
 //! |---|---|---|---|
 //! | The same intent has the same name ([`Rules::name`]) | A create that is sent twice makes two pods | `plan.rs` | A1 |
 //! | A create without an answer counts as live for [`CacheRules::quarantine`] | It takes effect after another pod was created in its place | `set_state.rs`, `plan.rs` | A1 |
-//! | A read settles an unknown fate, time does not ([`Rules::may_forget`]) | The create took effect, and the watch lags | `set_state.rs` | A1 |
+//! | Only a read resolves an unknown fate, time does not ([`Rules::may_forget`]) | The create took effect, and the watch lags | `set_state.rs` | A1 |
 //! | A name is not reused for [`CacheRules::quarantine`] after its pod ended | Two leaders create the same pod under two indices | `observe/pods.rs` | A2 |
 //! | A write ends before its sender's term ([`operator_kit::client::Writer`]) | A request of a former leader takes effect | `crates/operator-kit/src/client/writer.rs`, `crates/leadership/src/term.rs` | A3 |
-//! | A new leader reads before its first write ([`Rules::is_unread`]) | The watch of a standby stood still | `takeover.rs` | A4 |
+//! | A new leader reads before its first write ([`Rules::is_unread`]) | The watch of a standby had stalled | `takeover.rs` | A4 |
 //! | The take-over reads all pods, labelled or not ([`Rules::taken_over`]) | A pod lost the watched label while nobody watched | `takeover.rs` | A7 |
 //! | A status acknowledges a generation when the surplus is gone ([`Rules::status`]) | More pods live than the acknowledged generation allows | `report.rs` | `attacks/statuses.rs` |
 //! | A status names the version for which it was made ([`Rules::status_version`]) | An old status replaces a newer one, or lands on another set of the name | `report.rs` | `attacks/statuses.rs` |
@@ -36,9 +36,9 @@
 //! | A pod may end before its create is answered ([`CacheRules::has_ended`]) | A pod that no longer exists counts for ever | `observe/pods.rs` | A6 |
 //! | A pod that the watch no longer shows may be alive ([`CacheRules::may_live`]) | A pod lost the watched label | `observe/pods.rs` | A7 |
 //! | A pod belongs to the set that owns it ([`Rules::is_ours`]) | A stranger's pod has one of our names | `act/create.rs` | A8 |
-//! | A created pod must be as ordered ([`Rules::differs`]) | Pods without end behind a webhook that changes them | `act/create.rs` | A9 |
+//! | A created pod must match its manifest ([`Rules::differs`]) | A webhook that changes pods leads to pods without bound | `act/create.rs` | A9 |
 //! | A delete names the UID ([`Rules::precondition`]) | A late delete hits the pod's successor | `act/delete.rs` | A10 |
-//! | A pod counts in its own namespace only ([`CacheRules::home`]) | A pod elsewhere costs one of the set's pods its life | `observe/` | A11 |
+//! | A pod counts in its own namespace only ([`CacheRules::home`]) | A pod in another namespace counts, and one of the set's pods is deleted | `observe/` | A11 |
 //! | A rejected delete concerns one pod ([`Rules::is_confined`]) | A pod that cannot be deleted blocks all others | `act/delete.rs`, `rejected_deletes.rs` | A12 |
 
 use jiff::Timestamp;
@@ -54,16 +54,17 @@ use super::{
 use crate::api::PodSetStatus;
 use operator_kit::meta::Uid;
 
-/// The rules, see the head of this file.
+/// The rules of the table above.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// The rules that the caches apply.
     pub cache: CacheRules,
     /// The name of the pod with this index in the set of this name and UID.
     pub name: fn(set: &str, uid: &str, index: u32) -> String,
-    /// Whether a create may be forgotten once it is too old to take effect.
+    /// Whether a create that is too old to take effect may be forgotten.
     pub may_forget: fn(create: &Create) -> bool,
-    /// Whether a set must be read before its first write of a term: it may be older than the term, and its namespace was not read in it.
+    /// Whether a set must be read before its first write in a term: it may be older than the term, and its namespace was not read in this
+    /// term.
     pub is_unread: fn(may_be_older: bool, is_read: bool) -> bool,
     /// The label selector of the list of pods at take-over; `None`: all pods.
     pub taken_over: Option<&'static str>,
@@ -73,11 +74,11 @@ pub struct Rules {
     pub status_version: fn(version: u64) -> Option<u64>,
     /// Whether the pod belongs to the set of this UID.
     pub is_ours: fn(pod: &Pod, set: &Uid) -> bool,
-    /// How the created pod differs from what was ordered under this name for this set.
+    /// How a created pod differs from its manifest, for this name and set.
     pub differs: fn(made: &Pod, name: &str, set: &Uid) -> Option<String>,
     /// The UID that a delete of this pod names.
     pub precondition: fn(pod: &Uid) -> Option<String>,
-    /// Whether a rejected delete concerns its pod alone. Otherwise the whole set backs off.
+    /// Whether a rejected delete delays only its pod. Otherwise the whole set backs off.
     pub is_confined: fn(why: Why) -> bool,
 }
 

@@ -1,6 +1,6 @@
-//! Which pods a scale-down takes first. Pure.
+//! Which pods a scale-down deletes first. Pure.
 //!
-//! The rules, in order: a pod whose delete is already in flight; not yet scheduled; Pending before Unknown before Running;
+//! The rules, in order: a pod whose delete may still take effect; not yet scheduled; Pending before Unknown before Running;
 //! not ready before ready; lower `controller.kubernetes.io/pod-deletion-cost`; on the node with more pods of the set;
 //! ready for a shorter time; more restarts; younger; then UID, so that the order is total.
 
@@ -11,7 +11,7 @@ use super::{
     set_state::SetState,
 };
 
-/// The pods in the order in which a scale-down takes them.
+/// The pods in the order in which a scale-down deletes them.
 pub fn victims_first<'a>(pods: &[&'a Seen], state: &SetState) -> Vec<&'a Seen> {
     let mut on_node: HashMap<&str, usize> = HashMap::new();
     for node in pods.iter().filter_map(|seen| seen.pod.node.as_deref()) {

@@ -1,6 +1,6 @@
-//! Part of *report*: sends events beside the reconciles, a few at once, so that no pod or status waits for them.
+//! Part of *report*: sends events in the background, a few at once, so that no pod or status waits for them.
 //!
-//! [`Recorder::record`] takes events, and [`Recorder::run`] sends one create for each. An event that is rejected or not answered is lost.
+//! [`Recorder::record`] takes events, and [`Recorder::run`] sends one create for each. An event that is rejected or gets no answer is lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,32 +25,31 @@ use operator_kit::{
     telemetry::spans::Place,
 };
 
-/// The most events that wait; one more is lost. Each takes about 250 bytes and its note.
+/// The most events that wait; further ones are lost. Each takes about 250 bytes plus its note.
 const WAITING: u32 = 10_000;
 
-/// The most requests in flight: enough to keep up, and few compared with the other writes. Namespaces share them fairly; a single one
-/// gets 4.
+/// The most requests in flight: enough to keep up, and few compared with the other writes. Namespaces share them fairly; one alone gets 4.
 const AT_ONCE: usize = 6;
 
-/// How long the process sends waiting events before it ends.
-const AT_THE_END: Duration = Duration::from_secs(3);
+/// How long the process continues to send waiting events at its end.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Sends the events of this process.
 pub struct Recorder {
     env: Env,
     writer: Writer,
     instance: String,
-    waiting: mpsc::UnboundedSender<Due>,
-    due: Mutex<mpsc::UnboundedReceiver<Due>>,
+    sender: mpsc::UnboundedSender<QueuedEvent>,
+    receiver: Mutex<mpsc::UnboundedReceiver<QueuedEvent>>,
     /// Each event that waits or is in flight holds a permit.
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     slots: FairSemaphore,
     /// Stops the sending of further events.
-    enough: CancellationToken,
+    stop_sending: CancellationToken,
 }
 
-/// An event to send.
-struct Due {
+/// An event that waits to be sent.
+struct QueuedEvent {
     event: Event,
     key: ObjectKey,
     uid: Uid,
@@ -58,17 +57,17 @@ struct Due {
     wall: Timestamp,
     unique: i128,
     /// The span in which it happened.
-    within: Option<Place>,
-    _room: OwnedSemaphorePermit,
+    parent: Option<Place>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Recorder {
     /// A recorder that sends through `writer`. Events name `instance` as the process.
     pub fn new(env: Env, writer: Writer, instance: String) -> Self {
-        let (waiting, due) = mpsc::unbounded_channel();
-        let room = Arc::new(Semaphore::new(usize::try_from(WAITING).unwrap_or(Semaphore::MAX_PERMITS)));
-        let (slots, enough) = (FairSemaphore::new(AT_ONCE), CancellationToken::new());
-        Recorder { env, writer, instance, waiting, due: Mutex::new(due), room, slots, enough }
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let permits = Arc::new(Semaphore::new(usize::try_from(WAITING).unwrap_or(Semaphore::MAX_PERMITS)));
+        let (slots, stop_sending) = (FairSemaphore::new(AT_ONCE), CancellationToken::new());
+        Recorder { env, writer, instance, sender, receiver: Mutex::new(receiver), permits, slots, stop_sending }
     }
 
     /// Queues events of this set that have just happened.
@@ -76,46 +75,46 @@ impl Recorder {
         let wall = self.env.clock.wall();
         let moment = wall.as_nanosecond();
         for (event, unique) in events.into_iter().zip(moment..) {
-            let Ok(room) = self.room.clone().try_acquire_owned() else {
+            let Ok(permit) = self.permits.clone().try_acquire_owned() else {
                 warn!(set = %set.key, reason = event.reason, "too many events are waiting; one is lost");
                 continue;
             };
             let (key, uid) = (set.key.clone(), set.uid.clone());
-            let due = Due { event, key, uid, wall, unique, within: Place::current(), _room: room };
-            // The receiver is part of this recorder.
-            let _ = self.waiting.send(due);
+            let queued = QueuedEvent { event, key, uid, wall, unique, parent: Place::current(), _permit: permit };
+            // This cannot fail: the receiver lives in this recorder.
+            let _ = self.sender.send(queued);
         }
     }
 
     /// Sends events until it is stopped.
     pub async fn run(&self) {
-        let mut due = self.due.lock().await;
-        let due = stream::poll_fn(|context| due.poll_recv(context)).take_until(self.enough.cancelled());
-        due.for_each_concurrent(None, |due| self.send(due)).await;
+        let mut receiver = self.receiver.lock().await;
+        let events = stream::poll_fn(|context| receiver.poll_recv(context)).take_until(self.stop_sending.cancelled());
+        events.for_each_concurrent(None, |queued| self.send(queued)).await;
     }
 
-    /// Waits until all events are sent, but not for long, because the next leader waits too.
-    pub async fn told(&self) {
-        if tokio::time::timeout(AT_THE_END, self.room.acquire_many(WAITING)).await.is_ok() {
+    /// Waits until all events are sent, but not longer than [`FLUSH_TIMEOUT`], because the next leader waits too.
+    pub async fn flush(&self) {
+        if tokio::time::timeout(FLUSH_TIMEOUT, self.permits.acquire_many(WAITING)).await.is_ok() {
             return;
         }
-        self.enough.cancel();
-        // Events in flight must be answered: the Lease is not released while a write may still take effect.
-        let _ended = self.due.lock().await;
+        self.stop_sending.cancel();
+        // Wait for events in flight: the Lease is not released while a write may still take effect.
+        let _ended = self.receiver.lock().await;
         warn!("waiting events were not sent");
     }
 
-    async fn send(&self, due: Due) {
-        let Due { event, key, uid, wall, unique, within, _room } = due;
+    async fn send(&self, queued: QueuedEvent) {
+        let QueuedEvent { event, key, uid, wall, unique, parent, _permit } = queued;
         let slot = self.slots.acquire(&key.namespace).await;
-        if slot.is_err() || self.enough.is_cancelled() {
+        if slot.is_err() || self.stop_sending.is_cancelled() {
             return;
         }
         let manifest = events::manifest(&event, (&key, &uid), wall, unique, &self.instance);
         let build = || {
             let mut request = requests::create::<EventResource>(&key.namespace, &manifest)?;
-            if let Some(within) = within {
-                request.extensions_mut().insert(within);
+            if let Some(parent) = parent {
+                request.extensions_mut().insert(parent);
             }
             Ok(request)
         };
@@ -165,10 +164,10 @@ mod tests {
         recorder.record(&set, vec![event(); 2]);
         let running = recorder.clone();
         let running = tokio::spawn(async move { running.run().await });
-        recorder.told().await;
+        recorder.flush().await;
         assert_eq!(told.load(Ordering::Relaxed), many);
         recorder.record(&set, vec![event()]);
-        recorder.told().await;
+        recorder.flush().await;
         assert_eq!(told.load(Ordering::Relaxed), many + 1, "there is room again");
         running.abort();
     }

@@ -1,7 +1,6 @@
 //! Deletes that the API server rejected. No I/O.
 //!
-//! A rejection concerns one pod: the plan skips this pod until its delay ends, and nothing else waits. A new leader starts without this state
-//! and learns it again.
+//! A rejection delays one pod only: the plan skips it until its delay ends. A new leader starts without this state and learns it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +13,10 @@ use operator_kit::{failures::doubled, meta::Uid};
 #[derive(Clone, Debug, Default)]
 pub struct RejectedDeletes {
     by_uid: BTreeMap<Uid, RejectedDelete>,
-    /// Whether they have an event. Messages may differ each time, so there is one event until all rejections are over.
-    is_told: bool,
+    /// Whether an event was sent. There is only one until all rejections are over, because messages may differ each time.
+    has_event: bool,
     /// The message of the event that is still to be sent.
-    untold: Option<String>,
+    pending_event: Option<String>,
 }
 
 /// A delete that was rejected.
@@ -31,13 +30,13 @@ struct RejectedDelete {
     at: Timestamp,
     /// The delay until the next try, without jitter.
     wait: SignedDuration,
-    /// When it is tried again.
+    /// When the delete is tried again.
     until: Timestamp,
 }
 
 impl RejectedDeletes {
-    /// The delete of this pod, planned for this resourceVersion of it, was rejected: the next try waits, twice as long as the last
-    /// time, up to a bound. Returns whether [`Self::message`] is new. `jittered` adds the jitter to a delay.
+    /// The delete of this pod was rejected, when it had this resourceVersion. The delay doubles, up to a limit. Returns whether
+    /// [`Self::message`] is new. `jittered` adds jitter to a delay.
     pub fn note(
         &mut self,
         uid: Uid,
@@ -46,14 +45,14 @@ impl RejectedDeletes {
         now: Timestamp,
         jittered: impl Fn(SignedDuration) -> SignedDuration,
     ) -> bool {
-        self.is_told &= !self.by_uid.is_empty();
+        self.has_event &= !self.by_uid.is_empty();
         let former = self.message().map(str::to_owned);
         let wait = doubled(self.by_uid.get(&uid).map(|former| former.wait), BACKOFF);
         self.by_uid.insert(uid, RejectedDelete { message, version, at: now, wait, until: now + jittered(wait) });
         let message = self.message().map(str::to_owned);
         let is_new = message != former;
-        if !self.is_told {
-            self.untold = message;
+        if !self.has_event {
+            self.pending_event = message;
         }
         is_new
     }
@@ -63,8 +62,8 @@ impl RejectedDeletes {
         self.by_uid.contains_key(uid)
     }
 
-    /// When the delete of this pod, now of this resourceVersion, is tried again; `None` if nothing keeps it from being tried now. A
-    /// change of the pod may have lifted its protection: then the delay ends, but not before the shortest one.
+    /// When the delete of this pod, which now has this resourceVersion, is tried again; `None`: now. A change of the pod may have removed
+    /// its protection, so it shortens the delay to the shortest one.
     pub fn waits_until(&self, uid: &Uid, version: u64, now: Timestamp) -> Option<Timestamp> {
         let rejection = self.by_uid.get(uid)?;
         let (shortest, _) = BACKOFF;
@@ -78,20 +77,21 @@ impl RejectedDeletes {
         self.by_uid.remove(uid);
     }
 
-    /// Forgets all but these pods: the others are gone, or may stay.
+    /// Forgets all other pods: they are gone, or need not be deleted any more.
     pub fn retain(&mut self, still_to_go: &BTreeSet<Uid>) {
         self.by_uid.retain(|uid, _| still_to_go.contains(uid));
     }
 
-    /// Why pods cannot be deleted; where messages differ, always the same one. `None` if none was rejected.
+    /// Why pods cannot be deleted; always the same one of several messages. `None` if no delete was rejected.
     pub fn message(&self) -> Option<&str> {
         self.by_uid.values().map(|rejection| rejection.message.as_str()).min()
     }
 
-    /// The message for an event, once. `stored` is the message in the status: if it is the same, a former leader has sent the event.
-    pub fn take_untold(&mut self, stored: Option<&str>) -> Option<String> {
-        let message = self.untold.take()?;
-        self.is_told = true;
+    /// Returns the message for the event, once. `stored` is the message in the status: if it is the same, a former leader has sent the
+    /// event.
+    pub fn take_event(&mut self, stored: Option<&str>) -> Option<String> {
+        let message = self.pending_event.take()?;
+        self.has_event = true;
         (stored != Some(&*message)).then_some(message)
     }
 }
@@ -144,14 +144,14 @@ mod tests {
         let mut rejected = RejectedDeletes::default();
         assert!(reject(&mut rejected, 5, after(0)));
         assert!(!reject(&mut rejected, 5, after(1)));
-        assert_eq!(rejected.take_untold(None).as_deref(), Some("no"));
+        assert_eq!(rejected.take_event(None).as_deref(), Some("no"));
         for second in 3..9 {
             let is_new = rejected.note("b".into(), 5, "never".to_owned(), after(second), |wait| wait);
             assert_eq!(is_new, second == 3);
             assert!(!reject(&mut rejected, 5, after(second)), "the messages of two pods do not alternate");
         }
         assert_eq!(
-            (rejected.take_untold(None), rejected.message()),
+            (rejected.take_event(None), rejected.message()),
             (None, Some("never")),
             "messages may differ each time"
         );
@@ -161,13 +161,13 @@ mod tests {
         rejected.forget(&"a".into());
         assert_eq!(rejected.message(), None);
         reject(&mut rejected, 5, after(9));
-        assert_eq!(rejected.take_untold(None).as_deref(), Some("no"));
+        assert_eq!(rejected.take_event(None).as_deref(), Some("no"));
     }
 
     #[test]
     fn a_new_leader_does_not_repeat_what_the_status_says() {
         let mut rejected = RejectedDeletes::default();
         reject(&mut rejected, 5, after(0));
-        assert_eq!(rejected.take_untold(Some("no")), None);
+        assert_eq!(rejected.take_event(Some("no")), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What a rejected create or delete means, and how it is shown to users. Pure.
+//! Classifies a rejected create or delete, and makes its message for users. Pure.
 
 use jiff::SignedDuration;
 use kube::core::Status;
@@ -6,7 +6,7 @@ use kube::core::Status;
 use leadership::text::{LONGEST, cut};
 use operator_kit::failures::Waits;
 
-/// The first and the longest wait after a refused or unanswered write.
+/// The first and the longest wait after a write that was rejected or got no answer.
 pub const BACKOFF: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));
 
 /// Why the API server rejected a pod.
@@ -25,21 +25,21 @@ pub struct Rejection {
 pub enum RejectionKind {
     /// A later try may succeed: quota, admission.
     Forbidden,
-    /// The pod may exist all the same: the API server failed or did not answer.
+    /// The API server failed or did not answer, so the pod may exist.
     Unclear,
-    /// The template is invalid in itself.
+    /// The template is invalid, so no try will succeed.
     InvalidTemplate,
     /// The namespace is being deleted, so no try will succeed.
     NamespaceTerminating,
 }
 
-/// Reads the rejection of the pod of this name, for this generation of the spec.
+/// The rejection of the pod with this name, for this generation of the spec.
 pub fn read(status: &Status, pod: &str, prefix: &str, generation: i64) -> Rejection {
     Rejection { kind: kind(status), message: words(&status.message, pod, prefix), generation }
 }
 
-/// The API server's message about the pod of this name. Pod names change with each try, the reason does not: the prefix of the names
-/// stands for the name.
+/// The API server's message about the pod with this name, with the prefix of the names instead of the name, because the name may differ
+/// with each try.
 pub fn words(message: &str, pod: &str, prefix: &str) -> String {
     cut(&message.replace(pod, prefix), LONGEST)
 }
@@ -49,11 +49,11 @@ fn kind(status: &Status) -> RejectionKind {
     if causes.clone().any(|cause| cause.reason == "NamespaceTerminating") {
         return RejectionKind::NamespaceTerminating;
     }
-    // Webhooks refuse with whatever reason and code they like, and may think otherwise tomorrow.
+    // Webhooks reject with any reason and code, and may accept the pod later.
     if status.message.starts_with("admission webhook") {
         return RejectionKind::Forbidden;
     }
-    // Admission policies refuse with the same reason, but name no field.
+    // Admission policies reject with the same reason, but without a field.
     let is_invalid = status.reason == "Invalid" && causes.clone().any(|cause| !cause.field.is_empty());
     // Unknown fields and wrong types.
     let is_unreadable = status.code == 400;

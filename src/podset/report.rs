@@ -1,7 +1,7 @@
-//! Fourth stage, *report*: shows users what was done. It writes the status, and hands events to [`super::recorder`].
+//! Fourth stage, *report*: shows users what was done. It writes the status, and passes events to [`super::recorder`].
 //!
-//! In: the result of [`super::act::act`], and the set as it is afterwards. A status is written only if it differs from the stored one,
-//! and not too often: see [`operator_kit::pace`].
+//! In: the result of [`super::act::act`], and the set afterwards. A status is written only if it differs from the stored one, and not too
+//! often: see [`operator_kit::pace`].
 
 use jiff::Timestamp;
 use tracing::{Span, info, record_all, warn};
@@ -25,13 +25,13 @@ use operator_kit::{
 /// How many pod names a log line shows.
 const NAMES_SHOWN: usize = 10;
 
-/// Puts the result of a pass into the state, and logs it in one line. `from` is the number of live pods before it.
+/// Updates the state with the result of a pass, and logs it in one line. `from` is the number of live pods before the pass.
 pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mut SetState) {
     let set = &view.set;
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let to = (from + created).saturating_sub(deleted);
     let is_scaling = !is_fulfilled(set, state);
-    // If other pods went in the meantime, the next create first asks whether the set still exists.
+    // If other pods were lost in the meantime, the next create first checks whether the set still exists.
     state.live = to;
     record_span(&done);
     if done.is_creating || done.is_deleting {
@@ -69,7 +69,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
     }
 }
 
-/// Records in the span of the reconcile what was done.
+/// Records the result in the span of the reconcile.
 fn record_span(done: &Done) {
     let (created, deleted) = (spans::count(done.created.len()), spans::count(done.deleted.len()));
     let span = Span::current();
@@ -82,12 +82,12 @@ fn record_span(done: &Done) {
     }
 }
 
-/// Puts a rejected create into the state, and logs it if the message is new.
+/// Updates the state with a rejected create, and logs it if the message is new.
 fn create_rejected(context: &Context, set: &Set, rejected: Rejection, state: &mut SetState) {
     let is_news = state.reports.rejected_create.as_ref().is_none_or(|former| former.message != rejected.message);
     if rejected.kind == RejectionKind::NamespaceTerminating {
         if is_news {
-            info!(set = %set.key, "the namespace is being deleted: no pods are created");
+            info!(set = %set.key, "the namespace is being deleted, so no pods are created");
         }
         state.retry.give_up(context.env.now(), set.generation, |wait| context.env.jittered(wait, 0.1));
     } else if is_news {
@@ -96,10 +96,10 @@ fn create_rejected(context: &Context, set: &Set, rejected: Rejection, state: &mu
     state.reports.rejected_create = Some(rejected);
 }
 
-/// Updates the state after a pass: what no longer holds is forgotten.
+/// Updates the state after a pass. `after` is the plan made after it.
 pub fn settle(after: &Plan, state: &mut SetState) {
     state.live = state.live.max(after.count.live);
-    // A create whose fate is unknown does not count.
+    // Not while the fate of a create is unknown.
     if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
         state.reports.fulfilled = Some(after.count.wanted);
     }
@@ -112,7 +112,7 @@ pub fn settle(after: &Plan, state: &mut SetState) {
     }
 }
 
-/// Whether the set has had as many pods as its spec wants, by the state or the stored status.
+/// Whether the set has already had as many pods as its spec wants, according to the state or the stored status.
 fn is_fulfilled(set: &Set, state: &SetState) -> bool {
     let wanted = set.replicas();
     let stored = &set.status;
@@ -139,7 +139,7 @@ pub struct Reported {
     pub has_failed: bool,
 }
 
-/// Writes the status if it is due, and hands over the events that are.
+/// Writes the status and records events, if they are due.
 pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut SetState) -> Reported {
     let (set, now) = (&view.set, context.env.now());
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
@@ -159,9 +159,9 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
     }
 }
 
-/// The events that are due now that nothing is left to create or delete. Each is due once.
+/// The events that are due when nothing is left to create or delete. Each is due once.
 fn due_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
-    // A try that failed and changed nothing so far may still have changed something, and strays are deleted again.
+    // Not yet while strays are to be deleted, or if a failed try has changed nothing so far but may still take effect.
     let has_strays = state.has_pending_strays();
     let is_over = |burst: &mut Burst| !has_strays && (plan.hold != Hold::Failure || burst.from != plan.count.live);
     let burst = state.reports.burst.take_if(is_over);
@@ -175,7 +175,7 @@ fn due_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) 
     let rejected = state.reports.rejected_create.as_ref();
     due.extend(rejected.and_then(|now| events::creates_rejected(now, state.reports.told.as_ref(), stored_create)));
     state.reports.told = state.reports.rejected_create.clone();
-    let rejected = state.retry.rejected.take_untold(stored(condition::REPLICA_FAILURE, status::FAILED_DELETE));
+    let rejected = state.retry.rejected.take_event(stored(condition::REPLICA_FAILURE, status::FAILED_DELETE));
     due.extend(rejected.map(|message| events::deletes_rejected(&message)));
     let failing = stored::find(new, condition::RECONCILING).filter(|held| held.reason == status::BACKING_OFF);
     if let Some(failing) = failing {
@@ -183,14 +183,14 @@ fn due_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) 
         due.extend((!is_told).then(|| events::pods_failing(&failing.message)));
         state.reports.failing_told = true;
     } else {
-        // Until the count begins again, these are the same failures.
+        // Until the count of replacements restarts, these are the same failures.
         state.reports.failing_told &= state.retry.finishes.next.is_some_and(|next| next.count > 1);
     }
     due
 }
 
-/// Whether the status says that nothing is left to do.
-pub fn is_at_its_end(status: &PodSetStatus) -> bool {
+/// Whether the status says that the set is ready.
+pub fn is_ready(status: &PodSetStatus) -> bool {
     stored::holds(status, condition::READY)
 }
 

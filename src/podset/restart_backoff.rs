@@ -1,10 +1,10 @@
 //! How long a set waits before it replaces pods that finished. Pure.
 //!
-//! The first replacement comes at once, the next after 1 s, then 2 s, doubling to 5 min, counted from the finish. An annotation of the
-//! replacements counts how many there were in a row, so the count outlives the leader. A pod that ran for 10 min resets it, and so do
-//! 10 min after the last wait without a finish. A set has one wait: that of the pod with the longest.
+//! The first replacement is created at once, the next after 1 s, then 2 s, doubling to 5 min, counted from the finish. An annotation of the
+//! replacement counts how many there were in a row, so the count outlives the leader. A pod that ran for 10 min resets the count, and so do
+//! 10 min without a finish after the last wait. A set has one wait, the longest of its pods.
 //!
-//! The pods that wait are remembered, because only a few finished pods are kept. Pods that were deleted while they ran do not wait.
+//! The waiting replacements are remembered, because only a few finished pods are kept. A pod that was deleted is replaced at once.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use operator_kit::meta::Uid;
 /// The longest wait.
 const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 
-/// A pod that ran for so long did not fail at once. A finish so long ago does not count.
+/// A pod that ran for this time resets the count. A finish longer ago than this does not count.
 const STEADY: SignedDuration = SignedDuration::from_mins(10);
 
 /// How many finished pods are kept for inspection.
@@ -25,9 +25,9 @@ pub const KEPT: usize = 3;
 /// The finished pods of a set, and the replacements that wait.
 #[derive(Clone, Debug, Default)]
 pub struct Finishes {
-    /// The finished pods that were counted, as long as they exist; `None` until the set was read in this term.
+    /// The existing finished pods that are counted already; `None` until the set was read in this term.
     counted: Option<BTreeSet<Uid>>,
-    /// The replacements that wait, or that were created last.
+    /// The replacements that wait or were created last.
     pub next: Option<Replacement>,
 }
 
@@ -36,14 +36,14 @@ pub struct Finishes {
 pub struct Replacement {
     /// When they may be created.
     pub due: Timestamp,
-    /// How many replacements in a row each of them will have been.
+    /// How many replacements in a row there will be with each of them.
     pub count: u32,
-    /// How many of the missing pods they are, at most. The others were deleted, and wait for nothing.
+    /// How many of the missing pods wait, at most. The others were deleted, and are replaced at once.
     pub pods: usize,
 }
 
 impl Finishes {
-    /// Counts the pods that have finished since the last call. No more wait to be replaced than are missing.
+    /// Counts the pods that have finished since the last call. Not more replacements wait than pods are missing.
     pub fn update(&mut self, view: &View, now: Timestamp) {
         let finished: BTreeSet<Uid> =
             view.pods.iter().filter(|seen| seen.pod.is_finished()).map(|seen| seen.pod.uid.clone()).collect();
@@ -53,15 +53,15 @@ impl Finishes {
             Some(counted) => {
                 let former = self.next.filter(|next| now.duration_since(next.due) < STEADY);
                 let new = view.pods.iter().filter(|seen| !counted.contains(&seen.pod.uid));
-                waiting(new, now).into_iter().fold(former, joined)
+                waiting(new, now).into_iter().fold(former, with_finished)
             }
-            None => first_look(&view.pods, now),
+            None => without_history(&view.pods, now),
         };
         self.next = next.map(|next| Replacement { pods: next.pods.min(missing), ..next });
         self.counted = (!view.is_unread).then_some(finished);
     }
 
-    /// A pod was created with this number of replacements in its annotation. If it is a replacement, one fewer waits.
+    /// A pod was created with this count in its annotation. If it is a replacement, one fewer waits.
     pub fn created(&mut self, replacements: u32) {
         if let Some(next) = self.next.as_mut().filter(|_| replacements > 0) {
             next.pods = next.pods.saturating_sub(1);
@@ -69,21 +69,21 @@ impl Finishes {
     }
 }
 
-/// The replacements that wait in a set without remembered state: those of finished pods that were not replaced.
-fn first_look(pods: &[Seen], now: Timestamp) -> Option<Replacement> {
+/// The waiting replacements of a set without remembered state: one for each finished pod that has no replacement yet.
+fn without_history(pods: &[Seen], now: Timestamp) -> Option<Replacement> {
     let is_replaced = |finished: &Pod| {
         let end = finished.finished.unwrap_or(finished.created);
         pods.iter().any(|Seen { pod, .. }| pod.replacements > failures_in_a_row(finished) && pod.created >= end)
     };
     let waiting = waiting(pods.iter().filter(|seen| !is_replaced(&seen.pod)), now);
-    // If all finished pods that are kept wait, more of them may have been deleted.
+    // If all kept finished pods wait, further ones may have been deleted.
     let others = if waiting.len() < KEPT { 0 } else { usize::MAX };
-    let next = waiting.into_iter().fold(None, joined)?;
+    let next = waiting.into_iter().fold(None, with_finished)?;
     Some(Replacement { pods: next.pods.saturating_add(others), ..next })
 }
 
-/// The pods among these that wait to be replaced, and when they finished, in this order. A pod that was deleted does not wait, nor one that
-/// finished long ago.
+/// The pods among these that wait to be replaced, by the time when they finished. A pod that was deleted or finished long ago does not
+/// wait.
 fn waiting<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> Vec<(Timestamp, &'a Pod)> {
     let mut waiting: Vec<(Timestamp, &Pod)> = pods
         .filter(|seen| !seen.is_terminating())
@@ -94,8 +94,8 @@ fn waiting<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> Vec<(Tim
     waiting
 }
 
-/// The replacements that wait after this pod has finished as well.
-fn joined(former: Option<Replacement>, (at, pod): (Timestamp, &Pod)) -> Option<Replacement> {
+/// The waiting replacements after this pod has also finished.
+fn with_finished(former: Option<Replacement>, (at, pod): (Timestamp, &Pod)) -> Option<Replacement> {
     let failures = failures_in_a_row(pod);
     let own = Replacement { due: at + wait(failures), count: failures.saturating_add(1), pods: 1 };
     let pods = former.map_or(0, |former| former.pods).saturating_add(1);
@@ -105,8 +105,7 @@ fn joined(former: Option<Replacement>, (at, pod): (Timestamp, &Pod)) -> Option<R
     }
 }
 
-/// How long a set with these pods lets replacements wait: the next wait, or the one before a replacement that has not run for long.
-/// Zero for a set whose pods run well.
+/// How long a set with these pods delays replacements: the next wait, or the wait before a recent replacement. Zero if its pods run well.
 pub fn backoff<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> SignedDuration {
     let is_recent = |at: Timestamp| now.duration_since(at) < STEADY;
     let wait_of = |seen: &Seen| match seen.finished_since {
@@ -121,7 +120,7 @@ fn failures_in_a_row(pod: &Pod) -> u32 {
     if ran_well(pod) { 0 } else { pod.replacements }
 }
 
-/// Whether a finished pod ran for so long that it did not fail at once.
+/// Whether a finished pod ran for at least [`STEADY`].
 fn ran_well(pod: &Pod) -> bool {
     let began = Timestamp::from(pod.started.unwrap_or(pod.created));
     pod.finished.is_some_and(|finished| Timestamp::from(finished).duration_since(began) >= STEADY)
@@ -135,7 +134,7 @@ fn wait(failures: u32) -> SignedDuration {
 }
 
 /// The finished pods that are not kept, oldest first.
-pub fn superfluous<'a>(finished: &[&'a Seen]) -> Vec<&'a Seen> {
+pub fn not_kept<'a>(finished: &[&'a Seen]) -> Vec<&'a Seen> {
     let mut oldest_first = finished.to_vec();
     oldest_first.sort_by_key(|seen| (seen.finished_since, seen.pod.uid.clone()));
     oldest_first.truncate(finished.len().saturating_sub(KEPT));
@@ -152,7 +151,7 @@ mod tests {
     fn due_after(pods: &[PodBuilder]) -> Option<(i64, u32)> {
         let now = testing::now();
         let pods: Vec<Seen> = pods.iter().cloned().map(PodBuilder::seen).collect();
-        first_look(&pods, now).map(|next| (next.due.duration_since(now).as_secs(), next.count))
+        without_history(&pods, now).map(|next| (next.due.duration_since(now).as_secs(), next.count))
     }
 
     #[test]
@@ -205,7 +204,7 @@ mod tests {
     fn as_many_wait_as_finished_and_all_where_some_may_have_been_forgotten() {
         let waiting = |count: usize| {
             let pods: Vec<Seen> = (0..count).map(|n| testing::pod(&n.to_string()).failed(1).seen()).collect();
-            first_look(&pods, testing::now()).map(|next| next.pods)
+            without_history(&pods, testing::now()).map(|next| next.pods)
         };
         assert_eq!([0, 1, 2, 3, 4].map(waiting), [None, Some(1), Some(2), Some(usize::MAX), Some(usize::MAX)]);
     }
@@ -292,7 +291,7 @@ mod tests {
     fn the_three_newest_are_kept() {
         let pods: Vec<Seen> = [5, 1, 9, 3, 7].map(|ago| testing::pod(&format!("ago-{ago}")).failed(ago).seen()).into();
         let names: Vec<_> =
-            superfluous(&pods.iter().collect::<Vec<_>>()).iter().map(|seen| seen.pod.key.name.to_string()).collect();
+            not_kept(&pods.iter().collect::<Vec<_>>()).iter().map(|seen| seen.pod.key.name.to_string()).collect();
         assert_eq!(names, ["ago-9", "ago-7"]);
     }
 }

@@ -16,14 +16,14 @@ use super::{
 use crate::api::{PodSetStatus, condition};
 use operator_kit::statuses;
 
-/// The status of a set after a pass: `plan` is the plan made after everything was tried, and `wall` the time of day.
+/// The status of a set after a pass. `plan` is the plan made after the pass, and `wall` the time of day.
 pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> PodSetStatus {
     let View { set, pods, .. } = view;
     let available: Vec<&Seen> = pods.iter().filter(|seen| seen.is_available()).collect();
     let ready = available.iter().filter(|seen| seen.is_ready()).count();
     let Described { ready: reason, why, others } = describe(view, plan, state, available.len(), ready);
     let of_n = set.wanted.as_ref().map(|wanted| format!(" of {}", wanted.replicas)).unwrap_or_default();
-    // `kubectl get --output=wide` and most other tools show this message alone.
+    // `kubectl get --output=wide` and most other tools show only this message.
     let message = format!("{ready}{of_n} pods are ready{why}");
     let condition = |type_, holds, reason, message| {
         statuses::condition(&set.status.conditions, type_, holds, reason, message, wall)
@@ -37,13 +37,13 @@ pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> Po
         observed_generation: observed_generation(view, plan),
         selector: Some(pod::selector(&set.key.name)),
         conditions,
-        // Added to each write. It alone is no reason to write a status.
+        // Each write adds it. A different writer alone is no reason to write a status.
         written_by: None,
     }
 }
 
-/// A generation is answered as soon as no more pods may live than it wants: at once on a scale-up, and on a scale-down only when the
-/// surplus is certainly gone. Until then the status has the former one, so it tells how many pods there may be.
+/// A generation is observed as soon as not more pods may live than it wants: at once on a scale-up, and on a scale-down only when the
+/// surplus is certainly gone. Until then the status has the former generation, which shows how many pods there may be.
 fn observed_generation(view: &View, plan: &Plan) -> Option<i64> {
     let is_answered = view.set.wanted.is_ok() && plan.count.occupied <= plan.count.wanted;
     if is_answered { Some(view.set.generation) } else { view.set.status.observed_generation }
@@ -89,7 +89,7 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
     if let Err(error) = &view.set.wanted {
         return invalid(error);
     }
-    // The rejection of a former spec does not matter for this one.
+    // A rejection of a former spec does not apply to this one.
     let rejected = state.reports.rejected_create.as_ref().filter(|rejected| rejected.generation == view.set.generation);
     match rejected.map(|rejected| (rejected.kind, &*rejected.message)) {
         Some((RejectionKind::InvalidTemplate, message)) => return invalid(message),
@@ -106,7 +106,7 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
         let why = format!(": {message}");
         return Described { ready: "PodsFailing", why, others: vec![(condition::RECONCILING, BACKING_OFF, message)] };
     }
-    // Otherwise other pods may be deleted in their place.
+    // While other deletes are planned, other pods may be deleted instead.
     let is_stuck = !plan.deletes_others(state) && !plan.rejected.is_empty();
     if let Some(message) = state.retry.rejected.message().filter(|_| is_stuck) {
         return undeletable(view, plan, ready, message);
@@ -120,14 +120,14 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
     Described { ready: NOT_READY, why, others: vec![(condition::RECONCILING, "Progressing", progressing)] }
 }
 
-/// The spec cannot work.
+/// The conditions for a spec that cannot work.
 fn invalid(message: &str) -> Described {
     let stalled = (condition::STALLED, INVALID, message.to_owned());
     let failure = (condition::REPLICA_FAILURE, FAILED_CREATE, message.to_owned());
     Described { ready: INVALID, why: format!(": {message}"), others: vec![stalled, failure] }
 }
 
-/// The API server rejects deletes.
+/// The conditions while the API server rejects deletes.
 fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Described {
     let may_be_too_many =
         view.pods.iter().filter(|seen| seen.is_live() && plan.rejected.contains(&seen.pod.uid)).count();
@@ -141,7 +141,7 @@ fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Describ
     }
 }
 
-/// Why pods do not start: the scheduler's message, and each reason of the kubelet with the first pod that has it.
+/// Why pods are not ready: the scheduler's message, and each reason from the kubelet with the first pod that has it.
 fn trouble(pods: &[Seen]) -> Option<String> {
     let not_ready = pods.iter().filter(|seen| seen.is_available() && !seen.is_ready()).map(|seen| &*seen.pod);
     let waiting = not_ready.filter_map(|pod| Some((pod, pod.waits_for.as_deref()?)));
@@ -162,8 +162,8 @@ fn trouble(pods: &[Seen]) -> Option<String> {
     (!clauses.is_empty()).then(|| clauses.join("; "))
 }
 
-/// Which pods failed, and how long after the last of them they are replaced. The message does not count down, because each change of it
-/// is a write.
+/// Which pods failed, and how long after the last failure the next try is. The message has no countdown, because each change would be a
+/// write.
 fn failures(pods: &[Seen], next: Option<Replacement>) -> String {
     let ended: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
     let verb = if ended.iter().any(|seen| seen.pod.phase == Phase::Succeeded) { "exited" } else { "failed" };

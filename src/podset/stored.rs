@@ -15,7 +15,7 @@ pub fn holds(status: &PodSetStatus, type_: &str) -> bool {
     find(status, type_).is_some_and(|stored| stored.status == "True")
 }
 
-/// Whether two statuses are equal, apart from the writer and from what others have added.
+/// Whether two statuses are equal, apart from the writer and from conditions that others have added.
 pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
     const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
     let PodSetStatus {

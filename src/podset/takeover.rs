@@ -1,9 +1,9 @@
 //! The reads before the first write to a set in a term.
 //!
-//! The watches of a standby may have stalled while others led. So before the first write to a set in a term, the PodSets and all pods of
-//! its namespace are listed, pods without the label included: once per namespace and term. The lists run beside the reconciles, a few at
-//! a time, and no namespace waits for a slow or failing one. A set that is absent from a list of all sets, taken in this term, is younger
-//! than the term and needs no lists. This file only reads.
+//! The watches of a standby may have stalled while others led. So before the first write to a set in a term, all PodSets and pods of its
+//! namespace are listed, including pods without the label: once per namespace and term. The lists run in the background, a few at a time,
+//! and no namespace waits for a slow or failing one. A set that is not in a list of all sets from this term is younger than the term, and
+//! needs no read. This file only reads.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -31,10 +31,10 @@ use operator_kit::{
     queue,
 };
 
-/// How many namespaces are read at a time. Slow reads make room for others.
-const AT_ONCE: usize = 4;
+/// How many namespaces are read at a time. A slow read gives its slot to another one.
+const NAMESPACES_AT_ONCE: usize = 4;
 
-/// A read that takes longer than this lets another one begin.
+/// A read that takes longer than this gives up its slot, and continues.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// The first and the longest wait after a failed read.
@@ -44,27 +44,27 @@ const RETRY: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(8)
 #[derive(Debug)]
 pub struct TakeOver {
     state: Mutex<State>,
-    /// Notified when another namespace is to be read.
-    asked: Notify,
-    /// A permit for each read that has begun and is not slow.
-    turns: Semaphore,
+    /// Notified when a namespace is added to [`State::requested`].
+    has_requests: Notify,
+    /// A permit for each read in progress that is not slow.
+    slots: Semaphore,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The sets that are older than the term. While this is `None`, any set may be.
+    /// The sets that are older than the term; `None` while they are not known.
     preexisting: Option<HashSet<Uid>>,
     /// The namespaces whose sets and pods were listed in this term.
     read: BTreeSet<Arc<str>>,
     /// The sets that wait for the read of their namespace.
     waiting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
     /// The namespaces among them whose read has not begun.
-    asked: Vec<Arc<str>>,
+    requested: Vec<Arc<str>>,
 }
 
 impl Default for TakeOver {
     fn default() -> Self {
-        TakeOver { state: Mutex::default(), asked: Notify::new(), turns: Semaphore::new(AT_ONCE) }
+        TakeOver { state: Mutex::default(), has_requests: Notify::new(), slots: Semaphore::new(NAMESPACES_AT_ONCE) }
     }
 }
 
@@ -74,14 +74,14 @@ impl TakeOver {
         *self.lock() = State::default();
     }
 
-    /// Whether the set must be read before anything is written for it, by this rule.
+    /// Whether the set must be read before its first write, according to this rule.
     pub fn is_unread(&self, set: &Set, rule: fn(may_be_older: bool, is_read: bool) -> bool) -> bool {
         let State { preexisting, read, .. } = &*self.lock();
         let may_be_older = preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
         rule(may_be_older, read.contains(&set.key.namespace))
     }
 
-    /// Asks for the read of a set, which is queued again afterwards. Returns `false` if it was read meanwhile.
+    /// Requests the read of a set, which is then queued again. Returns `false` if it has been read in the meantime.
     pub fn wait(&self, set: &ObjectKey) -> bool {
         let mut state = self.lock();
         let namespace = &set.namespace;
@@ -89,41 +89,41 @@ impl TakeOver {
             return false;
         }
         if !state.waiting.contains_key(namespace) {
-            state.asked.push(namespace.clone());
-            self.asked.notify_one();
+            state.requested.push(namespace.clone());
+            self.has_requests.notify_one();
         }
         state.waiting.entry(namespace.clone()).or_default().insert(set.clone());
         true
     }
 
-    /// Reads what sets wait for. It never ends.
+    /// Reads the namespaces that sets wait for. It never ends.
     pub async fn catch_up(&self, context: &Context) {
         tokio::join!(self.list_preexisting(context), self.read_namespaces(context));
     }
 
-    /// Learns which sets are older than the term.
+    /// Lists all sets, to learn which of them are older than the term.
     async fn list_preexisting(&self, context: &Context) {
         let mut preexisting = HashSet::new();
         for scope in &context.scopes {
-            preexisting.extend(until_read(context, scope, || list_sets(context, scope)).await);
+            preexisting.extend(retry_until_read(context, scope, || list_sets(context, scope)).await);
         }
         let waiting: Vec<ObjectKey> = {
             let mut state = self.lock();
             state.preexisting = Some(preexisting);
             state.waiting.values().flatten().cloned().collect()
         };
-        // Some of them may be younger than the term.
+        // Some of them may be younger than the term, and need not wait.
         waiting.into_iter().for_each(|set| context.queue.add(set, queue::READ));
     }
 
     async fn read_namespaces(&self, context: &Context) {
         let mut reads = FuturesUnordered::new();
         loop {
-            let asked = std::mem::take(&mut self.lock().asked);
-            reads.extend(asked.into_iter().map(|namespace| self.read(context, namespace)));
+            let requested = std::mem::take(&mut self.lock().requested);
+            reads.extend(requested.into_iter().map(|namespace| self.read(context, namespace)));
             tokio::select! {
                 biased;
-                () = self.asked.notified() => {}
+                () = self.has_requests.notified() => {}
                 Some(()) = reads.next() => {}
             }
         }
@@ -131,7 +131,7 @@ impl TakeOver {
 
     async fn read(&self, context: &Context, namespace: Arc<str>) {
         let scope = Some(namespace.clone());
-        until_read(context, &scope, || self.in_turn(read_scope(context, &scope))).await;
+        retry_until_read(context, &scope, || self.with_slot(read_scope(context, &scope))).await;
         let waiting = {
             let mut state = self.lock();
             state.read.insert(namespace.clone());
@@ -140,14 +140,14 @@ impl TakeOver {
         waiting.into_iter().flatten().for_each(|set| context.queue.add(set, queue::READ));
     }
 
-    /// Reads when it is its turn.
-    async fn in_turn<T>(&self, read: impl Future<Output = T>) -> T {
-        let turn = self.turns.acquire().await;
+    /// Reads as soon as a slot is free.
+    async fn with_slot<T>(&self, read: impl Future<Output = T>) -> T {
+        let slot = self.slots.acquire().await;
         let mut read = pin!(read);
         if let Ok(read) = tokio::time::timeout(SLOW, read.as_mut()).await {
             return read;
         }
-        drop(turn);
+        drop(slot);
         read.await
     }
 
@@ -157,7 +157,7 @@ impl TakeOver {
 }
 
 /// Repeats a read, later each time, until it succeeds.
-async fn until_read<T, F>(context: &Context, scope: &Scope, read: impl Fn() -> F) -> T
+async fn retry_until_read<T, F>(context: &Context, scope: &Scope, read: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<T, ReadError>>,
 {
@@ -176,7 +176,7 @@ where
     }
 }
 
-/// Takes in consistent lists of the sets and of all pods of a scope.
+/// Updates the caches with consistent lists of the sets and of all pods of a scope.
 async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
     list_sets(context, scope).await?;
     let source = Source { labels: context.rules.taken_over, ..context.pod_source(scope) };
@@ -186,7 +186,7 @@ async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Takes in a consistent list of the sets of a scope. Returns their UIDs.
+/// Updates the cache with a consistent list of the sets of a scope. Returns their UIDs.
 async fn list_sets(context: &Context, scope: &Scope) -> Result<Vec<Uid>, ReadError> {
     let (sets, version) = listwatch::list(&context.clients.read, &context.set_source(scope), |_: &Set| true).await?;
     let uids = sets.iter().map(|set| set.uid.clone()).collect();
@@ -240,7 +240,7 @@ mod tests {
         let began = tokio::time::Instant::now();
         let mut reads: FuturesUnordered<_> = (0..10)
             .map(|number| {
-                let read = take_over.in_turn(async move {
+                let read = take_over.with_slot(async move {
                     let seconds = if number < 9 { 30 } else { 0 };
                     tokio::time::sleep(Duration::from_secs(seconds)).await;
                     (number, began.elapsed().as_secs())

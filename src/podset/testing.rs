@@ -1,4 +1,4 @@
-//! Fixtures for the tests of this folder: sets and pods that read as sentences.
+//! Sets and pods for the tests of this folder.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use super::observe::{Phase, Pod, PodsLike, Seen, Set, Wanted};
 use crate::{api::PodSetStatus, podset::compact_time::CompactTime};
 use operator_kit::ObjectKey;
 
-/// The time at which the tests of this folder happen.
+/// The current time in the tests of this folder.
 pub fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
-/// The set `web` with its first spec, answered.
+/// The set `web` with its first generation, which the status has observed.
 pub fn set(replicas: usize) -> Set {
     Set {
         key: ObjectKey::new("default", "web"),

@@ -1,7 +1,6 @@
-//! The traces of the work on a set. No I/O, no decision.
+//! Links between the traces of a set. No I/O, no decision.
 //!
-//! Each reconcile that works on a generation links to the one that saw it first, until the status answers it. So a user's change can be
-//! followed in the traces.
+//! Each reconcile of a generation links to the first one, until the set is ready. So a user's change can be followed in the traces.
 
 use operator_kit::telemetry::spans::{self, Place};
 
@@ -28,7 +27,7 @@ impl TraceLink {
         }
     }
 
-    /// Records that the status answers this generation. Later reconciles have other causes, and do not link.
+    /// Records that the set is ready for this generation. Later reconciles have other causes, and do not link.
     pub fn answered(&mut self, generation: i64) {
         self.is_answered |= self.generation == generation;
     }

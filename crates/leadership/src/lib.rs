@@ -1,16 +1,17 @@
 //! Safe leader election: only one of several replicas writes, and never two, not even for a moment.
 //!
-//! **What it is for.** A Kubernetes operator with several replicas whose writes must not overlap. Usual leader election stops the
-//! *work* of a leader that lost its lease; requests that it has already sent, or that a frozen process is about to send, can still take effect
-//! after the next leader has begun. This crate also stops these *requests*: each write has a timeout that ends before the lease does, and
-//! the connections for writes check leadership just before bytes leave the process. [`promise`] states the promise, its rules, and the test of each rule.
+//! **What it is for.** A Kubernetes operator with several replicas whose writes must not overlap. Usual leader election stops the *work* of
+//! a leader that lost its lease; requests that it has already sent, or that a frozen process is about to send, can still take effect after
+//! the next leader has begun. This crate also stops these *requests*: each write has a timeout that ends before the lease does, and the
+//! connections for writes check leadership just before bytes leave the process. [`promise`] states the promise, its rules, and the test of
+//! each rule.
 //!
 //! **What it may do.** It reads, watches and writes one Lease, and it opens connections for writes. It knows no
 //! controllers, metrics or flags.
 //!
-//! **Where to start.** [`Election::run`] stands for election and holds the lease. Controllers see the result as a [`Leadership`]: they wait for
-//! [`Leadership::begun`] and stop at [`Leadership::ended`]. A write begins with [`Leadership::begin_write`], carries its [`WritePermit`] as
-//! an extension of the request, and is sent through a [`Pool`] of connections made by a [`GatedConnector`].
+//! **Where to start.** [`Election::run`] stands for election and holds the lease. Controllers see the result as a [`Leadership`]: they wait
+//! for [`Leadership::begun`] and stop at [`Leadership::ended`]. A write begins with [`Leadership::begin_write`], carries its
+//! [`WritePermit`] as an extension of the request, and is sent through a [`Pool`] of connections made by a [`GatedConnector`].
 //!
 //! `examples/elect.rs` is a small program that stands for election.
 //!

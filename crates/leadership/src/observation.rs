@@ -107,8 +107,8 @@ impl Observation {
     }
 
     fn see(&mut self, lease: Lease, now: Timestamp) {
-        // After a write by another process, the unanswered update of this one fails: it carries the version that it replaces. A create carries
-        // none and may still succeed, but `in_doubt` only decides which candidate lets others go first.
+        // After a write by another process, the unanswered update of this one fails: it carries the version that it replaces. A create
+        // carries none and may still succeed, but `in_doubt` only decides which candidate lets others go first.
         if lease.version() > self.highest && lease.holder() != Some(self.identity.as_str()) {
             self.in_doubt = false;
         }
@@ -177,8 +177,8 @@ impl Observation {
         let (state, since) = self.latest.as_ref()?;
         let after =
             |written| since.saturating_add((self.rules.wait)(self.own_duration, written)).unwrap_or(Timestamp::MAX);
-        // Also if the Lease names this process, because the answer to its write was lost: a process that does not receive its answers must not
-        // take the Lease again and again.
+        // Also if the Lease names this process, because the answer to its write was lost: a process that does not receive its answers must
+        // not take the Lease again and again.
         match state.as_ref().filter(|lease| lease.holder().is_some()) {
             Some(lease) => Some(after(lease.duration())),
             // Without a former holder, or after a release, there is nothing to wait for.

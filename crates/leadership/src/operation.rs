@@ -1,7 +1,7 @@
 //! One operation on the Lease: a read and a write by `kube-leader-election`, made safe.
 //!
-//! By itself, its [`LeaseLock`] judges expiry by the wall clock, writes without a resourceVersion, and fails on a Lease with missing fields.
-//! So each operation gives the lock its own client, which
+//! By itself, its [`LeaseLock`] judges expiry by the wall clock, writes without a resourceVersion, and fails on a Lease with missing
+//! fields. So each operation gives the lock its own client, which
 //! - records what it reads, when it sends a write, and the answer
 //! - shows the lock a complete Lease: expired if this process may take it by its own observation, else held for ever
 //! - adds the version that this operation read to its write, once, and rejects a write without one

@@ -26,8 +26,8 @@ use super::{LeaderState, WritePermit, observation::Observation};
 pub struct Rules {
     /// How long the Lease must be seen unchanged before it is free, from this process's lease duration and the written one.
     pub wait: fn(own: SignedDuration, written: SignedDuration) -> SignedDuration,
-    /// Whether the Lease may be taken. `before` and `after` are the expired version, if any, as known before and after a read; `read` is the
-    /// version that it returned. 0 stands for no Lease.
+    /// Whether the Lease may be taken. `before` and `after` are the expired version, if any, as known before and after a read; `read` is
+    /// the version that it returned. 0 stands for no Lease.
     pub is_free: fn(before: Option<u64>, after: Option<u64>, read: u64) -> bool,
     /// The version that a write of the Lease carries, from the version that its operation read.
     pub version: fn(read: &mut Option<String>) -> Version,

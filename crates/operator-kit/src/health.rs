@@ -1,7 +1,7 @@
 //! Named readiness and liveness checks, for the probes. No I/O.
 //!
-//! A process is ready when it has what its work needs, such as synced caches. It is live while its loops turn: each loop has a [`Pulse`], and
-//! beats it on every turn. An unreachable API server does not fail liveness, because a restart would not help.
+//! A process is ready when it has what its work needs, such as synced caches. It is live while its loops turn: each loop has a [`Pulse`],
+//! and beats it on every turn. An unreachable API server does not fail liveness, because a restart would not help.
 
 use std::{
     collections::BTreeMap,
@@ -76,8 +76,8 @@ impl Health {
         self.lock().readiness.insert(name.into(), Arc::new(check));
     }
 
-    /// Checks the current runtime: if it runs no task for longer than `limit`, the process is neither live nor ready. The probes run on another
-    /// runtime and would not notice. The check ends when the returned handle is dropped.
+    /// Checks the current runtime: if it runs no task for longer than `limit`, the process is neither live nor ready. The probes run on
+    /// another runtime and would not notice. The check ends when the returned handle is dropped.
     pub fn judge_runtime(&self, limit: SignedDuration) -> AbortOnDropHandle<()> {
         let (pulse, health) = (Pulse::new(self, RUNTIME, limit), self.clone());
         self.ready_when(RUNTIME, move || health.liveness().remove(RUNTIME).unwrap_or(Ok(())));
@@ -143,8 +143,8 @@ impl Beats {
     }
 }
 
-/// The liveness check of a loop. It fails when the loop has not turned for longer than its limit. When the loop ends, it drops its pulse, which
-/// removes the check.
+/// The liveness check of a loop. It fails when the loop has not turned for longer than its limit. When the loop ends, it drops its pulse,
+/// which removes the check.
 #[derive(Debug)]
 pub struct Pulse {
     env: Env,

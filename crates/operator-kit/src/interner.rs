@@ -47,10 +47,10 @@ mod tests {
         let mut texts = Interner::default();
         let mut kept: Arc<str> = "kept".into();
         texts.share(&mut kept);
-        for number in 0..10 * FEW {
+        for number in 0..10 * SMALLEST_SWEEP {
             texts.share(&mut number.to_string().into());
         }
-        assert!(texts.held.len() <= FEW, "{}", texts.held.len());
+        assert!(texts.held.len() <= SMALLEST_SWEEP, "{}", texts.held.len());
         let mut again: Arc<str> = "kept".into();
         texts.share(&mut again);
         assert!(Arc::ptr_eq(&kept, &again));

@@ -1,7 +1,7 @@
 //! What the controllers of the operator share: everything between the API server and `reconcile`.
 //!
-//! **What it is for.** A controller implements [`Controller`] with its watches, its cache and `reconcile`. The kit runs it: it feeds the queue,
-//! calls `reconcile` only while this process leads, and exposes probes, metrics, logs and traces.
+//! **What it is for.** A controller implements [`Controller`] with its watches, its cache and `reconcile`. The kit runs it: it feeds the
+//! queue, calls `reconcile` only while this process leads, and exposes probes, metrics, logs and traces.
 //!
 //! **What it may do.** It talks to the API server: reads at any time, writes only through [`client::Writer`], which asks
 //! [`leadership`] before each request. It knows no custom resource and no flag.

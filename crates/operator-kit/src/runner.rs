@@ -56,8 +56,8 @@ pub trait Controller: Send + Sync + 'static {
         std::future::ready(())
     }
 
-    /// Waits for background work that reconciles began. No reconcile is running. It must wait for writes in flight, because the Lease is not
-    /// released while one may still take effect.
+    /// Waits for background work that reconciles began. No reconcile is running. It must wait for writes in flight, because the Lease is
+    /// not released while one may still take effect.
     fn finish(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -194,8 +194,8 @@ impl<C: Controller> Worker<C> {
             () = self.controller.catch_up().then(|()| std::future::pending()) => {}
             () = self.work(term, &mut running) => {}
         }
-        // If only the term ends, not the process, running reconciles finish without a time limit. The writer rejects all their writes, because a
-        // process leads only once, and their results are kept.
+        // If only the term ends, not the process, running reconciles finish without a time limit. The writer rejects all their writes,
+        // because a process leads only once, and their results are kept.
         let overtime = async {
             self.context.stop.cancelled().await;
             tokio::time::sleep(DRAIN).await;

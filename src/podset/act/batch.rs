@@ -1,4 +1,4 @@
-//! Part of *act*: the requests of one pass over one set, and what they share.
+//! Part of *act*: the requests of one pass over one set, and their shared limits.
 
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use jiff::{SignedDuration, Timestamp};
@@ -15,12 +15,12 @@ use crate::podset::{
 use leadership::text::in_full;
 use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, meta::Uid, requests};
 
-/// How many requests of one set are under way at once. More could not be sent at once, and would keep other sets waiting.
+/// How many requests of one set are in flight at once. More would only wait for the writer, and keep other sets waiting.
 pub const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;
 
-/// A pass begins no further request after this time. Without this limit, the status of a set whose creates take 8 s would be wrong for half
-/// a minute.
-const PASS: SignedDuration = SignedDuration::from_secs(4);
+/// A pass begins no further request after this time. Without this limit, the status of a set whose creates take 8 s would be wrong for 30
+/// s.
+const PASS_TIME: SignedDuration = SignedDuration::from_secs(4);
 
 /// The results of a plan. Only [`act`](super::act) makes them, so the report contains nothing that was not tried.
 #[derive(Debug, Default)]
@@ -44,50 +44,48 @@ pub struct Done {
 /// The requests of one pass.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
-    /// What every stage can reach.
     pub context: &'a Context,
-    /// The set.
     pub set: &'a Set,
-    /// How many requests are sent at first.
+    /// How many requests are in flight at first.
     pub first: usize,
-    /// How many requests are under way at once.
+    /// How many requests are in flight at most.
     pub at_once: usize,
-    /// From then on no further request begins, except the first of a kind: deletes that take long must not keep creates from starting.
+    /// After this time no further request begins, except the first of each kind, so that slow deletes do not keep creates from starting.
     until: Timestamp,
 }
 
 impl<'a> Batch<'a> {
     /// A pass that begins now.
     pub fn new(context: &'a Context, set: &'a Set) -> Self {
-        Batch { context, set, first: 1, at_once: AT_ONCE, until: context.env.now() + PASS }
+        Batch { context, set, first: 1, at_once: AT_ONCE, until: context.env.now() + PASS_TIME }
     }
 
-    /// Sends the first requests, and one more for each answer, up to a bound, as long as all goes well: pods that are rejected cost one request.
-    /// `take_in` takes in an answer, and returns whether to go on.
+    /// Sends the first requests, and allows one more in flight after each answer, up to a limit. So a set whose pods are rejected costs one
+    /// request. `handle` handles an answer, and returns whether to go on.
     pub async fn slow_start<T, R, F: Future<Output = R>>(
         self,
         items: Vec<T>,
         send: impl Fn(T) -> F,
-        mut take_in: impl FnMut(R) -> bool,
+        mut handle: impl FnMut(R) -> bool,
     ) {
         let mut items = items.into_iter();
-        let mut under_way = FuturesUnordered::new();
+        let mut in_flight = FuturesUnordered::new();
         let mut at_once = self.first.min(self.at_once);
         let mut goes_on = true;
         let mut is_first = true;
         loop {
-            while goes_on && under_way.len() < at_once && (is_first || self.context.env.now() < self.until) {
+            while goes_on && in_flight.len() < at_once && (is_first || self.context.env.now() < self.until) {
                 let Some(item) = items.next() else { break };
-                under_way.push(send(item));
+                in_flight.push(send(item));
                 is_first = false;
             }
-            let Some(result) = under_way.next().await else { break };
-            goes_on &= take_in(result);
+            let Some(result) = in_flight.next().await else { break };
+            goes_on &= handle(result);
             at_once = (at_once + 1).min(self.at_once);
         }
     }
 
-    /// Reads a pod, consistently. Boxed, because few writes need it: its state would take room in every one.
+    /// Reads a pod, consistently. Boxed, because few writes need it, and its state would enlarge the future of each one.
     pub fn read_pod<'b>(&self, key: &'b ObjectKey) -> BoxFuture<'b, Result<Option<Pod>, String>>
     where
         'a: 'b,
@@ -105,8 +103,7 @@ impl<'a> Batch<'a> {
         self.context.change_pods_of(self.set, |pods| change(pods, now));
     }
 
-    /// Delays the next try of a request for one pod that was rejected, and logs `what` once for each new reason. Returns the message for
-    /// users.
+    /// Delays the next try of a rejected request for one pod, and logs `what` once for each new reason. Returns the message for users.
     pub fn delay_rejected(
         &self,
         rejected: &mut RejectedDeletes,
@@ -125,11 +122,11 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The pod in an answer. It must have a name, a UID and a version: a proxy before the API server may answer anything.
+/// The pod in an answer. It must have a name, a UID and a version, because a proxy before the API server may answer anything.
 pub fn decoded(body: &[u8]) -> Result<Pod, String> {
     let pod: Pod = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let is_pod = !pod.key.name.is_empty() && !pod.uid.is_empty() && pod.version > 0;
-    if is_pod { Ok(pod) } else { Err("it has no pod".to_owned()) }
+    if is_pod { Ok(pod) } else { Err("it does not contain a pod".to_owned()) }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Part of *act*: creates pods, and takes in what each answer proves. A pod that was created goes into the cache. A create that was not
-//! answered goes into the state, where it counts as live.
+//! Part of *act*: creates pods, and handles each answer. A created pod goes into the cache. A create without an answer goes into the state,
+//! where it counts as live.
 
 use k8s_openapi::api::core::v1::Pod as PodResource;
 use kube::core::Status;
@@ -17,7 +17,7 @@ use crate::podset::{
 use leadership::text::{LONGEST, cut};
 use operator_kit::{client::Answer, requests};
 
-/// How many bytes the templates may have together in the creates of one set that are under way at once.
+/// How many bytes of templates the creates of one set may have in flight.
 const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// What the answer to a create proves.
@@ -28,21 +28,21 @@ enum Created {
     Taken(Option<Box<Pod>>),
     /// It was rejected.
     Rejected(Rejection),
-    /// It was not answered and may take effect (`may_land`), or was not sent.
-    Failed { complaint: Rejection, may_land: bool },
+    /// It got no answer and may take effect (`may_land`), or did not leave this process.
+    Failed { rejection: Rejection, may_land: bool },
     /// It was not sent, because a read before it failed.
     Unread(String),
     /// This process does not lead.
     NotSent,
 }
 
-/// How many creates of one set may be under way at once if its template has so many bytes.
+/// How many creates of one set may be in flight if its template has this many bytes.
 fn at_once(bytes: usize) -> usize {
     (BYTES_AT_ONCE / bytes.max(1)).clamp(1, AT_ONCE)
 }
 
-/// How many bytes these creates take if the template must be read first: the template, and one copy for each create under way.
-/// `None`: the template is in memory.
+/// How many bytes these creates need if the template must be read first: the template, and one copy for each create in flight. `None`: the
+/// template is in memory, or nothing is created.
 pub fn bytes_to_read(set: &Set, creations: &[Creation]) -> Option<usize> {
     let bytes = set.template_bytes();
     let needs_read = set.is_trimmed() && !creations.is_empty();
@@ -52,13 +52,13 @@ pub fn bytes_to_read(set: &Set, creations: &[Creation]) -> Option<usize> {
 /// Creates pods.
 pub async fn create(mut batch: Batch<'_>, creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
     batch.at_once = at_once(batch.set.template_bytes());
-    // Continue with as many as this spec has just got without a failure. Otherwise a large set with slow creates would begin with one in
+    // If creates for this spec have just succeeded, start with as many. Otherwise a large set with slow creates would start with one in
     // each pass.
     let is_known = state.retry.tried_generation == Some(batch.set.generation) && state.retry.backoff.is_none();
     batch.first = 1 + state.reports.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
     let send = |creation: Creation| async move { (create_one(batch, &creation).await, creation) };
-    let take_in = |(created, creation)| take_in(batch, created, creation, state, done);
-    batch.slow_start(creations, send, take_in).await;
+    let handle = |(created, creation)| handle(batch, created, creation, state, done);
+    batch.slow_start(creations, send, handle).await;
 }
 
 async fn create_one(batch: Batch<'_>, creation: &Creation) -> Created {
@@ -68,7 +68,7 @@ async fn create_one(batch: Batch<'_>, creation: &Creation) -> Created {
     };
     let key = set.key.sibling(&creation.name);
     if creation.is_repeated {
-        // The name makes a second create harmless, unless a webhook renames pods. A read avoids it.
+        // The name makes a second create harmless, unless a webhook renames pods. So read first.
         match batch.read_pod(&key).await {
             Ok(None) => {}
             Ok(found) => return Created::Taken(found.map(Box::new)),
@@ -77,7 +77,7 @@ async fn create_one(batch: Batch<'_>, creation: &Creation) -> Created {
     }
     let failed = |words: &str, may_land| {
         let (kind, message, generation) = (RejectionKind::Unclear, cut(words, LONGEST), set.generation);
-        Created::Failed { complaint: Rejection { kind, message, generation }, may_land }
+        Created::Failed { rejection: Rejection { kind, message, generation }, may_land }
     };
     let rejection =
         |status: &Status| rejection::read(status, &creation.name, &names::prefix(&set.key.name), set.generation);
@@ -92,7 +92,7 @@ async fn create_one(batch: Batch<'_>, creation: &Creation) -> Created {
             Ok(pod) => Created::Made(Box::new(pod)),
             Err(error) => failed(&format!("the answer cannot be read: {error}"), true),
         },
-        // The name is taken, or a quota is being changed: the reason says which, and a read whether it is true.
+        // The name is taken, or a quota is being changed. The reason tells which, and a read confirms it.
         Answer::Rejected(status) if status.code == 409 => match batch.read_pod(&key).await {
             Ok(None) if status.reason != "AlreadyExists" => Created::Rejected(rejection(&status)),
             Ok(found) => Created::Taken(found.map(Box::new)),
@@ -106,26 +106,26 @@ async fn create_one(batch: Batch<'_>, creation: &Creation) -> Created {
     }
 }
 
-/// Takes in the answer to a create. Returns whether the next one may be sent.
-fn take_in(batch: Batch<'_>, created: Created, creation: Creation, state: &mut SetState, done: &mut Done) -> bool {
+/// Handles the answer to a create. Returns whether the next one may be sent.
+fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut SetState, done: &mut Done) -> bool {
     let Batch { context, set, .. } = batch;
     let now = context.env.now();
     let Creation { index, name, replacements, .. } = creation;
     match created {
         Created::Made(made) => {
-            let is_as_ordered = take_in_made(batch, *made, name, state, done);
-            if is_as_ordered {
+            let is_as_specified = handle_made(batch, *made, name, state, done);
+            if is_as_specified {
                 state.retry.finishes.created(replacements);
             }
-            return is_as_ordered;
+            return is_as_specified;
         }
         Created::Taken(found) => {
             state.fates.create_answered(&name);
-            state.met_stranger |= take_in_taken(batch, &name, found, done);
+            state.met_stranger |= handle_taken(batch, &name, found, done);
             return !done.has_failed;
         }
         Created::Rejected(rejection) => {
-            // A namespace that is being deleted has waits of its own.
+            // A namespace that is being deleted has its own backoff.
             let is_failure = rejection.kind != RejectionKind::NamespaceTerminating;
             if is_failure {
                 debug!(set = %set.key, pod = name, reason = rejection.message, "the create of a pod was rejected");
@@ -134,13 +134,13 @@ fn take_in(batch: Batch<'_>, created: Created, creation: Creation, state: &mut S
             done.has_failed |= is_failure;
             done.rejected_create = Some(rejection);
         }
-        Created::Failed { complaint, may_land } => {
+        Created::Failed { rejection, may_land } => {
             done.has_failed = true;
-            let reason = &complaint.message;
-            // The first failure may have been a moment. A repeated one is reported: a webhook may not answer.
+            let reason = &rejection.message;
+            // Only a repeated failure is reported: the first may have been a short outage, but a webhook may never answer.
             if state.fates.creates.contains_key(&name) {
                 debug!(set = %set.key, pod = name, reason, may_land, "the create of a pod failed again");
-                done.rejected_create = Some(complaint);
+                done.rejected_create = Some(rejection);
             } else {
                 warn!(set = %set.key, pod = name, reason, may_land, "the create of a pod failed");
             }
@@ -159,8 +159,8 @@ fn take_in(batch: Batch<'_>, created: Created, creation: Creation, state: &mut S
     false
 }
 
-/// A pod was created. Returns whether it is as ordered. Otherwise it must go again.
-fn take_in_made(batch: Batch<'_>, pod: Pod, name: String, state: &mut SetState, done: &mut Done) -> bool {
+/// Handles a created pod. Returns whether it matches its manifest. If not, it is a stray and is deleted.
+fn handle_made(batch: Batch<'_>, pod: Pod, name: String, state: &mut SetState, done: &mut Done) -> bool {
     let Batch { context, set, .. } = batch;
     state.fates.create_answered(&name);
     let difference = (context.rules.differs)(&pod, &name, &set.uid);
@@ -172,7 +172,8 @@ fn take_in_made(batch: Batch<'_>, pod: Pod, name: String, state: &mut SetState, 
         done.created.push(name);
         return true;
     };
-    let message = format!("pods come back changed, {difference}: an admission webhook or policy changes them");
+    let message =
+        format!("created pods differ from their manifest, {difference}: an admission webhook or policy changes them");
     warn!(set = %set.key, pod = made, "{message}");
     state.fates.strays.insert(uid, made);
     done.rejected_create = Some(Rejection { message, kind: RejectionKind::Forbidden, generation: set.generation });
@@ -180,8 +181,9 @@ fn take_in_made(batch: Batch<'_>, pod: Pod, name: String, state: &mut SetState, 
     false
 }
 
-/// A name was taken: by our own pod of an earlier create, or by a stranger, or it is free again. Returns whether by a stranger.
-fn take_in_taken(batch: Batch<'_>, name: &str, found: Option<Box<Pod>>, done: &mut Done) -> bool {
+/// Handles a create whose name was taken by `found`: our own pod of an earlier create, or another pod; `None`: the name is free again.
+/// Returns whether it was another pod.
+fn handle_taken(batch: Batch<'_>, name: &str, found: Option<Box<Pod>>, done: &mut Done) -> bool {
     let Batch { context, set, .. } = batch;
     let key = set.key.sibling(name);
     let Some(pod) = found else {

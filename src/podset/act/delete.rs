@@ -1,4 +1,4 @@
-//! Part of *act*: deletes pods, and takes in what each answer proves.
+//! Part of *act*: deletes pods, and handles each answer.
 
 use k8s_openapi::api::core::v1::Pod as PodResource;
 use kube::core::Status;
@@ -15,13 +15,13 @@ use operator_kit::{client::Answer, meta::Uid, requests};
 
 /// What the answer to a delete proves.
 enum Deleted {
-    /// The deletion was accepted; perhaps with the pod's last state.
+    /// The delete was accepted; with the pod's last state, if the answer has it.
     Accepted(Option<Box<Pod>>),
     /// The pod was gone already.
     Gone,
-    /// The API server rejected it, or complains and may carry it out all the same (`may_land`).
+    /// The API server rejected it, or returned an error and may still carry it out (`may_land`).
     Rejected { error: String, may_land: bool },
-    /// It was not answered and may take effect (`may_land`), or was not sent.
+    /// It got no answer and may take effect (`may_land`), or did not leave this process.
     Failed { error: String, may_land: bool },
     /// This process does not lead.
     NotSent,
@@ -30,12 +30,12 @@ enum Deleted {
 /// Deletes pods.
 pub async fn delete(batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetState, done: &mut Done) {
     let send = |deletion: Deletion| async move { (delete_one(batch, &deletion).await, deletion) };
-    let take_in = |(deleted, deletion)| take_in(batch, deleted, deletion, state, done);
-    batch.slow_start(deletions, send, take_in).await;
+    let handle = |(deleted, deletion)| handle(batch, deleted, deletion, state, done);
+    batch.slow_start(deletions, send, handle).await;
 }
 
-/// Takes in the answer to a delete. Returns whether the next one may be sent.
-fn take_in(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut SetState, done: &mut Done) -> bool {
+/// Handles the answer to a delete. Returns whether the next one may be sent.
+fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut SetState, done: &mut Done) -> bool {
     let Deletion { key, uid, version, why } = deletion;
     let now = batch.context.env.now();
     match deleted {
@@ -44,7 +44,7 @@ fn take_in(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut S
             match why {
                 Why::Surplus => done.deleted.push(key.name.to_string()),
                 Why::Finished => {}
-                // Until it is gone for certain, no pod is created.
+                // No pod is created until it is certainly gone.
                 Why::Stray => {
                     state.retry.rejected.forget(&uid);
                     done.has_failed = true;
@@ -83,8 +83,8 @@ fn take_in(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut S
     true
 }
 
-/// Whether the set backs off after a delete that failed. Nothing waits for a finished pod to go, so its delete alone is repeated once it
-/// can no longer land. One that was not sent is not remembered, and would be repeated without a pause.
+/// Whether the set backs off after a failed delete. Nothing waits for a finished pod to go, so its delete is only repeated once the failed
+/// one can no longer take effect. But one that did not leave is not remembered, and without backoff would be repeated at once.
 fn backs_off(why: Why, may_land: bool) -> bool {
     !may_land || why != Why::Finished
 }
@@ -95,7 +95,7 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
     let rejected = |words: &str, may_land| Deleted::Rejected { error: cut(words, LONGEST), may_land };
     match batch.context.clients.write.send(&deletion.key.namespace, build).await {
         Answer::Done(body) => accepted(&body, &deletion.uid),
-        // Not found, or another pod of the name: only a read tells whether that is true.
+        // Not found, or another pod has the name. Only a read proves it.
         Answer::Rejected(status) if matches!(status.code, 404 | 409) => match batch.read_pod(&deletion.key).await {
             Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
             Ok(Some(pod)) if pod.is_terminating => Deleted::Accepted(Some(Box::new(pod))),
@@ -110,12 +110,14 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
     }
 }
 
-/// What a successful answer to the delete of the pod of this UID proves: a proxy before the API server may answer success, too.
+/// Checks a successful answer to the delete of the pod with this UID, because a proxy before the API server may also answer with success.
 fn accepted(body: &[u8], uid: &Uid) -> Deleted {
     match (decoded(body), serde_json::from_slice::<Status>(body)) {
         (Ok(pod), _) if pod.uid == *uid => Deleted::Accepted(Some(Box::new(pod))),
         (Err(_), Ok(status)) if status.is_success() => Deleted::Accepted(None),
-        _ => Deleted::Failed { error: "the answer is not one to the delete of this pod".to_owned(), may_land: true },
+        _ => {
+            Deleted::Failed { error: "the answer does not belong to the delete of this pod".to_owned(), may_land: true }
+        }
     }
 }
 

@@ -45,8 +45,8 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// The plugin of a configuration. This also makes it run without a terminal, because otherwise kube does not capture its standard error,
-    /// which would then reach the log.
+    /// The plugin of a configuration. This also makes it run without a terminal, because otherwise kube does not capture its standard
+    /// error, which would then reach the log.
     pub fn from_config(config: &mut Config) -> Option<Self> {
         let auth = &mut config.auth_info;
         if let Some(exec) = &mut auth.exec {

@@ -1,5 +1,5 @@
-//! The writing client. It checks leadership before each request, bounds its time here and on the API server, sends it once, and returns what
-//! the answer proves ([`Answer`]).
+//! The writing client. It checks leadership before each request, bounds its time here and on the API server, sends it once, and returns
+//! what the answer proves ([`Answer`]).
 
 use std::{num::NonZero, sync::Arc, time::Duration};
 
@@ -24,8 +24,8 @@ use leadership::{
 /// The most writes in flight. Each has its own connection, which costs a handshake and, with its request, 45 KiB.
 const WRITES_AT_ONCE: usize = 128;
 
-/// The most writes of one namespace, see [`crate::fair`]. With 64 in flight, deletes take longer on a busy API server; more than 128 save no
-/// time.
+/// The most writes of one namespace, see [`crate::fair`]. With 64 in flight, deletes take longer on a busy API server; more than 128 save
+/// no time.
 pub const WRITES_OF_A_NAMESPACE: usize = WRITES_AT_ONCE * HELD_PER_FREE / (HELD_PER_FREE + 1);
 
 /// How long the API server's own timeout error may take to arrive.
@@ -131,8 +131,8 @@ impl Writer {
     }
 }
 
-/// The API server's timeout in milliseconds. It is a little shorter than ours, so that the API server's error arrives, which names a webhook
-/// that did not answer. `None` if it is less than 1 ms, because 0 would mean no limit.
+/// The API server's timeout in milliseconds. It is a little shorter than ours, so that the API server's error arrives, which names a
+/// webhook that did not answer. `None` if it is less than 1 ms, because 0 would mean no limit.
 fn server_timeout(budget: Duration) -> Option<NonZero<u128>> {
     NonZero::new((budget - ERROR_MARGIN.min(budget / 8)).as_millis())
 }

@@ -1,8 +1,9 @@
-//! Lists and watches a collection, and passes on [`Change`]s in the order of their resourceVersions. It only reads, and never ends by itself.
+//! Lists and watches a collection, and passes on [`Change`]s in the order of their resourceVersions. It only reads, and never ends by
+//! itself.
 //!
-//! kube's watcher hides bookmarks and the version of a list. Without them a cache cannot tell a replayed event from a new one, nor a deleted
-//! pod from one that was created during the list. kube's watcher also limits a page by its number of objects, but large objects need a limit
-//! in bytes.
+//! kube's watcher hides bookmarks and the version of a list. Without them a cache cannot tell a replayed event from a new one, nor a
+//! deleted pod from one that was created during the list. kube's watcher also limits a page by its number of objects, but large objects
+//! need a limit in bytes.
 
 mod events;
 mod explain;
@@ -221,7 +222,8 @@ impl<'a> Failures<'a> {
         }
     }
 
-    /// Waits after a watch that is gone. A restarted API server answers like this at first, so the first time does not continue the backoff.
+    /// Waits after a watch that is gone. A restarted API server answers like this at first, so the first time does not continue the
+    /// backoff.
     async fn wait_to_relist(&mut self, error: &ReadError) {
         if !std::mem::replace(&mut self.is_gone, true) {
             self.wait = BACKOFF.0;

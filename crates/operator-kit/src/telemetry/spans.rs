@@ -1,8 +1,8 @@
 //! Spans of the operator's work.
 //!
-//! Without an exporter no span is created, and each function here only checks a flag. Spans of reconciles and plans come from `tracing`; their
-//! target selects them for the exporter and hides them from the log. Record several fields at once: one attribute alone costs as much as the
-//! whole span. Spans of requests, which are many and have no children, use OpenTelemetry directly, which costs less than half.
+//! Without an exporter no span is created, and each function here only checks a flag. Spans of reconciles and plans come from `tracing`;
+//! their target selects them for the exporter and hides them from the log. Record several fields at once: one attribute alone costs as much
+//! as the whole span. Spans of requests, which are many and have no children, use OpenTelemetry directly, which costs less than half.
 
 use std::sync::OnceLock;
 
@@ -43,7 +43,8 @@ pub(super) fn begin(tracer: SdkTracer) {
     let _ = REQUESTS.set(tracer);
 }
 
-/// The span of a request to the API server, without a name yet. Its parent is `parent`, or else the current span. `None` without an exporter.
+/// The span of a request to the API server, without a name yet. Its parent is `parent`, or else the current span. `None` without an
+/// exporter.
 pub fn request(parent: Option<Place>) -> Option<SdkSpan> {
     let tracer = REQUESTS.get()?;
     let span = tracer.span_builder("").with_kind(SpanKind::Client);

@@ -14,7 +14,7 @@ use tower::BoxError;
 use super::*;
 
 const METRICS: Access = Access { verb: "get", path: "/metrics" };
-const TOKENS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+const CACHED_TOKENS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// An API server that reviews tokens: what it answers is told by the token.
@@ -40,13 +40,13 @@ impl Reviewer {
         let mut review: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
         *self.last.lock().unwrap() = review["spec"].clone();
         review["status"] = match (head.uri.path(), review["spec"]["token"].as_str()) {
-            (TOKENS, Some("forbidden-to-ask")) => return Ok(refusal(403)),
-            (TOKENS, Some("overloaded")) => return Ok(refusal(500)),
-            (TOKENS, Some(name @ ("alice" | "bob"))) if !self.knows_nobody.load(Ordering::SeqCst) => {
+            (CACHED_TOKENS, Some("forbidden-to-ask")) => return Ok(refusal(403)),
+            (CACHED_TOKENS, Some("overloaded")) => return Ok(refusal(500)),
+            (CACHED_TOKENS, Some(name @ ("alice" | "bob"))) if !self.knows_nobody.load(Ordering::SeqCst) => {
                 let user = json!({ "username": name, "uid": "1", "groups": ["g"], "extra": { "pod": ["p"] } });
                 json!({ "authenticated": true, "user": user })
             }
-            (TOKENS, _) => json!({ "error": "invalid bearer token" }),
+            (CACHED_TOKENS, _) => json!({ "error": "invalid bearer token" }),
             (ACCESS, _) => json!({ "allowed": review["spec"]["user"] == "alice" }),
             (path, _) => panic!("{path}"),
         };
@@ -168,7 +168,7 @@ async fn junk_neither_presses_the_api_server_nor_shuts_out_the_good() {
         busy += usize::from(admit(&gate, &format!("junk-{junk}")).await == Err(Rejection::Busy));
     }
     assert_eq!((reviewer.asked() - 2, busy), (20, 4980));
-    assert!(gate.answers.len() <= super::TOKENS, "{}", gate.answers.len());
+    assert!(gate.answers.len() <= super::CACHED_TOKENS, "{}", gate.answers.len());
     assert_eq!(admit(&gate, "alice").await, alice(), "she was let through lately");
     assert_eq!(admit(&gate, "bob").await, Err(Rejection::Busy), "a stranger must wait");
     advance(Duration::from_secs(1)).await;
@@ -203,7 +203,7 @@ async fn a_failure_is_for_those_who_wait_for_it() {
     let start = Instant::now();
     let all = join_all((0..30).map(|_| admit(&gate, "alice"))).await;
     assert!(all.iter().all(|answer| *answer == Err(Rejection::NotAnswered)), "{all:?}");
-    assert_eq!((reviewer.asked(), start.elapsed()), (1, LOOKUP));
+    assert_eq!((reviewer.asked(), start.elapsed()), (1, LOOKUP_TIMEOUT));
 }
 
 #[tokio::test(start_paused = true)]
@@ -223,7 +223,7 @@ async fn an_api_server_that_keeps_silent_holds_nobody_for_long() {
     let start = Instant::now();
     let names: Vec<String> = (0..100).map(|number| format!("user-{number}")).collect();
     let all = join_all(names.iter().map(|name| admit(&gate, name))).await;
-    assert!(start.elapsed() <= PATIENCE + LOOKUP + Duration::from_millis(10), "{:?}", start.elapsed());
+    assert!(start.elapsed() <= TURN_TIMEOUT + LOOKUP_TIMEOUT + Duration::from_millis(10), "{:?}", start.elapsed());
     let refused = |with: Rejection| all.iter().filter(|result| **result == Err(with.clone())).count();
     assert_eq!((refused(Rejection::NotAnswered), refused(Rejection::Busy)), (20, 80));
     assert!(reviewer.asked() <= 2, "one question at a time: {}", reviewer.asked());

@@ -79,20 +79,20 @@ async fn files_that_change_are_read_again() {
 
     symlink("second", folder.path().join("new")).unwrap();
     fs::rename(folder.path().join("new"), folder.path().join("data")).unwrap();
-    sleep(LOOK + Duration::from_secs(1)).await;
+    sleep(RELOAD_INTERVAL + Duration::from_secs(1)).await;
     assert_eq!(served(&current).await, parsed(&pairs[1]));
 
     let broken = (pairs[0].0.clone(), pairs[1].1.clone());
     write(&folder.path().join("second"), &broken);
-    sleep(LOOK * 2).await;
+    sleep(RELOAD_INTERVAL * 2).await;
     assert_eq!(served(&current).await, parsed(&pairs[1]), "a broken pair changes nothing");
 
     fs::remove_file(folder.path().join("data")).unwrap();
-    sleep(LOOK * 2).await;
+    sleep(RELOAD_INTERVAL * 2).await;
     assert_eq!(served(&current).await, parsed(&pairs[1]), "nor do files that are gone");
 
     symlink("first", folder.path().join("data")).unwrap();
-    sleep(LOOK * 2).await;
+    sleep(RELOAD_INTERVAL * 2).await;
     assert_eq!(served(&current).await, parsed(&pairs[0]));
     refreshing.abort();
 }
@@ -109,11 +109,11 @@ async fn a_broken_pair_is_complained_of_once() {
     let refreshing = tokio::spawn(files.keep_fresh(CancellationToken::new()));
     for complaints in 1..=2 {
         write(folder.path(), &(one.0.clone(), other.1.clone()));
-        sleep(LOOK * 4).await;
+        sleep(RELOAD_INTERVAL * 4).await;
         let text = fs::read_to_string(log.path()).unwrap();
         assert_eq!(text.matches("; keeping the former certificate").count(), complaints, "{text}");
         write(folder.path(), &one);
-        sleep(LOOK * 2).await;
+        sleep(RELOAD_INTERVAL * 2).await;
     }
     refreshing.abort();
 }
