@@ -1,7 +1,6 @@
 //! Metrics of all sets together. Each scrape counts the cached sets and pods.
 //!
-//! Only the leader shows them, because the caches of a standby may be outdated, and a sum over all replicas would count every set several
-//! times.
+//! Only the leader shows them: the caches of a standby may be outdated, and a sum over replicas would count every set several times.
 
 use std::{
     collections::HashMap,

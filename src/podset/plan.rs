@@ -282,7 +282,7 @@ impl Input<'_> {
             left -= usize::from(may_go(seen));
             victims.push(deletion(seen, Why::Surplus));
         }
-        // Try deletes that failed before last, so that they do not hold up the others.
+        // Deletes that failed before come last, so that they do not hold up the others.
         victims.sort_by_key(|victim| state.fates.is_going(&victim.uid));
         victims
     }

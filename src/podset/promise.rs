@@ -63,8 +63,7 @@ pub struct Rules {
     pub name: fn(set: &str, uid: &str, index: u32) -> String,
     /// Whether a create that is too old to take effect may be forgotten.
     pub may_forget: fn(create: &Create) -> bool,
-    /// Whether a set must be read before its first write in a term: it may be older than the term, and its namespace was not read in this
-    /// term.
+    /// Whether a set must be read before its first write in a term: it may be older than the term, and its namespace was not read since.
     pub is_unread: fn(may_be_older: bool, is_read: bool) -> bool,
     /// The label selector of the list of pods at take-over; `None`: all pods.
     pub taken_over: Option<&'static str>,

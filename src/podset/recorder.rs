@@ -22,7 +22,7 @@ use operator_kit::{
     fair::FairSemaphore,
     meta::Uid,
     requests,
-    telemetry::spans::Place,
+    telemetry::spans::SpanRef,
 };
 
 /// The most events that wait; further ones are lost. Each takes about 250 bytes plus its note.
@@ -57,7 +57,7 @@ struct QueuedEvent {
     wall: Timestamp,
     unique: i128,
     /// The span in which it happened.
-    parent: Option<Place>,
+    parent: Option<SpanRef>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -80,7 +80,7 @@ impl Recorder {
                 continue;
             };
             let (key, uid) = (set.key.clone(), set.uid.clone());
-            let queued = QueuedEvent { event, key, uid, wall, unique, parent: Place::current(), _permit: permit };
+            let queued = QueuedEvent { event, key, uid, wall, unique, parent: SpanRef::current(), _permit: permit };
             // This cannot fail: the receiver lives in this recorder.
             let _ = self.sender.send(queued);
         }

@@ -87,8 +87,7 @@ impl RejectedDeletes {
         self.by_uid.values().map(|rejection| rejection.message.as_str()).min()
     }
 
-    /// Returns the message for the event, once. `stored` is the message in the status: if it is the same, a former leader has sent the
-    /// event.
+    /// Returns the message for the event, once. If the status has the same message (`stored`), a former leader has sent the event.
     pub fn take_event(&mut self, stored: Option<&str>) -> Option<String> {
         let message = self.pending_event.take()?;
         self.has_event = true;

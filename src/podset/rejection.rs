@@ -38,8 +38,7 @@ pub fn read(status: &Status, pod: &str, prefix: &str, generation: i64) -> Reject
     Rejection { kind: kind(status), message: words(&status.message, pod, prefix), generation }
 }
 
-/// The API server's message about the pod with this name, with the prefix of the names instead of the name, because the name may differ
-/// with each try.
+/// The API server's message about the pod with this name. The prefix replaces the name, which may differ with each try.
 pub fn words(message: &str, pod: &str, prefix: &str) -> String {
     cut(&message.replace(pod, prefix), LONGEST)
 }

@@ -82,8 +82,7 @@ fn without_history(pods: &[Seen], now: Timestamp) -> Option<Replacement> {
     Some(Replacement { pods: next.pods.saturating_add(others), ..next })
 }
 
-/// The pods among these that wait to be replaced, by the time when they finished. A pod that was deleted or finished long ago does not
-/// wait.
+/// The pods among these that wait to be replaced, in the order in which they finished. Deleted pods and old finishes do not wait.
 fn waiting<'a>(pods: impl Iterator<Item = &'a Seen>, now: Timestamp) -> Vec<(Timestamp, &'a Pod)> {
     let mut waiting: Vec<(Timestamp, &Pod)> = pods
         .filter(|seen| !seen.is_terminating())

@@ -115,7 +115,7 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
     if counts == [plan.count.wanted; 3] {
         return Described { ready: ALL_READY, why: String::new(), others: Vec::new() };
     }
-    let why = trouble(&view.pods).map(|trouble| format!("; {trouble}")).unwrap_or_default();
+    let why = why_not_ready(&view.pods).map(|why| format!("; {why}")).unwrap_or_default();
     let progressing = "creating, deleting or waiting for pods".to_owned();
     Described { ready: NOT_READY, why, others: vec![(condition::RECONCILING, "Progressing", progressing)] }
 }
@@ -142,7 +142,7 @@ fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Describ
 }
 
 /// Why pods are not ready: the scheduler's message, and each reason from the kubelet with the first pod that has it.
-fn trouble(pods: &[Seen]) -> Option<String> {
+fn why_not_ready(pods: &[Seen]) -> Option<String> {
     let not_ready = pods.iter().filter(|seen| seen.is_available() && !seen.is_ready()).map(|seen| &*seen.pod);
     let waiting = not_ready.filter_map(|pod| Some((pod, pod.waits_for.as_deref()?)));
     let (unscheduled, scheduled): (Vec<_>, Vec<_>) = waiting.partition(|(pod, _)| pod.node.is_none());
@@ -162,8 +162,7 @@ fn trouble(pods: &[Seen]) -> Option<String> {
     (!clauses.is_empty()).then(|| clauses.join("; "))
 }
 
-/// Which pods failed, and how long after the last failure the next try is. The message has no countdown, because each change would be a
-/// write.
+/// Which pods failed, and how long after the last failure the next try is. There is no countdown, because each change would be a write.
 fn failures(pods: &[Seen], next: Option<Replacement>) -> String {
     let ended: Vec<&Seen> = pods.iter().filter(|seen| seen.pod.is_finished() && !seen.is_terminating()).collect();
     let verb = if ended.iter().any(|seen| seen.pod.phase == Phase::Succeeded) { "exited" } else { "failed" };

@@ -226,7 +226,7 @@ mod tests {
         for set in sets.iter().chain(&sets) {
             assert!(take_over.wait(set));
         }
-        assert_eq!(take_over.lock().asked, ["a".into(), "b".into()]);
+        assert_eq!(take_over.lock().requested, ["a".into(), "b".into()]);
         assert_eq!(take_over.lock().waiting.values().map(BTreeSet::len).collect::<Vec<_>>(), [2, 1]);
         take_over.lock().read.insert("a".into());
         assert!(!take_over.wait(&sets[0]));

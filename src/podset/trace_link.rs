@@ -2,14 +2,14 @@
 //!
 //! Each reconcile of a generation links to the first one, until the set is ready. So a user's change can be followed in the traces.
 
-use operator_kit::telemetry::spans::{self, Place};
+use operator_kit::telemetry::spans::{self, SpanRef};
 
 /// The generation in progress, and the span to link to.
 #[derive(Clone, Debug, Default)]
 pub struct TraceLink {
     generation: i64,
     /// The span of the first reconcile.
-    first: Option<Place>,
+    first: Option<SpanRef>,
     is_answered: bool,
 }
 
@@ -23,7 +23,7 @@ impl TraceLink {
         match &self.first {
             Some(first) if !self.is_answered => first.link(),
             Some(_) => {}
-            None => self.first = Place::current(),
+            None => self.first = SpanRef::current(),
         }
     }
 

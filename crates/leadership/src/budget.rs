@@ -26,8 +26,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Reads a body to its end, or until it exceeds `limit` bytes. A large body waits for the budget. Keep the permit until the bytes are
-    /// dropped.
+    /// Reads a body to its end, or until it exceeds `limit` bytes. A large body waits for the budget. Drop the permit after the bytes.
     ///
     /// # Errors
     ///

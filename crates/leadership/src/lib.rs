@@ -3,8 +3,7 @@
 //! **What it is for.** A Kubernetes operator with several replicas whose writes must not overlap. Usual leader election stops the *work* of
 //! a leader that lost its lease; requests that it has already sent, or that a frozen process is about to send, can still take effect after
 //! the next leader has begun. This crate also stops these *requests*: each write has a timeout that ends before the lease does, and the
-//! connections for writes check leadership just before bytes leave the process. [`promise`] states the promise, its rules, and the test of
-//! each rule.
+//! connections for writes check leadership just before bytes leave the process. [`promise`] states the promise, its rules and their tests.
 //!
 //! **What it may do.** It reads, watches and writes one Lease, and it opens connections for writes. It knows no
 //! controllers, metrics or flags.

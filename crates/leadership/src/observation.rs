@@ -55,7 +55,7 @@ impl Observation {
         }
     }
 
-    /// A watch shows the Lease. An older version than the highest seen is ignored.
+    /// A watch shows the Lease. It is ignored unless its version is the highest seen.
     pub fn watched(&mut self, lease: Lease, now: Timestamp) {
         self.heard = Some(now);
         if lease.version() > self.highest {

@@ -59,8 +59,7 @@ impl Ends {
     }
 }
 
-/// The current term, if any. A [`Notify`] wakes its waiters in a fixed order, which the simulation needs to replay a run. A watch channel
-/// does not.
+/// The current term, if any. Unlike a watch channel, a [`Notify`] wakes waiters in a fixed order. The simulation needs that to replay a run.
 #[derive(Debug, Default)]
 struct CurrentTerm {
     term: Mutex<Option<Term>>,
@@ -176,8 +175,7 @@ impl Write {
         self.permit.leadership.env.sleep_until(end).await;
     }
 
-    /// Whether bytes of the request have left this process. If not, this call gives up the request: the gate lets no byte of it leave from
-    /// now on.
+    /// Whether bytes of the request have left this process. If not, this call gives up the request: from now on no byte of it can leave.
     pub fn has_left(&self) -> bool {
         *self.permit.has_left.get_or_init(|| false)
     }

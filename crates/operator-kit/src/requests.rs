@@ -42,8 +42,7 @@ pub fn get<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> Built {
     Request::get(object::<K>(key)).body(Vec::new()).map_err(request::Error::BuildRequest)
 }
 
-/// Creates an object. The API server rejects unknown fields instead of dropping them. It answers with the metadata alone; the watch returns
-/// the rest.
+/// Creates an object. The API server rejects unknown fields instead of dropping them. It answers with the metadata alone.
 ///
 /// # Errors
 ///

@@ -17,7 +17,7 @@ use crate::{
     listwatch::synced::Synced,
     telemetry::{
         metrics::{ControllerMetrics, Metrics, Outcome},
-        spans::{self, Place},
+        spans::{self, SpanRef},
     },
 };
 use leadership::{Leadership, Term, env::Env};
@@ -278,7 +278,7 @@ async fn reconcile<C: Controller>(
     }
     .instrument(span.clone())
     .await;
-    reconciling.ended(outcome, Place::of(&span));
+    reconciling.ended(outcome, SpanRef::new(&span));
     let resync = now + env.jittered(RESYNC, 0.2);
     let wake = match next {
         Next::Resync => Some((resync, queue::RESYNC)),

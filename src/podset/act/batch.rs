@@ -18,8 +18,7 @@ use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, meta::Uid, requests
 /// How many requests of one set are in flight at once. More would only wait for the writer, and keep other sets waiting.
 pub const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;
 
-/// A pass begins no further request after this time. Without this limit, the status of a set whose creates take 8 s would be wrong for 30
-/// s.
+/// A pass begins no request after this time. Without this limit, the status of a set whose creates take 8 s would be wrong for 30 s.
 const PASS_TIME: SignedDuration = SignedDuration::from_secs(4);
 
 /// The results of a plan. Only [`act`](super::act) makes them, so the report contains nothing that was not tried.

@@ -1,7 +1,7 @@
 //! The clients of the API server. No layer repeats a request.
 //!
-//! [`Reader`] and [`Writer`] have separate connections, and the reader refuses to send a write. A third client sends writes that need no
-//! leadership ([`Purpose`]).
+//! [`Reader`] and [`Writer`] have separate connections, and the reader refuses to send a write. Writes that need no leadership have a third
+//! client ([`Purpose`]).
 
 mod connect;
 mod counted;

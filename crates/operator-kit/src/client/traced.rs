@@ -1,8 +1,7 @@
 //! The spans of requests, and the `traceparent` header that goes out with them.
 //!
 //! Every write has a span, and so has every read within a reconcile. Watches and requests of the election have none, because they continue
-//! while nothing happens. tower-http's `TraceLayer` cannot replace this: it sees neither the error in a body nor a request that is given
-//! up.
+//! while nothing happens. tower-http's `TraceLayer` cannot replace this: it does not see errors in a body, nor requests that are given up.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Lists and watches a collection, and passes on [`Change`]s in the order of their resourceVersions. It only reads, and never ends by
-//! itself.
+//! Lists and watches a collection for ever, and passes on [`Change`]s in the order of their resourceVersions. It only reads.
 //!
 //! kube's watcher hides bookmarks and the version of a list. Without them a cache cannot tell a replayed event from a new one, nor a
 //! deleted pod from one that was created during the list. kube's watcher also limits a page by its number of objects, but large objects
@@ -222,8 +221,7 @@ impl<'a> Failures<'a> {
         }
     }
 
-    /// Waits after a watch that is gone. A restarted API server answers like this at first, so the first time does not continue the
-    /// backoff.
+    /// Waits after a watch that is gone. A restarted API server answers like this at first, so the first time resets the backoff.
     async fn wait_to_relist(&mut self, error: &ReadError) {
         if !std::mem::replace(&mut self.is_gone, true) {
             self.wait = BACKOFF.0;

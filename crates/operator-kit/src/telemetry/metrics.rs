@@ -1,8 +1,8 @@
 //! Metrics, as text for Prometheus.
 //!
 //! Names, labels and buckets follow controller-runtime 0.24, so that dashboards and alerts for Go operators work unchanged. Controllers
-//! register further metrics. No label holds the name of an object, so the number of series does not grow with the cluster. The only I/O is
-//! reading `/proc`.
+//! register further metrics. No label holds the name of an object, so the number of series does not grow with the cluster. The only I/O
+//! reads `/proc`.
 
 mod format;
 mod process;

@@ -43,13 +43,12 @@ pub(super) fn begin(tracer: SdkTracer) {
     let _ = REQUESTS.set(tracer);
 }
 
-/// The span of a request to the API server, without a name yet. Its parent is `parent`, or else the current span. `None` without an
-/// exporter.
-pub fn request(parent: Option<Place>) -> Option<SdkSpan> {
+/// The span of a request to the API server, without a name yet, in `parent` or else the current span. `None` without an exporter.
+pub fn request(parent: Option<SpanRef>) -> Option<SdkSpan> {
     let tracer = REQUESTS.get()?;
     let span = tracer.span_builder("").with_kind(SpanKind::Client);
     let parent = match parent {
-        Some(Place(parent)) => Context::new().with_remote_span_context(parent),
+        Some(SpanRef(parent)) => Context::new().with_remote_span_context(parent),
         None => Span::current().context(),
     };
     Some(tracer.build_with_context(span, &parent))
@@ -72,18 +71,18 @@ pub fn failed(reason: &str) {
 
 /// A reference to a span, which may have ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Place(SpanContext);
+pub struct SpanRef(SpanContext);
 
-impl Place {
+impl SpanRef {
     /// The current span, if there is one.
     pub fn current() -> Option<Self> {
-        Some(Span::current()).filter(|span| !span.is_none()).as_ref().and_then(Self::of)
+        Some(Span::current()).filter(|span| !span.is_none()).as_ref().and_then(Self::new)
     }
 
-    /// A reference to this span, if it is exported.
-    pub fn of(span: &Span) -> Option<Self> {
+    /// A reference to this span, if it has a valid context.
+    pub fn new(span: &Span) -> Option<Self> {
         let context = span.context().span().span_context().clone();
-        context.is_valid().then_some(Place(context))
+        context.is_valid().then_some(SpanRef(context))
     }
 
     /// Links the current span to this one.
@@ -102,6 +101,6 @@ pub(super) type CurrentIds = fn() -> Option<(String, String, u8)>;
 
 /// See [`CurrentIds`].
 pub(super) fn current_ids() -> Option<(String, String, u8)> {
-    let Place(context) = Place::current()?;
+    let SpanRef(context) = SpanRef::current()?;
     Some((context.trace_id().to_string(), context.span_id().to_string(), context.trace_flags().to_u8()))
 }

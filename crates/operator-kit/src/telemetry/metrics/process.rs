@@ -53,8 +53,7 @@ fn stat() -> Option<Stat> {
     parse(&fs::read_to_string("/proc/self/stat").ok()?, rustix::param::clock_ticks_per_second(), page)
 }
 
-/// Parses `/proc/self/stat`, see proc_pid_stat(5). The third field follows the program's name, which is in brackets and may contain
-/// brackets.
+/// Parses `/proc/self/stat`, see proc_pid_stat(5). The third field follows the program's name in brackets, which may contain brackets.
 fn parse(text: &str, ticks_per_second: u64, page: i64) -> Option<Stat> {
     let (_, fields) = text.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();

@@ -18,7 +18,7 @@ use prometheus_client::{
     registry::{Metric, Registry},
 };
 
-use crate::telemetry::spans::Place;
+use crate::telemetry::spans::SpanRef;
 use leadership::env::Env;
 
 /// The upper bounds of the buckets for reconcile times, in seconds.
@@ -159,7 +159,7 @@ pub struct Reconciling {
 
 impl Reconciling {
     /// Counts and times the reconcile; `span` was its span.
-    pub fn ended(self, outcome: Outcome, span: Option<Place>) {
+    pub fn ended(self, outcome: Outcome, span: Option<SpanRef>) {
         let ControllerMetrics { env, total, errors, time, .. } = &self.metrics;
         for (_, count) in Outcome::ALL.iter().zip(total).filter(|(counted, _)| **counted == outcome) {
             count.inc();

@@ -51,8 +51,7 @@ pub fn exporter(settings: &Settings) -> Result<impl SpanExporter + use<>, Traces
         }
         protocol => builder
             .with_http()
-            // Otherwise the builder reads the variables again, and fails if the value for traces is wrong and the one for all signals is
-            // gRPC.
+            // Otherwise the builder reads the variables again, and fails if the one for traces is wrong and the general one is gRPC.
             .with_protocol(protocol)
             .with_http_client(Http::new(settings, cause.clone())?)
             .with_endpoint(settings.endpoint.to_string())

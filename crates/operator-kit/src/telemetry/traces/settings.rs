@@ -2,8 +2,7 @@
 //!
 //! `opentelemetry-otlp` and `opentelemetry_sdk` read headers, sampler and span limits themselves. They ignore wrong values silently, so
 //! this module checks them. It reads the variables that the libraries ignore (certificate, percent-encoding), those that are needed earlier
-//! (endpoint, timeout), and the batch settings: the SDK would accept a queue that exceeds the memory, or a delay of 0, which is a busy
-//! loop.
+//! (endpoint, timeout), and the batch settings: the SDK would accept a queue larger than the memory, or a delay of 0, a busy loop.
 //!
 //! If a value is wrong, the operator warns and uses the default, not the value for all signals. Unlike in the specification, nothing is
 //! exported while nothing is set.
