@@ -43,7 +43,7 @@ pub fn lease_name(text: &str) -> Result<String, String> {
 /// Parses a container image.
 pub fn image(text: &str) -> Result<String, String> {
     let is_valid = !text.is_empty() && !text.contains(char::is_whitespace);
-    is_valid.then(|| text.to_owned()).ok_or_else(|| "an image has no spaces: give it as registry/name:tag".to_owned())
+    is_valid.then(|| text.to_owned()).ok_or_else(|| "give an image without spaces, as registry/name:tag".to_owned())
 }
 
 fn is_part_of_a_name(text: &str) -> bool {

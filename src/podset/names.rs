@@ -60,10 +60,13 @@ pub trait Names {
 /// The names of a set, with the cache of pods.
 #[derive(Debug)]
 pub struct NamesIn<'a> {
+    /// The cache.
     pub pods: &'a Pods,
+    /// The set.
     pub set: &'a Set,
     /// The name of the pod with this index in the set of this name and UID.
     pub name: fn(set: &str, uid: &str, index: u32) -> String,
+    /// The time.
     pub now: Timestamp,
 }
 

@@ -26,6 +26,7 @@ pub struct Input<'a> {
     pub names: &'a dyn Names,
     /// How long a create with an unknown fate counts as live.
     pub quarantine: SignedDuration,
+    /// The time.
     pub now: Timestamp,
 }
 
