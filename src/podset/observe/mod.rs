@@ -2,8 +2,9 @@
 //!
 //! In: the events of the watches and the answers to our own writes. Out: a [`View`] of one set at one moment.
 
+mod arrival;
 mod high_water;
-mod named;
+mod index;
 mod pod;
 mod pods;
 mod rules;
