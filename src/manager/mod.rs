@@ -21,6 +21,7 @@ use crate::{
     cli::{Cli, Command, RunArgs},
     podset,
 };
+use config::ConfigError;
 use leadership::{LeaderState, Leadership, TimingError, env::Env, text::in_full};
 use operator_kit::{
     client::{self, Clients, ConnectError, Purpose},
@@ -41,14 +42,8 @@ const MAIN_RUNTIME: SignedDuration = SignedDuration::from_secs(20);
 enum StartError {
     #[error(transparent)]
     Timing(#[from] TimingError),
-    #[error("{by}: {why}")]
-    Kubeconfig { by: String, why: String },
-    #[error("--context {0}: the kubeconfig has no context of that name")]
-    Context(String),
-    #[error("no cluster to work on: give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
-    NoCluster(String),
-    #[error("the pod's ServiceAccount cannot be used: {0}; is automountServiceAccountToken false?")]
-    Pod(String),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
