@@ -18,11 +18,11 @@ use tracing::{error, info};
 
 use crate::{
     api,
-    cli::{Cli, Command, RunArgs},
+    cli::{Cli, Command, RunArgs, WrongTimes},
     podset,
 };
 use config::ConfigError;
-use leadership::{LeaderState, Leadership, TimingError, env::Env, text::in_full};
+use leadership::{LeaderState, Leadership, env::Env, text::in_full};
 use operator_kit::{
     client::{self, Clients, ConnectError, Purpose},
     health::Health,
@@ -41,7 +41,7 @@ const MAIN_RUNTIME: SignedDuration = SignedDuration::from_secs(20);
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error(transparent)]
-    Timing(#[from] TimingError),
+    Times(#[from] WrongTimes),
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(transparent)]
