@@ -3,7 +3,7 @@
 //! It sees the Lease through a watch and through its own operations, and changes the [`LeaderState`] accordingly. It writes nothing but the Lease.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -139,7 +139,7 @@ impl Election {
             (self.turned)();
             self.log_holder(&mut holder);
             let now = env.now();
-            let when = tries.next_try(&self.observation(), period, now);
+            let when = tries.next_try(&lock(&self.observation), period, now);
             if now < when {
                 tokio::select! {
                     biased;
@@ -152,7 +152,7 @@ impl Election {
             if stop.is_cancelled() {
                 return Ok(None);
             }
-            tries.last = Tries::free_from(&self.observation(), period);
+            tries.last = Tries::free_from(&lock(&self.observation), period);
             // At `stop` an attempt gets some time to end: a write that is dropped could still take the Lease, for nobody.
             let taken = tokio::select! {
                 biased;
@@ -171,7 +171,7 @@ impl Election {
 
     /// Logs who leads, whenever that changes.
     fn log_holder(&self, logged: &mut String) {
-        let holder = self.observation().holder();
+        let holder = lock(&self.observation).holder();
         if *logged != holder {
             info!(holder, identity = self.setting.identity, "standing by");
             *logged = holder;
@@ -180,7 +180,7 @@ impl Election {
 
     fn begin(&mut self, since: Timestamp) -> bool {
         let ends = Ends::after(since, &self.setting.timing);
-        let is_current = self.setting.env.now() < ends.gate && !(self.setting.rules.has_lost)(&self.observation());
+        let is_current = self.setting.env.now() < ends.gate && !(self.setting.rules.has_lost)(&lock(&self.observation));
         if is_current {
             self.leader_state.begin(Some(ends));
         }
@@ -249,7 +249,7 @@ impl Election {
     }
 
     fn check(&self) -> Result<(), Lost> {
-        let observation = self.observation();
+        let observation = lock(&self.observation);
         if (self.setting.rules.has_lost)(&observation) {
             return Err(Lost::Taken(match observation.is_absent() {
                 true => "the Lease was deleted".to_owned(),
@@ -287,10 +287,6 @@ impl Election {
         // With the usual durations this leaves time for another attempt.
         let patience = Duration::try_from(self.setting.timing.renew_deadline / 2).unwrap_or_default();
         tokio::time::timeout(patience, hold).await.unwrap_or(Err(OperationError::Timeout))
-    }
-
-    fn observation(&self) -> MutexGuard<'_, Observation> {
-        lock(&self.observation)
     }
 }
 

@@ -13,7 +13,7 @@ mod sets;
 mod taken_names;
 mod wire;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
 
@@ -23,6 +23,7 @@ pub use rules::{CacheRules, Owner, QUARANTINE};
 pub use set::{PodsLike, Set, Template, Wanted, Whole};
 pub use sets::{Effects, Sets};
 
+use leadership::lock;
 use operator_kit::{
     ObjectKey,
     listwatch::{Change, Scope},
@@ -63,7 +64,7 @@ impl Observed {
 
     /// The caches. The lock is held for moments only, never across an await.
     pub fn lock(&self) -> MutexGuard<'_, Caches> {
-        self.caches.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.caches)
     }
 }
 
