@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     lock,
-    log_once::LogOnce,
+    log_once::{LogOnce, warn_once},
     observation::{Observation, WentBack},
     operation::{Intent, OperationError, Setting},
     term::{Ends, LeaderState},
@@ -331,11 +331,7 @@ struct Trouble(LogOnce);
 impl Trouble {
     fn log(&mut self, what: &str, error: &OperationError) {
         let sentence = format!("{what}, trying again: {error}");
-        if self.0.note(&sentence) {
-            warn!("{sentence}");
-        } else {
-            debug!("{sentence}");
-        }
+        warn_once!(self.0.note(&sentence), "{sentence}");
     }
 
     fn over(&mut self) {
