@@ -55,7 +55,7 @@ pub struct Election {
 impl Election {
     /// A candidate. `turned` is called at each turn of the loop.
     pub fn new(setting: Setting, leader_state: LeaderState, turned: Arc<dyn Fn() + Send + Sync>) -> Self {
-        let observation = Observation::new(setting.identity.clone(), setting.timing.lease_duration, setting.rules);
+        let observation = Observation::new(setting.identity.clone(), setting.timing.lease_duration, setting.rules.wait);
         Election { setting, leader_state, observation: Arc::new(Mutex::new(observation)), turned }
     }
 
@@ -356,7 +356,7 @@ mod tests {
 
     /// What a candidate with a lease duration of 15 s has seen: a Lease of another holder, renewed at second 0.
     fn seen() -> Observation {
-        let mut seen = Observation::new("us", SignedDuration::from_secs(15), Rules::default());
+        let mut seen = Observation::new("us", SignedDuration::from_secs(15), Rules::default().wait);
         let spec = json!({ "holderIdentity": "them", "leaseDurationSeconds": 15 });
         let lease = json!({ "metadata": { "uid": "u", "resourceVersion": "7" }, "spec": spec });
         seen.watched(serde_json::from_value(lease).unwrap(), second(0));
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn a_candidate_tries_when_the_lease_is_free_or_silent() {
         let tries = Tries::default();
-        let nothing = Observation::new("us", SignedDuration::from_secs(15), Rules::default());
+        let nothing = Observation::new("us", SignedDuration::from_secs(15), Rules::default().wait);
         assert_eq!(tries.next_try(&nothing, PERIOD, second(3)), second(3), "it has not seen the Lease yet");
         // A third of the lease duration without news.
         assert_eq!(tries.next_try(&seen(), PERIOD, second(1)), second(5));
