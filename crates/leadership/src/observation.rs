@@ -5,7 +5,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{lease::Lease, promise::Rules};
+use super::lease::Lease;
+
+/// How long a lease must be seen unchanged, from its own duration and the written one.
+pub type Wait = fn(own: SignedDuration, written: SignedDuration) -> SignedDuration;
 
 /// The Lease is older than what this process knows: somebody restored a backup.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -23,7 +26,7 @@ pub struct WentBack {
 pub struct Observation {
     us: String,
     own: SignedDuration,
-    rules: Rules,
+    wait: Wait,
     /// The latest state of the Lease (`None` in it: absent), and when this process first saw that state.
     latest: Option<(Option<Lease>, Timestamp)>,
     /// When this process last heard of the Lease.
@@ -38,9 +41,9 @@ pub struct Observation {
 
 impl Observation {
     /// The observation of a candidate that has seen nothing yet. Its identity is `us`, and its lease duration `own`.
-    pub fn new(us: impl Into<String>, own: SignedDuration, rules: Rules) -> Self {
+    pub fn new(us: impl Into<String>, own: SignedDuration, wait: Wait) -> Self {
         let us = us.into();
-        Observation { us, own, rules, latest: None, heard: None, highest: 0, held: None, ours: None, in_doubt: false }
+        Observation { us, own, wait, latest: None, heard: None, highest: 0, held: None, ours: None, in_doubt: false }
     }
 
     /// A watch shows the Lease. It counts only if it is newer than what is known.
@@ -164,7 +167,7 @@ impl Observation {
     /// When the Lease becomes free if nothing changes; `None` before its first state is known.
     pub fn frees_at(&self) -> Option<Timestamp> {
         let (state, since) = self.latest.as_ref()?;
-        let after = |written| since.saturating_add((self.rules.wait)(self.own, written)).unwrap_or(Timestamp::MAX);
+        let after = |written| since.saturating_add((self.wait)(self.own, written)).unwrap_or(Timestamp::MAX);
         // This also holds where the Lease names this process, by a write whose answer was lost: taking the
         // Lease again and again would keep it from candidates that receive their answers.
         match state.as_ref().filter(|lease| lease.holder().is_some()) {

@@ -17,15 +17,18 @@
 //! | 7. Elapsed time includes the time for which the machine slept | `env.rs` | |
 //! | 8. A Lease whose version goes back ends the process: the cluster is older than what it knows | [`Observation::read`] | |
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use super::{LeaderState, WritePermit, observation::Observation};
+use super::{
+    LeaderState, WritePermit,
+    observation::{Observation, Wait},
+};
 
 /// The rules that a test can exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// How long a lease must be seen unchanged, from its own duration and the written one.
-    pub wait: fn(own: SignedDuration, written: SignedDuration) -> SignedDuration,
+    pub wait: Wait,
     /// Whether the Lease may be taken: from the version that has expired, if any, as it was known before the read just made
     /// and as it is known by that read, and from the version that it showed. 0 is the version of no Lease.
     pub is_free: fn(before: Option<u64>, after: Option<u64>, read: u64) -> bool,

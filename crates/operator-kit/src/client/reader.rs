@@ -6,10 +6,7 @@ use http::{Request, Response, StatusCode, Uri};
 use kube::{Client, client::Body, core::Status};
 use serde::de::DeserializeOwned;
 
-use super::{
-    foreign_refusal,
-    traced::{Destination, Traced},
-};
+use super::traced::{Destination, Traced};
 use leadership::{
     answer::is_absent,
     budget::Budget,
@@ -18,6 +15,9 @@ use leadership::{
 
 /// The timeout of a read that is no watch.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many characters of an error that is no Status are shown.
+const TOLD: usize = 200;
 
 /// Why a read failed.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +49,14 @@ pub fn refused(code: StatusCode, body: &[u8]) -> kube::Error {
         Some(status) => kube::Error::Api(status.with_code(code.as_u16()).boxed()),
         None => foreign_refusal(code, &String::from_utf8_lossy(body)),
     }
+}
+
+/// The error of an answer that is no Status: a proxy or a load balancer may answer with any text, of any length.
+fn foreign_refusal(code: StatusCode, text: &str) -> kube::Error {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let message = words.join(" ").chars().take(TOLD).collect::<String>();
+    let message = if message.is_empty() { "without a reason" } else { &message };
+    kube::Error::Api(Status::failure(message, &code.to_string()).with_code(code.as_u16()).boxed())
 }
 
 /// The Status in this body. All its fields are optional, so any object decodes as one: a body counts only if it has a code or is a failure.

@@ -14,12 +14,15 @@ use std::{pin::pin, time::Duration};
 use futures::{Stream, StreamExt};
 use jiff::SignedDuration;
 use kube::core::{Request, WatchEvent, params::WatchParams};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use crate::client::{ReadError, Reader};
 use events::events;
 use explain::{explain, is_missing, reason};
-use leadership::{env::Env, log_once::LogOnce};
+use leadership::{
+    env::Env,
+    log_once::{LogOnce, warn_once},
+};
 pub use list::list;
 pub use source::{Change, Scope, Source, Watched, is_stale, version};
 use synced::Listing;
@@ -260,11 +263,7 @@ impl<'a> Trouble<'a> {
     /// Warns of each new failure once. Readiness shows `reason` only.
     fn say(&mut self, reason: String, sentence: &str) {
         self.listing.waits(reason);
-        if self.said.note(sentence) {
-            warn!("{sentence}");
-        } else {
-            debug!("{sentence}");
-        }
+        warn_once!(self.said.note(sentence), "{sentence}");
     }
 
     /// Logs the failure, and waits.
