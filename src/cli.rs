@@ -83,6 +83,20 @@ impl Cli {
     }
 }
 
+/// Times of the election that do not fit together.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("{flags}: {0}", flags = flags(.0))]
+pub struct WrongTimes(#[from] TimingError);
+
+/// The flags of the durations that an error is about.
+fn flags(error: &TimingError) -> &'static str {
+    match error {
+        TimingError::Deadline(..) => "--leader-elect-lease-duration and --leader-elect-renew-deadline",
+        TimingError::Period(..) => "--leader-elect-renew-deadline and --leader-elect-retry-period",
+        TimingError::NoPause(_) => "--leader-elect-retry-period",
+    }
+}
+
 /// Flags of `run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
@@ -180,8 +194,9 @@ impl RunArgs {
     /// # Errors
     ///
     /// When they do not fit together, which [`Cli::read`] has checked.
-    pub fn timing(&self) -> Result<Timing, TimingError> {
-        Timing::new(self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period)
+    pub fn timing(&self) -> Result<Timing, WrongTimes> {
+        let (duration, deadline) = (self.leader_elect_lease_duration, self.leader_elect_renew_deadline);
+        Ok(Timing::new(duration, deadline, self.leader_elect_retry_period)?)
     }
 
     /// How to log.
@@ -234,8 +249,10 @@ mod tests {
             ("--leader-elect-lease-duration", "15", "as in 15s"),
             ("--leader-elect-renew-deadline", "500ms", "whole seconds"),
             ("--leader-elect-retry-period", "0s", "longer than 0"),
-            ("--leader-elect-lease-duration", "10s", "must be longer than --leader-elect-renew-deadline (10s)"),
+            ("--leader-elect-lease-duration", "10s", "must be longer than the renew deadline (10s)"),
+            ("--leader-elect-lease-duration", "10s", "and --leader-elect-renew-deadline"),
             ("--leader-elect-retry-period", "9s", "give a longer deadline or a shorter period"),
+            ("--leader-elect-retry-period", "9s", "--leader-elect-renew-deadline and"),
             ("--leader-elect-resource-name", "My_Lease", "lower-case"),
             ("--leader-elect-resource-namespace", "a.b", "1 to 63"),
             ("--metrics-secure", "maybe", "true, false"),

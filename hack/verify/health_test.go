@@ -17,7 +17,7 @@ const (
 	undeletable = "ReplicaFailure=True/FailedDelete"
 )
 
-// The states of a PodSet, as the README lists them, each with the conditions that the operator gives it, and what lies between.
+// The states of a PodSet, as docs/user-guide.md lists them, each with the conditions that the operator gives it, and what lies between.
 func TestHealthOfAPodSet(t *testing.T) {
 	for name, this := range map[string]struct {
 		generation, observed int

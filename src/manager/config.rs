@@ -7,19 +7,31 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use super::StartError;
 use crate::{api, cli::RunArgs};
 use leadership::{
     env::{self, Env},
     text::in_full,
 };
 
+/// Why there is no cluster to work on.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("{by}: {why}")]
+    Kubeconfig { by: String, why: String },
+    #[error("--context {0}: the kubeconfig has no context of that name")]
+    Context(String),
+    #[error("no cluster to work on: give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
+    NoCluster(String),
+    #[error("the pod's ServiceAccount cannot be used: {0}; is automountServiceAccountToken false?")]
+    Pod(String),
+}
+
 /// The cluster to work on, and whether it comes from a kubeconfig. If not, this process runs in a pod of it.
 ///
 /// # Errors
 ///
 /// When none can be found, the kubeconfig cannot be read, or it has no such context.
-pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), StartError> {
+pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), ConfigError> {
     if let Some(named) = Named::read(arguments, &std::env::var_os("KUBECONFIG").unwrap_or_default())? {
         return Ok((named.config(arguments.context.clone()).await?, true));
     }
@@ -27,8 +39,8 @@ pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), StartError> {
         Ok(config) => Ok((config, true)),
         Err(kubeconfig) => match Config::incluster() {
             Ok(config) => Ok((config, false)),
-            Err(in_cluster) if env::is_in_pod() => Err(StartError::Pod(in_full(&in_cluster))),
-            Err(_) => Err(StartError::NoCluster(shown(&kubeconfig))),
+            Err(in_cluster) if env::is_in_pod() => Err(ConfigError::Pod(in_full(&in_cluster))),
+            Err(_) => Err(ConfigError::NoCluster(shown(&kubeconfig))),
         },
     }
 }
@@ -42,7 +54,7 @@ struct Named {
 
 impl Named {
     /// The kubeconfig that the flags or KUBECONFIG (`variable`) name, if they name one.
-    fn read(arguments: &RunArgs, variable: &OsStr) -> Result<Option<Self>, StartError> {
+    fn read(arguments: &RunArgs, variable: &OsStr) -> Result<Option<Self>, ConfigError> {
         let files: Vec<PathBuf> = std::env::split_paths(variable).filter(|file| !file.as_os_str().is_empty()).collect();
         let (by, kubeconfig) = if let Some(file) = &arguments.kubeconfig {
             (format!("--kubeconfig {}", file.display()), Kubeconfig::read_from(file))
@@ -57,19 +69,19 @@ impl Named {
         };
         match kubeconfig {
             Ok(kubeconfig) => Ok(Some(Named { by, kubeconfig })),
-            Err(error) => Err(StartError::Kubeconfig { by, why: shown(&error) }),
+            Err(error) => Err(ConfigError::Kubeconfig { by, why: shown(&error) }),
         }
     }
 
-    async fn config(self, context: Option<String>) -> Result<Config, StartError> {
+    async fn config(self, context: Option<String>) -> Result<Config, ConfigError> {
         let Named { by, kubeconfig } = self;
         let is_there = |context: &String| kubeconfig.contexts.iter().any(|known| known.name == *context);
         if let Some(context) = context.as_ref().filter(|context| !is_there(context)) {
-            return Err(StartError::Context(context.clone()));
+            return Err(ConfigError::Context(context.clone()));
         }
         let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        config.map_err(|error| StartError::Kubeconfig { by, why: shown(&error) })
+        config.map_err(|error| ConfigError::Kubeconfig { by, why: shown(&error) })
     }
 }
 
@@ -103,7 +115,10 @@ mod tests {
     use tempfile::NamedTempFile;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::{
+        cli::{Cli, Command},
+        manager::StartError,
+    };
 
     fn file(text: &str) -> NamedTempFile {
         let mut file = NamedTempFile::new().unwrap();
@@ -112,7 +127,7 @@ mod tests {
     }
 
     /// The API server that these flags and this value of KUBECONFIG lead to; `None`: they ask for no kubeconfig.
-    async fn found(flags: &[&str], variable: &str) -> Result<Option<String>, StartError> {
+    async fn found(flags: &[&str], variable: &str) -> Result<Option<String>, ConfigError> {
         let Command::Run(arguments) = Cli::read(["podset-operator"].iter().chain(flags)).unwrap().into_command() else {
             unreachable!("the flags are those of run")
         };
@@ -153,7 +168,7 @@ mod tests {
         ] {
             let error = found(flags, variable).await.unwrap_err();
             assert!(error.to_string().starts_with(named), "{flags:?} {variable}: {error}");
-            assert_eq!(error.exit_code(), 2);
+            assert_eq!(StartError::from(error).exit_code(), 2);
         }
         let broken = file("users: [{user: {token: top-secret}}]\nclusters: [\ncontexts: []");
         let flag = format!("--kubeconfig={}", broken.path().display());

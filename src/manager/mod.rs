@@ -18,10 +18,11 @@ use tracing::{error, info};
 
 use crate::{
     api,
-    cli::{Cli, Command, RunArgs},
+    cli::{Cli, Command, RunArgs, WrongTimes},
     podset,
 };
-use leadership::{LeaderState, Leadership, TimingError, env::Env, text::in_full};
+use config::ConfigError;
+use leadership::{LeaderState, Leadership, env::Env, text::in_full};
 use operator_kit::{
     client::{self, Clients, ConnectError, Purpose},
     health::Health,
@@ -40,15 +41,9 @@ const MAIN_RUNTIME: SignedDuration = SignedDuration::from_secs(20);
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error(transparent)]
-    Timing(#[from] TimingError),
-    #[error("{by}: {why}")]
-    Kubeconfig { by: String, why: String },
-    #[error("--context {0}: the kubeconfig has no context of that name")]
-    Context(String),
-    #[error("no cluster to work on: give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
-    NoCluster(String),
-    #[error("the pod's ServiceAccount cannot be used: {0}; is automountServiceAccountToken false?")]
-    Pod(String),
+    Times(#[from] WrongTimes),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]

@@ -16,11 +16,11 @@ use super::{
     tasks::{self, Failure, Tasks},
 };
 use crate::{
-    cli::RunArgs,
+    cli::{RunArgs, WrongTimes},
     mycustomresource::MyCustomResourceController,
     podset::{self, PodSetController, fleet_metrics},
 };
-use leadership::{Election, LeaderState, Leadership, Setting, TimingError, env::Env};
+use leadership::{Election, LeaderState, Leadership, Setting, env::Env};
 use operator_kit::{
     client::Clients,
     health::{Health, Pulse},
@@ -86,7 +86,7 @@ impl Replica {
     /// # Errors
     ///
     /// When the times of the election do not fit together.
-    pub fn start(parts: Parts<'_>) -> Result<Self, TimingError> {
+    pub fn start(parts: Parts<'_>) -> Result<Self, WrongTimes> {
         let Parts {
             arguments,
             instance,

@@ -6,7 +6,7 @@
 mod index;
 mod status;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,7 +17,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::api::{MyCustomResource, MyCustomResourceStatus};
 use index::{Index, Resource};
-use leadership::env::Env;
+use leadership::{env::Env, lock};
 use operator_kit::{
     ObjectKey,
     client::Clients,
@@ -89,7 +89,7 @@ impl MyCustomResourceController {
     /// `pods` is the state of the watch of pods, which begins with the first resource.
     fn resource_changed(&self, scope: &Scope, change: Change<Resource>, pods: &Listing) {
         let to_reconcile = {
-            let mut index = self.index();
+            let mut index = lock(&self.index);
             let to_reconcile = index.apply_resources(scope, change);
             if !index.is_empty() {
                 self.needs_pods.send_if_modified(|needs_pods| !std::mem::replace(needs_pods, true));
@@ -105,7 +105,7 @@ impl MyCustomResourceController {
     }
 
     fn pod_changed(&self, scope: &Scope, change: Change<Named>) {
-        let to_reconcile = self.index().apply_pods(scope, change.map(Named::key));
+        let to_reconcile = lock(&self.index).apply_pods(scope, change.map(Named::key));
         for key in to_reconcile {
             self.queue.add(key, queue::POD);
         }
@@ -118,7 +118,7 @@ impl MyCustomResourceController {
         let (now, generation) = (self.env.now(), Some(*generation));
         match applied {
             Applied::Written(stored) => {
-                self.index().pace(resource).into_iter().for_each(|pace| pace.written(generation, now));
+                lock(&self.index).pace(resource).into_iter().for_each(|pace| pace.written(generation, now));
                 self.answered(resource, Some(*stored));
                 info!(resource = %key, friend = friend.as_deref(), "{}", if new.healthy { "friend found" } else { "friend missing" });
                 Next::Resync
@@ -128,7 +128,7 @@ impl MyCustomResourceController {
                 Next::At(now + statuses::OUTDATED_RETRY)
             }
             Applied::Failed(error) => {
-                let failed = self.index().pace(resource).map(|pace| pace.failed(generation, &error, now));
+                let failed = lock(&self.index).pace(resource).map(|pace| pace.failed(generation, &error, now));
                 let Some((wait, is_news)) = failed else { return Next::Never };
                 statuses::log_failure(key, &error, is_news);
                 Next::Retry(now + self.env.jittered(wait, 0.1))
@@ -139,14 +139,10 @@ impl MyCustomResourceController {
 
     /// Applies the answer to a request for this resource; `None`: it is gone.
     fn answered(&self, resource: &Resource, found: Option<Resource>) {
-        let to_reconcile = self.index().answered(resource, found);
+        let to_reconcile = lock(&self.index).answered(resource, found);
         if let Some((key, trigger)) = to_reconcile {
             self.queue.add(key, trigger);
         }
-    }
-
-    fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -195,11 +191,11 @@ impl Controller for MyCustomResourceController {
     }
 
     fn keys(&self) -> Vec<ObjectKey> {
-        self.index().keys()
+        lock(&self.index).keys()
     }
 
     async fn reconcile(&self, key: &ObjectKey, _: Trigger) -> Next {
-        let Some((resource, is_found)) = self.index().view(key) else {
+        let Some((resource, is_found)) = lock(&self.index).view(key) else {
             return Next::Never;
         };
         spans::record("object.generation", resource.generation);
@@ -216,10 +212,11 @@ impl Controller for MyCustomResourceController {
         plan.set_attribute("plan.healthy", new.healthy);
         drop(plan);
         if status::is_same(&resource.status, &new) {
-            self.index().pace(&resource).into_iter().for_each(Pace::up_to_date);
+            lock(&self.index).pace(&resource).into_iter().for_each(Pace::up_to_date);
             return Next::Resync;
         }
-        let due = self.index().pace(&resource).and_then(|pace| pace.due(new.observed_generation, true, self.env.now()));
+        let due =
+            lock(&self.index).pace(&resource).and_then(|pace| pace.due(new.observed_generation, true, self.env.now()));
         match due {
             Some(due) => Next::At(due),
             None => self.write(&resource, &new).await,

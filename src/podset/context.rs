@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use k8s_openapi::api::core::v1::Pod as PodResource;
@@ -17,7 +17,7 @@ use super::{
     set_state::SetState,
 };
 use crate::api::{self, PodSet};
-use leadership::env::Env;
+use leadership::{env::Env, lock};
 use operator_kit::{
     ObjectKey,
     client::{Clients, FairBudget},
@@ -148,7 +148,7 @@ impl Context {
             caches.forget_gone(&effects, self.env.now());
         }
         for (_, uid) in &effects.gone {
-            self.states().remove(uid);
+            lock(&self.states).remove(uid);
         }
         for writer in effects.writers {
             self.others.has_written(writer);
@@ -160,15 +160,11 @@ impl Context {
 
     /// Takes the state of the set with this UID.
     pub fn take_state(&self, uid: &Uid) -> Box<SetState> {
-        self.states().remove(uid).unwrap_or_default()
+        lock(&self.states).remove(uid).unwrap_or_default()
     }
 
     /// Puts back the state of the set with this UID.
     pub fn keep_state(&self, uid: Uid, state: Box<SetState>) {
-        self.states().insert(uid, state);
-    }
-
-    fn states(&self) -> MutexGuard<'_, HashMap<Uid, Box<SetState>>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.states).insert(uid, state);
     }
 }

@@ -5,7 +5,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -22,7 +22,7 @@ use super::{
     stored,
 };
 use crate::api::condition;
-use leadership::env::Env;
+use leadership::{env::Env, lock};
 use operator_kit::{meta::Uid, telemetry::metrics::Metrics};
 
 /// The reason of a set without a condition Ready, or with a reason that the operator does not use. Users who may write statuses must not be
@@ -116,7 +116,7 @@ impl FleetMetrics {
     /// The current values.
     pub fn take(&self) -> SetFigures {
         let (now, wall) = (self.env.now(), self.env.clock.wall());
-        let mut noticed = self.noticed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noticed = lock(&self.noticed);
         let former = std::mem::take(&mut *noticed);
         let caches = self.observed.lock();
         let mut by_reason: Vec<_> = REASONS.into_iter().chain([UNKNOWN]).map(|reason| (reason, 0)).collect();

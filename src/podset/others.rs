@@ -4,12 +4,13 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use prometheus_client::metrics::counter::Counter;
 use tracing::warn;
 
+use leadership::lock;
 use operator_kit::telemetry::metrics::Metrics;
 
 /// This installation, and the others that were seen.
@@ -39,7 +40,7 @@ impl Others {
             return;
         }
         self.writes.inc();
-        if self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(writer.clone()) {
+        if lock(&self.known).insert(writer.clone()) {
             warn!(
                 other = &*writer,
                 this = &*self.installation,

@@ -8,7 +8,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -21,7 +21,7 @@ use super::{
     context::Context,
     observe::{Pod, Set},
 };
-use leadership::text::in_full;
+use leadership::{lock, text::in_full};
 use operator_kit::{
     ObjectKey,
     client::ReadError,
@@ -71,19 +71,19 @@ impl Default for TakeOver {
 impl TakeOver {
     /// Begins a term: every set needs a read before its first write.
     pub fn begin(&self) {
-        *self.lock() = State::default();
+        *lock(&self.state) = State::default();
     }
 
     /// Whether the set must be read before its first write, according to this rule.
     pub fn is_unread(&self, set: &Set, rule: fn(may_be_older: bool, is_read: bool) -> bool) -> bool {
-        let State { preexisting, read, .. } = &*self.lock();
+        let State { preexisting, read, .. } = &*lock(&self.state);
         let may_be_older = preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
         rule(may_be_older, read.contains(&set.key.namespace))
     }
 
     /// Requests the read of a set, which is then queued again. Returns `false` if it has been read in the meantime.
     pub fn wait(&self, set: &ObjectKey) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let namespace = &set.namespace;
         if state.read.contains(namespace) {
             return false;
@@ -108,7 +108,7 @@ impl TakeOver {
             preexisting.extend(retry_until_read(context, scope, || list_sets(context, scope)).await);
         }
         let waiting: Vec<ObjectKey> = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.preexisting = Some(preexisting);
             state.waiting.values().flatten().cloned().collect()
         };
@@ -119,7 +119,7 @@ impl TakeOver {
     async fn read_namespaces(&self, context: &Context) {
         let mut reads = FuturesUnordered::new();
         loop {
-            let requested = std::mem::take(&mut self.lock().requested);
+            let requested = std::mem::take(&mut lock(&self.state).requested);
             reads.extend(requested.into_iter().map(|namespace| self.read(context, namespace)));
             tokio::select! {
                 biased;
@@ -133,7 +133,7 @@ impl TakeOver {
         let scope = Some(namespace.clone());
         retry_until_read(context, &scope, || self.with_slot(read_scope(context, &scope))).await;
         let waiting = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.read.insert(namespace.clone());
             state.waiting.remove(&namespace)
         };
@@ -149,10 +149,6 @@ impl TakeOver {
         }
         drop(slot);
         read.await
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -214,7 +210,7 @@ mod tests {
             (uids(&"another".into()), None, false),
         ] {
             let take_over = TakeOver::default();
-            *take_over.lock() = State { preexisting, read: read.into_iter().collect(), ..State::default() };
+            *lock(&take_over.state) = State { preexisting, read: read.into_iter().collect(), ..State::default() };
             assert_eq!(take_over.is_unread(&set, Rules::default().is_unread), expected, "{take_over:?}");
         }
     }
@@ -226,9 +222,9 @@ mod tests {
         for set in sets.iter().chain(&sets) {
             assert!(take_over.wait(set));
         }
-        assert_eq!(take_over.lock().requested, ["a".into(), "b".into()]);
-        assert_eq!(take_over.lock().waiting.values().map(BTreeSet::len).collect::<Vec<_>>(), [2, 1]);
-        take_over.lock().read.insert("a".into());
+        assert_eq!(lock(&take_over.state).requested, ["a".into(), "b".into()]);
+        assert_eq!(lock(&take_over.state).waiting.values().map(BTreeSet::len).collect::<Vec<_>>(), [2, 1]);
+        lock(&take_over.state).read.insert("a".into());
         assert!(!take_over.wait(&sets[0]));
         take_over.begin();
         assert!(take_over.wait(&sets[0]), "another term");

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     convert::Infallible,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -22,6 +22,8 @@ use tokio::{
     task::JoinHandle,
     time::Instant,
 };
+
+use leadership::lock;
 
 /// How long a pod takes to become ready: longer than a reconcile.
 const READY: Duration = Duration::from_millis(200);
@@ -151,10 +153,6 @@ impl Drop for ApiServer {
     fn drop(&mut self) {
         self.server.abort();
     }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {

@@ -3,7 +3,7 @@
 //! It sees the Lease through a watch and its own operations, and updates the [`LeaderState`]. It writes only the Lease.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     lock,
-    log_once::LogOnce,
+    log_once::{LogOnce, warn_once},
     observation::{Observation, WentBack},
     operation::{Intent, OperationError, Setting},
     term::{Ends, LeaderState},
@@ -55,7 +55,7 @@ pub struct Election {
 impl Election {
     /// A candidate. `turned` is called at each turn of the loop.
     pub fn new(setting: Setting, leader_state: LeaderState, turned: Arc<dyn Fn() + Send + Sync>) -> Self {
-        let observation = Observation::new(setting.identity.clone(), setting.timing.lease_duration, setting.rules);
+        let observation = Observation::new(setting.identity.clone(), setting.timing.lease_duration, setting.rules.wait);
         Election { setting, leader_state, observation: Arc::new(Mutex::new(observation)), turned }
     }
 
@@ -139,7 +139,7 @@ impl Election {
             (self.turned)();
             self.log_holder(&mut holder);
             let now = env.now();
-            let when = tries.next_try(&self.observation(), period, now);
+            let when = tries.next_try(&lock(&self.observation), period, now);
             if now < when {
                 tokio::select! {
                     biased;
@@ -152,7 +152,7 @@ impl Election {
             if stop.is_cancelled() {
                 return Ok(None);
             }
-            tries.last = Tries::free_from(&self.observation(), period);
+            tries.last = Tries::free_from(&lock(&self.observation), period);
             // At `stop`, let the attempt finish: a dropped write could still take the Lease, for a process that is gone.
             let taken = tokio::select! {
                 biased;
@@ -171,7 +171,7 @@ impl Election {
 
     /// Logs the holder of the Lease when it changes.
     fn log_holder(&self, logged: &mut String) {
-        let holder = self.observation().holder();
+        let holder = lock(&self.observation).holder();
         if *logged != holder {
             info!(holder, identity = self.setting.identity, "standing by");
             *logged = holder;
@@ -180,7 +180,7 @@ impl Election {
 
     fn begin(&mut self, since: Timestamp) -> bool {
         let ends = Ends::after(since, &self.setting.timing);
-        let is_current = self.setting.env.now() < ends.gate && !(self.setting.rules.has_lost)(&self.observation());
+        let is_current = self.setting.env.now() < ends.gate && !(self.setting.rules.has_lost)(&lock(&self.observation));
         if is_current {
             self.leader_state.begin(Some(ends));
         }
@@ -249,7 +249,7 @@ impl Election {
     }
 
     fn check(&self) -> Result<(), Lost> {
-        let observation = self.observation();
+        let observation = lock(&self.observation);
         if (self.setting.rules.has_lost)(&observation) {
             return Err(Lost::Taken(match observation.is_absent() {
                 true => "the Lease was deleted".to_owned(),
@@ -287,10 +287,6 @@ impl Election {
         // Half of the deadline leaves time for another attempt.
         let patience = Duration::try_from(self.setting.timing.renew_deadline / 2).unwrap_or_default();
         tokio::time::timeout(patience, hold).await.unwrap_or(Err(OperationError::Timeout))
-    }
-
-    fn observation(&self) -> MutexGuard<'_, Observation> {
-        lock(&self.observation)
     }
 }
 
@@ -335,11 +331,7 @@ struct FailureLog(LogOnce);
 impl FailureLog {
     fn log(&mut self, what: &str, error: &OperationError) {
         let sentence = format!("{what}, trying again: {error}");
-        if self.0.note(&sentence) {
-            warn!("{sentence}");
-        } else {
-            debug!("{sentence}");
-        }
+        warn_once!(self.0.note(&sentence), "{sentence}");
     }
 
     fn recovered(&mut self) {
@@ -364,7 +356,7 @@ mod tests {
 
     /// What a candidate with a lease duration of 15 s has seen: a Lease of another holder, renewed at second 0.
     fn seen() -> Observation {
-        let mut seen = Observation::new("us", SignedDuration::from_secs(15), Rules::default());
+        let mut seen = Observation::new("us", SignedDuration::from_secs(15), Rules::default().wait);
         let spec = json!({ "holderIdentity": "them", "leaseDurationSeconds": 15 });
         let lease = json!({ "metadata": { "uid": "u", "resourceVersion": "7" }, "spec": spec });
         seen.watched(serde_json::from_value(lease).unwrap(), second(0));
@@ -374,7 +366,7 @@ mod tests {
     #[test]
     fn a_candidate_tries_when_the_lease_is_free_or_silent() {
         let tries = Tries::default();
-        let nothing = Observation::new("us", SignedDuration::from_secs(15), Rules::default());
+        let nothing = Observation::new("us", SignedDuration::from_secs(15), Rules::default().wait);
         assert_eq!(tries.next_try(&nothing, PERIOD, second(3)), second(3), "it has not seen the Lease yet");
         // A third of the lease duration without news.
         assert_eq!(tries.next_try(&seen(), PERIOD, second(1)), second(5));

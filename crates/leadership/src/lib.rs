@@ -24,11 +24,9 @@
 //! | `term` | leadership as a value: whether this process may write, and for how long |
 //! | `timing` | the durations, and how they must relate |
 //! | `gate`, `pool` | the connections for writes |
-//! | [`budget`], [`answer`], [`text`], [`mod@env`], [`log_once`] | small parts that operators can also use |
+//! | [`budget`], [`answer`], [`text`], [`mod@env`], [`log_once`], [`lock()`] | small parts that operators can also use |
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod answer;
 pub mod budget;
@@ -36,6 +34,7 @@ mod election;
 pub mod env;
 mod gate;
 mod lease;
+mod lock;
 pub mod log_once;
 mod observation;
 mod operation;
@@ -49,14 +48,10 @@ mod watch;
 pub use self::{
     election::{Election, Lost},
     gate::GatedConnector,
+    lock::lock,
     observation::{Observation, WentBack},
     operation::Setting,
     pool::{IDLE, Pool},
     term::{Ends, LeaderState, Leadership, MAY_LAND, Term, WRITE_TIMEOUT, Write, WritePermit},
     timing::{Timing, TimingError},
 };
-
-/// Locks a mutex, even if another thread panicked while holding it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

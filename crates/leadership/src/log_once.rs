@@ -20,6 +20,17 @@ impl LogOnce {
     }
 }
 
+/// Logs an event as a warning if it is news, and for debugging if it repeats. The level of an event is fixed where it is written,
+/// so this is a macro.
+#[macro_export]
+macro_rules! warn_once {
+    ($is_news:expr, $($event:tt)+) => {
+        if $is_news { ::tracing::warn!($($event)+) } else { ::tracing::debug!($($event)+) }
+    };
+}
+
+pub use warn_once;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{lease::Lease, promise::Rules};
+use super::lease::Lease;
+
+/// How long the Lease must be seen unchanged before it is free, from this process's lease duration and the written one.
+pub type Wait = fn(own: SignedDuration, written: SignedDuration) -> SignedDuration;
 
 /// The Lease is older than the one that this process knows: somebody restored a backup.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -24,7 +27,7 @@ pub struct Observation {
     identity: String,
     /// The lease duration of this process.
     own_duration: SignedDuration,
-    rules: Rules,
+    wait: Wait,
     /// The latest state of the Lease (inner `None`: there is none), and when this process first saw that state.
     latest: Option<(Option<Lease>, Timestamp)>,
     /// When this process last heard of the Lease.
@@ -41,11 +44,11 @@ pub struct Observation {
 
 impl Observation {
     /// The observation of a candidate that has seen nothing yet.
-    pub fn new(identity: impl Into<String>, own_duration: SignedDuration, rules: Rules) -> Self {
+    pub fn new(identity: impl Into<String>, own_duration: SignedDuration, wait: Wait) -> Self {
         Observation {
             identity: identity.into(),
             own_duration,
-            rules,
+            wait,
             latest: None,
             heard: None,
             highest: 0,
@@ -175,8 +178,7 @@ impl Observation {
     /// When the Lease becomes free if nothing changes; `None` before its first state is known.
     pub fn frees_at(&self) -> Option<Timestamp> {
         let (state, since) = self.latest.as_ref()?;
-        let after =
-            |written| since.saturating_add((self.rules.wait)(self.own_duration, written)).unwrap_or(Timestamp::MAX);
+        let after = |written| since.saturating_add((self.wait)(self.own_duration, written)).unwrap_or(Timestamp::MAX);
         // Also if the Lease names this process, because the answer to its write was lost: a process that does not receive its answers must
         // not take the Lease again and again.
         match state.as_ref().filter(|lease| lease.holder().is_some()) {

@@ -17,15 +17,18 @@
 //! | 7. Elapsed time includes the time that the machine slept | `env.rs` | |
 //! | 8. A Lease whose version goes back ends the process: the cluster is older than its caches | [`Observation::read`] | |
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use super::{LeaderState, WritePermit, observation::Observation};
+use super::{
+    LeaderState, WritePermit,
+    observation::{Observation, Wait},
+};
 
 /// The rules that a test can replace.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// How long the Lease must be seen unchanged before it is free, from this process's lease duration and the written one.
-    pub wait: fn(own: SignedDuration, written: SignedDuration) -> SignedDuration,
+    pub wait: Wait,
     /// Whether the Lease may be taken. `before` and `after` are the expired version, if any, as known before and after a read; `read` is
     /// the version that it returned. 0 stands for no Lease.
     pub is_free: fn(before: Option<u64>, after: Option<u64>, read: u64) -> bool,

@@ -27,18 +27,18 @@ pub struct Timing {
 pub enum TimingError {
     /// A leader could still write while the next one leads.
     #[error(
-        "--leader-elect-lease-duration ({0:#}) must be longer than --leader-elect-renew-deadline ({1:#}), so that a leader \
-         that cannot renew its lease stops before others may take it: give a longer duration or a shorter deadline"
+        "the lease duration ({0:#}) must be longer than the renew deadline ({1:#}), so that a leader that cannot renew its \
+         lease stops before others may take it: give a longer duration or a shorter deadline"
     )]
     Deadline(SignedDuration, SignedDuration),
     /// A leader would give up after one failed try.
     #[error(
-        "--leader-elect-renew-deadline ({0:#}) must be longer than 1.2 times --leader-elect-retry-period ({1:#}), so that \
-         a leader can try again before it gives up: give a longer deadline or a shorter period"
+        "the renew deadline ({0:#}) must be longer than 1.2 times the retry period ({1:#}), so that a leader can try again \
+         before it gives up: give a longer deadline or a shorter period"
     )]
     Period(SignedDuration, SignedDuration),
     /// There would be no pause between tries.
-    #[error("--leader-elect-retry-period ({0:#}) must be longer than 0: give at least 1s")]
+    #[error("the retry period ({0:#}) must be longer than 0: give at least 1s")]
     NoPause(SignedDuration),
 }
 
@@ -47,7 +47,7 @@ impl Timing {
     ///
     /// # Errors
     ///
-    /// If not. The message names the flags.
+    /// If not. The message names the durations and a remedy.
     pub fn new(
         lease_duration: SignedDuration,
         renew_deadline: SignedDuration,
@@ -94,15 +94,15 @@ mod tests {
             assert!(timing(lease, deadline, period).is_ok(), "{lease} {deadline} {period}");
         }
         for (lease, deadline, period, named) in [
-            (10, 10, 2, ["--leader-elect-lease-duration (10s)", "--leader-elect-renew-deadline (10s)"]),
-            (9, 10, 2, ["--leader-elect-lease-duration (9s)", "--leader-elect-renew-deadline (10s)"]),
-            (15, 6, 5, ["--leader-elect-renew-deadline (6s)", "--leader-elect-retry-period (5s)"]),
-            (15, 1, 1, ["--leader-elect-renew-deadline (1s)", "--leader-elect-retry-period (1s)"]),
-            (15, 10, 0, ["--leader-elect-retry-period (0s)", "at least 1s"]),
-            (15, 10, -1, ["--leader-elect-retry-period", "at least 1s"]),
+            (10, 10, 2, ["the lease duration (10s)", "the renew deadline (10s)"]),
+            (9, 10, 2, ["the lease duration (9s)", "the renew deadline (10s)"]),
+            (15, 6, 5, ["the renew deadline (6s)", "the retry period (5s)"]),
+            (15, 1, 1, ["the renew deadline (1s)", "the retry period (1s)"]),
+            (15, 10, 0, ["the retry period (0s)", "at least 1s"]),
+            (15, 10, -1, ["the retry period", "at least 1s"]),
         ] {
             let sentence = timing(lease, deadline, period).unwrap_err();
-            assert!(named.iter().all(|flag| sentence.contains(flag)), "{sentence}");
+            assert!(named.iter().all(|name| sentence.contains(name)), "{sentence}");
         }
     }
 

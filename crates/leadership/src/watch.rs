@@ -14,11 +14,10 @@ use kube::{
     },
 };
 use serde::Deserialize;
-use tracing::{debug, warn};
 
 use super::{
     lease::{Lease, Metadata, version},
-    log_once::LogOnce,
+    log_once::{LogOnce, warn_once},
     operation::Setting,
     text::in_full,
 };
@@ -66,11 +65,7 @@ pub async fn watch(setting: &Setting, seen: impl Fn(Seen, Timestamp)) {
             Ok(Err(error)) => {
                 from = None;
                 let error = in_full(&error);
-                if logged.note(&error) {
-                    warn!(error, "cannot watch the Lease; trying again");
-                } else {
-                    debug!(error, "cannot watch the Lease; trying again");
-                }
+                warn_once!(logged.note(&error), error, "cannot watch the Lease; trying again");
             }
         }
         // A leader must soon see a change of the Lease, so the first pause after a steady watch is short.

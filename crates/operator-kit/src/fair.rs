@@ -11,10 +11,12 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use tokio::sync::oneshot;
+
+use leadership::lock;
 
 /// The places that a namespace may hold for each that stays free. 500 sets of 4 pods in one namespace, where each request takes
 /// 100 ms, are complete after 4.3 s with 3, after 6.3 s with 1, and after 3.1 s without a limit (simulated).
@@ -148,7 +150,7 @@ impl FairSemaphore {
     /// None in practice: the semaphore never closes.
     pub async fn acquire(&self, namespace: &Arc<str>) -> Result<Permit, oneshot::error::RecvError> {
         let (sender, permit) = oneshot::channel();
-        self.lock().push(namespace, sender, false);
+        lock(&self.0).push(namespace, sender, false);
         self.hand_out();
         permit.await
     }
@@ -157,7 +159,7 @@ impl FairSemaphore {
     fn hand_out(&self) {
         while let Some((namespace, waiter)) = self.pop() {
             if waiter.is_closed() {
-                self.lock().give_back(&namespace);
+                lock(&self.0).give_back(&namespace);
                 continue;
             }
             // If the waiter is gone after all, the permit drops here and is handed out again.
@@ -166,17 +168,13 @@ impl FairSemaphore {
     }
 
     fn pop(&self) -> Option<(Arc<str>, oneshot::Sender<Permit>)> {
-        self.lock().pop()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, FairQueue<oneshot::Sender<Permit>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).pop()
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.semaphore.lock().give_back(&self.namespace);
+        lock(&self.semaphore.0).give_back(&self.namespace);
         self.semaphore.hand_out();
     }
 }
@@ -300,6 +298,6 @@ mod tests {
         // It was handed out to this one, which never looked.
         drop(goes);
         assert_ready_ok!(stays.poll());
-        assert!(semaphore.lock().shares.is_empty());
+        assert!(lock(&semaphore.0).shares.is_empty());
     }
 }

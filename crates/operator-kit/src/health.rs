@@ -7,13 +7,13 @@ use std::{
     collections::BTreeMap,
     fmt,
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::task::AbortOnDropHandle;
 
-use leadership::env::Env;
+use leadership::{env::Env, lock};
 
 /// How many times an idle loop turns within its limit.
 const TURNS_WITHIN_LIMIT: i32 = 4;
@@ -63,17 +63,17 @@ impl Health {
 
     /// The start is over. From now on the checks decide whether the process is ready.
     pub fn started(&self) {
-        self.lock().phase = Phase::Working;
+        lock(&self.state).phase = Phase::Working;
     }
 
     /// The process begins to end, and is no longer ready.
     pub fn ending(&self) {
-        self.lock().phase = Phase::Ending;
+        lock(&self.state).phase = Phase::Ending;
     }
 
     /// Adds a readiness check, or replaces the one of this name.
     pub fn ready_when(&self, name: impl Into<String>, check: impl Fn() -> Verdict + Send + Sync + 'static) {
-        self.lock().readiness.insert(name.into(), Arc::new(check));
+        lock(&self.state).readiness.insert(name.into(), Arc::new(check));
     }
 
     /// Checks the current runtime: if it runs no task for longer than `limit`, the process is neither live nor ready. The probes run on
@@ -87,7 +87,7 @@ impl Health {
     /// The verdict of every readiness check.
     pub fn readiness(&self) -> Report {
         let (phase, checks) = {
-            let state = self.lock();
+            let state = lock(&self.state);
             (state.phase, state.readiness.clone())
         };
         let process = match phase {
@@ -104,14 +104,10 @@ impl Health {
     pub fn liveness(&self) -> Report {
         let now = self.env.now();
         let verdict = |(name, beats): (&String, &Weak<Beats>)| Some((name.clone(), beats.upgrade()?.verdict(now)));
-        let mut report: Report = self.lock().loops.iter().filter_map(verdict).collect();
+        let mut report: Report = lock(&self.state).loops.iter().filter_map(verdict).collect();
         // A process that answers is alive.
         report.insert(PROCESS.to_owned(), Ok(()));
         report
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -129,12 +125,8 @@ struct Beats {
 }
 
 impl Beats {
-    fn last(&self) -> MutexGuard<'_, Timestamp> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn verdict(&self, now: Timestamp) -> Verdict {
-        let (idle, limit) = (now.duration_since(*self.last()), self.limit);
+        let (idle, limit) = (now.duration_since(*lock(&self.last)), self.limit);
         if idle <= limit {
             Ok(())
         } else {
@@ -156,13 +148,13 @@ impl Pulse {
     pub fn new(health: &Health, name: impl Into<String>, limit: SignedDuration) -> Self {
         let env = health.env.clone();
         let beats = Arc::new(Beats { limit, last: Mutex::new(env.now()) });
-        health.lock().loops.insert(name.into(), Arc::downgrade(&beats));
+        lock(&health.state).loops.insert(name.into(), Arc::downgrade(&beats));
         Pulse { env, beats }
     }
 
     /// Call this on every turn of the loop.
     pub fn beat(&self) {
-        *self.beats.last() = self.env.now();
+        *lock(&self.beats.last) = self.env.now();
     }
 
     /// Waits for the time that an idle loop may rest before its next turn.

@@ -11,7 +11,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::Mutex,
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 use super::object_key::ObjectKey;
 use crate::{fair::FairQueue, telemetry::metrics::QueueMetrics};
-use leadership::env::Env;
+use leadership::{env::Env, lock};
 
 /// The reason why a key is in the queue.
 pub type Trigger = &'static str;
@@ -98,7 +98,7 @@ impl Queue {
 
     /// Opens the queue: at most `places` keys are handed out at the same time. List the objects after this, and add them.
     pub fn open(&self, places: usize) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.ready.set_places(places);
         state.is_open = true;
     }
@@ -109,14 +109,14 @@ impl Queue {
             return self.add_paced(key, trigger);
         }
         let now = self.env.now();
-        self.lock().add(key, trigger, now, &self.metrics);
+        lock(&self.state).add(key, trigger, now, &self.metrics);
         self.changed.notify_one();
     }
 
     /// As [`Queue::add`], for a trigger that can wait until [`PACE`] after the last reconcile of the key.
     pub fn add_paced(&self, key: ObjectKey, trigger: Trigger) {
         let now = self.env.now();
-        if self.lock().add_paced(key, trigger, now, &self.metrics) {
+        if lock(&self.state).add_paced(key, trigger, now, &self.metrics) {
             self.changed.notify_one();
         }
     }
@@ -127,7 +127,7 @@ impl Queue {
             let changed = self.changed.notified();
             let alarm = {
                 let now = self.env.now();
-                let mut state = self.lock();
+                let mut state = lock(&self.state);
                 let alarm = state.ring(now, &self.metrics);
                 if let Some(next) = state.pop(now, &self.metrics) {
                     return next;
@@ -155,12 +155,8 @@ impl Queue {
         if wake.is_some_and(|(when, trigger)| trigger != RESYNC && when > now) {
             self.metrics.retried();
         }
-        self.lock().done(key, wake, now, &self.metrics);
+        lock(&self.state).done(key, wake, now, &self.metrics);
         self.changed.notify_one();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -307,67 +307,71 @@ impl Table {
 const HEAD: &str = "\
 # Benchmarks
 
-Written by `make bench`, which measures all of it or a part: how long people wait, and what it costs. On the same local cluster
-([hack/cluster](../hack/cluster/README.md)), one after the other and in turn, work
+Written by `make bench`, which measures everything or a part of it: how long users wait, and what it costs. The contestants run on the same local
+cluster ([hack/cluster](../hack/cluster/README.md)), one after the other and in turn:
 
-- **podset-operator**: its release build, alone, as elected leader with the flags that it has by default, but for ports and the form of its
-  log, and the rights of `config/rbac`;
-- the **ReplicaSet controller**: a kube-controller-manager that runs no other controller, and whose client has no limits. Some of its events
-  it writes seconds later, so that they count as requests at rest;
-- a **tuned Go operator** ([hack/bench/go-peer](../hack/bench/go-peer/main.go)): controller-runtime, 16 workers, parallel writes, no
-  events, no election, no limits of its client; it counts pods and keeps no rules;
-- **bare requests**: nobody. The benchmark creates and deletes the same pods itself, over as many connections as served best in one trial of
-  each number. No controller can be much faster; machines are noisy, and so is this.
+- **podset-operator**: its release build, alone, as elected leader, with the default flags except for ports and log format, and with the rights of
+  `config/rbac`.
+- **ReplicaSet controller**: a kube-controller-manager that runs no other controller, and whose client has no limits. It writes some events
+  seconds later, so they count as requests at rest.
+- **tuned Go operator** ([hack/bench/go-peer](../hack/bench/go-peer/main.go)): controller-runtime, 16 workers, parallel writes, no events, no
+  election, and no limits of its client. It counts pods and keeps no promise.
+- **bare requests**: no controller. The benchmark itself creates and deletes the same pods, over the number of connections that was fastest in one
+  trial of each number. No controller can be much faster. Machines are noisy, and so is this figure.
 
-Nodes are simulated, the API server, etcd, the scheduler and the garbage collector are the real ones, without limits of their clients. A
-figure is the median of all rounds, with the least and the most in parentheses. Watches see each pod and each status: *pods* is the time until
-all are as wanted, *status* until the status of every set says so for its current generation, and, after a repair, names none of the lost pods,
-*ready* until it says that all are ready. *×* compares with the bare requests for the pods. A request counts that is no watch and not for the
-Lease; events count.
+Nodes are simulated. The API server, etcd, the scheduler and the garbage collector are real, and their clients have no limits. A figure is the
+median of all rounds, with the minimum and maximum in parentheses. Watches see each pod and each status:
+
+- *pods*: the time until the number of pods is right.
+- *status*: the time until the status of every set says so for its current generation and, after a repair, names none of the lost pods.
+- *ready*: the time until the status says that all pods are ready.
+- *×*: compared with the bare requests for the pods.
+
+Request counts exclude watches and Lease traffic, and include events.
 
 ";
 
 const LOADS: &str = "
-## How long it takes
+## Duration
 
-A load is *sets* × *pods of each*. The sets are created; want twice as many pods; lose a tenth of their pods, all at once; want one pod;
-want as many as in the beginning again; and are deleted, whereupon the garbage collector deletes their pods.
+A load is *sets* × *pods of each*. The phases are: create the sets; scale up to twice as many pods; repair, after a tenth of the pods is lost at
+once; scale down to one pod; scale up to the first number again; delete the sets, after which the garbage collector deletes their pods.
 
 ![Seconds of each phase of each load](benchmarks/times.svg)
 ";
 
 const COSTS: &str = "
-## What it costs
+## Cost
 
-*Too many*, *too few*: pods, at any instant in any phase of any round.
+*Too many* and *too few* count pods at any instant in any phase of any round.
 
 ![Requests, processor time and memory](benchmarks/costs.svg)
 ";
 
 const SCALE: &str = "
-## How it grows
+## Growth
 
-Sets of 10 pods are created. The API server bounds the time: the operator has 96 requests under way (128 in the last row) and waits for their
-answers, while the scheduler and the nodes write each new pod three or four times more. Requests a pod grow because a set is told of once more
-whose pods take longer than 5 s to be ready; memory grows with each pod by about 1 KiB.
+Sets of 10 pods are created. The API server limits the speed: the operator waits for the responses to 96 parallel requests (128 in the last row),
+while the scheduler and the nodes write each new pod three or four times more. Requests per pod grow because a set whose pods take longer than 5 s
+to become ready gets one more status update. Memory grows by about 1 KiB with each pod.
 
 ![How time and cost grow with the number of pods](benchmarks/scale.svg)
 ";
 
 const START: &str = "
-## Start and take-over
+## Start and failover
 
-The operator starts where pods are in 100 namespaces, in sets of 10, and one set wants a pod more. The Lease is free. The first reconcile is
-the first that the log tells of, on the level `debug`. The times between are those of the API server's audit log. What comes before the first
-write is a list of one namespace that is not old, for which the API server may let its cache catch up: it asks etcd for that once in 100 ms
-at most, so where hardly anything else happens, most of the time is that.
+The operator starts on a cluster with pods in 100 namespaces, in sets of 10. One set needs one more pod. The Lease is free. The first reconcile is
+the first one in the log at the level `debug`. The other times come from the API server's audit log. Before its first write, the operator lists one
+namespace consistently. For that the API server may have to wait for its cache, which asks etcd at most once in 100 ms. On an idle cluster, this is
+most of the time.
 ";
 
 const IDLE: &str = "
-## Nothing to do
+## Idle
 
-Both controllers on. The pods of others are on no node, and their scheduler is nobody. *The most* is while it made the sets, or since it
-started. Requests are those of all operators that run.
+Both controllers run. The other pods are on no node, and no scheduler works on them. *The most* is the maximum while the operator created the sets,
+or since it started. Requests are those of all running operators.
 ";
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod as PodResource;
-use tracing::{debug, warn};
 
 use crate::podset::{
     context::Context,
@@ -12,7 +11,7 @@ use crate::podset::{
     rejected_deletes::RejectedDeletes,
     rejection::{self, Rejection},
 };
-use leadership::text::in_full;
+use leadership::{log_once::warn_once, text::in_full};
 use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, meta::Uid, requests};
 
 /// How many requests of one set are in flight at once. More would only wait for the writer, and keep other sets waiting.
@@ -112,11 +111,8 @@ impl<'a> Batch<'a> {
     ) -> String {
         let env = &self.context.env;
         let message = rejection::words(error, &key.name, &names::prefix(&self.set.key.name));
-        if rejected.note(uid.clone(), version, message.clone(), env.now(), |wait| env.jittered(wait, 0.1)) {
-            warn!(pod = %key, error, "{what}");
-        } else {
-            debug!(pod = %key, error, "{what}");
-        }
+        let is_news = rejected.note(uid.clone(), version, message.clone(), env.now(), |wait| env.jittered(wait, 0.1));
+        warn_once!(is_news, pod = %key, error, "{what}");
         message
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! In: the events of the watches and the answers to our own writes. Out: a [`View`] of one set at one moment.
 
+mod arrival;
 mod high_water;
-mod named;
+mod index;
 mod pod;
 mod pods;
 mod rules;
@@ -12,7 +13,7 @@ mod sets;
 mod taken_names;
 mod wire;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use jiff::Timestamp;
 
@@ -22,6 +23,7 @@ pub use rules::{CacheRules, Owner, QUARANTINE};
 pub use set::{PodsLike, Set, Template, Wanted, Whole};
 pub use sets::{Effects, Sets};
 
+use leadership::lock;
 use operator_kit::{
     ObjectKey,
     listwatch::{Change, Scope},
@@ -62,7 +64,7 @@ impl Observed {
 
     /// The caches. The lock is held for moments only, never across an await.
     pub fn lock(&self) -> MutexGuard<'_, Caches> {
-        self.caches.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.caches)
     }
 }
 

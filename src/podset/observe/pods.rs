@@ -4,27 +4,23 @@
 //! [`Pods::looked_up`]) and consistent lists of all pods ([`Pods::verify`]). Entries are keyed by UID and guarded by resourceVersion, so
 //! that nothing old undoes anything newer.
 
-mod arrival;
-mod loss;
-
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
 use jiff::Timestamp;
 
-use self::arrival::Arrival;
 use super::{
+    arrival::{Arrival, Known, classify},
     high_water::HighWater,
-    named::Named,
+    index::PodIndex,
     pod::{Pod, Seen},
     rules::{CacheRules, Owner},
     taken_names::TakenNames,
 };
 use operator_kit::{
-    ObjectKey,
-    interner::Interner,
+    ObjectKey, in_scope,
     listwatch::{Change, Scope},
     meta::Uid,
 };
@@ -45,11 +41,7 @@ pub enum News {
 #[derive(Debug)]
 pub struct Pods {
     rules: CacheRules,
-    by_uid: HashMap<Uid, Seen>,
-    by_owner: HashMap<Owner, BTreeSet<Uid>>,
-    by_name: HashSet<Named>,
-    /// Namespaces, owners, nodes and reasons to wait of all of them.
-    texts: Interner,
+    index: PodIndex,
     /// Pods that a read showed to be gone, until the watch shows it, too. Until then its events about them are old.
     gone: HashMap<Uid, Arc<Pod>>,
     /// The versions of lists of all pods beside the watch. An unknown pod whose state is not newer is gone.
@@ -71,10 +63,7 @@ impl Pods {
     pub fn new(rules: CacheRules) -> Self {
         Pods {
             rules,
-            by_uid: HashMap::new(),
-            by_owner: HashMap::new(),
-            by_name: HashSet::new(),
-            texts: Interner::default(),
+            index: PodIndex::new(rules),
             gone: HashMap::new(),
             verified: HighWater::default(),
             names: TakenNames::default(),
@@ -122,20 +111,35 @@ impl Pods {
     }
 
     fn touch(&mut self, pod: &Pod, news: News) {
-        if let Some(owner) = self.owner(pod) {
+        if let Some(owner) = self.rules.owner_of(pod) {
             let known = self.touched.entry(owner).or_insert(news);
             *known = news.max(*known);
         }
     }
 
-    /// The PodSet that the pod names as its owner.
-    fn owner(&self, pod: &Pod) -> Option<Owner> {
-        pod.owner.as_ref().map(|uid| self.rules.owner(&pod.key.namespace, uid))
+    /// Takes in a consistent list of what the watch shows.
+    fn snapshot(
+        &mut self,
+        scope: &Scope,
+        items: Vec<Pod>,
+        version: u64,
+        is_set: &dyn Fn(&Owner) -> bool,
+        now: Timestamp,
+    ) {
+        for pod in self.index.absent(scope, &items, version) {
+            self.lose(&pod, is_set, now);
+        }
+        // The watch goes on from here.
+        let listed: HashSet<&Uid> = items.iter().map(|pod| &pod.uid).collect();
+        self.gone.retain(|uid, pod| !in_scope(scope, &pod.key) || listed.contains(uid));
+        for pod in items {
+            self.upsert(pod, true, now);
+        }
     }
 
     /// Takes in a state of a pod, unless a newer one is known, or its end was seen already.
     fn upsert(&mut self, pod: Pod, is_from_watch: bool, now: Timestamp) {
-        let pod = self.shared(pod);
+        let pod = self.index.shared(pod);
         match self.classify(&pod, is_from_watch) {
             Arrival::Stale => {}
             Arrival::Over => self.names.pod_ended(pod.key.clone(), now),
@@ -145,97 +149,107 @@ impl Pods {
                     self.remove(&former, now);
                 }
                 self.names.stranger_gone(&pod.key);
-                self.by_name.insert(Named(pod.clone()));
-                self.own(&pod);
                 self.touch(&pod, News::Appeared);
-                self.by_uid.insert(pod.uid.clone(), Seen { is_missing, ..Seen::new(pod, now) });
+                self.index.insert(Seen { is_missing, ..Seen::new(pod, now) });
             }
         }
     }
 
+    /// What this state of a pod means.
+    fn classify(&self, pod: &Pod, is_from_watch: bool) -> Arrival {
+        let known = Known {
+            pod: self.index.get(&pod.uid),
+            namesake: self.index.named(&pod.key),
+            verified: self.verified.at(&pod.key),
+            high_water: self.high_water.at(&pod.key),
+            is_gone: self.gone.contains_key(&pod.uid),
+            has_ended: self.names.ended_at(&pod.key).is_some(),
+        };
+        classify(pod, is_from_watch, known, &self.rules)
+    }
+
     /// Takes in a newer state of a known pod.
     fn update(&mut self, pod: Arc<Pod>, is_from_watch: bool, now: Timestamp) {
-        let Some(seen) = self.by_uid.get_mut(&pod.uid) else { return };
-        let former = seen.pod.clone();
-        let (was_live, was_ready) = (seen.is_live(), seen.is_ready());
-        let may_go_now = seen.delete_rejected && pod.version > former.version;
+        let Some((former, seen)) = self.index.update(&pod, now) else { return };
+        let may_go_now = former.delete_rejected && pod.version > former.pod.version;
         seen.delete_rejected &= !may_go_now;
-        let is_same = former.is_same(&pod) && !seen.is_missing && !may_go_now;
-        seen.update(pod.clone(), now);
-        self.by_name.replace(Named(pod.clone()));
-        let is_lost = (was_live && !seen.is_live()) || (was_ready && !seen.is_ready());
-        let has_become_ready = !was_ready && seen.is_ready();
         if is_from_watch {
             seen.unconfirmed_since = None;
             seen.is_missing = false;
         }
-        if former.owner != pod.owner {
-            self.disown(&former);
-            self.own(&pod);
-            self.touch(&former, News::Urgent);
+        let is_lost = (former.is_live() && !seen.is_live()) || (former.is_ready() && !seen.is_ready());
+        let has_become_ready = !former.is_ready() && seen.is_ready();
+        if former.pod.owner != pod.owner {
+            self.touch(&former.pod, News::Urgent);
             self.touch(&pod, News::Appeared);
         }
-        if !is_same {
+        if !former.pod.is_same(&pod) || former.is_missing || may_go_now {
             let is_urgent = is_lost || may_go_now || (has_become_ready && self.are_all_ready(&pod));
             self.touch(&pod, if is_urgent { News::Urgent } else { News::CanWait });
         }
     }
 
-    /// The pod, sharing its texts with other pods and with its former state.
-    fn shared(&mut self, mut pod: Pod) -> Arc<Pod> {
-        if let Some(Seen { pod: former, .. }) = self.by_uid.get(&pod.uid) {
-            pod.uid = former.uid.clone();
-            if pod.key.name == former.key.name {
-                pod.key.name = former.key.name.clone();
-            }
-        }
-        let Pod { key, owner, node, waits_for, .. } = &mut pod;
-        let texts = [Some(&mut key.namespace), owner.as_mut(), node.as_mut(), waits_for.as_mut()];
-        for text in texts.into_iter().flatten() {
-            self.texts.share(text);
-        }
-        Arc::new(pod)
-    }
-
     /// Whether all live pods of this pod's set are ready.
     fn are_all_ready(&self, pod: &Pod) -> bool {
-        self.owner(pod).is_none_or(|owner| self.owned(&owner).filter(|seen| seen.is_live()).all(Seen::is_ready))
+        let owner = self.rules.owner_of(pod);
+        owner.is_none_or(|owner| self.owned(&owner).filter(|seen| seen.is_live()).all(Seen::is_ready))
     }
 
-    fn own(&mut self, pod: &Pod) {
-        if let Some(owner) = self.owner(pod) {
-            self.by_owner.entry(owner).or_default().insert(pod.uid.clone());
+    /// The watch no longer shows a pod: it is gone, or it has only lost the watched label.
+    fn lose(&mut self, pod: &Pod, is_set: &dyn Fn(&Owner) -> bool, now: Timestamp) {
+        let Some(seen) = self.index.get_mut(&pod.uid) else { return };
+        // It lost its label and has it again in a newer state: an answer showed that, and the watch will show it, too.
+        if seen.pod.is_labelled && (self.rules.is_stale)(pod.version, seen.pod.version) {
+            return;
         }
-    }
-
-    fn disown(&mut self, pod: &Pod) {
-        let Some(owner) = self.owner(pod) else { return };
-        if let Some(pods) = self.by_owner.get_mut(&owner) {
-            pods.remove(&pod.uid);
-            if pods.is_empty() {
-                self.by_owner.remove(&owner);
+        let may_live = (self.rules.may_live)(&seen.pod) && (self.rules.may_live)(pod) && seen.delete_answered.is_none();
+        let is_owned = self.rules.owner_of(&seen.pod).is_some_and(|owner| is_set(&owner));
+        if may_live && is_owned {
+            seen.lost(pod.version);
+            let lost = seen.pod.clone();
+            self.touch(&lost, News::Urgent);
+            if !self.has_led {
+                self.lost.push_back((now, lost.uid.clone()));
             }
+        } else {
+            self.remove(&pod.uid, now);
         }
+    }
+
+    /// A pod is gone for certain.
+    fn remove(&mut self, uid: &Uid, now: Timestamp) {
+        let Some(seen) = self.index.remove(uid) else { return };
+        self.touch(&seen.pod, if seen.is_live() { News::Urgent } else { News::CanWait });
+        self.names.pod_ended(seen.pod.key.clone(), now);
+    }
+
+    /// A read shows that a pod is gone. The watch may still show it.
+    pub fn gone(&mut self, uid: &Uid, now: Timestamp) {
+        let is_shown = |Seen { pod, .. }: &&Seen| pod.is_labelled || pod.version > self.high_water.at(&pod.key);
+        if let Some(seen) = self.index.get(uid).filter(|seen| !seen.is_missing).filter(is_shown) {
+            self.gone.insert(uid.clone(), seen.pod.clone());
+        }
+        self.remove(uid, now);
     }
 
     /// A create of ours was answered with this pod, in its first state. The answer may contain less than an event of the watch.
     pub fn created(&mut self, pod: Pod, now: Timestamp) {
-        if self.by_uid.contains_key(&pod.uid) {
+        if self.index.get(&pod.uid).is_some() {
             return;
         }
         let uid = pod.uid.clone();
         self.upsert(pod, false, now);
-        if let Some(seen) = self.by_uid.get_mut(&uid) {
+        if let Some(seen) = self.index.get_mut(&uid) {
             seen.unconfirmed_since = Some(now.into());
         }
     }
 
     /// A delete of ours was answered, perhaps with the pod's last state.
     pub fn delete_answered(&mut self, uid: &Uid, last: Option<Pod>, now: Timestamp) {
-        if let Some(pod) = last.filter(|pod| pod.uid == *uid && self.by_uid.contains_key(uid)) {
+        if let Some(pod) = last.filter(|pod| pod.uid == *uid && self.index.get(uid).is_some()) {
             self.upsert(pod, false, now);
         }
-        if let Some(seen) = self.by_uid.get_mut(uid) {
+        if let Some(seen) = self.index.get_mut(uid) {
             seen.delete_answered.get_or_insert(now.into());
         }
     }
@@ -253,9 +267,9 @@ impl Pods {
                 // If it went missing after the read was sent, the read does not show whether it exists.
                 let is_current = |seen: &Seen| !(self.rules.is_stale)(pod.version, seen.pod.version);
                 let was_missing = sought.is_some_and(|sought| sought.is_missing && sought.pod.uid == uid);
-                let is_found = was_missing && self.by_uid.get(&uid).is_some_and(is_current);
+                let is_found = was_missing && self.index.get(&uid).is_some_and(is_current);
                 self.upsert(pod, false, now);
-                if let Some(seen) = self.by_uid.get_mut(&uid) {
+                if let Some(seen) = self.index.get_mut(&uid) {
                     seen.is_missing &= !is_found;
                     seen.unconfirmed_since = (!is_watched).then(|| now.into());
                     // If it is not being deleted now, it never was, whatever was answered.
@@ -275,7 +289,7 @@ impl Pods {
 
     /// A delete of ours was rejected.
     pub fn delete_rejected(&mut self, uid: &Uid) {
-        if let Some(seen) = self.by_uid.get_mut(uid) {
+        if let Some(seen) = self.index.get_mut(uid) {
             seen.delete_rejected = true;
         }
     }
@@ -287,7 +301,7 @@ impl Pods {
 
     /// The known state of this pod may be wrong: only a read can tell.
     pub fn doubt(&mut self, uid: &Uid) {
-        if let Some(seen) = self.by_uid.get_mut(uid) {
+        if let Some(seen) = self.index.get_mut(uid) {
             seen.is_missing = true;
         }
     }
@@ -299,14 +313,14 @@ impl Pods {
 
     /// Takes in a consistent list of all pods of `scope`, without a label selector: it shows pods of our sets that no watch shows.
     pub fn verify(&mut self, scope: &Scope, items: Vec<Pod>, version: u64, now: Timestamp) {
-        for pod in self.absent(scope, &items, version) {
+        for pod in self.index.absent(scope, &items, version) {
             self.remove(&pod.uid, now);
         }
         for pod in items {
             let is_watched = pod.is_labelled && pod.version <= self.high_water.at(&pod.key);
             let uid = pod.uid.clone();
             self.upsert(pod, false, now);
-            if !is_watched && let Some(seen) = self.by_uid.get_mut(&uid) {
+            if !is_watched && let Some(seen) = self.index.get_mut(&uid) {
                 seen.unconfirmed_since.get_or_insert(now.into());
             }
         }
@@ -322,18 +336,18 @@ impl Pods {
 
     /// The pods of this set, in no order that means anything.
     pub fn owned(&self, owner: &Owner) -> impl Iterator<Item = &Seen> {
-        self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.by_uid.get(uid))
+        self.index.owned(owner)
     }
 
     /// How many pods of this set are known, live or not.
     pub fn number(&self, owner: &Owner) -> usize {
-        self.by_owner.get(owner).map_or(0, BTreeSet::len)
+        self.index.number(owner)
     }
 
     /// Whether a pod of this name is known, whoever owns it.
     pub fn is_known(&self, key: &ObjectKey, now: Timestamp) -> bool {
         let is_fresh = |met| now.duration_since(met) < self.rules.quarantine;
-        self.by_name.contains(key) || self.names.stranger_met_at(key).is_some_and(is_fresh)
+        self.index.named(key).is_some() || self.names.stranger_met_at(key).is_some_and(is_fresh)
     }
 
     /// Whether a pod of this name ended so recently that no other may take it.
@@ -343,12 +357,10 @@ impl Pods {
 
     /// This set is gone: forgets its pods that no watch shows.
     pub fn forget_set(&mut self, owner: &Owner, now: Timestamp) {
-        let uids: Vec<Uid> = self.by_owner.get(owner).into_iter().flatten().cloned().collect();
-        for uid in uids {
-            let is_unwatched = self.by_uid.get(&uid).is_some_and(|seen| seen.is_missing || !seen.pod.is_labelled);
-            if is_unwatched {
-                self.remove(&uid, now);
-            }
+        let is_unwatched = |seen: &&Seen| seen.is_missing || !seen.pod.is_labelled;
+        let unwatched: Vec<Uid> = self.owned(owner).filter(is_unwatched).map(|seen| seen.pod.uid.clone()).collect();
+        for uid in unwatched {
+            self.remove(&uid, now);
         }
     }
 
@@ -357,7 +369,7 @@ impl Pods {
     pub fn expire(&mut self, now: Timestamp) {
         let quarantine = self.rules.quarantine;
         while let Some((_, uid)) = self.lost.pop_front_if(|(at, _)| now.duration_since(*at) >= quarantine) {
-            if self.by_uid.get(&uid).is_some_and(|seen| seen.is_missing) {
+            if self.index.get(&uid).is_some_and(|seen| seen.is_missing) {
                 self.remove(&uid, now);
             }
         }

@@ -39,6 +39,11 @@ impl CacheRules {
     pub fn owner(&self, namespace: &Arc<str>, uid: &Uid) -> Owner {
         ((self.home)(namespace), uid.clone())
     }
+
+    /// The PodSet that the pod names as its owner.
+    pub fn owner_of(&self, pod: &Pod) -> Option<Owner> {
+        pod.owner.as_ref().map(|uid| self.owner(&pod.key.namespace, uid))
+    }
 }
 
 impl Default for CacheRules {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::promise::Rules;
 use serde_json::{Value, json};
 
 /// Told by a candidate "us" whose own lease duration is 15 s.
@@ -10,7 +11,7 @@ struct Story {
 impl Story {
     fn begin() -> Self {
         let own = SignedDuration::from_secs(15);
-        Story { observation: Observation::new("us", own, Rules::default()), now: Timestamp::UNIX_EPOCH }
+        Story { observation: Observation::new("us", own, Rules::default().wait), now: Timestamp::UNIX_EPOCH }
     }
 
     fn after(&mut self, seconds: i64) -> &mut Self {

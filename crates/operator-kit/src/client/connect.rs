@@ -23,7 +23,6 @@ use tower::{BoxError, Service, ServiceBuilder, filter::FilterLayer};
 
 use super::{
     counted::Counted,
-    host_and_port,
     plugin::{Plugin, PluginError},
 };
 use crate::telemetry::metrics::Requests;
@@ -202,6 +201,12 @@ fn bypasses_proxy(url: &Uri, no_proxy: &str) -> bool {
     let hosts = format!("localhost,127.0.0.0/8,::1,{}", hosts.join(",").replace('*', "*,0.0.0.0/0,::/0"));
     // The proxy does not matter here, only the hosts do.
     Matcher::builder().all("http://proxy").no(hosts).build().intercept(url).is_none()
+}
+
+/// The host of a URL, without brackets, and its port.
+pub fn host_and_port(url: &Uri) -> (&str, u16) {
+    let default = if url.scheme_str() == Some("http") { 80 } else { 443 };
+    (url.host().unwrap_or_default().trim_matches(['[', ']']), url.port_u16().unwrap_or(default))
 }
 
 #[cfg(test)]

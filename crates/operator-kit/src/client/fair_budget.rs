@@ -2,10 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
-use leadership::budget::TOTAL;
+use leadership::{budget::TOTAL, lock};
 
 use crate::fair::is_fair;
 
@@ -24,7 +24,7 @@ pub struct Room {
 impl FairBudget {
     /// Takes this many bytes, if they are free and the namespace may have them. A request larger than the whole budget takes all of it.
     pub fn try_take(&self, namespace: &Arc<str>, bytes: usize) -> Option<Room> {
-        let (mut held, all) = (self.lock(), TOTAL as usize);
+        let (mut held, all) = (lock(&self.0), TOTAL as usize);
         let bytes = bytes.min(all);
         let left_free = all.checked_sub(held.values().sum::<usize>() + bytes)?;
         let own = held.get(namespace).copied().unwrap_or_default();
@@ -34,15 +34,11 @@ impl FairBudget {
         held.insert(namespace.clone(), own + bytes);
         Some(Room { budget: self.clone(), namespace: namespace.clone(), bytes })
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        let mut held = self.budget.lock();
+        let mut held = lock(&self.budget.0);
         let own = held.get(&self.namespace).map_or(0, |own| own.saturating_sub(self.bytes));
         if own > 0 {
             held.insert(self.namespace.clone(), own);
@@ -62,7 +58,7 @@ mod tests {
         let all = budget.try_take(&a, usize::MAX).unwrap();
         assert!(budget.try_take(&a, 1).is_none());
         drop(all);
-        assert!(budget.lock().is_empty());
+        assert!(lock(&budget.0).is_empty());
     }
 
     #[test]

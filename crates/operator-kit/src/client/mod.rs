@@ -13,8 +13,7 @@ mod writer;
 
 use std::time::Duration;
 
-use http::{StatusCode, Uri};
-use kube::{Config, core::Status};
+use kube::Config;
 
 pub use self::{
     connect::{AGENT, ConnectError, Purpose, connect},
@@ -25,23 +24,6 @@ pub use self::{
 };
 use crate::telemetry::metrics::Requests;
 use leadership::Leadership;
-
-/// How many characters of an error that is not a Status are shown.
-const SHOWN_CHARACTERS: usize = 200;
-
-/// The error of an answer that is not a Status: a proxy or load balancer may answer with any text, of any length.
-fn error_without_status(code: StatusCode, text: &str) -> kube::Error {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let message = words.join(" ").chars().take(SHOWN_CHARACTERS).collect::<String>();
-    let message = if message.is_empty() { "without a reason" } else { &message };
-    kube::Error::Api(Status::failure(message, &code.to_string()).with_code(code.as_u16()).boxed())
-}
-
-/// The host of a URL, without brackets, and its port.
-fn host_and_port(url: &Uri) -> (&str, u16) {
-    let default = if url.scheme_str() == Some("http") { 80 } else { 443 };
-    (url.host().unwrap_or_default().trim_matches(['[', ']']), url.port_u16().unwrap_or(default))
-}
 
 /// The clients of the controllers.
 #[derive(Clone)]

@@ -6,10 +6,7 @@ use http::{Request, Response, StatusCode, Uri};
 use kube::{Client, client::Body, core::Status};
 use serde::de::DeserializeOwned;
 
-use super::{
-    error_without_status,
-    traced::{Destination, Traced},
-};
+use super::traced::{Destination, Traced};
 use leadership::{
     answer::is_absent,
     budget::Budget,
@@ -18,6 +15,9 @@ use leadership::{
 
 /// The timeout of a read that is not a watch.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many characters of an error that is not a Status are shown.
+const SHOWN_CHARACTERS: usize = 200;
 
 /// Why a read failed.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +49,14 @@ pub fn response_error(code: StatusCode, body: &[u8]) -> kube::Error {
         Some(status) => kube::Error::Api(status.with_code(code.as_u16()).boxed()),
         None => error_without_status(code, &String::from_utf8_lossy(body)),
     }
+}
+
+/// The error of an answer that is not a Status: a proxy or load balancer may answer with any text, of any length.
+fn error_without_status(code: StatusCode, text: &str) -> kube::Error {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let message = words.join(" ").chars().take(SHOWN_CHARACTERS).collect::<String>();
+    let message = if message.is_empty() { "without a reason" } else { &message };
+    kube::Error::Api(Status::failure(message, &code.to_string()).with_code(code.as_u16()).boxed())
 }
 
 /// The Status in this body. Any object decodes as a Status, because all its fields are optional, so it must have a code or be a failure.

@@ -15,7 +15,7 @@ use opentelemetry_http::HeaderInjector;
 use opentelemetry_sdk::{propagation::TraceContextPropagator, trace::Span as SdkSpan};
 use tracing::Span;
 
-use super::host_and_port;
+use super::connect::host_and_port;
 use crate::telemetry::spans;
 use leadership::text::shown;
 

@@ -15,12 +15,15 @@ use std::{pin::pin, time::Duration};
 use futures::{Stream, StreamExt};
 use jiff::SignedDuration;
 use kube::core::{Request, WatchEvent, params::WatchParams};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use crate::client::{ReadError, Reader};
 use events::events;
 use explain::{explain, is_missing, reason};
-use leadership::{env::Env, log_once::LogOnce};
+use leadership::{
+    env::Env,
+    log_once::{LogOnce, warn_once},
+};
 pub use list::list;
 pub use source::{Change, Scope, Source, Watched, is_stale, version};
 use synced::Listing;
@@ -261,11 +264,7 @@ impl<'a> Failures<'a> {
     /// Logs each new failure once as a warning. The readiness probe shows only `reason`.
     fn report(&mut self, reason: String, failure: &str) {
         self.listing.waits(reason);
-        if self.logged.note(failure) {
-            warn!("{failure}");
-        } else {
-            debug!("{failure}");
-        }
+        warn_once!(self.logged.note(failure), "{failure}");
     }
 
     /// Logs the failure, and waits.

@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use tokio::sync::watch;
 
 use super::source::Scope;
+use leadership::lock;
 
 /// Becomes true once every watch has returned its first list. Clones share it.
 #[derive(Clone, Debug)]
@@ -49,7 +50,7 @@ impl Synced {
 
     /// `Ok`, or why watches have not listed yet.
     pub fn verdict(&self) -> Result<(), String> {
-        let state = self.lock();
+        let state = lock(&self.shared.state);
         if state.listed.len() == self.shared.watches {
             return Ok(());
         }
@@ -59,10 +60,6 @@ impl Synced {
             return Err("the watches have not begun yet".to_owned());
         }
         Err(reasons.into_iter().collect::<Vec<_>>().join("; "))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -76,12 +73,12 @@ pub struct Listing {
 impl Listing {
     /// The watch has not begun, because it waits for another watch, which reports the reason.
     pub fn not_started(&self) {
-        self.synced.lock().waiting.remove(&self.watch);
+        lock(&self.synced.shared.state).waiting.remove(&self.watch);
     }
 
     /// The cache holds a list.
     pub fn listed(&self) {
-        let mut state = self.synced.lock();
+        let mut state = lock(&self.synced.shared.state);
         state.waiting.remove(&self.watch);
         state.listed.insert(self.watch.clone());
         if state.listed.len() == self.synced.shared.watches {
@@ -91,7 +88,7 @@ impl Listing {
 
     /// Reports why the watch has not listed yet. After the first list this has no effect: the cache stays synced.
     pub fn waits(&self, reason: String) {
-        let mut state = self.synced.lock();
+        let mut state = lock(&self.synced.shared.state);
         if !state.listed.contains(&self.watch) {
             state.waiting.insert(self.watch.clone(), reason);
         }

@@ -6,7 +6,7 @@
 
 use std::{
     convert::Infallible,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -28,7 +28,7 @@ use tokio::{sync::Semaphore, time::timeout};
 use tracing::{info, warn};
 
 use crate::token_bucket::TokenBucket;
-use leadership::{env::Env, log_once::LogOnce, text::in_full};
+use leadership::{env::Env, lock, log_once::LogOnce, text::in_full};
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Access {
@@ -179,7 +179,7 @@ impl Gate {
         let path = self.access.path;
         let (rejection, cause) = match timeout(LOOKUP_TIMEOUT, self.ask(token)).await {
             Ok(Ok(answer)) => {
-                if self.logged().forget() {
+                if lock(&self.logged).forget() {
                     info!("requests for {path} can be authenticated again");
                 }
                 return answer;
@@ -192,7 +192,7 @@ impl Gate {
         };
         // The cause goes to the log only: an unauthenticated caller must not see it.
         let failure = format!("cannot authenticate requests for {path}: {rejection}: {cause}");
-        if self.logged().note(&failure) {
+        if lock(&self.logged).note(&failure) {
             warn!("{failure}");
         }
         Err(rejection)
@@ -226,16 +226,12 @@ impl Gate {
 
     /// Whether the rate allows one more lookup of an unknown token. If so, takes a token from the bucket.
     fn may_ask(&self) -> bool {
-        let (mut rate, now) = (self.rate.lock().unwrap_or_else(PoisonError::into_inner), self.env.now());
+        let (mut rate, now) = (lock(&self.rate), self.env.now());
         let may_ask = rate.has_token(now);
         if may_ask {
             rate.take(now);
         }
         may_ask
-    }
-
-    fn logged(&self) -> MutexGuard<'_, LogOnce> {
-        self.logged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     io::{IsTerminal, stderr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use clap::ValueEnum;
@@ -26,7 +26,7 @@ use tracing_subscriber::{
 };
 
 use super::{resource::Resource, spans};
-use leadership::env;
+use leadership::{env, lock};
 
 /// The target of events that are logged at every level: changes of the log level.
 pub const AUDIT: &str = "podset_operator::audit";
@@ -92,7 +92,7 @@ impl Level {
 
     /// The directives that apply now.
     pub fn current(&self) -> Directives {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.wanted).clone()
     }
 
     /// Changes the level, and returns the former one.
@@ -101,7 +101,7 @@ impl Level {
     ///
     /// When the subscriber is gone.
     pub fn set(&self, directives: &Directives) -> Result<Directives, reload::Error> {
-        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wanted = lock(&self.wanted);
         self.filter.reload(filter(directives))?;
         Ok(std::mem::replace(&mut *wanted, directives.clone()))
     }

@@ -12,7 +12,7 @@ use std::{
     borrow::Cow,
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use http::Method;
@@ -23,7 +23,7 @@ use prometheus_client::{
 };
 
 pub use format::Format;
-use leadership::env::Env;
+use leadership::{env::Env, lock};
 pub use work::{ControllerMetrics, Outcome, QueueMetrics, Reconciling};
 use work::{Controllers, Labels, Queues, registered};
 
@@ -56,11 +56,7 @@ impl Metrics {
 
     /// Registers further metrics.
     pub fn register<T>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
-        register(&mut self.registry())
-    }
-
-    fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        register(&mut lock(&self.registry))
     }
 
     /// Metrics of a controller; its series start at 0.
@@ -70,7 +66,7 @@ impl Metrics {
 
     /// Metrics of a controller's queue; its series start at 0.
     pub fn queue(&self, name: &'static str) -> QueueMetrics {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         known.entry(name).or_insert_with(|| self.queues.queue(name)).clone()
     }
 
@@ -91,11 +87,11 @@ impl Metrics {
     /// When a metric cannot be written as text.
     pub fn text(&self, format: Format) -> Result<String, fmt::Error> {
         let now = self.env.now();
-        for queue in self.known.lock().unwrap_or_else(PoisonError::into_inner).values() {
+        for queue in lock(&self.known).values() {
             queue.measure_unfinished(now);
         }
         let mut text = String::new();
-        text::encode(&mut text, &self.registry())?;
+        text::encode(&mut text, &lock(&self.registry))?;
         Ok(format.convert(text))
     }
 }

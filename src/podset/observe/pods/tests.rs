@@ -8,6 +8,7 @@ use crate::podset::{
     testing::{self, PodBuilder},
 };
 
+mod arrival;
 mod sight;
 
 /// A cache whose watch has come to this resourceVersion.
@@ -394,7 +395,7 @@ fn a_set_that_is_gone_leaves_nothing_that_only_it_could_look_up() {
     cache.forget_set(&set(), testing::now());
     assert_eq!(live(&cache), ["b"]);
     hear(&mut cache, Change::Deleted(testing::pod("b").version(11).terminating().0));
-    assert_eq!((cache.by_uid.len(), cache.by_owner.len(), cache.by_name.len()), (0, 0, 0));
+    assert_eq!(cache.index.sizes(), (0, 0, 0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, atomic::AtomicU64},
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,7 +19,7 @@ use prometheus_client::{
 };
 
 use crate::telemetry::spans::SpanRef;
-use leadership::env::Env;
+use leadership::{env::Env, lock};
 
 /// The upper bounds of the buckets for reconcile times, in seconds.
 const RECONCILE_SECONDS: [f64; 40] = [
@@ -249,13 +249,13 @@ impl QueueMetrics {
     pub fn taken(&self, now: Timestamp, queued: SignedDuration) {
         self.depth.dec();
         self.queued.observe(seconds(queued));
-        *self.working().entry(now).or_default() += 1;
+        *lock(&self.working).entry(now).or_default() += 1;
     }
 
     /// The work on a key that was handed out at `taken` has ended.
     pub fn done(&self, taken: Timestamp, now: Timestamp) {
         self.worked.observe(seconds(now.duration_since(taken)));
-        let mut working = self.working();
+        let mut working = lock(&self.working);
         if let Some(keys) = working.get_mut(&taken) {
             *keys -= 1;
             if *keys == 0 {
@@ -271,13 +271,9 @@ impl QueueMetrics {
 
     /// Updates the metrics of the work in progress, which grow with time.
     pub(super) fn measure_unfinished(&self, now: Timestamp) {
-        let working = self.working();
+        let working = lock(&self.working);
         let running = |taken: &Timestamp| seconds(now.duration_since(*taken));
         self.unfinished.set(working.iter().fold(0.0, |sum, (taken, keys)| sum + running(taken) * f64::from(*keys)));
         self.longest.set(working.keys().next().map_or(0.0, running));
-    }
-
-    fn working(&self) -> MutexGuard<'_, BTreeMap<Timestamp, i32>> {
-        self.working.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

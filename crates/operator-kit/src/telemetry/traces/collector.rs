@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -25,7 +25,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tracing::{info, warn};
 
 use super::settings::Settings;
-use leadership::text::in_full;
+use leadership::{lock, text::in_full};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {
@@ -67,11 +67,11 @@ struct Cause(Arc<Mutex<Option<String>>>);
 
 impl Cause {
     fn set(&self, cause: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = cause;
+        *lock(&self.0) = cause;
     }
 
     fn take(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.0).take()
     }
 }
 

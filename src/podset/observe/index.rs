@@ -1,0 +1,167 @@
+//! The known pods by UID, by name and by owner, always in agreement. No I/O, no decision.
+
+use std::{
+    borrow::Borrow,
+    collections::{BTreeSet, HashMap, HashSet},
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+
+use super::{
+    pod::{Pod, Seen},
+    rules::{CacheRules, Owner},
+};
+use operator_kit::{ObjectKey, in_scope, interner::Interner, listwatch::Scope, meta::Uid};
+
+/// The known pods.
+#[derive(Debug)]
+pub struct PodIndex {
+    rules: CacheRules,
+    by_uid: HashMap<Uid, Seen>,
+    by_owner: HashMap<Owner, BTreeSet<Uid>>,
+    by_name: HashSet<Named>,
+    /// Namespaces, owners, nodes and reasons to wait of all of them.
+    texts: Interner,
+}
+
+impl PodIndex {
+    /// No pod is known.
+    pub fn new(rules: CacheRules) -> Self {
+        PodIndex {
+            rules,
+            by_uid: HashMap::new(),
+            by_owner: HashMap::new(),
+            by_name: HashSet::new(),
+            texts: Interner::default(),
+        }
+    }
+
+    /// The pod of this UID.
+    pub fn get(&self, uid: &Uid) -> Option<&Seen> {
+        self.by_uid.get(uid)
+    }
+
+    /// The pod of this UID, to note what we know besides its state. [`PodIndex::update`] changes its state.
+    pub fn get_mut(&mut self, uid: &Uid) -> Option<&mut Seen> {
+        self.by_uid.get_mut(uid)
+    }
+
+    /// The pod of this name.
+    pub fn named(&self, key: &ObjectKey) -> Option<&Seen> {
+        self.by_name.get(key).and_then(|Named(pod)| self.by_uid.get(&pod.uid))
+    }
+
+    /// The pods of this set, in no order that means anything.
+    pub fn owned(&self, owner: &Owner) -> impl Iterator<Item = &Seen> {
+        self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.by_uid.get(uid))
+    }
+
+    /// How many pods of this set are known, live or not.
+    pub fn number(&self, owner: &Owner) -> usize {
+        self.by_owner.get(owner).map_or(0, BTreeSet::len)
+    }
+
+    /// The known pods that a consistent list of this version should show and does not.
+    pub fn absent(&self, scope: &Scope, items: &[Pod], version: u64) -> Vec<Arc<Pod>> {
+        let listed: HashSet<&Uid> = items.iter().map(|pod| &pod.uid).collect();
+        let known = self.by_uid.values().map(|seen| &seen.pod);
+        known
+            .filter(|pod| in_scope(scope, &pod.key) && pod.version <= version && !listed.contains(&pod.uid))
+            .cloned()
+            .collect()
+    }
+
+    /// The pod, sharing its texts with other pods and with its former state.
+    pub fn shared(&mut self, mut pod: Pod) -> Arc<Pod> {
+        if let Some(Seen { pod: former, .. }) = self.by_uid.get(&pod.uid) {
+            pod.uid = former.uid.clone();
+            if pod.key.name == former.key.name {
+                pod.key.name = former.key.name.clone();
+            }
+        }
+        let Pod { key, owner, node, waits_for, .. } = &mut pod;
+        let texts = [Some(&mut key.namespace), owner.as_mut(), node.as_mut(), waits_for.as_mut()];
+        for text in texts.into_iter().flatten() {
+            self.texts.share(text);
+        }
+        Arc::new(pod)
+    }
+
+    /// Adds a pod. Its UID and its name are not known.
+    pub fn insert(&mut self, seen: Seen) {
+        self.by_name.insert(Named(seen.pod.clone()));
+        self.own(&seen.pod);
+        self.by_uid.insert(seen.pod.uid.clone(), seen);
+    }
+
+    /// Takes in another state of a known pod. Returns what was known before and what is known now.
+    pub fn update(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Option<(Seen, &mut Seen)> {
+        let former = self.by_uid.get(&pod.uid)?.clone();
+        self.by_name.replace(Named(pod.clone()));
+        if former.pod.owner != pod.owner {
+            self.disown(&former.pod);
+            self.own(pod);
+        }
+        let seen = self.by_uid.get_mut(&pod.uid)?;
+        seen.update(pod.clone(), now);
+        Some((former, seen))
+    }
+
+    /// Removes a pod, and returns it.
+    pub fn remove(&mut self, uid: &Uid) -> Option<Seen> {
+        let seen = self.by_uid.remove(uid)?;
+        self.disown(&seen.pod);
+        if self.by_name.get(&seen.pod.key).is_some_and(|Named(pod)| pod.uid == *uid) {
+            self.by_name.remove(&seen.pod.key);
+        }
+        Some(seen)
+    }
+
+    fn own(&mut self, pod: &Pod) {
+        if let Some(owner) = self.rules.owner_of(pod) {
+            self.by_owner.entry(owner).or_default().insert(pod.uid.clone());
+        }
+    }
+
+    fn disown(&mut self, pod: &Pod) {
+        let Some(owner) = self.rules.owner_of(pod) else { return };
+        if let Some(pods) = self.by_owner.get_mut(&owner) {
+            pods.remove(&pod.uid);
+            if pods.is_empty() {
+                self.by_owner.remove(&owner);
+            }
+        }
+    }
+
+    /// The numbers of UIDs, of owners and of names.
+    #[cfg(test)]
+    pub fn sizes(&self) -> (usize, usize, usize) {
+        (self.by_uid.len(), self.by_owner.len(), self.by_name.len())
+    }
+}
+
+/// A pod that hashes as its namespace and name: an index by name then takes one pointer for each pod.
+#[derive(Debug)]
+struct Named(Arc<Pod>);
+
+impl Borrow<ObjectKey> for Named {
+    fn borrow(&self) -> &ObjectKey {
+        &self.0.key
+    }
+}
+
+impl Hash for Named {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key.hash(state);
+    }
+}
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for Named {}
