@@ -165,7 +165,7 @@ impl Manager {
         let user_timeout = Duration::try_from(timing.user_timeout()).unwrap_or_default();
         let purpose = Purpose::WithoutLeadership { user_timeout };
         let clients = Clients::connect(&config, leadership.clone(), user_timeout, &metrics.requests())?;
-        let runtime_check = health.judge_runtime(MAIN_RUNTIME);
+        let runtime_check = health.watch_runtime(MAIN_RUNTIME);
         let (parts, shown) = ((arguments.serving(), env.clone(), config.clone()), (health.clone(), metrics.clone()));
         let servers = server::Thread::start(move |stop| async move {
             let ((options, env, config), (health, metrics)) = (parts, shown);

@@ -186,9 +186,9 @@ fn start_search(search: Search, tasks: &mut Tasks, stop: CancellationToken) -> o
 /// Shows the figures of all sets while this process leads and its caches are synced. A standby takes them too, so that they are right from
 /// the start when it leads.
 fn show_sets(sets: &PodSetController, leadership: &Leadership, metrics: &Metrics) {
-    let (figures, synced, leadership) = (sets.figures(), sets.synced().subscribe(), leadership.clone());
+    let (fleet, synced, leadership) = (sets.fleet_metrics(), sets.synced().subscribe(), leadership.clone());
     fleet_metrics::register(metrics, move || {
-        let figures = (*synced.borrow()).then(|| figures.take());
+        let figures = (*synced.borrow()).then(|| fleet.take());
         figures.filter(|_| leadership.term().is_some())
     });
 }

@@ -97,6 +97,7 @@ async fn relabel(batch: Batch<'_>, pods: Vec<Seen>, state: &mut SetState, done: 
             Some(patched) => pods.patched(patched, now),
             None => pods.doubt(&pod.uid),
         });
+        // After a failure, also of an earlier read, the set backs off, and the other pods wait with it.
         !done.has_failed
     };
     batch.slow_start(pods, send, handle).await;

@@ -76,7 +76,7 @@ impl PodSetController {
     }
 
     /// The metrics of all sets.
-    pub fn figures(&self) -> FleetMetrics {
+    pub fn fleet_metrics(&self) -> FleetMetrics {
         FleetMetrics::new(self.context.observed.clone(), self.context.env.clone())
     }
 

@@ -304,6 +304,7 @@ impl Tries {
     fn next_try(&self, seen: &Observation, period: SignedDuration, now: Timestamp) -> Timestamp {
         let free_from = Self::free_from(seen, period);
         // A leader renews the Lease all the time. If nothing is heard of it, the watch may be dead, and a try reads the Lease.
+        // The Lease does not show the holder's retry period. A third of its lease duration allows for a longer one than this process's.
         let silence = (period * 2).max(seen.written() / 3);
         let silent_at = seen.heard().map_or(now, |heard| heard + silence);
         let was_freed = free_from != self.last && free_from.is_some_and(|free| free <= now);

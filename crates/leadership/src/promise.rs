@@ -30,7 +30,8 @@ pub struct Rules {
     /// How long the Lease must be seen unchanged before it is free, from this process's lease duration and the written one.
     pub wait: Wait,
     /// Whether the Lease may be taken. `before` and `after` are the expired version, if any, as known before and after a read; `read` is
-    /// the version that it returned. 0 stands for no Lease.
+    /// the version that it returned. 0 stands for no Lease. The default ignores `before`: only a test's broken rule uses it, which
+    /// takes the Lease although the read did not confirm that it has expired.
     pub is_free: fn(before: Option<u64>, after: Option<u64>, read: u64) -> bool,
     /// The version that a write of the Lease carries, from the version that its operation read.
     pub version: fn(read: &mut Option<String>) -> Version,

@@ -53,7 +53,8 @@ impl Ends {
         Ends { gate: later(timing.renew_deadline), writes: later(lease.saturating_sub(timing.unacknowledged())) }
     }
 
-    /// How long after [`Leadership::begin_write`] the bytes of a request may still leave.
+    /// How long after [`Leadership::begin_write`] the bytes of a request may still leave. It is less than the time between `gate` and
+    /// `writes`, so that a write still has a timeout if it begins just before the gate closes.
     fn slack(&self) -> SignedDuration {
         (self.writes.duration_since(self.gate) / 2).min(SignedDuration::from_secs(1))
     }

@@ -72,7 +72,7 @@ impl Timing {
     }
 
     /// TCP_USER_TIMEOUT. Linux counts it from the first retransmission, not from the sending, so this is [`Timing::unacknowledged`] minus
-    /// the time until then ([`RETRANSMISSION`]).
+    /// the time until then ([`RETRANSMISSION`]). At least a tenth remains, because 0 would mean the system default.
     pub fn user_timeout(&self) -> SignedDuration {
         let unacknowledged = self.unacknowledged();
         unacknowledged - RETRANSMISSION.min(unacknowledged * 9 / 10)

@@ -22,7 +22,8 @@ use super::{
     text::in_full,
 };
 
-/// How long the API server serves a watch, in seconds. A dead connection is noticed after this time plus [`GRACE`].
+/// How long the API server serves a watch, in seconds. A dead connection is noticed after this time plus [`GRACE`]. No
+/// shorter timeout cuts a silent watch, so this is well below the 295 s that kube allows.
 const SERVED: u32 = 145;
 
 /// How much longer than [`SERVED`] a watch may take to end.

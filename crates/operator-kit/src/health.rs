@@ -76,9 +76,9 @@ impl Health {
         lock(&self.state).readiness.insert(name.into(), Arc::new(check));
     }
 
-    /// Checks the current runtime: if it runs no task for longer than `limit`, the process is neither live nor ready. The probes run on
-    /// another runtime and would not notice. The check ends when the returned handle is dropped.
-    pub fn judge_runtime(&self, limit: SignedDuration) -> AbortOnDropHandle<()> {
+    /// Watches the current runtime: if it runs no task for longer than `limit`, the process is neither live nor ready. The probes run on
+    /// another runtime and would not notice. The watch ends when the returned handle is dropped.
+    pub fn watch_runtime(&self, limit: SignedDuration) -> AbortOnDropHandle<()> {
         let (pulse, health) = (Pulse::new(self, RUNTIME, limit), self.clone());
         self.ready_when(RUNTIME, move || health.liveness().remove(RUNTIME).unwrap_or(Ok(())));
         AbortOnDropHandle::new(tokio::spawn(async move { pulse.during(std::future::pending()).await }))

@@ -37,7 +37,8 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(150);
 /// A watch that has lived for this time works, even without an event.
 const STEADY: Duration = Duration::from_secs(5);
 
-/// The time after which the API server ends a watch, in seconds.
+/// The time after which the API server ends a watch, in seconds. kube allows less than 295 s. It can be long because
+/// [`SILENCE_TIMEOUT`] notices a dead watch earlier.
 const WATCH_SECONDS: u32 = 290;
 
 /// The first and the longest wait after a failure.
@@ -204,6 +205,7 @@ struct Failures<'a> {
     what: &'static str,
     env: &'a Env,
     listing: &'a Listing,
+    /// The next wait. Each failure doubles it, so it is longer than the first wait only after a failure.
     wait: SignedDuration,
     logged: LogOnce,
     /// Whether a watch has been gone since the last success.

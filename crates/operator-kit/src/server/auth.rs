@@ -120,7 +120,7 @@ pub struct Gate {
     answers: Cache<TokenHash, (Timestamp, Answer)>,
     /// Tokens that were good at their last lookup.
     known: Cache<TokenHash, ()>,
-    /// One lookup of a known token at a time, and one of an unknown token.
+    /// One lookup of a known token at a time, and one of an unknown token, so that unknown tokens do not delay known callers.
     turns: [Semaphore; 2],
     /// Limits the lookups of unknown tokens.
     rate: Mutex<TokenBucket>,

@@ -122,7 +122,7 @@ mod tests {
     async fn the_probes_see_that_the_main_runtime_hangs() {
         let health = Health::new(Env::system());
         health.started();
-        let _check = health.judge_runtime(SignedDuration::from_millis(500));
+        let _check = health.watch_runtime(SignedDuration::from_millis(500));
         let (servers, address) = probes_of(&health).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         for path in ["/livez", "/readyz"] {
