@@ -18,7 +18,7 @@ SHELL = bash
 .SHELLFLAGS = -e -o pipefail -c
 
 SCRIPTS = hack/chart hack/demo hack/govulncheck hack/trace-demo hack/verify-release hack/cluster/cluster hack/image/build hack/image/compile \
-  hack/image/test hack/k3s-stand-in/build hack/prometheus/check .ci/run
+  hack/image/test hack/prometheus/check .ci/run
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # cargo uses all cores by itself, and of tests only one kind shall print at a time
