@@ -118,7 +118,6 @@ REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 VERSION := $(VERSION)
 REVISION := $(REVISION)
 
-# IMG goes into YAML and into patterns of sed, so it must look like the name of an image.
 .PHONY: name-of-img
 name-of-img:
 	@[[ $$IMG =~ ^[A-Za-z0-9][A-Za-z0-9._/:@-]*$$ ]] || { printf 'IMG=%q is not the name of an image\n' "$$IMG" >&2; exit 2; }
@@ -199,29 +198,20 @@ install: ## Install or update the CRDs
 uninstall: ## Remove the CRDs, and with them every PodSet, its pods, and every MyCustomResource
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
-# CONFIG as YAML, with the image IMG.
-RENDERED = $(KUBECTL) kustomize "$$CONFIG" | sed "s|image: podset-operator:latest|image: $$IMG|"
-
-# Nothing is installed from another image than was asked for: one that CONFIG names itself leaves IMG no place.
-.PHONY: place-for-img
-place-for-img: name-of-img
-	@[[ $$IMG == podset-operator:latest ]] || { config=$$($(KUBECTL) kustomize "$$CONFIG"); \
-	  [[ $$config == *'image: podset-operator:latest'* ]] || { \
-	    printf '%q names an image of its own, which IMG does not replace: leave out that one, or IMG\n' "$$CONFIG" >&2; exit 1; }; }
+RENDER = KUBECTL="$(KUBECTL)" hack/render "$$CONFIG"
 
 .PHONY: deploy
-deploy: place-for-img ## Run the operator in it, with its CRDs and rights, from the image IMG (its nodes must have it or be able to pull it)
-	$(RENDERED) | $(KUBECTL) apply -f -
+deploy: ## Run the operator in it, with its CRDs and rights, from the image IMG (its nodes must have it or be able to pull it)
+	$(RENDER) "$$IMG" | $(KUBECTL) apply -f -
 
 .PHONY: undeploy
-undeploy: name-of-img ## Remove the operator; CRDs, PodSets and their pods stay (make uninstall)
-	$(RENDERED) | awk 'BEGIN { RS = "---\n" } !/(^|\n)kind: CustomResourceDefinition\n/ { printf "---\n%s", $$0 }' | \
-	  $(KUBECTL) delete --ignore-not-found -f -
+undeploy: ## Remove the operator; CRDs, PodSets and their pods stay (make uninstall)
+	$(RENDER) | $(KUBECTL) delete --ignore-not-found -f -
 
 .PHONY: build-installer
-build-installer: place-for-img ## Write all that `make deploy` installs to dist/install.yaml
+build-installer: ## Write all that `make deploy` installs to dist/install.yaml
 	@mkdir -p dist
-	$(RENDERED) >dist/install.yaml || { rm -f dist/install.yaml; exit 1; }
+	$(RENDER) "$$IMG" >dist/install.yaml || { rm -f dist/install.yaml; exit 1; }
 
 ##@ A local cluster, without Docker (hack/cluster/README.md)
 
