@@ -1,5 +1,5 @@
-// Reads a trace from Jaeger's query API and prints it as a tree: `tree http://HOST:PORT TAG=VALUE...` looks for the youngest trace
-// of the operator with a span that has these tags. It ends with 1 while there is none.
+// Reads a trace from Jaeger's query API and prints it as a tree: `go run . http://HOST:PORT TAG=VALUE...` takes the newest trace of the
+// operator with a span that has these tags. The exit code is 1 while there is none, or while spans of the API server or etcd are missing.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 
 const service = "podset-operator"
 
-// What of Jaeger's answer is looked at.
+// The part of Jaeger's answer that is used.
 type answer struct {
 	Data []trace `json:"data"`
 }
@@ -51,7 +51,7 @@ type tag struct {
 	Value any    `json:"value"`
 }
 
-// The tags that are worth a place in the tree, in this order.
+// The tags to show in the tree, in this order.
 var shown = []string{
 	"controller", "object.namespace", "object.name", "object.generation", "trigger", "outcome",
 	"plan.live", "plan.wanted", "plan.create", "plan.delete", "plan.hold", "pods.created", "pods.deleted",
@@ -60,17 +60,28 @@ var shown = []string{
 
 func main() {
 	if len(os.Args) < 2 || !strings.HasPrefix(os.Args[1], "http") {
-		fail("usage: tree http://HOST:PORT TAG=VALUE...")
+		fail("usage: go run . http://HOST:PORT TAG=VALUE...")
 	}
 	found, err := find(os.Args[1], os.Args[2:])
 	if err != nil {
 		fail(err.Error())
 	}
 	if found == nil {
-		fmt.Fprintln(os.Stderr, "tree: no such trace yet")
-		os.Exit(1)
+		wait("no such trace yet")
 	}
-	found.print()
+	children := found.children()
+	for _, span := range found.Spans {
+		if span.tag("span.kind") == "client" && found.service(span) == service && !found.reaches("etcd", span, children) {
+			wait("spans of the API server or etcd are missing")
+		}
+	}
+	fmt.Println("trace", found.TraceID)
+	found.printBelow(children, "", 0)
+}
+
+func wait(reason string) {
+	fmt.Fprintln(os.Stderr, "tree:", reason)
+	os.Exit(1)
 }
 
 func fail(reason string) {
@@ -102,13 +113,13 @@ func find(server string, wanted []string) (*trace, error) {
 	if err := json.NewDecoder(response.Body).Decode(&all); err != nil {
 		return nil, err
 	}
-	var youngest *trace
+	var newest *trace
 	for i := range all.Data {
-		if youngest == nil || all.Data[i].start() > youngest.start() {
-			youngest = &all.Data[i]
+		if newest == nil || all.Data[i].start() > newest.start() {
+			newest = &all.Data[i]
 		}
 	}
-	return youngest, nil
+	return newest, nil
 }
 
 func (t *trace) start() int64 {
@@ -121,7 +132,8 @@ func (t *trace) start() int64 {
 	return first
 }
 
-func (t *trace) print() {
+// The spans below each span, by its ID, and under "" those whose parent is unknown; in the order of their start.
+func (t *trace) children() map[string][]span {
 	sort.SliceStable(t.Spans, func(i, j int) bool { return t.Spans[i].StartTime < t.Spans[j].StartTime })
 	known := map[string]bool{}
 	for _, span := range t.Spans {
@@ -135,14 +147,26 @@ func (t *trace) print() {
 		}
 		children[parent] = append(children[parent], span)
 	}
-	fmt.Println("trace", t.TraceID)
-	t.printBelow(children, "", 0)
+	return children
+}
+
+func (t *trace) service(s span) string {
+	return t.Processes[s.ProcessID].ServiceName
+}
+
+func (t *trace) reaches(service string, s span, children map[string][]span) bool {
+	for _, child := range children[s.SpanID] {
+		if t.service(child) == service || t.reaches(service, child, children) {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *trace) printBelow(children map[string][]span, parent string, depth int) {
 	for _, span := range children[parent] {
-		name := t.Processes[span.ProcessID].ServiceName + ": " + span.OperationName
-		fmt.Printf("%-96s %8.1f ms%s\n", strings.Repeat("  ", depth)+name, float64(span.Duration)/1000, span.said())
+		name := t.service(span) + ": " + span.OperationName
+		fmt.Printf("%-96s %8.1f ms%s\n", strings.Repeat("  ", depth)+name, float64(span.Duration)/1000, span.summary())
 		for _, link := range span.References {
 			if link.RefType != "CHILD_OF" {
 				fmt.Printf("%s  first seen in trace %s\n", strings.Repeat("  ", depth), link.TraceID)
@@ -161,14 +185,20 @@ func (s span) parent() string {
 	return ""
 }
 
-func (s span) said() string {
-	values := map[string]string{}
+func (s span) tag(key string) string {
 	for _, tag := range s.Tags {
-		values[tag.Key] = fmt.Sprint(tag.Value)
+		if tag.Key == key {
+			return fmt.Sprint(tag.Value)
+		}
 	}
+	return ""
+}
+
+// The tags to show, by the last part of their names.
+func (s span) summary() string {
 	text := ""
 	for _, key := range shown {
-		if value, ok := values[key]; ok {
+		if value := s.tag(key); value != "" {
 			text += "  " + key[strings.LastIndex(key, ".")+1:] + "=" + value
 		}
 	}
