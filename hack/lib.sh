@@ -103,7 +103,7 @@ at_exit() {
   local code=$?
   set +e
   trap '' INT TERM HUP PIPE
-  if ((code == 1)); then tail -n 5 "$state"/*.log /dev/null >&2; fi
+  if ((code == 1)); then (cd "$state" && tail -vn 5 -- *.log 2>/dev/null) >&2; fi
   if [[ $keep == 0 ]]; then
     stop_all
   else
