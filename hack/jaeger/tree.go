@@ -16,39 +16,22 @@ import (
 const service = "podset-operator"
 
 // The part of Jaeger's answer that is used.
-type answer struct {
-	Data []trace `json:"data"`
-}
+type answer struct{ Data []trace }
 
 type trace struct {
-	TraceID   string             `json:"traceID"`
-	Spans     []span             `json:"spans"`
-	Processes map[string]process `json:"processes"`
-}
-
-type process struct {
-	ServiceName string `json:"serviceName"`
+	TraceID   string
+	Spans     []span
+	Processes map[string]struct{ ServiceName string }
 }
 
 type span struct {
-	SpanID        string      `json:"spanID"`
-	OperationName string      `json:"operationName"`
-	References    []reference `json:"references"`
-	StartTime     int64       `json:"startTime"`
-	Duration      int64       `json:"duration"`
-	Tags          []tag       `json:"tags"`
-	ProcessID     string      `json:"processID"`
-}
-
-type reference struct {
-	RefType string `json:"refType"`
-	TraceID string `json:"traceID"`
-	SpanID  string `json:"spanID"`
-}
-
-type tag struct {
-	Key   string `json:"key"`
-	Value any    `json:"value"`
+	SpanID, OperationName, ProcessID string
+	StartTime, Duration              int64 // microseconds
+	References                       []struct{ RefType, TraceID, SpanID string }
+	Tags                             []struct {
+		Key   string
+		Value any
+	}
 }
 
 // The tags to show in the tree, in this order.
@@ -60,33 +43,28 @@ var shown = []string{
 
 func main() {
 	if len(os.Args) < 2 || !strings.HasPrefix(os.Args[1], "http") {
-		fail("usage: go run . http://HOST:PORT TAG=VALUE...")
+		exit(2, "usage: go run . http://HOST:PORT TAG=VALUE...")
 	}
 	found, err := find(os.Args[1], os.Args[2:])
 	if err != nil {
-		fail(err.Error())
+		exit(2, err)
 	}
 	if found == nil {
-		wait("no such trace yet")
+		exit(1, "no such trace yet")
 	}
 	children := found.children()
 	for _, span := range found.Spans {
 		if span.tag("span.kind") == "client" && found.service(span) == service && !found.reaches("etcd", span, children) {
-			wait("spans of the API server or etcd are missing")
+			exit(1, "spans of the API server or etcd are missing")
 		}
 	}
 	fmt.Println("trace", found.TraceID)
 	found.printBelow(children, "", 0)
 }
 
-func wait(reason string) {
+func exit(code int, reason any) {
 	fmt.Fprintln(os.Stderr, "tree:", reason)
-	os.Exit(1)
-}
-
-func fail(reason string) {
-	fmt.Fprintln(os.Stderr, "tree:", reason)
-	os.Exit(2)
+	os.Exit(code)
 }
 
 func find(server string, wanted []string) (*trace, error) {
@@ -115,26 +93,20 @@ func find(server string, wanted []string) (*trace, error) {
 	}
 	var newest *trace
 	for i := range all.Data {
-		if newest == nil || all.Data[i].start() > newest.start() {
+		all.Data[i].sort()
+		if newest == nil || all.Data[i].Spans[0].StartTime > newest.Spans[0].StartTime {
 			newest = &all.Data[i]
 		}
 	}
 	return newest, nil
 }
 
-func (t *trace) start() int64 {
-	first := int64(0)
-	for _, span := range t.Spans {
-		if first == 0 || span.StartTime < first {
-			first = span.StartTime
-		}
-	}
-	return first
+func (t *trace) sort() {
+	sort.SliceStable(t.Spans, func(i, j int) bool { return t.Spans[i].StartTime < t.Spans[j].StartTime })
 }
 
-// The spans below each span, by its ID, and under "" those whose parent is unknown; in the order of their start.
+// The spans below each span, by its ID. Those with an unknown parent are under "".
 func (t *trace) children() map[string][]span {
-	sort.SliceStable(t.Spans, func(i, j int) bool { return t.Spans[i].StartTime < t.Spans[j].StartTime })
 	known := map[string]bool{}
 	for _, span := range t.Spans {
 		known[span.SpanID] = true
