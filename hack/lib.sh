@@ -76,6 +76,7 @@ stop() { # NAME...: SIGTERM, and SIGKILL after 25 seconds
 }
 
 cluster() { hack/cluster/cluster "$@"; }
+is_up() { cluster kubeconfig "$script" >/dev/null 2>&1; }
 
 # Reads the arguments of the script, and stops everything when it ends.
 begin() {
@@ -94,7 +95,7 @@ begin() {
   trap 'exit 141' PIPE
   trap 'exit 143' TERM
   if (($#)); then stop_all && exit; fi
-  ! cluster kubeconfig "$script" >/dev/null 2>&1 || die "it is up already: hack/$script end ends it"
+  ! is_up || die "it is up already: hack/$script end ends it"
   trap at_exit EXIT
   rm -f "$state"/*.log
 }
@@ -104,12 +105,12 @@ at_exit() {
   set +e
   trap '' INT TERM HUP PIPE
   if ((code == 1)); then (cd "$state" && tail -vn 5 -- *.log 2>/dev/null) >&2; fi
-  if [[ $keep == 0 ]]; then
-    stop_all
-  else
-    printf '\n%s\n' "Everything stays up. To look around:"
+  if [[ $keep != 0 ]] && is_up; then
+    say "Everything stays up. To look around:"
     look_around
-    printf '\n%s\n' "To end it: hack/$script end"
+    say "To end it: hack/$script end"
+  else
+    stop_all
   fi
   exit "$code"
 }
