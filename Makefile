@@ -1,27 +1,27 @@
-# `make` lists the targets. Each is a command or two that can be given by hand as well.
+# `make` lists the targets. Each runs a command or two that you can also type.
 
-# These come from outside, so they are data. Make takes their text as it stands and does not expand it; a recipe reads them from its
-# environment, as "$$NAME", so that no shell reads them as code (the last line exports them). KUBECTL is the exception: it is a command.
+# These come from outside, so they are data. Make does not expand their text. A recipe reads them from its environment, as "$$NAME", so that
+# no shell runs them as code (the last line exports them). KUBECTL is an exception, because it is a command.
 OUTSIDE = ADVISORIES ARGS BENCH CLUSTER CONFIG FROM IMG REVISION SEED SEEDS SOURCE TAG VERSION
 $(foreach name,$(OUTSIDE),$(if $(filter command environment,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
-# Which local cluster cluster-up and cluster-down mean.
+# The name of the local cluster for cluster-up and cluster-down.
 CLUSTER ?= podset
 # The operator's image.
 IMG ?= podset-operator:latest
-# What `make deploy` and `make undeploy` are about: config/namespaced for an operator of one namespace.
+# What `make deploy` installs. config/namespaced is an operator for one namespace.
 CONFIG ?= config/default
-# The kubectl on the PATH, else the one that was built for the local cluster.
+# The kubectl on the PATH, or else the one of the local cluster.
 KUBECTL ?= $(or $(shell command -v kubectl 2>/dev/null),$(shell hack/cluster/cluster bin)/kubectl)
 
-# A step of a pipe that fails, fails the command.
+# A command fails if any step of its pipe fails.
 SHELL = bash
 .SHELLFLAGS = -e -o pipefail -c
 
-SCRIPTS = hack/chart hack/demo hack/govulncheck hack/trace-demo hack/verify-release hack/cluster/cluster hack/image/build hack/image/compile \
-  hack/image/test hack/k3s-stand-in/build hack/prometheus/check .ci/run
+SCRIPTS = hack/lib.sh hack/chart hack/demo hack/govulncheck hack/render hack/trace-demo hack/verify-release hack/cluster/cluster \
+  hack/image/build hack/image/compile hack/image/test hack/prometheus/check .ci/run
 
 .DEFAULT_GOAL := help
-.NOTPARALLEL: # cargo uses all cores by itself, and of tests only one kind shall print at a time
+.NOTPARALLEL: # cargo uses all cores, and the output of tests must not mix
 
 ##@ General
 
@@ -32,11 +32,11 @@ help: ## List the targets
 	  /^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## See it work: local cluster, three replicas, a tour of both; KEEP=1 leaves them up
+demo: ## Start a local cluster and three replicas, scale a PodSet, kill the leader; KEEP=1 leaves everything running
 	@hack/demo
 
 .PHONY: trace-demo
-trace-demo: ## A user's change as one trace in Jaeger: operator, API server and etcd; KEEP=1 leaves all up
+trace-demo: ## Show a change as one trace of operator, API server and etcd in Jaeger; KEEP=1 leaves everything running
 	@hack/trace-demo
 
 ##@ Development
@@ -45,27 +45,27 @@ trace-demo: ## A user's change as one trace in Jaeger: operator, API server and 
 build: ## Build the operator: target/debug/podset-operator
 	cargo build
 
-# Free ports of this machine alone, so that a second one can stand by; a flag in ARGS or a variable of the environment wins.
+# Free ports of this machine, so that a second replica can run. Flags in ARGS and variables of the environment win.
 .PHONY: run
 run: export PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS ?= 127.0.0.1:0
 run: export PODSET_OPERATOR_METRICS_BIND_ADDRESS ?= 127.0.0.1:0
 run: export PODSET_OPERATOR_METRICS_SECURE ?= false
-run: ## Run the operator on this machine (ARGS=FLAGS); probes and plain metrics at free local ports, see its log
+run: ## Run the operator on this machine (ARGS=FLAGS), with probes and plain metrics at free local ports that it logs
 	@set -f; set -x; cargo run -- run $$ARGS
 
 .PHONY: manifests
-manifests: ## Write config/crd/bases anew from the Rust types
+manifests: ## Generate config/crd/bases from the Rust types
 	UPDATE_MANIFESTS=1 cargo test --test manifests
 
 .PHONY: test
-test: lint test-unit test-alerts test-e2e ## Lint, tests, alerts, scenarios: most of what CI checks; CONTRIBUTING.md names the rest
+test: lint test-unit test-alerts test-e2e ## Run most checks of CI; CONTRIBUTING.md lists the others
 
 .PHONY: test-unit
-test-unit: ## Tests without a cluster: tables, properties, simulation, generated manifests
+test-unit: ## Run all tests that need no cluster
 	cargo test --workspace --exclude e2e
 
 .PHONY: test-alerts
-test-alerts: ## Alerts of config/prometheus, by promtool: from the PATH, Debian's, or built from source
+test-alerts: ## Test the alerts of config/prometheus with promtool
 	hack/prometheus/check
 
 .PHONY: simulate
@@ -73,15 +73,15 @@ simulate: export SIMULATION_SEEDS = $(SEEDS)
 simulate: export SIMULATION_FROM = $(FROM)
 simulate: export SIMULATION_SEED = $(SEED)
 simulate: SEEDS ?= 1000
-simulate: ## The operator in SEEDS=1000 worlds full of faults (FROM=0: the first); SEED=7: one of them, told whole
+simulate: ## Simulate SEEDS=1000 worlds full of faults, starting with FROM=0; SEED=7 runs one and prints all of it
 	cargo test --profile simulation -p podset-operator --test simulation -- --exact world::play::whatever_happens_the_promises_hold --nocapture
 
 .PHONY: mutants
-mutants: ## The operator with each of its mechanisms taken out: some world must notice
+mutants: ## Remove each mechanism of the operator in turn: some simulated world must fail
 	cargo test --profile simulation -p podset-operator --test simulation -- --exact world::mutants::every_mechanism_is_missed --ignored --nocapture
 
 .PHONY: conformance
-conformance: ## Ask a real API server anew what the simulated one must answer, and compare: a change shows in git diff
+conformance: ## Record the answers of a real API server and compare the simulated one; changes show in git diff
 	@set -e; trap 'hack/cluster/cluster down conformance' EXIT; \
 	SIMULATION_KUBECONFIG=$$(NODES=0 hack/cluster/cluster up conformance); export SIMULATION_KUBECONFIG; \
 	$(KUBECTL) --kubeconfig "$$SIMULATION_KUBECONFIG" apply -k config/crd; \
@@ -90,35 +90,34 @@ conformance: ## Ask a real API server anew what the simulated one must answer, a
 	cargo test -p podset-operator --test simulation -- behaviour::conformance
 
 .PHONY: test-e2e
-test-e2e: ## Scenarios on a cluster of their own: k3s, or local (e2e/README.md)
+test-e2e: ## Run the end-to-end tests on a cluster of their own: k3s or local (e2e/README.md)
 	cargo test -p e2e
 
-# What the benchmark is asked: parts, loads and options, as `cargo bench -p e2e -- --help` tells.
+# Parts, loads and options of the benchmark: `cargo bench -p e2e -- --help`.
 BENCH ?= --write
 
 .PHONY: bench
-bench: ## Measure the operator beside others, some hours, for docs/benchmarks.md (BENCH='100x10 --write': a part)
+bench: ## Run the benchmark for docs/benchmarks.md, which takes hours (BENCH='100x10 --write': a part)
 	@set -f; set -x; cargo bench -p e2e -- $$BENCH
 
 .PHONY: bench-short
-bench-short: ## The part of it that CI runs: requests, pods at any instant, rest; no times
+bench-short: ## Run the part of the benchmark that CI checks: requests, pods at every instant, requests at rest
 	cargo bench -p e2e -- short
 
-# Not from Go's cache of test results: what is looked at lies outside the module, where that cache does not look.
+# Without Go's cache of test results, which does not see files outside the module.
 .PHONY: verify
-verify: ## The chart is config/, Argo CD's health checks say what they should, workflows are sound (hack/verify)
+verify: ## Check the chart, Argo CD's health checks and the workflows (hack/verify)
 	cd hack/verify && GOWORK=off CGO_ENABLED=0 go vet ./... && GOWORK=off CGO_ENABLED=0 go test -count=1 ./...
 	cd hack/verify && GOWORK=off CGO_ENABLED=0 go tool actionlint -color $(abspath $(wildcard .github/workflows/*.yml))
 
-# What the image says of itself.
+# Labels of the image.
 IMAGE_ARGS = --build-arg "VERSION=$$VERSION" --build-arg "REVISION=$$REVISION" $${SOURCE:+--build-arg "SOURCE=$$SOURCE"}
 VERSION ?= $(shell sed -n '/^version = /{s/[^"]*"\(.*\)"/\1/p;q;}' Cargo.toml)
 REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
-# Asked once, not for every recipe.
+# Evaluate them once, not for every recipe.
 VERSION := $(VERSION)
 REVISION := $(REVISION)
 
-# IMG goes into YAML and into patterns of sed, so it must look like the name of an image.
 .PHONY: name-of-img
 name-of-img:
 	@[[ $$IMG =~ ^[A-Za-z0-9][A-Za-z0-9._/:@-]*$$ ]] || { printf 'IMG=%q is not the name of an image\n' "$$IMG" >&2; exit 2; }
@@ -128,10 +127,10 @@ docker-build: name-of-img ## Build the operator's image (IMG=NAME:TAG)
 	docker build $(IMAGE_ARGS) --tag "$$IMG" .
 
 .PHONY: docker-build-local
-docker-build-local: name-of-img ## The same where no image can be pulled: compiled on this machine
+docker-build-local: name-of-img ## Build the image from a binary that is compiled on this machine; pulls no image
 	hack/image/build "$$IMG" $(IMAGE_ARGS)
 
-# Several platforms make one name, which only a registry can hold. SBOM and provenance are attached to it.
+# Only a registry can hold an image of several platforms. SBOM and provenance are attached to it.
 SBOM_GENERATOR = docker.io/docker/buildkit-syft-scanner:1.12.0@sha256:ae4f3b554449e7e25548e7d8ccc029d17357348e30c6e3df01b92bc93654d6a9
 BUILD_ALL = docker buildx build $(IMAGE_ARGS) --platform linux/amd64,linux/arm64 --attest type=sbom,generator=$(SBOM_GENERATOR) \
   --provenance=mode=max --metadata-file dist/image.json
@@ -142,16 +141,16 @@ docker-push: name-of-img ## Build the image for amd64 and arm64, with SBOM and p
 	$(BUILD_ALL) --tag "$$IMG" --push .
 
 .PHONY: docker-push-digest
-docker-push-digest: name-of-img ## The same without a tag: IMG is NAME alone, and dist/image.json says by which digest it is found
+docker-push-digest: name-of-img ## Push the same image without a tag (IMG=NAME) and write its digest to dist/image.json
 	@mkdir -p dist
 	$(BUILD_ALL) --output "type=image,name=$$IMG,push-by-digest=true,name-canonical=true,push=true" .
 
 .PHONY: test-image
-test-image: ## Run the image IMG in all ways that need no cluster
+test-image: ## Test the image IMG without a cluster
 	hack/image/test "$$IMG"
 
 .PHONY: lint
-lint: ## Format, clippy, rustdoc; dependencies and scripts if cargo-deny and shellcheck are installed
+lint: ## Check format, clippy and rustdoc, and with cargo-deny and shellcheck also dependencies and scripts
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --document-private-items
@@ -162,9 +161,9 @@ lint: ## Format, clippy, rustdoc; dependencies and scripts if cargo-deny and she
 	  echo 'shellcheck $(SCRIPTS)'; shellcheck $(SCRIPTS); \
 	else echo 'lint: scripts are not checked: shellcheck is not installed'; fi
 
-# Advisories are a Git repository that grows by the day, and not every machine can fetch it. ADVISORIES=required fails where that is so.
+# Not every machine can fetch the advisories. ADVISORIES=required fails there.
 .PHONY: deny
-deny: ## Check dependencies: licences, duplicates, sources, and advisories where their database can be fetched (needs cargo-deny)
+deny: ## Check licences, duplicates, sources and advisories of the dependencies (needs cargo-deny)
 	cargo deny --workspace check bans licenses sources
 	@if cargo deny fetch db; then echo 'cargo deny --workspace check advisories'; cargo deny --workspace check advisories; \
 	else echo '**** ADVISORIES ARE NOT CHECKED: their database could not be fetched ****' >&2; [[ $$ADVISORIES != required ]]; fi
@@ -174,63 +173,54 @@ govulncheck: ## Look for known vulnerabilities in the Go modules of hack/ (needs
 	hack/govulncheck
 
 .PHONY: package
-package: ## Make the crate, and build it from what is in it
+package: ## Package the crates and build them from their packages
 	cargo package --locked --package leadership --package operator-kit --package podset-operator
 
 .PHONY: chart
-chart: ## Write the chart to dist/, for the image IMG
+chart: ## Write the chart for the image IMG to dist/
 	hack/chart "$$IMG"
 
 .PHONY: verify-release
-verify-release: ## Whether TAG is what all files say that name a version; writes its part of the changelog to dist/NOTES.md
+verify-release: ## Compare TAG with all files that name a version, and write dist/NOTES.md from the changelog
 	hack/verify-release "$$TAG"
 
 .PHONY: clean
-clean: ## Delete target/; the local cluster's binaries stay (see cluster-up)
+clean: ## Delete target/, but not the binaries of the local cluster
 	cargo clean
 
-##@ Your cluster: the one of KUBECONFIG
+##@ Your cluster (KUBECONFIG)
 
 .PHONY: install
 install: ## Install or update the CRDs
 	$(KUBECTL) apply -k config/crd
 
 .PHONY: uninstall
-uninstall: ## Remove the CRDs, and with them every PodSet, its pods, and every MyCustomResource
+uninstall: ## Remove the CRDs, and with them every PodSet, its pods and every MyCustomResource
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
-# CONFIG as YAML, with the image IMG.
-RENDERED = $(KUBECTL) kustomize "$$CONFIG" | sed "s|image: podset-operator:latest|image: $$IMG|"
-
-# Nothing is installed from another image than was asked for: one that CONFIG names itself leaves IMG no place.
-.PHONY: place-for-img
-place-for-img: name-of-img
-	@[[ $$IMG == podset-operator:latest ]] || { config=$$($(KUBECTL) kustomize "$$CONFIG"); \
-	  [[ $$config == *'image: podset-operator:latest'* ]] || { \
-	    printf '%q names an image of its own, which IMG does not replace: leave out that one, or IMG\n' "$$CONFIG" >&2; exit 1; }; }
+RENDER = KUBECTL="$(KUBECTL)" hack/render "$$CONFIG"
 
 .PHONY: deploy
-deploy: place-for-img ## Run the operator in it, with its CRDs and rights, from the image IMG (its nodes must have it or be able to pull it)
-	$(RENDERED) | $(KUBECTL) apply -f -
+deploy: ## Install CONFIG with the image IMG, which the nodes have or can pull
+	$(RENDER) "$$IMG" | $(KUBECTL) apply -f -
 
 .PHONY: undeploy
-undeploy: name-of-img ## Remove the operator; CRDs, PodSets and their pods stay (make uninstall)
-	$(RENDERED) | awk 'BEGIN { RS = "---\n" } !/(^|\n)kind: CustomResourceDefinition\n/ { printf "---\n%s", $$0 }' | \
-	  $(KUBECTL) delete --ignore-not-found -f -
+undeploy: ## Remove CONFIG except the CRDs; PodSets and their pods stay
+	$(RENDER) | $(KUBECTL) delete --ignore-not-found -f -
 
 .PHONY: build-installer
-build-installer: place-for-img ## Write all that `make deploy` installs to dist/install.yaml
+build-installer: ## Write what `make deploy` installs to dist/install.yaml
 	@mkdir -p dist
-	$(RENDERED) >dist/install.yaml || { rm -f dist/install.yaml; exit 1; }
+	$(RENDER) "$$IMG" >dist/install.yaml || { rm -f dist/install.yaml; exit 1; }
 
 ##@ A local cluster, without Docker (hack/cluster/README.md)
 
 .PHONY: cluster-up
-cluster-up: ## Start it (CLUSTER=NAME: another one) and say how to use it
+cluster-up: ## Start it (CLUSTER=NAME: another one) and print its kubeconfig
 	@hack/cluster/cluster up "$$CLUSTER"
 
 .PHONY: cluster-down
-cluster-down: ## End it and delete its data
+cluster-down: ## Stop it and delete its data
 	@hack/cluster/cluster down "$$CLUSTER"
 
 export $(foreach name,$(OUTSIDE),$(if $(filter-out undefined,$(origin $(name))),$(name)))

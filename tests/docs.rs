@@ -37,7 +37,6 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--get",
     "--ignore-not-found",
     "--insecure",
-    "--kube-apiserver-arg",
     "--kube-audit-policy",
     "--lib",
     "--list",

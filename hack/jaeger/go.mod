@@ -1,4 +1,4 @@
-// Jaeger, built from source where no image can be pulled: `make trace-demo`. Nothing here is code of the operator.
+// Jaeger, for `make trace-demo` without Docker. The operator uses nothing of it.
 module podset-operator/hack/jaeger
 
 go 1.26.0

@@ -1,5 +1,5 @@
-// Reads a trace from Jaeger's query API and prints it as a tree: `tree http://HOST:PORT TAG=VALUE...` looks for the youngest trace
-// of the operator with a span that has these tags. It ends with 1 while there is none.
+// Reads a trace from Jaeger's query API and prints it as a tree: `go run . http://HOST:PORT TAG=VALUE...` takes the newest trace of the
+// operator with a span that has these tags. The exit code is 1 while there is none, or while spans of the API server or etcd are missing.
 package main
 
 import (
@@ -15,43 +15,26 @@ import (
 
 const service = "podset-operator"
 
-// What of Jaeger's answer is looked at.
-type answer struct {
-	Data []trace `json:"data"`
-}
+// The part of Jaeger's answer that is used.
+type answer struct{ Data []trace }
 
 type trace struct {
-	TraceID   string             `json:"traceID"`
-	Spans     []span             `json:"spans"`
-	Processes map[string]process `json:"processes"`
-}
-
-type process struct {
-	ServiceName string `json:"serviceName"`
+	TraceID   string
+	Spans     []span
+	Processes map[string]struct{ ServiceName string }
 }
 
 type span struct {
-	SpanID        string      `json:"spanID"`
-	OperationName string      `json:"operationName"`
-	References    []reference `json:"references"`
-	StartTime     int64       `json:"startTime"`
-	Duration      int64       `json:"duration"`
-	Tags          []tag       `json:"tags"`
-	ProcessID     string      `json:"processID"`
+	SpanID, OperationName, ProcessID string
+	StartTime, Duration              int64 // microseconds
+	References                       []struct{ RefType, TraceID, SpanID string }
+	Tags                             []struct {
+		Key   string
+		Value any
+	}
 }
 
-type reference struct {
-	RefType string `json:"refType"`
-	TraceID string `json:"traceID"`
-	SpanID  string `json:"spanID"`
-}
-
-type tag struct {
-	Key   string `json:"key"`
-	Value any    `json:"value"`
-}
-
-// The tags that are worth a place in the tree, in this order.
+// The tags to show in the tree, in this order.
 var shown = []string{
 	"controller", "object.namespace", "object.name", "object.generation", "trigger", "outcome",
 	"plan.live", "plan.wanted", "plan.create", "plan.delete", "plan.hold", "pods.created", "pods.deleted",
@@ -60,22 +43,28 @@ var shown = []string{
 
 func main() {
 	if len(os.Args) < 2 || !strings.HasPrefix(os.Args[1], "http") {
-		fail("usage: tree http://HOST:PORT TAG=VALUE...")
+		exit(2, "usage: go run . http://HOST:PORT TAG=VALUE...")
 	}
 	found, err := find(os.Args[1], os.Args[2:])
 	if err != nil {
-		fail(err.Error())
+		exit(2, err)
 	}
 	if found == nil {
-		fmt.Fprintln(os.Stderr, "tree: no such trace yet")
-		os.Exit(1)
+		exit(1, "no such trace yet")
 	}
-	found.print()
+	children := found.children()
+	for _, span := range found.Spans {
+		if span.tag("span.kind") == "client" && found.service(span) == service && !found.reaches("etcd", span, children) {
+			exit(1, "spans of the API server or etcd are missing")
+		}
+	}
+	fmt.Println("trace", found.TraceID)
+	found.printBelow(children, "", 0)
 }
 
-func fail(reason string) {
+func exit(code int, reason any) {
 	fmt.Fprintln(os.Stderr, "tree:", reason)
-	os.Exit(2)
+	os.Exit(code)
 }
 
 func find(server string, wanted []string) (*trace, error) {
@@ -102,27 +91,22 @@ func find(server string, wanted []string) (*trace, error) {
 	if err := json.NewDecoder(response.Body).Decode(&all); err != nil {
 		return nil, err
 	}
-	var youngest *trace
+	var newest *trace
 	for i := range all.Data {
-		if youngest == nil || all.Data[i].start() > youngest.start() {
-			youngest = &all.Data[i]
+		all.Data[i].sort()
+		if newest == nil || all.Data[i].Spans[0].StartTime > newest.Spans[0].StartTime {
+			newest = &all.Data[i]
 		}
 	}
-	return youngest, nil
+	return newest, nil
 }
 
-func (t *trace) start() int64 {
-	first := int64(0)
-	for _, span := range t.Spans {
-		if first == 0 || span.StartTime < first {
-			first = span.StartTime
-		}
-	}
-	return first
-}
-
-func (t *trace) print() {
+func (t *trace) sort() {
 	sort.SliceStable(t.Spans, func(i, j int) bool { return t.Spans[i].StartTime < t.Spans[j].StartTime })
+}
+
+// The spans below each span, by its ID. Those with an unknown parent are under "".
+func (t *trace) children() map[string][]span {
 	known := map[string]bool{}
 	for _, span := range t.Spans {
 		known[span.SpanID] = true
@@ -135,14 +119,26 @@ func (t *trace) print() {
 		}
 		children[parent] = append(children[parent], span)
 	}
-	fmt.Println("trace", t.TraceID)
-	t.printBelow(children, "", 0)
+	return children
+}
+
+func (t *trace) service(s span) string {
+	return t.Processes[s.ProcessID].ServiceName
+}
+
+func (t *trace) reaches(service string, s span, children map[string][]span) bool {
+	for _, child := range children[s.SpanID] {
+		if t.service(child) == service || t.reaches(service, child, children) {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *trace) printBelow(children map[string][]span, parent string, depth int) {
 	for _, span := range children[parent] {
-		name := t.Processes[span.ProcessID].ServiceName + ": " + span.OperationName
-		fmt.Printf("%-96s %8.1f ms%s\n", strings.Repeat("  ", depth)+name, float64(span.Duration)/1000, span.said())
+		name := t.service(span) + ": " + span.OperationName
+		fmt.Printf("%-96s %8.1f ms%s\n", strings.Repeat("  ", depth)+name, float64(span.Duration)/1000, span.summary())
 		for _, link := range span.References {
 			if link.RefType != "CHILD_OF" {
 				fmt.Printf("%s  first seen in trace %s\n", strings.Repeat("  ", depth), link.TraceID)
@@ -161,14 +157,20 @@ func (s span) parent() string {
 	return ""
 }
 
-func (s span) said() string {
-	values := map[string]string{}
+func (s span) tag(key string) string {
 	for _, tag := range s.Tags {
-		values[tag.Key] = fmt.Sprint(tag.Value)
+		if tag.Key == key {
+			return fmt.Sprint(tag.Value)
+		}
 	}
+	return ""
+}
+
+// The tags to show, by the last part of their names.
+func (s span) summary() string {
 	text := ""
 	for _, key := range shown {
-		if value, ok := values[key]; ok {
+		if value := s.tag(key); value != "" {
 			text += "  " + key[strings.LastIndex(key, ".")+1:] + "=" + value
 		}
 	}

@@ -19,7 +19,7 @@ impl From<Timestamp> for CompactTime {
 
 impl From<CompactTime> for Timestamp {
     fn from(time: CompactTime) -> Self {
-        // Only the stand-in for 0 is out of range.
+        // Only the value that stands for 0 is out of range.
         Timestamp::from_microsecond(time.microseconds.get()).unwrap_or_default()
     }
 }

@@ -25,9 +25,6 @@ const REGISTRY: Duration = Duration::from_secs(10);
 /// A pull that shows no progress for so long has failed.
 const PROGRESS: Duration = Duration::from_secs(60);
 
-/// The label by which an image says whether it needs all privileges; k3s, which has no such label, does.
-const PRIVILEGED: &str = "podset-operator.e2e.privileged";
-
 /// A daemon that answers.
 pub async fn daemon() -> Result<Docker> {
     let named = std::env::var("DOCKER_HOST").ok().filter(|host| !host.is_empty());
@@ -42,14 +39,11 @@ pub async fn daemon() -> Result<Docker> {
     Ok(docker)
 }
 
-/// Whether the daemon has the image, and if so whether that needs all privileges.
-pub async fn needs_privileges(docker: &Docker, image: &str) -> Result<Option<bool>> {
+/// Whether the daemon has the image.
+pub async fn has(docker: &Docker, image: &str) -> Result<bool> {
     match timeout(ANSWER, docker.inspect_image(image)).await? {
-        Ok(found) => {
-            let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
-            Ok(Some(labels.get(PRIVILEGED).is_none_or(|value| value != "false")))
-        }
-        Err(Error::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
+        Ok(_) => Ok(true),
+        Err(Error::DockerResponseServerError { status_code: 404, .. }) => Ok(false),
         Err(error) => Err(error).with_context(|| format!("asking for the image {image}")),
     }
 }
@@ -67,7 +61,7 @@ pub async fn pull(docker: &Docker, image: &str) -> Result<()> {
         }
         patience = PROGRESS;
     }
-    ensure!(needs_privileges(docker, image).await?.is_some(), "the daemon does not say why");
+    ensure!(has(docker, image).await?, "the daemon does not say why");
     Ok(())
 }
 

@@ -37,7 +37,6 @@ const IMAGES: &str = "/var/lib/rancher/k3s/agent/images";
 pub struct Image {
     name: String,
     tag: String,
-    privileged: bool,
 }
 
 impl fmt::Display for Image {
@@ -49,16 +48,15 @@ impl fmt::Display for Image {
 /// The image to start: that of `E2E_K3S_IMAGE` and `E2E_K3S_TAG`, or the one pinned here; pulled if it is missing.
 pub async fn image() -> Result<Image> {
     let or = |variable: &str, default: &str| std::env::var(variable).unwrap_or(default.to_owned());
-    let mut image = Image { name: or("E2E_K3S_IMAGE", NAME), tag: or("E2E_K3S_TAG", TAG), privileged: true };
+    let image = Image { name: or("E2E_K3S_IMAGE", NAME), tag: or("E2E_K3S_TAG", TAG) };
     let name = image.to_string();
     let docker = docker::daemon().await?;
-    if docker::needs_privileges(&docker, &name).await?.is_none() {
+    if !docker::has(&docker, &name).await? {
         eprintln!("e2e: the Docker daemon has no image {name}: pulling it");
         docker::pull(&docker, &name)
             .await
             .with_context(|| format!("the image {name} is not there and cannot be pulled"))?;
     }
-    image.privileged = docker::needs_privileges(&docker, &name).await?.unwrap_or(true);
     Ok(image)
 }
 
@@ -110,7 +108,7 @@ async fn run(name: &str, image: &Image, shared: &Path, log: &Path) -> Result<Con
         .with_label(MARK, name)
         .with_mount(Mount::bind_mount(shared.join("images").to_string_lossy(), IMAGES))
         .with_cmd(arguments())
-        .with_privileged(image.privileged)
+        .with_privileged(true)
         .with_userns_mode("host")
         .with_startup_timeout(PATIENCE)
         .with_log_consumer(keep);
