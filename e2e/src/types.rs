@@ -17,9 +17,13 @@ use serde::{Deserialize, Serialize};
     status = "PodSetStatus",
     schema = "disabled"
 )]
+#[serde(rename_all = "camelCase")]
 pub struct PodSetSpec {
     /// Pods wanted; the API server fills in the default.
     pub replicas: i64,
+    /// TerminationStarted or TerminationComplete.
+    #[serde(default)]
+    pub pod_replacement_policy: String,
 }
 
 /// A PodSet's status.
@@ -32,6 +36,8 @@ pub struct PodSetStatus {
     pub available_replicas: i64,
     /// Of those, the ready ones.
     pub ready_replicas: i64,
+    /// Pods that are being deleted and have not finished.
+    pub terminating_replicas: i64,
     /// The generation that the status answers.
     pub observed_generation: Option<i64>,
     /// The set's labels as a selector.
@@ -117,6 +123,12 @@ impl Pod {
     /// Counts for the bound: not being deleted and not finished, whatever its labels.
     pub fn is_live(&self) -> bool {
         self.metadata.deletion_timestamp.is_none() && !self.is_finished()
+    }
+
+    /// Counts for the bound of a set with TerminationComplete: it may run, although it may be being deleted.
+    pub fn may_run(&self) -> bool {
+        let is_bound = self.spec.node_name.is_some();
+        !self.is_finished() && (self.metadata.deletion_timestamp.is_none() || is_bound)
     }
 
     /// Its containers ended for good.

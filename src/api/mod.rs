@@ -7,7 +7,7 @@ mod podset;
 
 pub use mycustomresource::{MyCustomResource, MyCustomResourceSpec, MyCustomResourceStatus};
 pub(crate) use podset::default_replicas;
-pub use podset::{PodSet, PodSetSpec, PodSetStatus, PodTemplate, PodTemplateMetadata};
+pub use podset::{PodReplacementPolicy, PodSet, PodSetSpec, PodSetStatus, PodTemplate, PodTemplateMetadata};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;

@@ -62,11 +62,26 @@ pub struct PodSetSpec {
     #[schemars(range(min = 1, max = 10))]
     #[x_kube(validation = replicas_rule())]
     pub replicas: i32,
+    /// When a pod that is being deleted is replaced. TerminationStarted: at once, while its containers may still run.
+    /// TerminationComplete: when it is Succeeded, Failed or gone, so that never more than spec.replicas pods run.
+    #[serde(default)]
+    pub pod_replacement_policy: PodReplacementPolicy,
     /// The template of new pods. Without it, or without its spec, they are the operator's default pod. A change applies
     /// to new pods only; existing pods stay as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PodTemplate")]
     pub template: Option<PodTemplate>,
+}
+
+/// When a pod that is being deleted is replaced.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(inline)]
+pub enum PodReplacementPolicy {
+    /// At once.
+    #[default]
+    TerminationStarted,
+    /// When it has finished or is gone.
+    TerminationComplete,
 }
 
 /// The template of a set's pods.
@@ -110,6 +125,9 @@ pub struct PodSetStatus {
     /// Available pods whose condition Ready is True.
     #[serde(default)]
     pub ready_replicas: i32,
+    /// Pods of this set that are being deleted and have not finished yet.
+    #[serde(default)]
+    pub terminating_replicas: i32,
     /// The generation of the spec that this status describes. During a scale-down it is the former one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64")]

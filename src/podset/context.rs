@@ -118,7 +118,7 @@ impl Context {
         };
         for (key, news) in touched {
             match news {
-                News::Urgent | News::Appeared => self.queue.add(key, queue::POD),
+                News::Urgent | News::Ended | News::Appeared => self.queue.add(key, queue::POD),
                 News::CanWait => self.queue.add_paced(key, queue::POD),
             }
         }

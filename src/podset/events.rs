@@ -67,6 +67,13 @@ pub fn pods_failing(message: &str) -> Event {
     warning("PodsFailing", "BackOff", message)
 }
 
+/// A pod that counts has outlived its grace period.
+pub fn termination_overdue(message: &str) -> Event {
+    let advice =
+        "if its node is lost for good, delete the Node object or taint it as node.kubernetes.io/out-of-service";
+    warning(status::WAITING_FOR_TERMINATION, "Wait", &format!("{message}; {advice}"))
+}
+
 fn warning(reason: &'static str, action: &'static str, note: &str) -> Event {
     Event { reason, note: cut(note, 1024), is_warning: true, action }
 }

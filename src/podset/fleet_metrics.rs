@@ -42,6 +42,10 @@ pub struct SetFigures {
     pub available: i64,
     /// The number of those that are ready.
     pub ready: i64,
+    /// How many of their pods are being deleted and have not finished.
+    pub terminating: i64,
+    /// Time since the deletion of the longest-terminating of those was requested.
+    pub termination: SignedDuration,
     /// Time since the longest-diverged set last matched its spec.
     pub unconverged: SignedDuration,
     /// The longest wait of a set before it replaces a finished pod.
@@ -77,20 +81,25 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
             ConstGauge::new(*count).encode(sets.encode_family(&[("reason", *reason)])?)?;
         }
         let refused = "Number of PodSets with pods that the API server refuses to create or to delete";
+        let terminating = "Number of pods of PodSets that are being deleted and have not finished yet";
         let counts = [
             ("podset_sets_refused", refused, figures.refused),
             ("podset_pods_desired", "Number of pods that all PodSets want", figures.desired),
             ("podset_pods_available", "Number of pods of PodSets that are Pending or Running", figures.available),
             ("podset_pods_ready", "Number of pods of PodSets that are ready", figures.ready),
+            ("podset_pods_terminating", terminating, figures.terminating),
         ];
         for (name, help, count) in counts {
             ConstGauge::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
+        let termination =
+            "Seconds since the deletion of the longest-terminating pod was requested; 0 if none is terminating";
         let unconverged = "Seconds since the longest-diverged PodSet last matched its spec; 0 if all match";
         let backoff = "Seconds of the longest wait of a PodSet before it replaces a finished pod; 0 if none waits";
         for (name, help, time) in [
             ("podset_longest_unconverged_seconds", unconverged, figures.unconverged),
             ("podset_longest_backoff_seconds", backoff, figures.backoff),
+            ("podset_longest_termination_seconds", termination, figures.termination),
         ] {
             let gauge = ConstGauge::new(time.as_secs_f64().max(0.0));
             gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
@@ -133,6 +142,11 @@ impl FleetMetrics {
             figures.desired += desired;
             figures.available += available;
             figures.ready += ready;
+            let terminating = || pods.iter().filter(|seen| seen.is_terminating() && !seen.pod.is_finished());
+            figures.terminating += to_i64(terminating().count());
+            let since = terminating().filter_map(|seen| seen.terminating_since()).min();
+            figures.termination =
+                figures.termination.max(since.map(|since| now.duration_since(since)).unwrap_or_default());
             figures.backoff = figures.backoff.max(restart_backoff::backoff(pods.iter().copied(), now));
             if [live, available, ready] != [desired; 3] || !says_converged(set) {
                 // Prefer the time in the status, which outlives the leader. Otherwise count from when this process noticed.
@@ -196,6 +210,8 @@ mod tests {
             desired: 9,
             available: 8,
             ready: 7,
+            terminating: 5,
+            termination: SignedDuration::from_secs(6),
             unconverged: SignedDuration::from_millis(1500),
             backoff: SignedDuration::from_secs(4),
         };
@@ -222,10 +238,14 @@ mod tests {
             "podset_pods_available 8",
             "# TYPE podset_pods_ready gauge",
             "podset_pods_ready 7",
+            "# TYPE podset_pods_terminating gauge",
+            "podset_pods_terminating 5",
             "# TYPE podset_longest_unconverged_seconds gauge",
             "podset_longest_unconverged_seconds 1.5",
             "# TYPE podset_longest_backoff_seconds gauge",
             "podset_longest_backoff_seconds 4.0",
+            "# TYPE podset_longest_termination_seconds gauge",
+            "podset_longest_termination_seconds 6.0",
         ];
         assert_eq!(shown(), [&always[..], &expected].concat());
     }
@@ -315,7 +335,7 @@ mod tests {
     async fn strange_reasons_make_no_series() {
         let taken = figures(set(1, &[("Ready", "False", "Sabotage", 9)]), vec![]).take();
         assert_eq!(count(&taken, "Unknown"), 1);
-        assert_eq!(taken.by_reason.len(), 6);
+        assert_eq!(taken.by_reason.len(), 7);
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,6 +26,8 @@ pub struct Input<'a> {
     pub names: &'a dyn Names,
     /// How long a create with an unknown fate counts as live.
     pub quarantine: SignedDuration,
+    /// Whether a pod may run although it is being deleted.
+    pub may_run: fn(pod: &Seen) -> bool,
     /// The time.
     pub now: Timestamp,
 }
@@ -47,6 +49,8 @@ pub struct Plan {
     pub relabel: Vec<Seen>,
     /// Why missing pods are not created, or surplus pods not deleted, now.
     pub hold: Hold,
+    /// Whether a pod that counts until it has ended has outlived its grace period.
+    pub is_overdue: bool,
     /// When to plan again if nothing happens.
     pub wake: Option<Timestamp>,
 }
@@ -118,7 +122,10 @@ pub struct Count {
     pub wanted: usize,
     /// Pods that are live according to the cache.
     pub live: usize,
-    /// Pods that live or may live: the live ones and the creates with an unknown fate, each name once.
+    /// Pods that are being deleted and count until they have ended: none unless the set waits for terminations.
+    pub ending: usize,
+    /// Pods that live or may live: the live ones, those that count until they have ended, and the creates with an unknown fate, each name
+    /// once.
     pub occupied: usize,
     /// Live pods that certainly exist: the watch has not lost them.
     pub certain: usize,
@@ -166,7 +173,8 @@ pub fn plan(input: &Input) -> Plan {
     match input.state.retry.waits_until(input.view.set.generation, input.now) {
         Some(until) if plan.has_work() => {
             let wake = soonest(plan.wake, Some(until));
-            Plan { count: plan.count, rejected: plan.rejected, hold: Hold::Failure, wake, ..Plan::default() }
+            let Plan { count, rejected, is_overdue, .. } = plan;
+            Plan { count, rejected, is_overdue, hold: Hold::Failure, wake, ..Plan::default() }
         }
         _ => plan,
     }
@@ -176,7 +184,8 @@ impl Input<'_> {
     /// The plan, regardless of recent failures.
     fn desired(&self) -> Plan {
         let set = &self.view.set;
-        let plan = Plan { count: self.count(), look: self.looks(), wake: self.wake(), ..Plan::default() };
+        let is_overdue = self.ending().filter_map(Seen::overdue_at).any(|at| at <= self.now);
+        let plan = Plan { count: self.count(), look: self.looks(), wake: self.wake(), is_overdue, ..Plan::default() };
         let plan = self.with_deletes(plan, self.strays());
         let wanted = match &set.wanted {
             Ok(wanted) if !set.is_deleting => wanted.replicas,
@@ -193,14 +202,25 @@ impl Input<'_> {
 
     fn count(&self) -> Count {
         let View { set, pods, .. } = self.view;
-        let live: BTreeSet<&str> = pods.iter().filter(|seen| seen.is_live()).map(|seen| &*seen.pod.key.name).collect();
-        let unseen = self.state.fates.unknown().filter(|name| !live.contains(name)).count();
+        let name = |seen: &'_ Seen| seen.pod.key.name.clone();
+        let live: BTreeSet<_> = pods.iter().filter(|seen| seen.is_live()).map(name).collect();
+        let ending: BTreeSet<_> = self.ending().map(name).filter(|name| !live.contains(name)).collect();
+        let is_seen = |name: &&str| live.contains(*name) || ending.contains(*name);
+        let unseen = self.state.fates.unknown().filter(|name| !is_seen(name)).count();
         Count {
             wanted: set.replicas(),
             live: live.len(),
-            occupied: live.len() + unseen,
+            ending: ending.len(),
+            occupied: live.len() + ending.len() + unseen,
             certain: pods.iter().filter(|seen| seen.is_live() && !seen.is_missing).count(),
         }
+    }
+
+    /// The pods that are being deleted and count until they have ended.
+    fn ending(&self) -> impl Iterator<Item = &Seen> {
+        let View { set, pods, .. } = self.view;
+        let waits = set.waits_for_termination();
+        pods.iter().filter(move |seen| waits && seen.is_terminating() && (self.may_run)(seen))
     }
 
     /// When time alone will change the plan.
@@ -209,7 +229,9 @@ impl Input<'_> {
         let look = pods.iter().filter_map(Seen::look_at).filter(|at| *at > now).min();
         let relabel = |Seen { pod, .. }: &Seen| state.retry.relabels.waits_until(&pod.uid, pod.version, now);
         let relabel = pods.iter().filter_map(relabel).min();
-        soonest(soonest(look, relabel), state.fates.next_overdue(now, self.quarantine))
+        let overdue = self.ending().filter_map(Seen::overdue_at).filter(|at| *at > now).min();
+        let fates = state.fates.next_overdue(now, self.quarantine);
+        [relabel, overdue, fates].into_iter().fold(look, soonest)
     }
 
     fn looks(&self) -> Vec<Look> {
@@ -224,7 +246,9 @@ impl Input<'_> {
     /// The pods that lost the watched label and get it back.
     fn unlabelled(&self) -> Vec<Seen> {
         let Input { state, now, .. } = *self;
-        let lacks_label = |seen: &&Seen| !seen.pod.is_labelled && !seen.is_terminating() && !seen.is_missing;
+        let waits = self.view.set.waits_for_termination();
+        let is_wanted = |seen: &Seen| !seen.is_terminating() || (waits && (self.may_run)(seen));
+        let lacks_label = |seen: &&Seen| !seen.pod.is_labelled && is_wanted(seen) && !seen.is_missing;
         let may_get_it = |seen: &&Seen| {
             let Pod { uid, version, .. } = &*seen.pod;
             !state.fates.strays.contains_key(uid) && state.retry.relabels.waits_until(uid, *version, now).is_none()

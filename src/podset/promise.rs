@@ -6,6 +6,9 @@
 //! Succeeded. At any time, a set has at most as many live pods as the largest `spec.replicas` among the generations from
 //! `status.observedGeneration` to `metadata.generation`.
 //!
+//! With `podReplacementPolicy: TerminationComplete` the same holds for pods that *may run*: a pod that is being deleted counts until it is
+//! Failed, Succeeded or gone, unless it never had a node. Time alone never ends this.
+//!
 //! The promise holds even if events come late, twice or not at all, and even if requests or answers are lost. It assumes that a request
 //! takes effect within [`QUARANTINE`](super::observe::QUARANTINE) after it was sent, and before its sender's lease ends.
 //!
@@ -34,10 +37,11 @@
 //! | An older state changes nothing ([`CacheRules::is_stale`]) | A late event brings back an old N or a dead pod | `crates/operator-kit/src/listwatch/mod.rs`, `observe/` | A5 |
 //! | A read is ahead of the watch ([`CacheRules::is_over`]) | A dead pod comes back, and another one is deleted for it | `observe/pods.rs` | A5 |
 //! | A pod may end before its create is answered ([`CacheRules::has_ended`]) | A pod that no longer exists counts for ever | `observe/pods.rs` | A6 |
-//! | A pod that the watch no longer shows may be alive ([`CacheRules::may_live`]) | A pod lost the watched label | `observe/pods.rs` | A7 |
+//! | A pod that the watch no longer shows may be alive ([`CacheRules::may_count`]) | A pod lost the watched label | `observe/pods.rs` | A7 |
 //! | A pod belongs to the set that owns it ([`Rules::is_ours`]) | A stranger's pod has one of our names | `act/create.rs` | A8 |
 //! | A created pod must match its manifest ([`Rules::differs`]) | A webhook that changes pods leads to pods without bound | `act/create.rs` | A9 |
 //! | A delete names the UID ([`Rules::precondition`]) | A late delete hits the pod's successor | `act/delete.rs` | A10 |
+//! | With TerminationComplete, a pod that is being deleted counts ([`Rules::may_run`]) | Its containers run beside those of its replacement | `plan.rs` | A13 |
 //! | A pod counts in its own namespace only ([`CacheRules::home`]) | A pod in another namespace counts, and one of the set's pods is deleted | `observe/` | A11 |
 //! | A rejected delete concerns one pod ([`Rules::is_confined`]) | A pod that cannot be deleted blocks all others | `act/delete.rs`, `rejected_deletes.rs` | A12 |
 
@@ -45,7 +49,7 @@ use jiff::Timestamp;
 
 use super::{
     names,
-    observe::{CacheRules, Pod, View},
+    observe::{CacheRules, Pod, Seen, View},
     plan::{Plan, Why},
     pod,
     set_state::{Create, SetState},
@@ -59,6 +63,8 @@ use operator_kit::meta::Uid;
 pub struct Rules {
     /// The rules that the caches apply.
     pub cache: CacheRules,
+    /// Whether a pod of a set that waits for terminations may run although it is being deleted. Then it counts.
+    pub may_run: fn(pod: &Seen) -> bool,
     /// The name of the pod with this index in the set of this name and UID.
     pub name: fn(set: &str, uid: &str, index: u32) -> String,
     /// Whether a create that is too old to take effect may be forgotten.
@@ -85,6 +91,7 @@ impl Default for Rules {
     fn default() -> Self {
         Rules {
             cache: CacheRules::default(),
+            may_run: Seen::is_ending,
             name: names::pod_name,
             may_forget: Create::may_be_forgotten,
             is_unread: |may_be_older, is_read| may_be_older && !is_read,

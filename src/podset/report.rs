@@ -145,7 +145,7 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
     let is_settled = plan.create.is_empty() && plan.delete.is_empty();
     if is_settled {
-        let events = due_events(set, plan, &new, state);
+        let events = due_events(view, plan, &new, state);
         context.recorder.record(set, events);
     }
     if stored::is_same(&set.status, &new) {
@@ -160,7 +160,8 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
 }
 
 /// The events that are due when nothing is left to create or delete. Each is due once.
-fn due_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
+fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
+    let set = &view.set;
     // Not yet while strays are to be deleted, or if a failed try has changed nothing so far but may still take effect.
     let has_strays = state.has_pending_strays();
     let is_over = |burst: &mut Burst| !has_strays && (plan.hold != Hold::Failure || burst.from != plan.count.live);
@@ -186,6 +187,9 @@ fn due_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) 
         // Until the count of replacements restarts, these are the same failures.
         state.reports.failing_told &= state.retry.finishes.next.is_some_and(|next| next.count > 1);
     }
+    let overdue = plan.is_overdue.then(|| status::terminations(view)).flatten();
+    due.extend(overdue.filter(|_| !state.reports.overdue_told).map(|message| events::termination_overdue(&message)));
+    state.reports.overdue_told = plan.is_overdue;
     due
 }
 

@@ -57,6 +57,8 @@ pub struct Reports {
     pub told: Option<Rejection>,
     /// Whether an event says that pods fail.
     pub failing_told: bool,
+    /// Whether an event says that a pod has outlived its grace period.
+    pub overdue_told: bool,
     /// The work that is under way and has no event yet.
     pub burst: Option<Burst>,
     /// Work that ended and has no event yet, and how many pods were live then.

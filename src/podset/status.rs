@@ -21,6 +21,7 @@ pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> Po
     let View { set, pods, .. } = view;
     let available: Vec<&Seen> = pods.iter().filter(|seen| seen.is_available()).collect();
     let ready = available.iter().filter(|seen| seen.is_ready()).count();
+    let terminating = pods.iter().filter(|seen| seen.is_terminating() && !seen.pod.is_finished()).count();
     let Described { ready: reason, why, others } = describe(view, plan, state, available.len(), ready);
     let of_n = set.wanted.as_ref().map(|wanted| format!(" of {}", wanted.replicas)).unwrap_or_default();
     // `kubectl get --output=wide` and most other tools show only this message.
@@ -34,6 +35,7 @@ pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> Po
         pod_names: available.iter().map(|seen| seen.pod.key.name.clone()).collect(),
         available_replicas: i32::try_from(available.len()).unwrap_or(i32::MAX),
         ready_replicas: i32::try_from(ready).unwrap_or(i32::MAX),
+        terminating_replicas: i32::try_from(terminating).unwrap_or(i32::MAX),
         observed_generation: observed_generation(view, plan),
         selector: Some(pod::selector(&set.key.name)),
         conditions,
@@ -64,11 +66,14 @@ const ALL_READY: &str = "AllPodsReady";
 /// The reason of Ready while pods are missing, surplus or not ready.
 const NOT_READY: &str = "PodsNotReady";
 
+/// The reason of Ready while pods are missing or surplus only because others have not ended yet.
+pub const WAITING_FOR_TERMINATION: &str = "WaitingForTermination";
+
 /// The reason of Ready and Stalled for a spec that cannot work.
 const INVALID: &str = "InvalidTemplate";
 
 /// All reasons of the condition Ready.
-pub const REASONS: [&str; 5] = [ALL_READY, NOT_READY, "PodsFailing", INVALID, "Deleting"];
+pub const REASONS: [&str; 6] = [ALL_READY, NOT_READY, WAITING_FOR_TERMINATION, "PodsFailing", INVALID, "Deleting"];
 
 /// The content of the conditions.
 struct Described {
@@ -116,6 +121,11 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
         return Described { ready: ALL_READY, why: String::new(), others: Vec::new() };
     }
     let why = why_not_ready(&view.pods).map(|why| format!("; {why}")).unwrap_or_default();
+    if let Some(message) = terminations(view) {
+        let why = format!("; {message}{why}");
+        let others = vec![(condition::RECONCILING, WAITING_FOR_TERMINATION, message)];
+        return Described { ready: WAITING_FOR_TERMINATION, why, others };
+    }
     let progressing = "creating, deleting or waiting for pods".to_owned();
     Described { ready: NOT_READY, why, others: vec![(condition::RECONCILING, "Progressing", progressing)] }
 }
@@ -139,6 +149,20 @@ fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Describ
         why: format!("; pods cannot be deleted: {message}"),
         others: vec![(condition::RECONCILING, "Retrying", retrying), failure],
     }
+}
+
+/// For which pods the set waits until they have ended, and on which nodes; `None`: for none.
+pub fn terminations(View { set, pods, .. }: &View) -> Option<String> {
+    let mut ending = pods.iter().filter(|seen| set.waits_for_termination() && seen.is_ending()).map(|seen| &*seen.pod);
+    let Pod { key, node, disruption, .. } = ending.next()?;
+    let mut message = format!("waiting for {}", key.name);
+    message += &node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+    message += &disruption.as_ref().map(|reason| format!(" (DisruptionTarget/{reason})")).unwrap_or_default();
+    message += &match ending.count() {
+        0 => " to terminate".to_owned(),
+        more => format!(" and {more} more to terminate"),
+    };
+    Some(message)
 }
 
 /// Why pods are not ready: the scheduler's message, and each reason from the kubelet with the first pod that has it.
@@ -217,7 +241,7 @@ mod tests {
 
     fn planned(view: &View, hold: Hold) -> Plan {
         let live = view.pods.iter().filter(|seen| seen.is_live()).count();
-        Plan { count: Count { wanted: 2, live, occupied: live, certain: live }, hold, ..Plan::default() }
+        Plan { count: Count { wanted: 2, live, ending: 0, occupied: live, certain: live }, hold, ..Plan::default() }
     }
 
     /// Each condition as `Type=Status/Reason`.

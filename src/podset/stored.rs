@@ -22,12 +22,14 @@ pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
         pod_names,
         available_replicas,
         ready_replicas,
+        terminating_replicas,
         observed_generation,
         selector,
         conditions,
         written_by: _,
     } = stored;
     (pod_names, available_replicas, ready_replicas) == (&new.pod_names, &new.available_replicas, &new.ready_replicas)
-        && (observed_generation, selector) == (&new.observed_generation, &new.selector)
+        && (terminating_replicas, observed_generation) == (&new.terminating_replicas, &new.observed_generation)
+        && *selector == new.selector
         && statuses::are_same(conditions, &new.conditions, &OWN)
 }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::observe::{Phase, Pod, PodsLike, Seen, Set, Wanted};
-use crate::{api::PodSetStatus, podset::compact_time::CompactTime};
+use crate::{
+    api::{PodReplacementPolicy, PodSetStatus},
+    podset::compact_time::CompactTime,
+};
 use operator_kit::ObjectKey;
 
 /// The current time in the tests of this folder.
@@ -21,9 +24,15 @@ pub fn set(replicas: usize) -> Set {
         version: 10,
         generation: 1,
         is_deleting: false,
-        wanted: Ok(Wanted { replicas, template: PodsLike::Template(None) }),
+        wanted: Ok(Wanted { replicas, policy: PodReplacementPolicy::default(), template: PodsLike::Template(None) }),
         status: PodSetStatus { observed_generation: Some(1), ..PodSetStatus::default() },
     }
+}
+
+/// The set `web` with the policy TerminationComplete.
+pub fn patient_set(replicas: usize) -> Set {
+    let policy = PodReplacementPolicy::TerminationComplete;
+    Set { wanted: Ok(Wanted { replicas, policy, template: PodsLike::Template(None) }), ..set(replicas) }
 }
 
 /// A pod of [`set`], running on a node and not ready.
@@ -46,6 +55,9 @@ pub fn pod(name: &str) -> PodBuilder {
         replacements: 0,
         is_labelled: true,
         is_terminating: false,
+        deleted: None,
+        grace: 0,
+        disruption: None,
     })
 }
 
@@ -114,6 +126,19 @@ impl PodBuilder {
 
     pub fn terminating(self) -> Self {
         self.with(|pod| pod.is_terminating = true)
+    }
+
+    /// Being deleted for so many seconds, with 30 s of grace.
+    pub fn deleted(self, seconds: i64) -> Self {
+        self.terminating().with(|pod| {
+            pod.deleted = Some(ago(seconds));
+            pod.grace = 30;
+        })
+    }
+
+    /// Its condition DisruptionTarget has this reason.
+    pub fn disrupted(self, reason: &str) -> Self {
+        self.with(|pod| pod.disruption = Some(reason.into()))
     }
 
     pub fn unlabelled(self) -> Self {

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Deserializer, de::IgnoredAny};
+use serde::{Deserialize, Deserializer};
 
 use super::ObjectKey;
 use crate::listwatch;
@@ -31,8 +31,10 @@ pub struct Meta {
     /// When it was created.
     #[serde(deserialize_with = "time")]
     pub creation_timestamp: Option<Timestamp>,
-    /// Present once deletion was requested. Not decoded, because the time may be too far in the future.
-    pub deletion_timestamp: Option<IgnoredAny>,
+    /// When its grace period ends; present once deletion was requested.
+    pub deletion_timestamp: Option<Deletion>,
+    /// The grace period of its deletion, in seconds.
+    pub deletion_grace_period_seconds: i64,
     /// Labels.
     pub labels: Entries,
     /// Annotations.
@@ -40,6 +42,10 @@ pub struct Meta {
     /// Owners.
     pub owner_references: Vec<Owner>,
 }
+
+/// The time of a deletion; `None` inside: too far in the future to be decoded.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Deletion(#[serde(deserialize_with = "time")] pub Option<Timestamp>);
 
 /// The value of a label or annotation.
 pub fn value<'a>(entries: &'a Entries, key: &str) -> Option<&'a str> {

@@ -1,5 +1,6 @@
 //! "Never more than N" as a check: live(set) ≤ the largest `spec.replicas` among the generations from
-//! `status.observedGeneration` to `metadata.generation`.
+//! `status.observedGeneration` to `metadata.generation`. If all of these have `podReplacementPolicy: TerminationComplete`, the same for the
+//! pods that may run, which include those that are being deleted.
 //!
 //! In go the events of two watches, PodSets and pods, in whatever order they happen to be received; both come from one
 //! etcd, so their resourceVersions put them back into the order in which they happened, and the bound is checked after
@@ -25,7 +26,8 @@ pub enum Stream {
 pub struct Bound {
     sets: HashMap<String, Set>,
     owners: HashMap<String, String>,
-    live: HashMap<String, BTreeMap<String, String>>,
+    /// By set and pod: its name, and whether it is live or only may run.
+    running: HashMap<String, BTreeMap<String, (String, bool)>>,
     waiting: [VecDeque<(u64, Event)>; 2],
     seen: [u64; 2],
     judged: usize,
@@ -37,13 +39,14 @@ struct Set {
     is_known: bool,
     observed: i64,
     generation: i64,
-    replicas: BTreeMap<i64, i64>,
+    /// By generation: how many pods are wanted, and whether they wait for terminations.
+    wanted: BTreeMap<i64, (i64, bool)>,
 }
 
 enum Event {
-    Set { uid: String, name: String, observed: i64, generation: i64, replicas: i64 },
+    Set { uid: String, name: String, observed: i64, generation: i64, wanted: (i64, bool) },
     SetGone { uid: String },
-    Pod { uid: String, name: String, owner: Option<String>, live: bool },
+    Pod { uid: String, name: String, owner: Option<String>, is_live: bool, may_run: bool },
 }
 
 impl Bound {
@@ -59,7 +62,7 @@ impl Bound {
                 name: set.name_any(),
                 observed: set.state().observed_generation.unwrap_or(0),
                 generation: set.metadata.generation.unwrap_or(0),
-                replicas: set.spec.replicas,
+                wanted: (set.spec.replicas, set.spec.pod_replacement_policy == "TerminationComplete"),
             }
         };
         self.push(Stream::Sets, version(&set.metadata), event);
@@ -71,7 +74,8 @@ impl Bound {
             uid: uid(&pod.metadata),
             name: pod.name_any(),
             owner: pod.owner().map(str::to_owned),
-            live: !gone && pod.is_live(),
+            is_live: pod.is_live(),
+            may_run: !gone && pod.may_run(),
         };
         self.push(Stream::Pods, version(&pod.metadata), event);
     }
@@ -122,26 +126,26 @@ impl Bound {
                 }
                 return;
             }
-            Event::Set { uid, name, observed, generation, replicas } => {
+            Event::Set { uid, name, observed, generation, wanted } => {
                 let set = self.sets.entry(uid.clone()).or_insert_with(|| Set {
                     name,
                     is_known: true,
                     observed,
                     generation,
-                    replicas: BTreeMap::new(),
+                    wanted: BTreeMap::new(),
                 });
                 (set.is_known, set.observed, set.generation) = (true, observed, generation);
-                set.replicas.insert(generation, replicas);
+                set.wanted.insert(generation, wanted);
                 uid
             }
-            Event::Pod { uid, name, owner, live } => {
+            Event::Pod { uid, name, owner, is_live, may_run } => {
                 // The owner may be taken from a pod: it is then no longer one of the set's.
                 if let Some(former) = self.owners.remove(&uid) {
-                    self.live.entry(former).or_default().remove(&uid);
+                    self.running.entry(former).or_default().remove(&uid);
                 }
-                let Some(owner) = owner.filter(|_| live) else { return };
+                let Some(owner) = owner.filter(|_| may_run) else { return };
                 self.owners.insert(uid.clone(), owner.clone());
-                self.live.entry(owner.clone()).or_default().insert(uid, name);
+                self.running.entry(owner.clone()).or_default().insert(uid, (name, is_live));
                 owner
             }
         };
@@ -150,33 +154,37 @@ impl Bound {
 
     fn judge(&mut self, at: u64, uid: &str) {
         let Some(set) = self.sets.get(uid) else { return };
-        let Some(allowed) = set.allowed() else { return };
+        let Some((allowed, waits)) = set.allowed() else { return };
         self.judged += 1;
-        let live = self.live.get(uid).map_or(0, BTreeMap::len) as i64;
+        let counted =
+            self.running.get(uid).into_iter().flat_map(BTreeMap::values).filter(|(_, is_live)| waits || *is_live);
+        let names: BTreeSet<_> = counted.map(|(name, _)| name).collect();
+        let live = names.len() as i64;
         if live > allowed {
-            let names: BTreeSet<_> = self.live[uid].values().collect();
+            let kind = if waits { "running" } else { "live" };
             self.violations.push(format!(
-                "{} had {live} live pods at resourceVersion {at} where {allowed} are the most (observedGeneration {}, \
-                 generation {}, replicas by generation {:?}): {names:?}",
-                set.name, set.observed, set.generation, set.replicas
+                "{} had {live} {kind} pods at resourceVersion {at} where {allowed} are the most (observedGeneration {}, \
+                 generation {}, wanted by generation {:?}): {names:?}",
+                set.name, set.observed, set.generation, set.wanted
             ));
         }
     }
 }
 
 impl Set {
-    /// The bound, or nothing where the set is gone, or a generation of the range was never seen, or what it was while
+    /// The bound, and whether it is one for pods that may run; or nothing where the set is gone, or a generation of the range was never seen, or what it was while
     /// the watch began anew: what cannot be known cannot be judged.
-    fn allowed(&self) -> Option<i64> {
+    fn allowed(&self) -> Option<(i64, bool)> {
         if !self.is_known {
             return None;
         }
         let first = self.observed.max(1);
-        let known = self.replicas.range(first..=self.generation).count() as i64;
+        let known = self.wanted.range(first..=self.generation).count() as i64;
         if known < self.generation - first + 1 {
             return None;
         }
-        self.replicas.range(first..=self.generation).map(|(_, replicas)| *replicas).max()
+        let generations = || self.wanted.range(first..=self.generation).map(|(_, wanted)| *wanted);
+        Some((generations().map(|(replicas, _)| replicas).max()?, generations().all(|(_, waits)| waits)))
     }
 }
 

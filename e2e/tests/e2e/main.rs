@@ -12,6 +12,7 @@ mod failing;
 mod faults;
 mod foreign;
 mod friend;
+mod guard;
 mod healing;
 mod installations;
 mod kubectl;
@@ -30,6 +31,7 @@ mod sample;
 mod scale;
 mod stir;
 mod template;
+mod terminations;
 mod traces;
 mod undeletable;
 mod wait;
@@ -113,6 +115,13 @@ fn main() -> ExitCode {
         Scenario::new("namespace_deleted_in_the_middle_of_a_scale_up", namespace::deleted_in_the_middle_of_a_scale_up)
             .needs(&[AuditLog, Processes]),
         Scenario::new("policy_restricts_templates", policy::restricts_templates).in_own_cluster(Wanted::default()),
+        Scenario::new("terminations_are_waited_for", terminations::are_waited_for).needs(&[SimulatedPods]),
+        Scenario::new("terminations_on_a_lost_node", terminations::on_a_lost_node)
+            .in_own_cluster(Wanted::default())
+            .needs(&[SimulatedPods]),
+        Scenario::new("guard_rejects_forced_deletes", guard::rejects_forced_deletes)
+            .in_own_cluster(Wanted::default())
+            .needs(&[SimulatedPods]),
         Scenario::new("rights_of_an_editor", rights::of_an_editor),
         Scenario::new("rights_are_those_of_the_folder", rights::are_those_of_the_folder),
         Scenario::new("rights_are_all_used", rights::are_all_used).needs(&[AuditLog, Processes]),

@@ -81,8 +81,8 @@ impl PodIndex {
                 pod.key.name = former.key.name.clone();
             }
         }
-        let Pod { key, owner, node, waits_for, .. } = &mut pod;
-        let texts = [Some(&mut key.namespace), owner.as_mut(), node.as_mut(), waits_for.as_mut()];
+        let Pod { key, owner, node, waits_for, disruption, .. } = &mut pod;
+        let texts = [Some(&mut key.namespace), owner.as_mut(), node.as_mut(), waits_for.as_mut(), disruption.as_mut()];
         for text in texts.into_iter().flatten() {
             self.texts.share(text);
         }

@@ -72,7 +72,8 @@ impl Caches {
     /// Takes in a change from the watch of pods.
     pub fn apply_pods(&mut self, scope: &Scope, change: Change<Pod>, now: Timestamp) {
         let Caches { sets, pods, .. } = self;
-        pods.apply(scope, change, &|owner| sets.key_of(owner).is_some(), now);
+        let waits = |owner: &Owner| Some(sets.get(sets.key_of(owner)?)?.waits_for_termination());
+        pods.apply(scope, change, &waits, now);
         pods.expire(now);
     }
 
@@ -86,7 +87,8 @@ impl Caches {
         let touched = self.pods.take_touched();
         let known = |(owner, news)| {
             let key = self.sets.key_of(&owner).filter(|key| Some(*key) != working_on)?;
-            let can_wait = news == News::Appeared && !self.has_surplus(key, &owner);
+            let is_awaited = news == News::Ended && self.sets.get(key).is_some_and(|set| set.waits_for_termination());
+            let can_wait = news < News::Urgent && !is_awaited && !self.has_surplus(key, &owner);
             Some((key.clone(), if can_wait { News::CanWait } else { news }))
         };
         touched.into_iter().filter_map(known).collect()

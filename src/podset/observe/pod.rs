@@ -10,6 +10,9 @@ use operator_kit::{ObjectKey, meta::Uid};
 /// A write that the watch has not confirmed for so long is looked up.
 const CONFIRM_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
+/// How long after its grace period a pod may take to end before people hear of it.
+const OVERDUE: SignedDuration = SignedDuration::from_secs(10);
+
 /// The phase of a pod.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Phase {
@@ -64,12 +67,24 @@ pub struct Pod {
     pub is_labelled: bool,
     /// Whether its deletionTimestamp is set.
     pub is_terminating: bool,
+    /// When its deletion was requested.
+    pub deleted: Option<CompactTime>,
+    /// The grace period of its deletion, in seconds.
+    pub grace: u32,
+    /// The reason of its condition DisruptionTarget: why it is about to be evicted or deleted.
+    pub disruption: Option<Arc<str>>,
 }
 
 impl Pod {
     /// Whether it reached its end: Failed or Succeeded.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Failed | Phase::Succeeded)
+    }
+
+    /// Whether its containers may run, now or later. A pod that is being deleted and has no node never runs, because it can no longer be
+    /// bound.
+    pub fn may_run(&self) -> bool {
+        !self.is_finished() && !(self.is_terminating && self.node.is_none())
     }
 
     /// Whether both states lead to the same status and the same plan. Fields that only rank victims do not count: they are read when they
@@ -93,6 +108,9 @@ impl Pod {
             replacements,
             is_labelled,
             is_terminating,
+            deleted: _,
+            grace: _,
+            disruption: _,
         } = self;
         (phase, is_labelled, is_terminating) == (&other.phase, &other.is_labelled, &other.is_terminating)
             && (ready_since, created, finished) == (&other.ready_since, &other.created, &other.finished)
@@ -117,6 +135,8 @@ pub struct Seen {
     pub delete_rejected: bool,
     /// When it finished, in steady time.
     pub finished_since: Option<CompactTime>,
+    /// When its deletion was requested, in steady time.
+    pub deleted_since: Option<CompactTime>,
 }
 
 impl Seen {
@@ -124,15 +144,26 @@ impl Seen {
     pub fn new(pod: Arc<Pod>, now: Timestamp) -> Self {
         let now = CompactTime::from(now);
         let finished_since = pod.is_finished().then(|| pod.finished.unwrap_or(now).min(now));
-        let (unconfirmed_since, delete_answered) = (None, None);
-        Seen { pod, unconfirmed_since, delete_answered, is_missing: false, delete_rejected: false, finished_since }
+        let deleted_since = pod.is_terminating.then(|| pod.deleted.unwrap_or(now).min(now));
+        Seen {
+            pod,
+            unconfirmed_since: None,
+            delete_answered: None,
+            is_missing: false,
+            delete_rejected: false,
+            finished_since,
+            deleted_since,
+        }
     }
 
     /// Takes in a newer state of the same pod. An answer that shows it does not end `is_missing`.
     pub fn update(&mut self, pod: Arc<Pod>, now: Timestamp) {
-        // Our own clock dates a finish that we see happen: the node's clock may be minutes off.
-        if pod.is_finished() && self.finished_since.is_none() {
-            self.finished_since = Some(now.into());
+        // Our own clock dates what we see happen: the node's clock may be minutes off.
+        if pod.is_finished() {
+            self.finished_since.get_or_insert(now.into());
+        }
+        if pod.is_terminating {
+            self.deleted_since.get_or_insert(now.into());
         }
         self.pod = pod;
     }
@@ -153,6 +184,21 @@ impl Seen {
     /// Whether it counts for N: owned, not terminating, not finished.
     pub fn is_live(&self) -> bool {
         !self.is_terminating() && !self.pod.is_finished()
+    }
+
+    /// Whether it is being deleted and its containers may still run.
+    pub fn is_ending(&self) -> bool {
+        self.is_terminating() && self.pod.may_run()
+    }
+
+    /// When its deletion was requested, in steady time.
+    pub fn terminating_since(&self) -> Option<Timestamp> {
+        self.deleted_since.or(self.delete_answered).map(Timestamp::from)
+    }
+
+    /// From when on it has outlived its grace period, if it is being deleted.
+    pub fn overdue_at(&self) -> Option<Timestamp> {
+        Some(self.terminating_since()? + SignedDuration::from_secs(self.pod.grace.into()) + OVERDUE)
     }
 
     /// Whether it counts as available: live, and Pending or Running.

@@ -32,9 +32,22 @@ pub enum News {
     CanWait,
     /// A pod has appeared. Unless it is one too many, this can wait as well.
     Appeared,
+    /// A pod that was being deleted has ended. Unless the set waits for that, this can wait as well.
+    Ended,
     /// A pod that was live or ready may no longer be, and may have to be replaced. Or the last pod has become ready, and people wait for
     /// that.
     Urgent,
+}
+
+impl News {
+    /// This pod no longer counts.
+    fn lost(former: &Seen) -> Self {
+        match former {
+            _ if former.is_live() => News::Urgent,
+            _ if former.is_ending() => News::Ended,
+            _ => News::CanWait,
+        }
+    }
 }
 
 /// The pods that carry our label, and those of our sets that lost it.
@@ -80,11 +93,18 @@ impl Pods {
         self.lost.clear();
     }
 
-    /// Takes in a change from the watch of `scope`. `is_set` says whether an owner is a known PodSet.
-    pub fn apply(&mut self, scope: &Scope, change: Change<Pod>, is_set: &dyn Fn(&Owner) -> bool, now: Timestamp) {
+    /// Takes in a change from the watch of `scope`. `waits` says whether the pods of this set count until they have ended; `None`: there is
+    /// no such set.
+    pub fn apply(
+        &mut self,
+        scope: &Scope,
+        change: Change<Pod>,
+        waits: &dyn Fn(&Owner) -> Option<bool>,
+        now: Timestamp,
+    ) {
         let version = match change {
             Change::Snapshot { items, version } => {
-                self.snapshot(scope, items, version, is_set, now);
+                self.snapshot(scope, items, version, waits, now);
                 version
             }
             Change::Applied(pod) => {
@@ -97,7 +117,7 @@ impl Pods {
                 if self.gone.get(&pod.uid).is_some_and(is_over) {
                     self.gone.remove(&pod.uid);
                 }
-                self.lose(&pod, is_set, now);
+                self.lose(&pod, waits, now);
                 pod.version
             }
             Change::Progress(version) => version,
@@ -123,11 +143,11 @@ impl Pods {
         scope: &Scope,
         items: Vec<Pod>,
         version: u64,
-        is_set: &dyn Fn(&Owner) -> bool,
+        waits: &dyn Fn(&Owner) -> Option<bool>,
         now: Timestamp,
     ) {
         for pod in self.index.absent(scope, &items, version) {
-            self.lose(&pod, is_set, now);
+            self.lose(&pod, waits, now);
         }
         // The watch goes on from here.
         let listed: HashSet<&Uid> = items.iter().map(|pod| &pod.uid).collect();
@@ -178,6 +198,7 @@ impl Pods {
             seen.is_missing = false;
         }
         let is_lost = (former.is_live() && !seen.is_live()) || (former.is_ready() && !seen.is_ready());
+        let has_ended = former.is_ending() && !seen.is_ending();
         let has_become_ready = !former.is_ready() && seen.is_ready();
         if former.pod.owner != pod.owner {
             self.touch(&former.pod, News::Urgent);
@@ -185,7 +206,8 @@ impl Pods {
         }
         if !former.pod.is_same(&pod) || former.is_missing || may_go_now {
             let is_urgent = is_lost || may_go_now || (has_become_ready && self.are_all_ready(&pod));
-            self.touch(&pod, if is_urgent { News::Urgent } else { News::CanWait });
+            let otherwise = if has_ended { News::Ended } else { News::CanWait };
+            self.touch(&pod, if is_urgent { News::Urgent } else { otherwise });
         }
     }
 
@@ -196,15 +218,17 @@ impl Pods {
     }
 
     /// The watch no longer shows a pod: it is gone, or it has only lost the watched label.
-    fn lose(&mut self, pod: &Pod, is_set: &dyn Fn(&Owner) -> bool, now: Timestamp) {
+    fn lose(&mut self, pod: &Pod, waits: &dyn Fn(&Owner) -> Option<bool>, now: Timestamp) {
         let Some(seen) = self.index.get_mut(&pod.uid) else { return };
         // It lost its label and has it again in a newer state: an answer showed that, and the watch will show it, too.
         if seen.pod.is_labelled && (self.rules.is_stale)(pod.version, seen.pod.version) {
             return;
         }
-        let may_live = (self.rules.may_live)(&seen.pod) && (self.rules.may_live)(pod) && seen.delete_answered.is_none();
-        let is_owned = self.rules.owner_of(&seen.pod).is_some_and(|owner| is_set(&owner));
-        if may_live && is_owned {
+        let may_count = |waits: bool| {
+            let may_count = |pod| (self.rules.may_count)(pod, waits);
+            may_count(&seen.pod) && may_count(pod) && (waits || seen.delete_answered.is_none())
+        };
+        if self.rules.owner_of(&seen.pod).and_then(|owner| waits(&owner)).is_some_and(may_count) {
             seen.lost(pod.version);
             let lost = seen.pod.clone();
             self.touch(&lost, News::Urgent);
@@ -219,7 +243,7 @@ impl Pods {
     /// A pod is gone for certain.
     fn remove(&mut self, uid: &Uid, now: Timestamp) {
         let Some(seen) = self.index.remove(uid) else { return };
-        self.touch(&seen.pod, if seen.is_live() { News::Urgent } else { News::CanWait });
+        self.touch(&seen.pod, News::lost(&seen));
         self.names.pod_ended(seen.pod.key.clone(), now);
     }
 

@@ -28,8 +28,9 @@ pub struct CacheRules {
     pub is_over: fn(version: u64, verified: u64) -> bool,
     /// Whether a pod in an answer of this resourceVersion has come and gone already. The cache does not hold it.
     pub has_ended: fn(version: u64, high_water: u64) -> bool,
-    /// Whether a pod that the watch no longer shows may be alive: nobody saw its deletion, and we did not delete it.
-    pub may_live: fn(pod: &Pod) -> bool,
+    /// Whether a pod that the watch no longer shows, last in this state, may still count: nobody saw its deletion. If pods count until
+    /// they have ended (`waits`), a deletion is not enough.
+    pub may_count: fn(pod: &Pod, waits: bool) -> bool,
     /// Within which namespace sets and pods of this namespace belong together.
     pub home: fn(namespace: &Arc<str>) -> Arc<str>,
 }
@@ -53,7 +54,7 @@ impl Default for CacheRules {
             is_stale: listwatch::is_stale,
             is_over: |version, verified| version <= verified,
             has_ended: |version, high_water| version <= high_water,
-            may_live: |pod| !pod.is_terminating,
+            may_count: |pod, waits| !pod.is_terminating || (waits && pod.may_run()),
             home: Arc::clone,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use crate::api::{self, PodSetStatus, PodTemplateMetadata};
+use crate::api::{self, PodReplacementPolicy, PodSetStatus, PodTemplateMetadata};
 use operator_kit::{
     ObjectKey,
     listwatch::Watched,
@@ -29,10 +29,12 @@ struct SetWire {
 
 /// A spec as the API server sends it.
 #[derive(Deserialize)]
-#[serde(rename = "PodSetSpec")]
+#[serde(rename = "PodSetSpec", rename_all = "camelCase")]
 struct SpecWire {
     #[serde(default = "api::default_replicas")]
     replicas: i32,
+    #[serde(default)]
+    pod_replacement_policy: PodReplacementPolicy,
     #[serde(default)]
     template: Option<Template>,
 }
@@ -67,6 +69,8 @@ pub struct Set {
 pub struct Wanted {
     /// How many pods.
     pub replicas: usize,
+    /// When a pod that is being deleted is replaced.
+    pub policy: PodReplacementPolicy,
     /// What new pods look like.
     pub template: PodsLike,
 }
@@ -131,6 +135,7 @@ impl From<SetWire> for Whole {
         let wanted = decoded::<SpecWire>(wire.spec.as_deref())
             .map(|spec| Wanted {
                 replicas: usize::try_from(spec.replicas).unwrap_or(0),
+                policy: spec.pod_replacement_policy,
                 template: PodsLike::Template(spec.template.map(Arc::new)),
             })
             .map_err(|error| format!("the spec cannot be read: {error}"));
@@ -175,6 +180,11 @@ impl Set {
     /// How many pods are wanted: none if that cannot be read.
     pub fn replicas(&self) -> usize {
         self.wanted.as_ref().map_or(0, |wanted| wanted.replicas)
+    }
+
+    /// Whether pods that are being deleted count until they have ended.
+    pub fn waits_for_termination(&self) -> bool {
+        self.wanted.as_ref().is_ok_and(|wanted| wanted.policy == PodReplacementPolicy::TerminationComplete)
     }
 
     /// Whether the change from `self` to `newer` wakes the controller: spec or deletion, not labels or status.

@@ -2,7 +2,7 @@
 
 use std::{str::FromStr, sync::Arc};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer};
 
 use super::pod::{Phase, Pod};
@@ -53,6 +53,7 @@ struct ConditionWire {
     #[serde(rename = "type")]
     kind: String,
     status: String,
+    reason: String,
     message: String,
     #[serde(deserialize_with = "meta::time")]
     last_transition_time: Option<Timestamp>,
@@ -140,6 +141,9 @@ impl From<PodWire> for Pod {
             replacements: number(&metadata, api::ANNOTATION_REPLACEMENTS),
             is_labelled: meta::value(&metadata.labels, api::LABEL_MANAGED_BY) == Some(api::MANAGER),
             is_terminating: metadata.deletion_timestamp.is_some(),
+            deleted: deleted(&metadata),
+            grace: u32::try_from(metadata.deletion_grace_period_seconds).unwrap_or_default(),
+            disruption: disruption(&status.conditions),
             uid: metadata.uid.into(),
         }
     }
@@ -149,6 +153,18 @@ impl From<PodWire> for Pod {
 fn unschedulable(conditions: &[ConditionWire]) -> Option<Arc<str>> {
     let scheduled = conditions.iter().find(|condition| condition.kind == "PodScheduled")?;
     meta::non_empty(&cut(&scheduled.message, LONGEST)).filter(|_| scheduled.status == "False")
+}
+
+/// When the deletion of a pod was requested: its deletionTimestamp is a grace period later.
+fn deleted(metadata: &Meta) -> Option<CompactTime> {
+    let grace = SignedDuration::from_secs(metadata.deletion_grace_period_seconds);
+    Some(metadata.deletion_timestamp?.0?.checked_sub(grace).ok()?.into())
+}
+
+/// Why a pod is about to be evicted or deleted.
+fn disruption(conditions: &[ConditionWire]) -> Option<Arc<str>> {
+    let target = conditions.iter().find(|condition| condition.kind == "DisruptionTarget")?;
+    meta::non_empty(&cut(&target.reason, LONGEST)).filter(|_| target.status == "True")
 }
 
 /// The exit code of the container that failed last, or 0.
@@ -178,7 +194,6 @@ fn owner(metadata: &Meta) -> Option<Uid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jiff::SignedDuration;
     use operator_kit::ObjectKey;
     use serde_json::{Value, json};
 
@@ -243,6 +258,7 @@ mod tests {
                 "resourceVersion": "17",
                 "creationTimestamp": "2026-01-01T12:00:01Z",
                 "deletionTimestamp": "2026-01-01T12:00:09Z",
+                "deletionGracePeriodSeconds": 2,
                 "labels": { "app.kubernetes.io/managed-by": "podset-operator" },
                 "annotations": {
                     "controller.kubernetes.io/pod-deletion-cost": "-7",
@@ -257,6 +273,7 @@ mod tests {
                 "conditions": [
                     { "type": "Initialized", "status": "True", "lastTransitionTime": "2026-01-01T12:00:03Z" },
                     { "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T12:00:04Z" },
+                    { "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager" },
                 ],
                 "containerStatuses": [container(1, "2026-01-01T12:00:06Z"), container(4, "2026-01-01T12:00:05Z")],
             },
@@ -284,6 +301,9 @@ mod tests {
             replacements: 3,
             is_labelled: true,
             is_terminating: true,
+            deleted: Some(at(7)),
+            grace: 2,
+            disruption: Some("DeletionByTaintManager".into()),
         };
         assert_eq!(serde_json::from_value::<Pod>(wire.clone()).unwrap(), pod);
 

@@ -140,6 +140,10 @@ impl State {
             return;
         }
         let node = format!("node-{}", self.kubelet.bound % self.kubelet.nodes.max(1));
+        // The API server refuses to bind a pod that is being deleted.
+        if self.by_uid(uid).is_some_and(|pod| object::is_terminating(pod)) {
+            return;
+        }
         let bound = self.change_pod(uid, SCHEDULER, |pod| {
             pod["spec"]["nodeName"] = node.into();
             object::set_condition(pod, pod_condition("PodScheduled", "True", &now));

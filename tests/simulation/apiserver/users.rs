@@ -81,6 +81,12 @@ impl ApiServer {
         self.patch(&PODSETS, namespace, name, json!({ "spec": { "replicas": replicas } }));
     }
 
+    /// Sets the podReplacementPolicy of a PodSet to TerminationComplete.
+    pub fn wait_for_termination(&self, namespace: &str, name: &str) {
+        let policy = json!({ "spec": { "podReplacementPolicy": "TerminationComplete" } });
+        self.patch(&PODSETS, namespace, name, policy);
+    }
+
     /// Changes an object by a merge patch. Panics if there is none.
     pub fn patch(&self, kind: &'static Kind, namespace: &str, name: &str, patch: Value) {
         self.edit(kind, namespace, name, |object| merge(object, &patch));

@@ -98,8 +98,11 @@ async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
 #[tokio::test(start_paused = true)]
 async fn a7_succeeds_if_out_of_sight_is_gone() {
     assert!(is_broken(
-        &a7_watched(Rules { cache: CacheRules { may_live: |_| false, ..CacheRules::default() }, ..Rules::default() })
-            .await
+        &a7_watched(Rules {
+            cache: CacheRules { may_count: |_, _| false, ..CacheRules::default() },
+            ..Rules::default()
+        })
+        .await
     ));
 }
 

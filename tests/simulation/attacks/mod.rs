@@ -9,6 +9,7 @@ mod labels;
 mod leaders;
 mod names;
 mod statuses;
+mod terminations;
 
 use std::time::Duration;
 

@@ -177,6 +177,9 @@ impl World {
         for (namespace, set) in sets {
             let replicas = world.dice.within(1..11).cast_signed();
             world.server.create_podset(namespace, set, replicas);
+            if world.dice.one_in(3) {
+                world.server.wait_for_termination(namespace, set);
+            }
         }
         for _ in 0..3 {
             world.start_replica();

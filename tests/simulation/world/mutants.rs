@@ -69,7 +69,12 @@ fn mutants() -> Vec<Mutant> {
         bound("a status names no version", podset::promise::Rules { status_version: |_| None, ..podset }),
         bound("nothing is read at take-over", podset::promise::Rules { is_unread: |_, _| false, ..podset }),
         cached("what is old is believed", CacheRules { is_stale: |_, _| false, ..cache }),
-        cached("out of sight is gone", CacheRules { may_live: |_| false, ..cache }),
+        cached("out of sight is gone", CacheRules { may_count: |_, _| false, ..cache }),
+        bound("pods that are being deleted do not count", podset::promise::Rules { may_run: |_| false, ..podset }),
+        cached(
+            "a pod that is being deleted and out of sight is gone",
+            CacheRules { may_count: |pod, _| !pod.is_terminating, ..cache },
+        ),
         bound("whoever has the name is ours", podset::promise::Rules { is_ours: |_, _| true, ..podset }),
         bound("what comes back is not looked at", podset::promise::Rules { differs: |_, _, _| None, ..podset }),
         bound("a delete names no incarnation", podset::promise::Rules { precondition: |_| None, ..podset }),

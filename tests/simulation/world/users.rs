@@ -31,6 +31,21 @@ impl World {
         self.pod().filter(|(namespace, name)| object::phase(&self.server.pod(namespace, name)) == "Running")
     }
 
+    /// A pod that is being deleted and has not finished, in half of the cases; otherwise a live one.
+    fn any_pod(&mut self) -> Option<(&'static str, String)> {
+        let ending = self.dice.one_in(2).then(|| self.ending_pod()).flatten();
+        ending.or_else(|| self.pod())
+    }
+
+    /// A pod that is being deleted and has not finished.
+    fn ending_pod(&mut self) -> Option<(&'static str, String)> {
+        let (namespace, set) = self.set()?;
+        let is_it = |pod: &&Value| object::is_terminating(pod) && !object::is_finished(pod);
+        let pods = self.server.pods(namespace, set);
+        let names: Vec<String> = pods.iter().filter(is_it).map(|pod| object::name(pod).to_owned()).collect();
+        Some((namespace, self.dice.pick(&names)?.clone()))
+    }
+
     /// How many a set may want.
     fn some_replicas(&mut self) -> i64 {
         self.dice.within(1..11).cast_signed()
@@ -64,7 +79,7 @@ pub fn delete_pod(world: &mut World) -> bool {
 }
 
 pub fn kill_pod(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.pod() else { return false };
+    let Some((namespace, pod)) = world.any_pod() else { return false };
     world.server.kill_pod(namespace, &pod);
     true
 }
@@ -83,7 +98,7 @@ pub fn fail_pod(world: &mut World) -> bool {
 }
 
 pub fn finish_pod(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.running_pod() else { return false };
+    let Some((namespace, pod)) = world.any_pod() else { return false };
     world.server.succeed_pod(namespace, &pod);
     true
 }
@@ -109,6 +124,13 @@ pub fn label_set(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let value = world.dice.below(9).to_string();
     world.server.patch(&PODSETS, namespace, set, json!({ "metadata": { "labels": { "n": value } } }));
+    true
+}
+
+pub fn change_policy(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let policy = world.dice.one(&["TerminationStarted", "TerminationComplete", "TerminationComplete"]);
+    world.server.patch(&PODSETS, namespace, set, json!({ "spec": { "podReplacementPolicy": policy } }));
     true
 }
 
@@ -162,7 +184,7 @@ pub fn delete_namespace(world: &mut World) -> bool {
 }
 
 pub fn strip_label(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.pod() else { return false };
+    let Some((namespace, pod)) = world.any_pod() else { return false };
     world.server.strip_label(namespace, &pod, LABEL);
     true
 }

@@ -20,7 +20,7 @@ fn cache(pods: impl IntoIterator<Item = PodBuilder>, version: u64) -> Pods {
 }
 
 fn hear(cache: &mut Pods, change: Change<Pod>) -> usize {
-    cache.apply(&None, change, &|owner| *owner == set(), testing::now());
+    cache.apply(&None, change, &|owner| (*owner == set()).then_some(false), testing::now());
     cache.take_touched().len()
 }
 
@@ -363,7 +363,7 @@ fn a_list_of_everything_shows_pods_that_no_watch_shows() {
 fn a_list_of_one_namespace_says_nothing_of_another() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     let scope = Some("elsewhere".into());
-    cache.apply(&scope, Change::Snapshot { items: vec![], version: 20 }, &|_| true, testing::now());
+    cache.apply(&scope, Change::Snapshot { items: vec![], version: 20 }, &|_| Some(false), testing::now());
     cache.verify(&scope, vec![], 20, testing::now());
     assert_eq!(live(&cache), ["a"]);
 }
@@ -411,7 +411,7 @@ fn a_finish_before_our_eyes_is_timed_by_our_own_clock() {
 fn a_loss_and_the_last_ready_pod_are_urgent_news() {
     let mut cache = cache([], 10);
     let mut news_of = |change| {
-        cache.apply(&None, change, &|owner| *owner == set(), testing::now());
+        cache.apply(&None, change, &|owner| (*owner == set()).then_some(false), testing::now());
         cache.take_touched().remove(&set())
     };
     let [a, b] = ["a", "b"].map(|name| move |version| testing::pod(name).version(version));

@@ -24,7 +24,7 @@ fn a_pod_of_another_namespace_belongs_to_no_set_of_this_one() {
     assert!(!cache.is_known(&elsewhere, testing::now()), "nobody looks it up: it is no pod of a set");
 
     let mut by_uid_alone = Pods::new(CacheRules { home: |_| "anywhere".into(), ..CacheRules::default() });
-    by_uid_alone.apply(&None, Change::Applied(claim(12)), &|_| true, testing::now());
+    by_uid_alone.apply(&None, Change::Applied(claim(12)), &|_| Some(false), testing::now());
     assert_eq!(by_uid_alone.number(&("anywhere".into(), "set-uid".into())), 1);
 }
 
@@ -80,7 +80,7 @@ fn a_ghost_that_lives_is_found_by_the_list_at_take_over() {
 fn any_change_of_a_pod_whose_delete_was_rejected_is_urgent() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     let news_of = |cache: &mut Pods, version| {
-        cache.apply(&None, Change::Applied(testing::pod("a").version(version).0), &|_| true, testing::now());
+        cache.apply(&None, Change::Applied(testing::pod("a").version(version).0), &|_| Some(false), testing::now());
         cache.take_touched().remove(&set())
     };
     cache.take_touched();

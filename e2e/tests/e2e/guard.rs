@@ -1,0 +1,79 @@
+//! The optional policy of `config/guard`: pods of PodSets cannot be removed by force, except by Kubernetes itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::root;
+use e2e::scene::Scene;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DeleteParams};
+use serde_json::json;
+
+use crate::wait;
+
+const FORCE: [&str; 2] = ["--force", "--grace-period=0"];
+
+/// In a cluster of its own: the policy is for all namespaces.
+pub async fn rejects_forced_deletes(t: Arc<Scene>) -> Result<()> {
+    let kubectl = t.kubectl();
+    let _operator = t.operator().await?;
+    t.create_set("web", 4).await?;
+    let pods = t.until("4 pods", |seen| seen.at_rest("web", 4)).await?;
+    t.create_pod(t.namespace(), "other", json!({})).await?;
+    let folder = root().join("config/guard");
+    kubectl.run(&["apply", "-k", &folder.to_string_lossy()]).await?;
+    wait::until("the policy to come into force", Duration::from_secs(60), || async {
+        let deleted = kubectl.run(&["delete", "pod", &pods[0], "--dry-run=server", FORCE[0], FORCE[1]]).await;
+        Ok(if deleted.is_err() { Ok(()) } else { Err("it is not".to_owned()) })
+    })
+    .await?;
+
+    let forced = |pod: &str| ["delete", "pod", pod, FORCE[0], FORCE[1]].map(str::to_owned);
+    let refusal = kubectl.refused(&forced(&pods[0]).each_ref().map(String::as_str), "").await?;
+    ensure!(refusal.contains("delete it without --force"), "a forced delete is refused with other words: {refusal}");
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pods[0]},
+        "deleteOptions": {"gracePeriodSeconds": 0}});
+    let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", t.namespace(), pods[0]);
+    let refusal = kubectl.refused(&["create", "--raw", &path, "-f", "-"], &eviction.to_string()).await?;
+    ensure!(refusal.contains("delete it without --force"), "an eviction is refused with other words: {refusal}");
+
+    // Others, and by all other means.
+    kubectl.run(&["delete", "pod", "other", FORCE[0], FORCE[1]]).await?;
+    t.delete_pod(&pods[0]).await?;
+    t.until("4 pods after an ordinary delete", |seen| seen.at_rest("web", 4)).await?;
+    let pods = t.look(|seen| seen.has_live("web", 4)).map_err(anyhow::Error::msg)?;
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pods[0]}});
+    let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", t.namespace(), pods[0]);
+    kubectl.run_with(&["create", "--raw", &path, "-f", "-"], &eviction.to_string()).await?;
+    t.until("4 pods after an eviction", |seen| seen.at_rest("web", 4)).await?;
+
+    let pods = t.look(|seen| seen.has_live("web", 4)).map_err(anyhow::Error::msg)?;
+    for (pod, user) in pods.iter().zip([
+        "system:node:node-0",
+        "system:serviceaccount:kube-system:pod-garbage-collector",
+        "system:serviceaccount:kube-system:namespace-controller",
+        "system:serviceaccount:kube-system:generic-garbage-collector",
+    ]) {
+        // An administrator who acts as this user: the group gives the right to delete.
+        let user = format!("--as={user}");
+        kubectl.run(&["delete", "pod", pod, FORCE[0], FORCE[1], &user, "--as-group=system:masters"]).await?;
+    }
+    t.until("4 pods after the deletes of Kubernetes", |seen| seen.at_rest("web", 4)).await?;
+
+    // The controllers themselves: the node of a pod is deleted, then the set.
+    let pods = t.look(|seen| seen.has_live("web", 4)).map_err(anyhow::Error::msg)?;
+    let node = t.stored_pod(&pods[0]).await?.spec.and_then(|spec| spec.node_name).unwrap_or_default();
+    Api::<Node>::all(t.client()).delete(&node, &DeleteParams::default()).await?;
+    t.within(Duration::from_secs(180), "4 pods on other nodes", |seen| {
+        let gone = seen.pod(&pods[0]).is_err();
+        if gone { seen.at_rest("web", 4) } else { Err(format!("{} is still there", pods[0])) }
+    })
+    .await?;
+    t.delete_set("web").await?;
+    t.until("no pod", |seen| match seen.pods.all().count() {
+        0 => Ok(()),
+        left => Err(format!("{left} pods are left")),
+    })
+    .await
+}

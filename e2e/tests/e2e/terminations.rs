@@ -1,0 +1,150 @@
+//! `podReplacementPolicy: TerminationComplete`: a pod that is being deleted holds its place until it has ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::observe::view::{Seen, View};
+use e2e::scene::Scene;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+/// How long nothing may happen.
+const A_WHILE: Duration = Duration::from_secs(5);
+
+/// A pod that a finalizer keeps from going stands for one whose containers run on. A kubelet would end them.
+pub async fn are_waited_for(t: Arc<Scene>) -> Result<()> {
+    let _operator = t.operator().await?;
+    t.create_set_from("web", json!({"replicas": 3, "podReplacementPolicy": "TerminationComplete"})).await?;
+    let three = t.until("3 pods", |seen| seen.at_rest("web", 3)).await?;
+
+    hold(&t, &three[0], true).await?;
+    t.delete_pod(&three[0]).await?;
+    t.until("a set that waits", |seen| waits(seen, 2, 1)).await?;
+    let message = t.look(|seen| seen.message("web", "Ready")).map_err(anyhow::Error::msg)?;
+    let node = t.stored_pod(&three[0]).await?.spec.and_then(|spec| spec.node_name).context("a pod without a node")?;
+    let expected = format!("2 of 3 pods are ready; waiting for {} on {node} to terminate", three[0]);
+    ensure!(message == expected, "the message is '{message}' instead of '{expected}'");
+    stays(&t, "a set that waits", |seen| waits(seen, 2, 1)).await?;
+    hold(&t, &three[0], false).await?;
+    t.until("3 pods again", |seen| seen.at_rest("web", 3)).await?;
+
+    // The terminal phase frees the place, not the removal of the finalizer.
+    let three = t.look(|seen| seen.has_live("web", 3)).map_err(anyhow::Error::msg)?;
+    hold(&t, &three[0], true).await?;
+    t.delete_pod(&three[0]).await?;
+    t.until("a set that waits", |seen| waits(seen, 2, 1)).await?;
+    t.patch_pod_status(&three[0], json!({"phase": "Succeeded"})).await?;
+    t.until("3 pods beside the finished one", |seen| seen.at_rest("web", 3)).await?;
+    ensure!(t.look(|seen| seen.pod(&three[0]).is_ok()), "the finished pod is still there");
+    hold(&t, &three[0], false).await?;
+
+    // From 3 to 1 and back: the two that were deleted still count.
+    let three = t.look(|seen| seen.has_live("web", 3)).map_err(anyhow::Error::msg)?;
+    for pod in &three {
+        hold(&t, pod, true).await?;
+    }
+    t.scale("web", 1).await?;
+    t.until("1 pod, and 2 that terminate", |seen| waits(seen, 1, 2)).await?;
+    let is_answered =
+        |seen: &View| seen.set("web").is_ok_and(|set| set.state().observed_generation == set.metadata.generation);
+    ensure!(!t.look(is_answered), "the generation is answered while 3 pods may run");
+    t.scale("web", 3).await?;
+    stays(&t, "no new pod", |seen| seen.has_live("web", 1).map(drop)).await?;
+    for pod in &three {
+        hold(&t, pod, false).await?;
+    }
+    t.until("3 pods", |seen| seen.at_rest("web", 3)).await?;
+
+    // A forced delete removes the object, and with it all that the operator can know.
+    let three = t.look(|seen| seen.has_live("web", 3)).map_err(anyhow::Error::msg)?;
+    t.kubectl().run(&["delete", "pod", &three[0], "--force", "--grace-period=0"]).await?;
+    t.until("3 pods", |seen| seen.at_rest("web", 3)).await.map(drop)
+}
+
+/// The set waits for so many pods, and so many others are ready.
+fn waits(seen: &View, ready: usize, terminating: i64) -> Seen {
+    seen.has_live("web", ready)?;
+    let status = seen.set("web")?.state();
+    if (status.terminating_replicas, status.ready_replicas) != (terminating, ready as i64) {
+        return Err(format!("terminatingReplicas and readyReplicas are {status:?}"));
+    }
+    let expected = [("Ready", "False/WaitingForTermination"), ("Reconciling", "True/WaitingForTermination")];
+    seen.conditions("web", &expected)
+}
+
+/// Puts a foreign finalizer on a pod, or takes it away.
+async fn hold(t: &Scene, pod: &str, is_held: bool) -> Result<()> {
+    let finalizers = if is_held { json!(["example.com/hold"]) } else { Value::Null };
+    t.patch_pod(pod, json!({"metadata": {"finalizers": finalizers}})).await
+}
+
+async fn stays(t: &Scene, what: &str, mut holds: impl FnMut(&View) -> Seen) -> Result<()> {
+    for _ in 0..A_WHILE.as_millis() / 100 {
+        t.look(&mut holds).map_err(anyhow::Error::msg).with_context(|| format!("{what}, for a while"))?;
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+/// A node that nobody looks after: it was made by hand and has no kubelet.
+const LOST: &str = "lost";
+
+/// In a cluster of its own: nodes belong to nobody's namespace.
+pub async fn on_a_lost_node(t: Arc<Scene>) -> Result<()> {
+    let nodes: Api<Node> = Api::all(t.client());
+    make_node(&nodes).await?;
+    let _operator = t.operator().await?;
+    let on_it = json!({"nodeName": LOST, "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "main", "image": "example.com/nothing"}]});
+    let spec = json!({"replicas": 2, "podReplacementPolicy": "TerminationComplete", "template": {"spec": on_it}});
+    t.create_set_from("web", spec).await?;
+
+    let deleted = lose(&t).await?;
+    stays(&t, "a set that waits", |seen| waits(seen, 1, 1)).await?;
+    t.kubectl().run(&["delete", "pod", &deleted, "--force", "--grace-period=0"]).await?;
+    t.until("2 pods after the forced delete", |seen| seen.has_live("web", 2)).await?;
+
+    lose(&t).await?;
+    let condition = json!([{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]);
+    patch_node_status(&nodes, json!({"conditions": condition})).await?;
+    t.kubectl().run(&["taint", "node", LOST, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"]).await?;
+    t.until("2 pods after the taint", |seen| seen.has_live("web", 2)).await?;
+
+    // Others follow the deleted node, and the set's pods cannot run anywhere else.
+    let deleted = lose(&t).await?;
+    nodes.delete(LOST, &DeleteParams::default()).await?;
+    t.within(Duration::from_secs(180), "the terminating pod to be collected", |seen| match seen.pod(&deleted) {
+        Ok(_) => Err(format!("{deleted} is still there")),
+        Err(_) => Ok(()),
+    })
+    .await
+}
+
+/// Two pods run on the lost node, and one of them is deleted. Its name.
+async fn lose(t: &Scene) -> Result<String> {
+    let live = t.until("2 pods", |seen| seen.has_live("web", 2)).await?;
+    for pod in &live {
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        t.patch_pod_status(pod, json!({"phase": "Running", "conditions": ready})).await?;
+    }
+    t.until("2 ready pods", |seen| seen.at_rest("web", 2)).await?;
+    t.delete_pod(&live[0]).await?;
+    t.until("a set that waits", |seen| waits(seen, 1, 1)).await?;
+    Ok(live[0].clone())
+}
+
+async fn make_node(nodes: &Api<Node>) -> Result<()> {
+    let node = json!({"metadata": {"name": LOST}, "spec": {"taints": [{"key": "lost", "effect": "NoSchedule"}]}});
+    nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
+    let room = json!({"cpu": "8", "memory": "32Gi", "pods": "110"});
+    patch_node_status(nodes, json!({"capacity": room, "allocatable": room})).await
+}
+
+async fn patch_node_status(nodes: &Api<Node>, status: Value) -> Result<()> {
+    let patch = Patch::Strategic(json!({"status": status}));
+    nodes.patch_status(LOST, &PatchParams::default(), &patch).await?;
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! A13: with `podReplacementPolicy: TerminationComplete`, pods that are being deleted may still run. One test for each row of the table in
+//! docs/user-guide.md.
+
+use podset_operator::podset::{observe::CacheRules, promise::Rules};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::apiserver::{PODS, PODSETS, Requests, object};
+
+const LABEL: &str = "app.kubernetes.io/managed-by";
+
+/// A server whose pods take 20 s to go, with a set of so many that waits for them.
+fn server_with_set(replicas: i64) -> ApiServer {
+    let server = ApiServer::new(1);
+    going_slowly(&server, 20);
+    server.create_podset(NS, "web", replicas);
+    server.wait_for_termination(NS, "web");
+    server
+}
+
+/// The set of [`server_with_set`] with all pods ready.
+async fn running(replicas: i64, rules: Rules) -> (ApiServer, Operator) {
+    let server = server_with_set(replicas);
+    let operator = leader(&server, rules);
+    ready(&server, "web", usize::try_from(replicas).unwrap()).await;
+    sleep(10).await;
+    (server, operator)
+}
+
+fn creates(server: &ApiServer) -> usize {
+    server.effects(&Requests::creates("pods"))
+}
+
+fn status(server: &ApiServer) -> Value {
+    server.podset(NS, "web")["status"].clone()
+}
+
+/// Reason and message of Ready.
+fn why(server: &ApiServer) -> (String, String) {
+    let set = server.podset(NS, "web");
+    let ready = object::condition(&set, "Ready").cloned().unwrap_or_default();
+    let text = |field: &str| ready[field].as_str().unwrap_or_default().to_owned();
+    (text("reason"), text("message"))
+}
+
+/// A pod is deleted, and its containers run on for 20 s.
+async fn one_is_deleted(rules: Rules) -> (ApiServer, Operator, String) {
+    let (server, operator) = running(3, rules).await;
+    let deleted = server.live_pods(NS, "web")[0].clone();
+    server.delete_pod(NS, &deleted);
+    (server, operator, deleted)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a13_a_pod_that_is_deleted_is_replaced_when_it_is_gone() {
+    let (server, operator, deleted) = one_is_deleted(Rules::default()).await;
+    sleep(19).await;
+    assert_eq!(creates(&server), 3);
+    let node = server.pod(NS, &deleted)["spec"]["nodeName"].as_str().unwrap().to_owned();
+    let message = format!("2 of 3 pods are ready; waiting for {deleted} on {node} to terminate");
+    assert_eq!(why(&server), ("WaitingForTermination".to_owned(), message));
+    assert_eq!(status(&server)["terminatingReplicas"], 1);
+    server.wait_until(|s| creates(s) == 4, Duration::from_millis(1_100)).await;
+    at_rest(&server, "web", 3).await;
+    assert_eq!(status(&server)["terminatingReplicas"], 0);
+    assert!(server.events(NS, "WaitingForTermination").is_empty(), "it kept to its grace period");
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a13_succeeds_if_pods_that_are_being_deleted_do_not_count() {
+    let (server, operator, _) = one_is_deleted(Rules { may_run: |_| false, ..Rules::default() }).await;
+    sleep(10).await;
+    assert!(is_broken(&server));
+    operator.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a13_a_terminal_phase_frees_the_slot_and_a_foreign_finalizer_does_not_hold_it() {
+    let (server, operator) = running(3, Rules::default()).await;
+    let deleted = server.live_pods(NS, "web")[0].clone();
+    server.patch(&PODS, NS, &deleted, json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    server.delete_pod(NS, &deleted);
+    sleep(5).await;
+    assert_eq!(creates(&server), 3);
+    server.succeed_pod(NS, &deleted);
+    server.wait_until(|s| creates(s) == 4, Duration::from_millis(200)).await;
+    at_rest(&server, "web", 3).await;
+    assert!(!server.pod(NS, &deleted).is_null());
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a13_a_scale_down_is_answered_when_the_pods_have_ended() {
+    let (server, operator) = running(5, Rules::default()).await;
+    server.scale(NS, "web", 2);
+    sleep(10).await;
+    let generation = server.podset(NS, "web")["metadata"]["generation"].as_i64().unwrap();
+    assert_eq!(status(&server)["observedGeneration"], generation - 1);
+    assert_eq!((&status(&server)["terminatingReplicas"], &status(&server)["readyReplicas"]), (&json!(3), &json!(2)));
+    server.scale(NS, "web", 5);
+    sleep(5).await;
+    assert_eq!(creates(&server), 5, "the three that were deleted still run");
+    ready(&server, "web", 5).await;
+    at_rest(&server, "web", 5).await;
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a13_no_live_pod_is_deleted_because_others_terminate() {
+    let (server, operator) = running(4, Rules::default()).await;
+    let pods = server.live_pods(NS, "web");
+    pods[..2].iter().for_each(|pod| server.delete_pod(NS, pod));
+    sleep(1).await;
+    server.scale(NS, "web", 2);
+    ready(&server, "web", 2).await;
+    at_rest(&server, "web", 2).await;
+    assert_eq!(server.count(&Requests::deletes("pods")), 0);
+    assert_eq!(server.live_pods(NS, "web"), pods[2..]);
+    operator.end().await;
+}
+
+/// A pod that is being deleted loses the watched label, and the watch says that it is gone.
+async fn label_lost(rules: Rules) -> (ApiServer, Operator, String) {
+    let (server, operator, deleted) = one_is_deleted(rules).await;
+    sleep(2).await;
+    server.strip_label(NS, &deleted, LABEL);
+    sleep(10).await;
+    (server, operator, deleted)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a13_a_pod_that_is_being_deleted_counts_without_its_label() {
+    let (server, operator, deleted) = label_lost(Rules::default()).await;
+    assert_eq!(creates(&server), 3);
+    assert_eq!(server.pod(NS, &deleted)["metadata"]["labels"][LABEL], "podset-operator");
+    server.wait_until(|s| creates(s) == 4, seconds(9)).await;
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a13_succeeds_if_out_of_sight_is_gone() {
+    let cache = CacheRules { may_count: |pod, _| !pod.is_terminating, ..CacheRules::default() };
+    let (server, operator, _) = label_lost(Rules { cache, ..Rules::default() }).await;
+    assert!(is_broken(&server));
+    operator.kill();
+}
+
+/// Another process leads while a pod terminates that no watch shows.
+#[tokio::test(start_paused = true)]
+async fn a13_a_new_leader_counts_pods_that_are_being_deleted() {
+    let (server, operator, deleted) = one_is_deleted(Rules::default()).await;
+    sleep(1).await;
+    operator.kill();
+    server.strip_label(NS, &deleted, LABEL);
+    let operator = Operator::leader(&server, "b", Rules::default());
+    sleep(10).await;
+    assert_eq!(creates(&server), 3);
+    ready(&server, "web", 3).await;
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a13_pods_without_a_node_are_replaced_at_once() {
+    let server = server_with_set(2);
+    server.pods_live(PodScript::unschedulable());
+    let operator = leader(&server, Rules::default());
+    sleep(5).await;
+    let deleted = server.live_pods(NS, "web")[0].clone();
+    server.patch(&PODS, NS, &deleted, json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    server.delete_pod(NS, &deleted);
+    sleep(2).await;
+    assert_eq!((creates(&server), server.pods(NS, "web").len()), (3, 3));
+    server.check();
+    operator.end().await;
+}
+
+/// A node that is lost: its pods never end, until somebody deletes them by force.
+#[tokio::test(start_paused = true)]
+async fn a13_pods_of_a_lost_node_hold_their_slots_and_one_event_tells_it() {
+    let (server, operator) = running(3, Rules::default()).await;
+    server.pods_live(PodScript::default().hangs_in_termination());
+    let lost = server.live_pods(NS, "web")[0].clone();
+    let condition = json!({ "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager" });
+    server.patch(&PODS, NS, &lost, json!({ "status": { "conditions": [condition] } }));
+    server.delete_pod(NS, &lost);
+    sleep(35).await;
+    assert!(server.events(NS, "WaitingForTermination").is_empty());
+    sleep(3_600).await;
+    assert_eq!(creates(&server), 3);
+    assert!(why(&server).1.contains(" (DisruptionTarget/DeletionByTaintManager) to terminate"), "{}", why(&server).1);
+    let events = server.events(NS, "WaitingForTermination");
+    let [event] = &events[..] else { panic!("{events:#?}") };
+    assert_eq!(event["type"], "Warning");
+    assert!(event["note"].as_str().unwrap().contains(&lost), "{event}");
+    server.kill_pod(NS, &lost);
+    server.wait_until(|s| creates(s) == 4, Duration::from_millis(200)).await;
+    server.check();
+    operator.end().await;
+}
+
+/// Pods that were replaced while they ran are too many for the new policy, until they have ended.
+#[tokio::test(start_paused = true)]
+async fn a13_a_change_of_the_policy_is_answered_when_no_more_may_run() {
+    let server = ApiServer::new(1);
+    going_slowly(&server, 20);
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, Rules::default());
+    ready(&server, "web", 3).await;
+    sleep(10).await;
+    server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
+    ready(&server, "web", 3).await;
+    sleep(5).await;
+    let former = status(&server)["observedGeneration"].clone();
+    server.wait_for_termination(NS, "web");
+    sleep(5).await;
+    assert_eq!(
+        (status(&server)["observedGeneration"].clone(), why(&server).0),
+        (former, "WaitingForTermination".into())
+    );
+    at_rest(&server, "web", 3).await;
+    server.patch(&PODSETS, NS, "web", json!({ "spec": { "podReplacementPolicy": "TerminationStarted" } }));
+    sleep(1).await;
+    server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
+    server.wait_until(|s| creates(s) == 5, seconds(1)).await;
+    server.check();
+    operator.end().await;
+}
+
+/// The backoff of a pod that fails while it is being deleted counts from its end.
+#[tokio::test(start_paused = true)]
+async fn a13_pods_that_finish_are_replaced_with_backoff() {
+    let (server, operator) = running(2, Rules::default()).await;
+    for failures in 0..5 {
+        let pods = server.live_pods(NS, "web");
+        server.fail_pod(NS, &pods[failures % 2]);
+        sleep(30).await;
+    }
+    ready(&server, "web", 2).await;
+    server.check();
+    operator.end().await;
+}
