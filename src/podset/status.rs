@@ -327,6 +327,36 @@ mod tests {
     }
 
     #[test]
+    fn pods_that_the_set_waits_for_are_named_with_their_nodes() {
+        let said = |pods: Vec<PodBuilder>| {
+            let ending = pods.iter().filter(|pod| pod.0.is_terminating).count();
+            let view = View { set: Arc::new(testing::patient_set(2)), ..view(pods) };
+            let mut plan = planned(&view, Hold::Nothing);
+            plan.count.ending = ending;
+            plan.count.occupied += ending;
+            let mut status = status(&view, &plan, &SetState::default(), testing::now());
+            let ready = status.conditions.swap_remove(0);
+            (ready.reason, ready.message, status.terminating_replicas)
+        };
+        let ending = |name| testing::pod(name).on("n1").deleted(1);
+        let one = vec![testing::pod("a").ready(9), ending("b").disrupted("DeletionByTaintManager")];
+        let message =
+            "1 of 2 pods are ready; waiting for b on n1 (DisruptionTarget/DeletionByTaintManager) to terminate";
+        assert_eq!(said(one), (WAITING_FOR_TERMINATION.to_owned(), message.to_owned(), 1));
+        let more = vec![testing::pod("a").waits_for("CrashLoopBackOff"), ending("b"), ending("c")];
+        let message = "0 of 2 pods are ready; waiting for b on n1 and 1 more to terminate; a is in CrashLoopBackOff";
+        assert_eq!(said(more).1, message);
+    }
+
+    #[test]
+    fn pods_that_are_being_deleted_are_counted_under_both_policies() {
+        let pods = || vec![testing::pod("a").ready(9), testing::pod("b").ready(9), testing::pod("c").deleted(1)];
+        let view = view(pods());
+        let status = status(&view, &planned(&view, Hold::Nothing), &SetState::default(), testing::now());
+        assert_eq!((status.terminating_replicas, status.conditions[0].reason.as_str()), (1, ALL_READY));
+    }
+
+    #[test]
     fn pods_that_fail_are_named_with_the_next_try() {
         let said = |pods: usize, due: i64, seen: Vec<PodBuilder>| {
             let (view, mut state) = (view(seen), SetState::default());

@@ -130,6 +130,20 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_pod_is_urgent_for_a_set_that_waits_for_it() {
+        for (set, expected) in [(testing::set(1), News::CanWait), (testing::patient_set(1), News::Ended)] {
+            let observed = Observed::new(CacheRules::default());
+            let mut caches = observed.lock();
+            caches.sets.apply(&None, Change::Snapshot { items: vec![set], version: 10 });
+            for pod in [testing::pod("a").deleted(1).version(11), testing::pod("a").deleted(1).failed(1).version(12)] {
+                caches.take_touched(None);
+                caches.apply_pods(&None, Change::Applied(pod.0), testing::now());
+            }
+            assert_eq!(caches.take_touched(None).pop().map(|(_, news)| news), Some(expected));
+        }
+    }
+
+    #[test]
     fn names_that_were_written_are_in_memory_once() {
         let observed = Observed::new(CacheRules::default());
         let mut caches = observed.lock();

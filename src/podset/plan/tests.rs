@@ -99,6 +99,59 @@ fn a_pod_that_is_out_of_sight_counts_but_costs_no_other_its_life() {
     assert_eq!((created(&plan).len(), deleted(&plan).len(), plan.look.len()), (0, 0, 1));
 }
 
+fn patient(wanted: usize, pods: Vec<PodBuilder>) -> View {
+    View { set: Arc::new(testing::patient_set(wanted)), ..view(wanted, pods) }
+}
+
+#[test]
+fn whatever_may_run_counts_if_the_set_waits_for_terminations() {
+    let running = || testing::pod(&nth(0)).ready(9);
+    let cases: [(&str, PodBuilder, usize, bool); 7] = [
+        ("a ready pod", running(), 0, false),
+        ("a pod that is being deleted", running().deleted(5), 0, false),
+        ("a pod that outlives its grace period", running().deleted(41), 0, true),
+        ("a pod that is being deleted on a lost node", running().deleted(5).phase(Phase::Unknown), 0, false),
+        ("a pod that is being deleted and has no node", running().unscheduled().deleted(5), 1, false),
+        ("a pod that finished while it is being deleted", running().deleted(99).failed(700), 1, false),
+        ("a failed pod", running().failed(700), 1, false),
+    ];
+    for (what, pod, creates, is_overdue) in cases {
+        let plan = planned(&patient(1, vec![pod]), &SetState::default());
+        assert_eq!((plan.create.len(), plan.is_overdue), (creates, is_overdue), "{what}");
+        let is_ending = what.contains("being deleted") && creates == 0;
+        let overdue_at = testing::now() + SignedDuration::from_secs(35);
+        assert_eq!(plan.wake, is_ending.then_some(overdue_at), "{what}");
+    }
+}
+
+#[test]
+fn pods_that_are_being_deleted_are_no_surplus() {
+    let running = |index: u32| testing::pod(&nth(index)).ready(9);
+    let pods = || vec![running(0), running(1), running(2).deleted(1), running(3).deleted(1)];
+    let plan = planned(&patient(2, pods()), &SetState::default());
+    assert_eq!((created(&plan).len(), deleted(&plan).len(), plan.count.occupied), (0, 0, 4));
+    let plan = planned(&patient(1, pods()), &SetState::default());
+    assert_eq!(deleted(&plan).len(), 1, "as many as if none terminated");
+    let plan = planned(&patient(5, pods()), &SetState::default());
+    assert_eq!(created(&plan), [nth(4)]);
+}
+
+#[test]
+fn a_create_of_unknown_fate_counts_once_beside_its_pod_that_is_being_deleted() {
+    let mut state = SetState::default();
+    state.fates.create_unanswered(&nth(0), 0, testing::now());
+    let pods = vec![testing::pod(&nth(0)).ready(9).deleted(1)];
+    assert_eq!(planned(&patient(2, pods), &state).count.occupied, 1);
+}
+
+/// Otherwise the watch would not show its end.
+#[test]
+fn a_pod_that_counts_gets_its_label_back_while_it_is_being_deleted() {
+    let pods = vec![testing::pod(&nth(0)).deleted(1).unlabelled()];
+    assert_eq!(planned(&patient(1, pods.clone()), &SetState::default()).relabel.len(), 1);
+    assert!(planned(&view(1, pods), &SetState::default()).relabel.is_empty());
+}
+
 /// The story of a create whose answer was lost (attack A1).
 #[test]
 fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {

@@ -422,7 +422,7 @@ fn a_loss_and_the_last_ready_pod_are_urgent_news() {
     assert_eq!(news_of(Change::Applied(b(15).ready(9).0)), None, "nothing that matters");
     assert_eq!(news_of(Change::Applied(b(16).0)), Some(News::Urgent), "it is ready no more");
     assert_eq!(news_of(Change::Applied(a(17).terminating().0)), Some(News::Urgent));
-    assert_eq!(news_of(Change::Deleted(a(18).terminating().0)), Some(News::CanWait), "that it would go was known");
+    assert_eq!(news_of(Change::Deleted(a(18).terminating().0)), Some(News::Ended), "that it would go was known");
     assert_eq!(news_of(Change::Applied(b(19).failed(9).0)), Some(News::Urgent));
     let c = |version| testing::pod("c").version(version);
     news_of(Change::Applied(c(20).0));

@@ -89,3 +89,22 @@ fn any_change_of_a_pod_whose_delete_was_rejected_is_urgent() {
     assert_eq!(news_of(&mut cache, 11), Some(News::Urgent));
     assert_eq!(news_of(&mut cache, 12), None);
 }
+
+/// A DELETED event means that a pod is gone, or that it lost the watched label. A pod that is being deleted may run on.
+#[test]
+fn a_pod_that_is_being_deleted_stays_known_while_it_may_run_and_its_set_waits() {
+    let known = |waits: bool, pod: PodBuilder| {
+        let mut cache = cache([pod.clone().version(5)], 10);
+        cache.apply(&None, Change::Deleted(pod.version(11).0), &|_| Some(waits), testing::now());
+        cache.of(&set()).first().map(|seen| seen.is_missing)
+    };
+    let pod = || testing::pod("a").ready(9).deleted(1);
+    for (waits, pod, is_known) in [
+        (true, pod(), Some(true)),
+        (false, pod(), None),
+        (true, pod().failed(1), None),
+        (true, pod().unscheduled(), None),
+    ] {
+        assert_eq!(known(waits, pod.clone()), is_known, "{waits} {pod:?}");
+    }
+}
