@@ -35,6 +35,8 @@ struct Known {
     made: usize,
     /// Whether one of them finished.
     has_finished: bool,
+    /// Those that were deleted while they had a node.
+    terminated: BTreeSet<String>,
     /// How many pods its events say were made in place of others.
     said: usize,
     /// How many creates were sent for it, and of how many their sender learnt that they were done.
@@ -98,6 +100,9 @@ impl Truth {
                 known.made += 1;
             }
             known.has_finished |= object::is_finished(pod);
+            if object::is_terminating(pod) && !pod["spec"]["nodeName"].is_null() {
+                known.terminated.insert(name.clone());
+            }
             known.pods.insert(name);
         }
     }
@@ -172,6 +177,7 @@ impl Truth {
             ("FailedCreate", _) => self.refused > 0,
             ("FailedDelete", _) => self.undeleted > 0,
             ("PodsFailing", _) => known.has_finished,
+            ("WaitingForTermination", _) => known.terminated.iter().any(|pod| note.contains(pod)),
             _ => false,
         };
         if !is_so {

@@ -123,6 +123,19 @@ impl ApiServer {
         self.patch(&PODS, namespace, pod, json!({ "metadata": { "labels": { label: null } } }));
     }
 
+    /// Says in a pod's status that it is about to be evicted or deleted, and why.
+    pub fn disrupt(&self, namespace: &str, pod: &str, reason: &str) {
+        self.act(|state| {
+            let stored = state.expect(&PODS, namespace, pod);
+            let mut new = (*stored).clone();
+            let condition = json!({ "type": "DisruptionTarget", "status": "True", "reason": reason });
+            object::set_condition(&mut new, condition);
+            if let Err(status) = state.replace(&PODS, "status", &stored, new, USER) {
+                panic!("the status is refused: {}", status.message);
+            }
+        });
+    }
+
     /// Takes the owner references off a pod.
     pub fn strip_owner(&self, namespace: &str, pod: &str) {
         self.patch(&PODS, namespace, pod, json!({ "metadata": { "ownerReferences": null } }));

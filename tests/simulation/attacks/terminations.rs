@@ -186,8 +186,7 @@ async fn a13_pods_of_a_lost_node_hold_their_slots_and_one_event_tells_it() {
     let (server, operator) = running(3, Rules::default()).await;
     server.pods_live(PodScript::default().hangs_in_termination());
     let lost = server.live_pods(NS, "web")[0].clone();
-    let condition = json!({ "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager" });
-    server.patch(&PODS, NS, &lost, json!({ "status": { "conditions": [condition] } }));
+    server.disrupt(NS, &lost, "DeletionByTaintManager");
     server.delete_pod(NS, &lost);
     sleep(35).await;
     assert!(server.events(NS, "WaitingForTermination").is_empty());

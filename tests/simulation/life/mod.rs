@@ -29,7 +29,8 @@ fn seconds(n: u64) -> Duration {
 async fn settled(server: &ApiServer, set: &str, n: usize) {
     let is_told = |s: &ApiServer| {
         let status = &s.podset(NS, set)["status"];
-        status["readyReplicas"] == n && status["availableReplicas"] == n && ready_reason(s, set) == "AllPodsReady"
+        let counts = ["readyReplicas", "availableReplicas", "terminatingReplicas"].map(|count| status[count].clone());
+        counts == [json!(n), json!(n), json!(0)] && ready_reason(s, set) == "AllPodsReady"
     };
     server.wait_until(is_told, seconds(60)).await;
 }

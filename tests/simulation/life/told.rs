@@ -50,12 +50,12 @@ async fn a_scale_costs_its_pods_two_patches_and_one_event() {
     server.scale(NS, "web", 4);
     settled(&server, "web", 4).await;
     is_silent(&server, 60).await;
-    assert_eq!(bill.next(), [0, 6, 1, 1], "down to 4");
+    assert_eq!(bill.next(), [0, 6, 2, 1], "down to 4, and once more when no pod terminates any longer");
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(seconds(2)).await;
     settled(&server, "web", 4).await;
     is_silent(&server, 600).await;
-    assert_eq!(bill.next(), [1, 0, 2, 1], "one is replaced");
+    assert_eq!(bill.next(), [1, 0, 3, 1], "one is replaced, and the former one ends later");
     server.check();
     operator.end().await;
 }
