@@ -37,6 +37,10 @@ pub struct Admission {
     pub protected: BTreeMap<String, &'static str>,
 }
 
+/// The message of the CRD's rule about replicas.
+const BOUNDS: &str =
+    "a PodSet keeps 1 to 10 pods: to keep none, delete the PodSet; to keep more, create another PodSet";
+
 impl State {
     /// Everything that can refuse a create before the name is looked up.
     pub fn admit_create(&mut self, kind: &'static Kind, namespace: &str, new: &mut Value) -> Result<(), Status> {
@@ -93,7 +97,12 @@ impl State {
                 Some(_) => None,
             };
             if let Some(why) = why {
-                return Err(Status::invalid(kind, name, "spec.replicas", "FieldValueInvalid", &why));
+                let mut status = Status::invalid(kind, name, "spec.replicas", "FieldValueInvalid", &why);
+                if replicas.is_i64() {
+                    // The rule of the CRD, which the API server checks as well.
+                    status.add_cause("spec.replicas", &format!("Invalid value: {replicas}: {BOUNDS}"));
+                }
+                return Err(status);
             }
         }
         if *kind == PODS && object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {

@@ -136,6 +136,14 @@ impl Status {
         Self::new(422, "Invalid", message, details)
     }
 
+    /// Adds a second cause to one of [`Status::invalid`].
+    pub fn add_cause(&mut self, field: &str, why: &str) {
+        let (head, first) = self.message.split_once(" is invalid: ").unwrap_or_default();
+        self.message = format!("{head} is invalid: [{first}, {field}: {why}]");
+        let cause = json!({ "reason": "FieldValueInvalid", "message": why, "field": field });
+        self.details["causes"].as_array_mut().into_iter().for_each(|causes| causes.push(cause.clone()));
+    }
+
     /// 422: an update without a resourceVersion. The real server names the resource here where it
     /// names the kind in all other texts of this sort.
     pub fn unversioned(kind: &Kind, name: &str) -> Self {
