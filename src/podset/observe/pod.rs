@@ -84,7 +84,7 @@ impl Pod {
     /// Whether its containers may run, now or later. A pod that is being deleted and has no node never runs, because it can no longer be
     /// bound.
     pub fn may_run(&self) -> bool {
-        !self.is_finished() && !(self.is_terminating && self.node.is_none())
+        !self.is_finished() && (self.node.is_some() || !self.is_terminating)
     }
 
     /// Whether both states lead to the same status and the same plan. Fields that only rank victims do not count: they are read when they
