@@ -183,10 +183,18 @@ pub fn delete_namespace(world: &mut World) -> bool {
     is_it
 }
 
+/// In half of the cases the pod is being deleted.
 pub fn strip_label(world: &mut World) -> bool {
-    let Some((namespace, pod)) = world.any_pod() else { return false };
-    world.server.strip_label(namespace, &pod, LABEL);
-    true
+    let Some((namespace, pod)) = world.pod() else { return false };
+    if world.dice.one_in(2) {
+        world.server.delete_pod(namespace, &pod);
+    }
+    // A pod without a node is gone at once.
+    let is_there = !world.server.pod(namespace, &pod).is_null();
+    if is_there {
+        world.server.strip_label(namespace, &pod, LABEL);
+    }
+    is_there
 }
 
 pub fn strip_owner(world: &mut World) -> bool {
