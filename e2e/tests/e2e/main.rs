@@ -117,8 +117,8 @@ fn main() -> ExitCode {
         Scenario::new("policy_restricts_templates", policy::restricts_templates).in_own_cluster(Wanted::default()),
         Scenario::new("terminations_are_waited_for", terminations::are_waited_for).needs(&[SimulatedPods]),
         Scenario::new("terminations_on_a_lost_node", terminations::on_a_lost_node)
-            .in_own_cluster(Wanted::default())
-            .needs(&[SimulatedPods]),
+            .in_own_cluster(Wanted { stages: true, ..Wanted::default() })
+            .needs(&[SimulatedPods, Stages]),
         Scenario::new("guard_rejects_forced_deletes", guard::rejects_forced_deletes)
             .in_own_cluster(Wanted::default())
             .needs(&[SimulatedPods]),

@@ -89,11 +89,12 @@ async fn stays(t: &Scene, what: &str, mut holds: impl FnMut(&View) -> Seen) -> R
     Ok(())
 }
 
-/// A node that nobody looks after: it was made by hand and has no kubelet.
+/// A node without a kubelet.
 const LOST: &str = "lost";
 
-/// In a cluster of its own: nodes belong to nobody's namespace.
+/// In a cluster of its own, in which nobody plays the kubelets.
 pub async fn on_a_lost_node(t: Arc<Scene>) -> Result<()> {
+    t.kubectl().run(&["delete", "stages", "--all"]).await?;
     let nodes: Api<Node> = Api::all(t.client());
     make_node(&nodes).await?;
     let _operator = t.operator().await?;
