@@ -21,31 +21,39 @@ pub async fn rejects_forced_deletes(t: Arc<Scene>) -> Result<()> {
     t.create_set("web", 4).await?;
     let pods = t.until("4 pods", |seen| seen.at_rest("web", 4)).await?;
     t.create_pod(t.namespace(), "other", json!({})).await?;
-    let folder = root().join("config/guard");
-    kubectl.run(&["apply", "-k", &folder.to_string_lossy()]).await?;
+    // The administrator's account is also the one of the simulated kubelets.
+    let administrator = kubectl.run(&["auth", "whoami", "--output=jsonpath={.status.userInfo.username}"]).await?;
+    let policy = kubectl.run(&["kustomize", &root().join("config/guard").to_string_lossy()]).await?;
+    let exempt = "'system:kube-controller-manager',";
+    ensure!(policy.contains(exempt), "the policy exempts no controllers:\n{policy}");
+    let policy = policy.replace(exempt, &format!("'{administrator}', {exempt}"));
+    kubectl.run_with(&["apply", "-f", "-"], &policy).await?;
+    let somebody = ["--as=somebody", "--as-group=system:masters"];
+    let forced = |pod| ["delete", "pod", pod, FORCE[0], FORCE[1], somebody[0], somebody[1]];
     wait::until("the policy to come into force", Duration::from_secs(60), || async {
-        let deleted = kubectl.run(&["delete", "pod", &pods[0], "--dry-run=server", FORCE[0], FORCE[1]]).await;
+        let deleted = kubectl.run(&[&forced(&pods[0])[..], &["--dry-run=server"]].concat()).await;
         Ok(if deleted.is_err() { Ok(()) } else { Err("it is not".to_owned()) })
     })
     .await?;
 
-    let forced = |pod: &str| ["delete", "pod", pod, FORCE[0], FORCE[1]].map(str::to_owned);
-    let refusal = kubectl.refused(&forced(&pods[0]).each_ref().map(String::as_str), "").await?;
+    let refusal = kubectl.refused(&forced(&pods[0]), "").await?;
     ensure!(refusal.contains("delete it without --force"), "a forced delete is refused with other words: {refusal}");
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pods[0]},
         "deleteOptions": {"gracePeriodSeconds": 0}});
     let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", t.namespace(), pods[0]);
-    let refusal = kubectl.refused(&["create", "--raw", &path, "-f", "-"], &eviction.to_string()).await?;
+    let evict = ["create", "--raw", &path, "-f", "-", somebody[0], somebody[1]];
+    let refusal = kubectl.refused(&evict, &eviction.to_string()).await?;
     ensure!(refusal.contains("delete it without --force"), "an eviction is refused with other words: {refusal}");
 
     // Others, and by all other means.
-    kubectl.run(&["delete", "pod", "other", FORCE[0], FORCE[1]]).await?;
-    t.delete_pod(&pods[0]).await?;
+    kubectl.run(&forced("other")).await?;
+    kubectl.run(&["delete", "pod", &pods[0], somebody[0], somebody[1]]).await?;
     t.until("4 pods after an ordinary delete", |seen| seen.at_rest("web", 4)).await?;
     let pods = t.look(|seen| seen.has_live("web", 4)).map_err(anyhow::Error::msg)?;
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pods[0]}});
     let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", t.namespace(), pods[0]);
-    kubectl.run_with(&["create", "--raw", &path, "-f", "-"], &eviction.to_string()).await?;
+    let evict = ["create", "--raw", &path, "-f", "-", somebody[0], somebody[1]];
+    kubectl.run_with(&evict, &eviction.to_string()).await?;
     t.until("4 pods after an eviction", |seen| seen.at_rest("web", 4)).await?;
 
     let pods = t.look(|seen| seen.has_live("web", 4)).map_err(anyhow::Error::msg)?;
