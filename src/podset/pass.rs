@@ -123,6 +123,10 @@ impl Pass<'_> {
         state.fates.expire(now, quarantine, rules.may_forget);
         let caches = observed.lock();
         let set = caches.sets.get(self.key).filter(|set| set.uid == *self.uid).ok_or(Next::Never)?;
+        // Until now, the cache may have forgotten pods that were being deleted.
+        if state.waits_from.replace(set.waits_from).is_some_and(|former| former < set.waits_from) {
+            self.take_over.forget(&set);
+        }
         let is_unread = self.take_over.is_unread(&set, rules.is_unread);
         let view = View { pods: caches.pods.of(&caches.owner(&set)), set, is_unread };
         state.retry.finishes.update(&view, now);

@@ -40,6 +40,8 @@ pub struct SetState {
     pub retry: Retry,
     /// What the report remembers.
     pub reports: Reports,
+    /// [`Set::waits_from`](super::observe::Set::waits_from) in the last plan; `None` before the first one.
+    pub waits_from: Option<Option<i64>>,
     /// Whether a stranger had one of its names since the set was last read. The set is read before the next create.
     pub met_stranger: bool,
     /// How many pods were live after the last pass that did something, or later. If fewer are live now, some were lost.

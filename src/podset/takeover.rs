@@ -54,8 +54,12 @@ pub struct TakeOver {
 struct State {
     /// The sets that are older than the term; `None` while they are not known.
     preexisting: Option<HashSet<Uid>>,
+    /// The sets that need another read.
+    forgotten: HashSet<Uid>,
     /// The namespaces whose sets and pods were listed in this term.
     read: BTreeSet<Arc<str>>,
+    /// The namespaces whose read in progress is not enough: it is repeated.
+    outdated: BTreeSet<Arc<str>>,
     /// The sets that wait for the read of their namespace.
     waiting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
     /// The namespaces among them whose read has not begun.
@@ -76,9 +80,20 @@ impl TakeOver {
 
     /// Whether the set must be read before its first write, according to this rule.
     pub fn is_unread(&self, set: &Set, rule: fn(may_be_older: bool, is_read: bool) -> bool) -> bool {
-        let State { preexisting, read, .. } = &*lock(&self.state);
+        let State { preexisting, forgotten, read, .. } = &*lock(&self.state);
         let may_be_older = preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
-        rule(may_be_older, read.contains(&set.key.namespace))
+        rule(may_be_older || forgotten.contains(&set.uid), read.contains(&set.key.namespace))
+    }
+
+    /// The cache may have forgotten pods of this set that count now. It is read again before its next write.
+    pub fn forget(&self, set: &Set) {
+        let mut state = lock(&self.state);
+        let namespace = &set.key.namespace;
+        state.forgotten.insert(set.uid.clone());
+        state.read.remove(namespace);
+        if state.waiting.contains_key(namespace) {
+            state.outdated.insert(namespace.clone());
+        }
     }
 
     /// Requests the read of a set, which is then queued again. Returns `false` if it has been read in the meantime.
@@ -131,11 +146,14 @@ impl TakeOver {
 
     async fn read(&self, context: &Context, namespace: Arc<str>) {
         let scope = Some(namespace.clone());
-        retry_until_read(context, &scope, || self.with_slot(read_scope(context, &scope))).await;
-        let waiting = {
+        let waiting = loop {
+            lock(&self.state).outdated.remove(&namespace);
+            retry_until_read(context, &scope, || self.with_slot(read_scope(context, &scope))).await;
             let mut state = lock(&self.state);
-            state.read.insert(namespace.clone());
-            state.waiting.remove(&namespace)
+            if !state.outdated.contains(&namespace) {
+                state.read.insert(namespace.clone());
+                break state.waiting.remove(&namespace);
+            }
         };
         waiting.into_iter().flatten().for_each(|set| context.queue.add(set, queue::READ));
     }
@@ -228,6 +246,27 @@ mod tests {
         assert!(!take_over.wait(&sets[0]));
         take_over.begin();
         assert!(take_over.wait(&sets[0]), "another term");
+    }
+
+    #[test]
+    fn a_set_whose_pods_may_be_forgotten_is_read_again_even_if_a_read_is_in_progress() {
+        let (take_over, set) = (TakeOver::default(), testing::set(1));
+        let namespace = set.key.namespace.clone();
+        let read = || {
+            let mut state = lock(&take_over.state);
+            state.preexisting = Some(HashSet::new());
+            state.read.insert(namespace.clone());
+        };
+        let is_unread = || take_over.is_unread(&set, Rules::default().is_unread);
+        read();
+        assert!(!is_unread());
+        take_over.forget(&set);
+        assert!(is_unread() && lock(&take_over.state).outdated.is_empty());
+        assert!(take_over.wait(&set.key));
+        take_over.forget(&set);
+        assert!(lock(&take_over.state).outdated.contains(&namespace), "the read in progress may be too old");
+        read();
+        assert!(!is_unread());
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,6 +24,7 @@ pub fn set(replicas: usize) -> Set {
         version: 10,
         generation: 1,
         is_deleting: false,
+        waits_from: None,
         wanted: Ok(Wanted { replicas, policy: PodReplacementPolicy::default(), template: PodsLike::Template(None) }),
         status: PodSetStatus { observed_generation: Some(1), ..PodSetStatus::default() },
     }
@@ -32,7 +33,8 @@ pub fn set(replicas: usize) -> Set {
 /// The set `web` with the policy TerminationComplete.
 pub fn patient_set(replicas: usize) -> Set {
     let policy = PodReplacementPolicy::TerminationComplete;
-    Set { wanted: Ok(Wanted { replicas, policy, template: PodsLike::Template(None) }), ..set(replicas) }
+    let wanted = Ok(Wanted { replicas, policy, template: PodsLike::Template(None) });
+    Set { wanted, waits_from: Some(1), ..set(replicas) }
 }
 
 /// A pod of [`set`], running on a node and not ready.

@@ -60,6 +60,9 @@ pub struct Set {
     pub is_deleting: bool,
     /// What is wanted, or why that cannot be read.
     pub wanted: Result<Wanted, String>,
+    /// Since which generation the cache has known that its pods count until they have ended; `None`: they do not. Before, the cache may
+    /// have forgotten pods that were being deleted.
+    pub waits_from: Option<i64>,
     /// The stored status, as far as it can be read.
     pub status: PodSetStatus,
 }
@@ -139,7 +142,9 @@ impl From<SetWire> for Whole {
                 template: PodsLike::Template(spec.template.map(Arc::new)),
             })
             .map_err(|error| format!("the spec cannot be read: {error}"));
+        let waits = |wanted: &Wanted| wanted.policy == PodReplacementPolicy::TerminationComplete;
         Whole(Set {
+            waits_from: wanted.as_ref().is_ok_and(waits).then_some(wire.metadata.generation),
             key: wire.metadata.key(),
             version: wire.metadata.version(),
             generation: wire.metadata.generation,
@@ -184,7 +189,7 @@ impl Set {
 
     /// Whether pods that are being deleted count until they have ended.
     pub fn waits_for_termination(&self) -> bool {
-        self.wanted.as_ref().is_ok_and(|wanted| wanted.policy == PodReplacementPolicy::TerminationComplete)
+        self.waits_from.is_some()
     }
 
     /// Whether the change from `self` to `newer` wakes the controller: spec or deletion, not labels or status.

@@ -231,6 +231,43 @@ async fn a13_a_change_of_the_policy_is_answered_when_no_more_may_run() {
     operator.end().await;
 }
 
+/// A pod lost its label while it was being deleted and did not count. When it counts, no watch shows it.
+async fn unseen_when_the_policy_changes(rules: Rules) -> (ApiServer, Operator) {
+    let server = ApiServer::new(1);
+    going_slowly(&server, 20);
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, rules);
+    ready(&server, "web", 3).await;
+    sleep(10).await;
+    let deleted = server.live_pods(NS, "web")[0].clone();
+    server.delete_pod(NS, &deleted);
+    server.strip_label(NS, &deleted, LABEL);
+    ready(&server, "web", 3).await;
+    server.wait_for_termination(NS, "web");
+    sleep(5).await;
+    (server, operator)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a13_a_change_of_the_policy_finds_pods_that_no_watch_shows() {
+    let (server, operator) = unseen_when_the_policy_changes(Rules::default()).await;
+    assert_eq!(
+        (status(&server)["observedGeneration"].clone(), why(&server).0),
+        (json!(1), "WaitingForTermination".into())
+    );
+    at_rest(&server, "web", 3).await;
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a13_succeeds_if_nothing_is_read_when_the_policy_changes() {
+    let (server, operator) =
+        unseen_when_the_policy_changes(Rules { is_unread: |_, _| false, ..Rules::default() }).await;
+    assert!(is_broken(&server));
+    operator.kill();
+}
+
 /// The backoff of a pod that fails while it is being deleted counts from its end.
 #[tokio::test(start_paused = true)]
 async fn a13_pods_that_finish_are_replaced_with_backoff() {
