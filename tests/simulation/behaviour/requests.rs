@@ -110,8 +110,9 @@ async fn invalid_objects_are_refused_with_the_field() {
 
     let big = podset("big", json!({ "replicas": 11 }));
     let status = refusal(podsets(&server).create(&PostParams::default(), &big).await);
-    let text = "PodSet.app.example.com \"big\" is invalid: spec.replicas: Invalid value: 11: \
-                spec.replicas in body should be less than or equal to 10";
+    let text = "PodSet.app.example.com \"big\" is invalid: [spec.replicas: Invalid value: 11: \
+                spec.replicas in body should be less than or equal to 10, spec.replicas: Invalid value: 11: \
+                a PodSet keeps 1 to 10 pods: to keep none, delete the PodSet; to keep more, create another PodSet]";
     assert_eq!((status.code, status.message.as_str()), (422, text));
     let causes = status.details.expect("details").causes;
     assert_eq!(causes[0].field, "spec.replicas");
