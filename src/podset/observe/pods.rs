@@ -34,8 +34,7 @@ pub enum News {
     Appeared,
     /// A pod that was being deleted has ended. Unless the set waits for that, this can wait as well.
     Ended,
-    /// A pod that was live or ready may no longer be, and may have to be replaced. Or the last pod has become ready, and people wait for
-    /// that.
+    /// A live or ready pod may no longer be so. Or the last pod has become ready, and people wait for that.
     Urgent,
 }
 
@@ -93,8 +92,7 @@ impl Pods {
         self.lost.clear();
     }
 
-    /// Takes in a change from the watch of `scope`. `waits` says whether the pods of this set count until they have ended; `None`: there is
-    /// no such set.
+    /// Takes in a change from the watch of `scope`. `waits`: whether pods of this set count until they have ended; `None`: no such set.
     pub fn apply(
         &mut self,
         scope: &Scope,
@@ -278,8 +276,7 @@ impl Pods {
         }
     }
 
-    /// A read of the pod of this name found this pod, or none. `sought` is the known pod that was read for, in its state when the read was
-    /// sent.
+    /// A read of the pod of this name found this pod, or none. `sought` is the known pod that was read for, as it was at the sending.
     pub fn looked_up(&mut self, key: &ObjectKey, sought: Option<&Seen>, found: Option<Pod>, now: Timestamp) {
         if let Some(sought) = sought.filter(|sought| found.as_ref().is_none_or(|pod| pod.uid != sought.pod.uid)) {
             self.gone(&sought.pod.uid, now);
@@ -388,8 +385,7 @@ impl Pods {
         }
     }
 
-    /// Forgets names that may be taken again. Before the first term, also forgets pods that went missing long ago: if one is alive, the
-    /// reads at the beginning of the term find it before anything is written for its set.
+    /// Forgets names that may be taken again, and, before the first term, pods that went missing long ago: the reads of a new term find them.
     pub fn expire(&mut self, now: Timestamp) {
         let quarantine = self.rules.quarantine;
         while let Some((_, uid)) = self.lost.pop_front_if(|(at, _)| now.duration_since(*at) >= quarantine) {
