@@ -151,16 +151,17 @@ fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Describ
     }
 }
 
-/// For which pods the set waits until they have ended, and on which nodes; `None`: for none.
+/// For which pods the set waits until they have ended; `None`: for none. It names the pod whose grace period ends first, and its node.
 pub fn terminations(View { set, pods, .. }: &View) -> Option<String> {
-    let mut ending = pods.iter().filter(|seen| set.waits_for_termination() && seen.is_ending()).map(|seen| &*seen.pod);
-    let Pod { key, node, disruption, .. } = ending.next()?;
+    let ending = || pods.iter().filter(|seen| set.waits_for_termination() && seen.is_ending());
+    let first = ending().min_by_key(|seen| (seen.overdue_at(), seen.pod.key.name.clone()))?;
+    let Pod { key, node, disruption, .. } = &*first.pod;
     let mut message = format!("waiting for {}", key.name);
     message += &node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
     message += &disruption.as_ref().map(|reason| format!(" (DisruptionTarget/{reason})")).unwrap_or_default();
-    message += &match ending.count() {
-        0 => " to terminate".to_owned(),
-        more => format!(" and {more} more to terminate"),
+    message += &match ending().count() {
+        1 => " to terminate".to_owned(),
+        count => format!(" and {} more to terminate", count - 1),
     };
     Some(message)
 }
@@ -343,8 +344,9 @@ mod tests {
         let message =
             "1 of 2 pods are ready; waiting for b on n1 (DisruptionTarget/DeletionByTaintManager) to terminate";
         assert_eq!(said(one), (WAITING_FOR_TERMINATION.to_owned(), message.to_owned(), 1));
-        let more = vec![testing::pod("a").waits_for("CrashLoopBackOff"), ending("b"), ending("c")];
-        let message = "0 of 2 pods are ready; waiting for b on n1 and 1 more to terminate; a is in CrashLoopBackOff";
+        let first = testing::pod("c").on("n2").deleted(40);
+        let more = vec![testing::pod("a").waits_for("CrashLoopBackOff"), ending("b"), first];
+        let message = "0 of 2 pods are ready; waiting for c on n2 and 1 more to terminate; a is in CrashLoopBackOff";
         assert_eq!(said(more).1, message);
     }
 
