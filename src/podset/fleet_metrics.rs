@@ -142,7 +142,7 @@ impl FleetMetrics {
             figures.desired += desired;
             figures.available += available;
             figures.ready += ready;
-            let terminating = || pods.iter().filter(|seen| seen.is_terminating() && !seen.pod.is_finished());
+            let terminating = || pods.iter().filter(|seen| seen.counts_as_terminating());
             figures.terminating += to_i64(terminating().count());
             let since = terminating().filter_map(|seen| seen.terminating_since()).min();
             figures.termination =

@@ -124,13 +124,9 @@ impl Pass<'_> {
         let caches = observed.lock();
         let set = caches.sets.get(self.key).filter(|set| set.uid == *self.uid).ok_or(Next::Never)?;
         // Until now, the cache may have forgotten pods that were being deleted.
-        let is_later = |known: Option<i64>| known < set.waits_from;
-        let was_answered = set.status.observed_generation.is_some();
-        let is_switched = match state.waits_from.replace(set.waits_from) {
-            Some(former) => is_later(former),
-            None => was_answered && is_later(set.status.observed_generation),
-        };
-        if is_switched {
+        let answered = set.status.observed_generation.map(Some);
+        let former = state.waits_from.replace(set.waits_from).or(answered);
+        if former.is_some_and(|former| former < set.waits_from) {
             self.take_over.forget(&set);
         }
         let is_unread = self.take_over.is_unread(&set, rules.is_unread);

@@ -26,7 +26,7 @@ pub struct Input<'a> {
     pub names: &'a dyn Names,
     /// How long a create with an unknown fate counts as live.
     pub quarantine: SignedDuration,
-    /// Whether a pod may run although it is being deleted.
+    /// Whether a pod is being deleted and may still run.
     pub may_run: fn(pod: &Seen) -> bool,
     /// The time.
     pub now: Timestamp,
@@ -218,9 +218,12 @@ impl Input<'_> {
 
     /// The pods that are being deleted and count until they have ended.
     fn ending(&self) -> impl Iterator<Item = &Seen> {
-        let View { set, pods, .. } = self.view;
-        let waits = set.waits_for_termination();
-        pods.iter().filter(move |seen| waits && seen.is_terminating() && (self.may_run)(seen))
+        self.view.pods.iter().filter(|seen| self.is_ending(seen))
+    }
+
+    /// Whether this pod is being deleted and counts until it has ended.
+    fn is_ending(&self, seen: &Seen) -> bool {
+        self.view.set.waits_for_termination() && (self.may_run)(seen)
     }
 
     /// When time alone will change the plan.
@@ -246,9 +249,10 @@ impl Input<'_> {
     /// The pods that lost the watched label and get it back.
     fn unlabelled(&self) -> Vec<Seen> {
         let Input { state, now, .. } = *self;
-        let waits = self.view.set.waits_for_termination();
-        let is_wanted = |seen: &Seen| !seen.is_terminating() || (waits && (self.may_run)(seen));
-        let lacks_label = |seen: &&Seen| !seen.pod.is_labelled && is_wanted(seen) && !seen.is_missing;
+        let lacks_label = |seen: &&Seen| {
+            let is_wanted = !seen.is_terminating() || self.is_ending(seen);
+            !seen.pod.is_labelled && is_wanted && !seen.is_missing
+        };
         let may_get_it = |seen: &&Seen| {
             let Pod { uid, version, .. } = &*seen.pod;
             !state.fates.strays.contains_key(uid) && state.retry.relabels.waits_until(uid, *version, now).is_none()

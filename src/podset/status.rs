@@ -21,7 +21,7 @@ pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> Po
     let View { set, pods, .. } = view;
     let available: Vec<&Seen> = pods.iter().filter(|seen| seen.is_available()).collect();
     let ready = available.iter().filter(|seen| seen.is_ready()).count();
-    let terminating = pods.iter().filter(|seen| seen.is_terminating() && !seen.pod.is_finished()).count();
+    let terminating = pods.iter().filter(|seen| seen.counts_as_terminating()).count();
     let Described { ready: reason, why, others } = describe(view, plan, state, available.len(), ready);
     let of_n = set.wanted.as_ref().map(|wanted| format!(" of {}", wanted.replicas)).unwrap_or_default();
     // `kubectl get --output=wide` and most other tools show only this message.

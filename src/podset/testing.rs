@@ -5,10 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::observe::{Phase, Pod, PodsLike, Seen, Set, Wanted};
-use crate::{
-    api::{PodReplacementPolicy, PodSetStatus},
-    podset::compact_time::CompactTime,
-};
+use crate::{api::PodSetStatus, podset::compact_time::CompactTime};
 use operator_kit::ObjectKey;
 
 /// The current time in the tests of this folder.
@@ -25,16 +22,14 @@ pub fn set(replicas: usize) -> Set {
         generation: 1,
         is_deleting: false,
         waits_from: None,
-        wanted: Ok(Wanted { replicas, policy: PodReplacementPolicy::default(), template: PodsLike::Template(None) }),
+        wanted: Ok(Wanted { replicas, template: PodsLike::Template(None) }),
         status: PodSetStatus { observed_generation: Some(1), ..PodSetStatus::default() },
     }
 }
 
 /// The set `web` with the policy TerminationComplete.
 pub fn patient_set(replicas: usize) -> Set {
-    let policy = PodReplacementPolicy::TerminationComplete;
-    let wanted = Ok(Wanted { replicas, policy, template: PodsLike::Template(None) });
-    Set { wanted, waits_from: Some(1), ..set(replicas) }
+    Set { waits_from: Some(1), ..set(replicas) }
 }
 
 /// A pod of [`set`], running on a node and not ready.

@@ -186,6 +186,11 @@ impl Seen {
         !self.is_terminating() && !self.pod.is_finished()
     }
 
+    /// Whether `status.terminatingReplicas` counts it: it is being deleted and has not finished.
+    pub fn counts_as_terminating(&self) -> bool {
+        self.is_terminating() && !self.pod.is_finished()
+    }
+
     /// Whether it is being deleted and its containers may still run.
     pub fn is_ending(&self) -> bool {
         self.is_terminating() && self.pod.may_run()

@@ -72,8 +72,6 @@ pub struct Set {
 pub struct Wanted {
     /// How many pods.
     pub replicas: usize,
-    /// When a pod that is being deleted is replaced.
-    pub policy: PodReplacementPolicy,
     /// What new pods look like.
     pub template: PodsLike,
 }
@@ -135,21 +133,22 @@ impl From<SetWire> for Whole {
         // They stay in memory, and were decoded without knowing their length.
         status.pod_names.shrink_to_fit();
         status.conditions.shrink_to_fit();
-        let wanted = decoded::<SpecWire>(wire.spec.as_deref())
+        let spec = decoded::<SpecWire>(wire.spec.as_deref());
+        let waits = |spec: &SpecWire| spec.pod_replacement_policy == PodReplacementPolicy::TerminationComplete;
+        let waits_from = spec.as_ref().is_ok_and(waits).then_some(wire.metadata.generation);
+        let wanted = spec
             .map(|spec| Wanted {
                 replicas: usize::try_from(spec.replicas).unwrap_or(0),
-                policy: spec.pod_replacement_policy,
                 template: PodsLike::Template(spec.template.map(Arc::new)),
             })
             .map_err(|error| format!("the spec cannot be read: {error}"));
-        let waits = |wanted: &Wanted| wanted.policy == PodReplacementPolicy::TerminationComplete;
         Whole(Set {
-            waits_from: wanted.as_ref().is_ok_and(waits).then_some(wire.metadata.generation),
             key: wire.metadata.key(),
             version: wire.metadata.version(),
             generation: wire.metadata.generation,
             is_deleting: wire.metadata.deletion_timestamp.is_some(),
             wanted,
+            waits_from,
             status,
             uid: wire.metadata.uid.into(),
         })

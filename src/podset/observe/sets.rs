@@ -157,7 +157,7 @@ impl Sets {
             set.status.pod_names.clone_from(&known.pod_names);
         }
         if let Some(former) = former.filter(|former| former.uid == set.uid) {
-            set.waits_from = set.waits_from.and(former.waits_from.or(set.waits_from));
+            set.waits_from = set.waits_from.and(former.waits_from).or(set.waits_from);
         }
         if let Some(former) = former.filter(|former| former.uid != set.uid) {
             effects.gone.push(self.rules.owner(&former.key.namespace, &former.uid));
