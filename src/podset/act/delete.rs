@@ -93,31 +93,38 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
     let uid = (batch.context.rules.precondition)(&deletion.uid);
     let build = || requests::delete::<PodResource>(&deletion.key, uid.as_deref());
     let rejected = |words: &str, may_land| Deleted::Rejected { error: cut(words, LONGEST), may_land };
-    match batch.context.clients.write.send(&deletion.key.namespace, build).await {
-        Answer::Done(body) => accepted(&body, &deletion.uid),
-        // Not found, or another pod has the name. Only a read proves it.
-        Answer::Rejected(status) if matches!(status.code, 404 | 409) => match batch.read_pod(&deletion.key).await {
-            Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
-            Ok(Some(pod)) if pod.is_terminating => Deleted::Accepted(Some(Box::new(pod))),
-            Ok(_) => rejected(&status.message, false),
-            Err(error) => Deleted::Failed { error, may_land: true },
+    // What the answer says if a read then shows the pod, not being deleted.
+    let otherwise = match batch.context.clients.write.send(&deletion.key.namespace, build).await {
+        Answer::Done(body) => match accepted(&body, &deletion.uid) {
+            Some(deleted) => return deleted,
+            None => {
+                let error = "the answer does not belong to the delete of this pod".to_owned();
+                Deleted::Failed { error, may_land: true }
+            }
         },
-        Answer::Rejected(status) => rejected(&status.message, false),
-        Answer::Unclear(status) => rejected(&in_words(&status), true),
-        Answer::Unknown(error) => Deleted::Failed { error, may_land: true },
-        Answer::NeverLeft(error) => Deleted::Failed { error, may_land: false },
-        Answer::NotSent => Deleted::NotSent,
+        // Not found, or another pod has the name.
+        Answer::Rejected(status) if matches!(status.code, 404 | 409) => rejected(&status.message, false),
+        Answer::Rejected(status) => return rejected(&status.message, false),
+        Answer::Unclear(status) => return rejected(&in_words(&status), true),
+        Answer::Unknown(error) => return Deleted::Failed { error, may_land: true },
+        Answer::NeverLeft(error) => return Deleted::Failed { error, may_land: false },
+        Answer::NotSent => return Deleted::NotSent,
+    };
+    match batch.read_pod(&deletion.key).await {
+        Ok(found) if found.as_ref().is_none_or(|pod| pod.uid != deletion.uid) => Deleted::Gone,
+        Ok(Some(pod)) if pod.is_terminating => Deleted::Accepted(Some(Box::new(pod))),
+        Ok(_) => otherwise,
+        Err(error) => Deleted::Failed { error, may_land: true },
     }
 }
 
-/// Checks a successful answer to the delete of the pod with this UID, because a proxy before the API server may also answer with success.
-fn accepted(body: &[u8], uid: &Uid) -> Deleted {
+/// Checks a successful answer to the delete of the pod with this UID. It proves nothing if a proxy before the API server made it, or if
+/// another client deleted the pod at the same moment: the API server then answers with a pod without a version.
+fn accepted(body: &[u8], uid: &Uid) -> Option<Deleted> {
     match (decoded(body), serde_json::from_slice::<Status>(body)) {
-        (Ok(pod), _) if pod.uid == *uid => Deleted::Accepted(Some(Box::new(pod))),
-        (Err(_), Ok(status)) if status.is_success() => Deleted::Accepted(None),
-        _ => {
-            Deleted::Failed { error: "the answer does not belong to the delete of this pod".to_owned(), may_land: true }
-        }
+        (Ok(pod), _) if pod.uid == *uid => Some(Deleted::Accepted(Some(Box::new(pod)))),
+        (Err(_), Ok(status)) if status.is_success() => Some(Deleted::Accepted(None)),
+        _ => None,
     }
 }
 
@@ -140,7 +147,7 @@ mod tests {
 
     #[test]
     fn only_a_word_about_the_pod_proves_that_its_delete_was_accepted() {
-        let is_accepted = |body: &str| matches!(accepted(body.as_bytes(), &"uid-of-a".into()), Deleted::Accepted(_));
+        let is_accepted = |body: &str| accepted(body.as_bytes(), &"uid-of-a".into()).is_some();
         assert!(is_accepted(
             r#"{ "metadata": { "name": "a", "namespace": "b", "uid": "uid-of-a", "resourceVersion": "7" } }"#
         ));

@@ -295,3 +295,17 @@ async fn a_set_whose_pods_cannot_be_deleted_replaces_those_that_others_delete() 
     server.check();
     operator.end().await;
 }
+
+/// The API server answers so when another client deletes the pod at the same moment; half of an answer proves as little.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_proves_nothing_is_followed_by_a_read() {
+    let server = ApiServer::new(1);
+    let _operator = running(&server, 2, Rules::default()).await;
+    server.watches().on("pods").hold();
+    server.fault(Requests::deletes("pods").first(1), Fault::ExecuteThenGarble);
+    server.scale(NS, "web", 1);
+    sleep(5).await;
+    assert_eq!(server.count(&Requests::deletes("pods")), 1);
+    assert_eq!(condition(&server, "Ready"), "True/AllPodsReady: 1 of 1 pods are ready");
+    server.check();
+}
