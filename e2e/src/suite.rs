@@ -97,7 +97,7 @@ pub fn run(folder: PathBuf, scenarios: Vec<Scenario>) -> ExitCode {
     let trials = scenarios.into_iter().map(|scenario| trial(scenario, &suite, runtime.handle())).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     suite.end();
-    suite.tell_what_was_not_run();
+    suite.tell_at_the_end();
     conclusion.exit_code()
 }
 
@@ -109,7 +109,7 @@ fn trial(scenario: Scenario, suite: &Arc<Suite>, runtime: &Handle) -> Trial {
         Ok(match played {
             None => Completion::Completed,
             Some(lack) => {
-                suite.was_not_run(format!("{name}: {lack}"));
+                keep(&suite.not_run, format!("{name}: {lack}"));
                 Completion::ignored_with(lack)
             }
         })
@@ -127,6 +127,7 @@ pub struct Suite {
     /// Who may run beside whom where times matter: see [`Scenario::by_the_clock`].
     calm: Semaphore,
     not_run: Mutex<Vec<String>>,
+    failed: Mutex<Vec<String>>,
 }
 
 impl Suite {
@@ -148,19 +149,19 @@ impl Suite {
             started: Mutex::default(),
             calm: Semaphore::new(BY_THE_CLOCK as usize),
             not_run: Mutex::default(),
+            failed: Mutex::default(),
         })
     }
 
-    fn was_not_run(&self, line: String) {
-        self.not_run.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(line);
-    }
-
-    /// Nothing is left out in silence.
-    fn tell_what_was_not_run(&self) {
-        let mut lines = std::mem::take(&mut *self.not_run.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        lines.sort();
-        if !lines.is_empty() {
-            println!("e2e: not run here ({}):\n  {}\n", self.way.word(), lines.join("\n  "));
+    /// Nothing is left out in silence, and why a scenario failed is not lost in a long log.
+    fn tell_at_the_end(&self) {
+        let not_run = format!("not run here ({})", self.way.word());
+        for (what, lines) in [(&*not_run, &self.not_run), ("failed", &self.failed)] {
+            let mut lines = taken(lines);
+            lines.sort();
+            if !lines.is_empty() {
+                println!("e2e: {what}:\n  {}\n", lines.join("\n  "));
+            }
         }
     }
 
@@ -202,7 +203,10 @@ impl Suite {
         scene.write_story();
         match end {
             Ok(()) => scene.leave().await.map(|()| None),
-            Err(failure) => Err(anyhow!("{}--- why it failed\n{failure:#}", scene.report().await)),
+            Err(failure) => {
+                keep(&self.failed, format!("{}: {failure:#}", scenario.name));
+                Err(anyhow!("{}--- why it failed\n{failure:#}", scene.report().await))
+            }
         }
     }
 
@@ -222,7 +226,7 @@ impl Suite {
         std::fs::create_dir_all(&self.folder).with_context(|| format!("creating {}", self.folder.display()))?;
         let cluster = Cluster::start(name, &self.way, self.has(), wanted, &self.folder).await;
         let cluster = Arc::new(cluster.with_context(|| format!("no cluster {name}"))?);
-        self.started.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Arc::downgrade(&cluster));
+        keep(&self.started, Arc::downgrade(&cluster));
         ensure!(
             self.image.is_none() || !cluster.has().this(Need::SimulatedPods),
             "E2E_OPERATOR=image wants nodes that run containers: those of this cluster are simulated"
@@ -235,9 +239,16 @@ impl Suite {
     }
 
     fn end(&self) {
-        let started = std::mem::take(&mut *self.started.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        started.iter().filter_map(Weak::upgrade).for_each(|cluster| cluster.end());
+        taken(&self.started).iter().filter_map(Weak::upgrade).for_each(|cluster| cluster.end());
     }
+}
+
+fn keep<T>(list: &Mutex<Vec<T>>, item: T) {
+    list.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(item);
+}
+
+fn taken<T>(list: &Mutex<Vec<T>>) -> Vec<T> {
+    std::mem::take(&mut *list.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
 /// A name that no other run has, as short as `hack/cluster` wants it.
