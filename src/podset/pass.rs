@@ -100,7 +100,7 @@ impl Pass<'_> {
             match self.must_read_first(&view, &plan, state, known.as_ref()) {
                 None => return Ok(ready(view, plan, known)),
                 // The read queues the set again, unless it has ended meanwhile.
-                Some(Read::Namespace) if self.take_over.wait(self.key) => return Err(Next::Resync),
+                Some(Read::Namespace) if self.take_over.wait(&view.set) => return Err(Next::Resync),
                 Some(Read::Namespace) => {}
                 // The set changed while it was read: others may have the memory first.
                 Some(Read::Set(_)) if known.is_some() => return Err(Next::At(self.context.env.now())),

@@ -48,13 +48,13 @@ pub async fn rejects_forced_deletes(t: Arc<Scene>) -> Result<()> {
     // Others, and by all other means.
     kubectl.run(&forced("other")).await?;
     kubectl.run(&["delete", "pod", &pods[0], somebody[0], somebody[1]]).await?;
-    t.until("4 pods after an ordinary delete", |seen| seen.at_rest("web", 4)).await?;
+    replaced(&t, &pods[..1]).await?;
     let pods = t.look(|seen| seen.has_live("web", 4)).map_err(anyhow::Error::msg)?;
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pods[0]}});
     let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", t.namespace(), pods[0]);
     let evict = ["create", "--raw", &path, "-f", "-", somebody[0], somebody[1]];
     kubectl.run_with(&evict, &eviction.to_string()).await?;
-    t.until("4 pods after an eviction", |seen| seen.at_rest("web", 4)).await?;
+    replaced(&t, &pods[..1]).await?;
 
     let pods = t.look(|seen| seen.has_live("web", 4)).map_err(anyhow::Error::msg)?;
     for (pod, user) in pods.iter().zip([
@@ -67,21 +67,29 @@ pub async fn rejects_forced_deletes(t: Arc<Scene>) -> Result<()> {
         let user = format!("--as={user}");
         kubectl.run(&["delete", "pod", pod, FORCE[0], FORCE[1], &user, "--as-group=system:masters"]).await?;
     }
-    t.until("4 pods after the deletes of Kubernetes", |seen| seen.at_rest("web", 4)).await?;
+    replaced(&t, &pods).await?;
 
     // The controllers themselves: the node of a pod is deleted, then the set.
     let pods = t.look(|seen| seen.has_live("web", 4)).map_err(anyhow::Error::msg)?;
     let node = t.stored_pod(&pods[0]).await?.spec.and_then(|spec| spec.node_name).unwrap_or_default();
     Api::<Node>::all(t.client()).delete(&node, &DeleteParams::default()).await?;
-    t.within(Duration::from_secs(180), "4 pods on other nodes", |seen| {
-        let gone = seen.pod(&pods[0]).is_err();
-        if gone { seen.at_rest("web", 4) } else { Err(format!("{} is still there", pods[0])) }
-    })
-    .await?;
+    replaced(&t, &pods[..1]).await?;
     t.delete_set("web").await?;
     t.until("no pod", |seen| match seen.pods.all().count() {
         0 => Ok(()),
         left => Err(format!("{left} pods are left")),
     })
     .await
+}
+
+/// Waits until these pods are gone and the set has 4 again.
+async fn replaced(t: &Scene, pods: &[String]) -> Result<()> {
+    t.within(Duration::from_secs(180), "other pods in their place", |seen| {
+        match pods.iter().find(|pod| seen.pod(pod).is_ok()) {
+            Some(pod) => Err(format!("{pod} is still there")),
+            None => seen.at_rest("web", 4),
+        }
+    })
+    .await
+    .map(drop)
 }
