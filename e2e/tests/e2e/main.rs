@@ -97,7 +97,8 @@ fn main() -> ExitCode {
         Scenario::new("quota_refuses_and_grows", quota::refuses_and_grows).needs(&[AuditLog]),
         // The status of pods is written by hand: a kubelet would have its own opinion of them.
         Scenario::new("failing_pods_are_replaced_ever_more_slowly", failing::replaced_ever_more_slowly)
-            .needs(&[SimulatedPods]),
+            .needs(&[SimulatedPods])
+            .by_the_clock(),
         Scenario::new("friend_appears_and_vanishes", friend::appears_and_vanishes),
         Scenario::new("budget_of_one_set", budget::one_set).needs(&counted),
         Scenario::new("budget_under_churn", budget::under_churn).needs(&counted),
