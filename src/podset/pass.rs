@@ -196,8 +196,9 @@ impl Pass<'_> {
         // The template is no longer needed.
         drop((view, _room));
         let (view, after) = self.plan(state)?;
-        // Other pods go in the place of one that cannot be deleted, before anything is reported.
-        if is_rejected && after.deletes_others(state) {
+        // Other pods go in the place of one that cannot be deleted, before anything is reported. And nothing is reported of a set that
+        // must be read: its spec may have changed while this plan was carried out.
+        if view.is_unread || (is_rejected && after.deletes_others(state)) {
             report::settle(&after, state);
             return Err(Next::At(self.context.env.now()));
         }

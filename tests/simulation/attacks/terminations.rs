@@ -304,6 +304,27 @@ async fn a13_a_change_of_the_policy_finds_pods_that_no_watch_shows() {
     operator.end().await;
 }
 
+/// The policy changes while a pod is created under the former one.
+#[tokio::test(start_paused = true)]
+async fn a13_a_change_of_the_policy_during_a_create_is_not_answered_too_early() {
+    let server = ApiServer::new(1);
+    going_slowly(&server, 60);
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, Rules::default());
+    ready(&server, "web", 3).await;
+    sleep(10).await;
+    let deleted = server.live_pods(NS, "web")[0].clone();
+    server.fault(Requests::creates("pods").first(1), Fault::Delay(seconds(2)));
+    server.delete_pod(NS, &deleted);
+    server.strip_label(NS, &deleted, LABEL);
+    sleep(1).await;
+    server.wait_for_termination(NS, "web");
+    sleep(5).await;
+    assert_eq!(status(&server)["observedGeneration"], 1);
+    server.check();
+    operator.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a13_succeeds_if_nothing_is_read_when_the_policy_changes() {
     let (server, operator) =
