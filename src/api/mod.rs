@@ -6,8 +6,11 @@ mod mycustomresource;
 mod podset;
 
 pub use mycustomresource::{MyCustomResource, MyCustomResourceSpec, MyCustomResourceStatus};
-pub(crate) use podset::default_replicas;
-pub use podset::{PodReplacementPolicy, PodSet, PodSetSpec, PodSetStatus, PodTemplate, PodTemplateMetadata};
+pub use podset::{
+    PodReplacementPolicy, PodSet, PodSetSpec, PodSetStatus, PodTemplate, PodTemplateMetadata, RollingUpdate,
+    UpdateStrategy, UpdateStrategyType,
+};
+pub(crate) use podset::{default_history, default_replicas};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -23,6 +26,9 @@ pub const LABEL_VERSION: &str = "version";
 pub const VERSION: &str = "v0.1";
 /// Label of a pod by which the operator watches it; its value is [`MANAGER`].
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// Label of a pod: the revision of the template that it was made from.
+pub const LABEL_REVISION: &str = "controller-revision-hash";
 
 /// The selector for [`LABEL_MANAGED_BY`]`=`[`MANAGER`].
 pub const WATCHED_PODS: &str = "app.kubernetes.io/managed-by=podset-operator";

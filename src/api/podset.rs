@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps},
-    apimachinery::pkg::apis::meta::v1::Condition,
+    apimachinery::pkg::{apis::meta::v1::Condition, util::intstr::IntOrString},
 };
 use kube::{
     CustomResource, CustomResourceExt, KubeSchema,
@@ -15,6 +15,8 @@ use kube::{
 use schemars::{JsonSchema, Schema, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use super::LABEL_REVISION;
 
 /// A PodSet keeps a number of identical pods running, and never runs more than that number.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
@@ -53,7 +55,8 @@ use serde_json::{Map, Value};
     validation = name_rule(),
     validation = label_rule("app", "self.metadata.name", "the name of the PodSet"),
     validation = label_rule("version", "'v0.1'", "'v0.1'"),
-    validation = label_rule("app.kubernetes.io/managed-by", "'podset-operator'", "'podset-operator'")
+    validation = label_rule("app.kubernetes.io/managed-by", "'podset-operator'", "'podset-operator'"),
+    validation = revision_label_rule()
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetSpec {
@@ -66,8 +69,18 @@ pub struct PodSetSpec {
     /// TerminationComplete: when it is Succeeded, Failed or gone, so that never more than spec.replicas pods run.
     #[serde(default)]
     pub pod_replacement_policy: PodReplacementPolicy,
-    /// The template of new pods. Without it, or without its spec, they are the operator's default pod. A change applies
-    /// to new pods only; existing pods stay as they are.
+    /// For how many seconds a pod must be ready before it counts as available in a rolling update.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub min_ready_seconds: u32,
+    /// How many ControllerRevisions of former templates are kept, beside those that pods have.
+    #[serde(default = "default_history")]
+    #[schemars(range(min = 0))]
+    pub revision_history_limit: u32,
+    /// How a change of the template reaches the pods.
+    #[serde(default)]
+    pub update_strategy: UpdateStrategy,
+    /// The template of the pods. Without it, or without its spec, they are the operator's default pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PodTemplate")]
     pub template: Option<PodTemplate>,
@@ -82,6 +95,53 @@ pub enum PodReplacementPolicy {
     TerminationStarted,
     /// When it has finished or is gone.
     TerminationComplete,
+}
+
+/// How a change of the template reaches the pods.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateStrategy {
+    /// RollingUpdate: pods of former templates are replaced, step by step. OnDelete: they stay until something else ends them.
+    #[serde(default, rename = "type")]
+    pub type_: UpdateStrategyType,
+    /// The settings of RollingUpdate.
+    #[serde(default)]
+    pub rolling_update: RollingUpdate,
+}
+
+/// How a change of the template reaches the pods.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(inline)]
+pub enum UpdateStrategyType {
+    /// Pods of former templates are replaced, step by step.
+    #[default]
+    RollingUpdate,
+    /// Pods of former templates stay until something else ends them.
+    OnDelete,
+}
+
+/// The settings of RollingUpdate.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RollingUpdate {
+    /// How many pods may be unavailable during an update: a number from 1, or a percentage of spec.replicas from 1% to 100%, which is
+    /// rounded down, but to no less than 1.
+    #[schemars(schema_with = "max_unavailable")]
+    pub max_unavailable: IntOrString,
+    /// How many pods keep their former template: a number, or a percentage of spec.replicas, which is rounded up. To raise it does not
+    /// roll back.
+    #[schemars(schema_with = "partition")]
+    pub partition: IntOrString,
+    /// Whether no pod is replaced because of its template for now.
+    pub paused: bool,
+}
+
+impl Default for RollingUpdate {
+    fn default() -> Self {
+        Self { max_unavailable: IntOrString::Int(1), partition: IntOrString::Int(0), paused: false }
+    }
 }
 
 /// The template of a set's pods.
@@ -128,6 +188,27 @@ pub struct PodSetStatus {
     /// Pods of this set that are being deleted and have not finished yet. It is not always up to date, except whether it is 0.
     #[serde(default)]
     pub terminating_replicas: i32,
+    /// Available pods of the template in the spec.
+    #[serde(default)]
+    pub updated_replicas: i32,
+    /// Those among them that are ready.
+    #[serde(default)]
+    pub updated_ready_replicas: i32,
+    /// Those among them that have been ready for spec.minReadySeconds.
+    #[serde(default)]
+    pub updated_available_replicas: i32,
+    /// The revision that all pods had last, as the label controller-revision-hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub current_revision: Option<Arc<str>>,
+    /// The revision of the template in the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub update_revision: Option<Arc<str>>,
+    /// How often a ControllerRevision with other content had the name of a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "i32")]
+    pub collision_count: Option<i32>,
     /// The generation of the spec that this status describes. During a scale-down it is the former one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64")]
@@ -149,6 +230,32 @@ pub struct PodSetStatus {
 /// The replicas of a spec without this field.
 pub(crate) fn default_replicas() -> i32 {
     1
+}
+
+/// The revision history of a spec without this field.
+pub(crate) fn default_history() -> u32 {
+    10
+}
+
+fn max_unavailable(_: &mut schemars::SchemaGenerator) -> Schema {
+    int_or_percent(
+        "type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",
+        "maxUnavailable must be a number from 1 or a percentage from 1% to 100%: with 0, no pod could be updated",
+    )
+}
+
+fn partition(_: &mut schemars::SchemaGenerator) -> Schema {
+    int_or_percent(
+        "type(self) == int ? self >= 0 : self.matches('^([1-9]?[0-9]|100)%$')",
+        "partition must be a number from 0 or a percentage from 0% to 100%",
+    )
+}
+
+fn int_or_percent(rule: &str, message: &str) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "x-kubernetes-validations": [{ "rule": rule, "message": message }],
+    })
 }
 
 /// An object that the API server stores unchanged, so that it keeps pod fields of newer clusters. The schema of a whole pod would also not
@@ -181,6 +288,19 @@ pub(super) fn crd() -> CustomResourceDefinition {
         schema.properties.get_or_insert_default().insert("metadata".to_owned(), metadata.clone());
     }
     crd
+}
+
+/// The operator computes this label from the template.
+fn revision_label_rule() -> Rule {
+    let labels = "self.spec.template.metadata.labels";
+    Rule::new(format!(
+        "!has(self.spec.template) || !has(self.spec.template.metadata) || !has({labels}) || \
+         !('{LABEL_REVISION}' in {labels})"
+    ))
+    .field_path(".spec.template.metadata.labels")
+    .message(Message::Message(format!(
+        "the label {LABEL_REVISION} belongs to the set: leave it out of spec.template.metadata.labels"
+    )))
 }
 
 /// A template may repeat a label of the set, but not contradict it.

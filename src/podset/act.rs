@@ -6,6 +6,7 @@
 mod batch;
 mod create;
 mod delete;
+mod prepare;
 
 pub use batch::Done;
 pub use create::bytes_to_read;
@@ -35,6 +36,9 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
     state.retry.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
     look(batch, plan.look, state, &mut done).await;
     relabel(batch, plan.relabel, state, &mut done).await;
+    if let Some(prepare) = plan.prepare {
+        prepare::prepare(batch, view, prepare, state).await;
+    }
     delete::delete(batch, plan.delete, state, &mut done).await;
     create::create(batch, plan.create, state, &mut done).await;
     done

@@ -36,6 +36,7 @@ pub mod rejected_deletes;
 pub mod rejection;
 pub mod report;
 pub mod restart_backoff;
+pub mod revision;
 pub mod set_state;
 pub mod status;
 pub mod stored;

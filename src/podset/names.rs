@@ -9,7 +9,7 @@ use super::observe::{Pods, Set};
 use operator_kit::ObjectKey;
 
 /// The characters that the API server uses for generateName.
-const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+pub const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// How many characters follow the prefix.
 const SUFFIX: usize = 5;
@@ -43,7 +43,7 @@ pub fn pod_name(set: &str, uid: &str, index: u32) -> String {
 }
 
 /// The 64-bit FNV-1a hash. It never changes, unlike the standard library's hashers.
-fn fnv1a(text: &str) -> u64 {
+pub fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 

@@ -145,7 +145,7 @@ impl Pass<'_> {
         if view.is_unread && (plan.has_work() || !is_reported()) {
             return Some(Read::Namespace);
         }
-        let bytes = act::bytes_to_read(&view.set, &plan.create);
+        let bytes = act::bytes_to_read(&view.set, plan);
         let is_known = match known {
             Some(known) => bytes.is_none() || known.has_template(&view.set, bytes),
             // The watch of pods may be ahead of the watch of sets: pods may be gone because their set was deleted.
@@ -176,7 +176,7 @@ impl Pass<'_> {
     /// The plan of a set whose template finds no room in memory: it creates nothing. If there is nothing else to do, reports and ends
     /// the pass: the worker has other sets to work on.
     async fn without_room(&self, view: View, plan: Plan, state: &mut SetState) -> Result<Ready, Next> {
-        let others = Plan { create: Vec::new(), ..plan.clone() };
+        let others = Plan { create: Vec::new(), prepare: None, ..plan.clone() };
         if others.has_work() {
             return Ok(Ready { view, plan: others, _room: None });
         }
@@ -217,7 +217,7 @@ impl Known {
 /// The plan, with the template that was read if the cache does not keep it.
 fn ready(view: View, plan: Plan, known: Option<Known>) -> Ready {
     match known {
-        Some(Known { set: Some(read), room, .. }) if act::bytes_to_read(&view.set, &plan.create).is_some() => {
+        Some(Known { set: Some(read), room, .. }) if act::bytes_to_read(&view.set, &plan).is_some() => {
             let set = Arc::new(Set { wanted: read.wanted, ..Set::clone(&view.set) });
             Ready { view: View { set, ..view }, plan, _room: room }
         }

@@ -1,19 +1,24 @@
 //! Second stage, *plan*: decides what should happen. Pure: no I/O, no clock, no randomness.
 //!
 //! In: a set, its pods, the remembered state and the time. Out: a [`Plan`]. Every decision about pods is made here. [`Count::missing`]
-//! decides how many are created.
+//! decides how many are created, and `rollout.rs` from which template.
 
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+mod outcome;
+mod rollout;
+
+pub use outcome::{Count, Creation, Deletion, Hold, Look, Plan, Prepare, Rollout, Why};
+
 use super::{
     names::Names,
-    observe::{Pod, Seen, Set, View},
+    observe::{Pod, Seen, View, Wanted},
     ranking, restart_backoff,
     set_state::SetState,
 };
-use operator_kit::{ObjectKey, meta::Uid};
+use operator_kit::meta::Uid;
 
 /// The input of a plan.
 #[derive(Clone, Copy)]
@@ -32,151 +37,14 @@ pub struct Input<'a> {
     pub now: Timestamp,
 }
 
-/// What should happen to the pods of a set.
-#[derive(Clone, Debug, Default)]
-pub struct Plan {
-    /// The number of pods, wanted and existing.
-    pub count: Count,
-    /// Pods to create.
-    pub create: Vec<Creation>,
-    /// Pods to delete.
-    pub delete: Vec<Deletion>,
-    /// Pods to delete whose last delete was rejected, whether it is tried again now or later.
-    pub rejected: BTreeSet<Uid>,
-    /// Pods to read, because their fate is unknown.
-    pub look: Vec<Look>,
-    /// Pods whose watched label is restored.
-    pub relabel: Vec<Seen>,
-    /// Why missing pods are not created, or surplus pods not deleted, now.
-    pub hold: Hold,
-    /// Pods that count until they have ended, and have outlived their grace periods.
-    pub overdue: BTreeSet<Uid>,
-    /// When to plan again if nothing happens.
-    pub wake: Option<Timestamp>,
-}
-
-/// A pod to read, because its fate is unknown.
-#[derive(Clone, Debug)]
-pub struct Look {
-    /// Namespace and name.
-    pub key: ObjectKey,
-    /// The pod in the cache; `None`: a create of this name got no answer, and can no longer take effect.
-    pub sought: Option<Seen>,
-}
-
-/// A pod to create.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Creation {
-    /// The index of its name.
-    pub index: u32,
-    /// Its name.
-    pub name: String,
-    /// How many replacements in a row there were, including this one; 0 for a pod that replaces none.
-    pub replacements: u32,
-    /// Whether an earlier create of this name may still take effect.
-    pub is_repeated: bool,
-}
-
-/// A pod to delete.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Deletion {
-    /// Namespace and name.
-    pub key: ObjectKey,
-    /// UID, so that no other pod of this name is deleted.
-    pub uid: Uid,
-    /// Its resourceVersion in the cache; 0 if the cache does not have it.
-    pub version: u64,
-    /// Whether it must not change before: it would stop counting at once, because it has no node, and the scheduler may be giving it one.
-    pub is_exact: bool,
-    /// Why.
-    pub why: Why,
-}
-
-/// Why a pod is deleted.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Why {
-    /// More pods live than are wanted.
-    Surplus,
-    /// It finished, and enough finished pods are kept.
-    Finished,
-    /// It differs from its manifest.
-    Stray,
-}
-
-/// Why a plan waits.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Hold {
-    /// It does not wait.
-    #[default]
-    Nothing,
-    /// The last try failed.
-    Failure,
-    /// Pods keep finishing.
-    Finishing,
-    /// No pod can be created: the set or its namespace is being deleted, or its spec cannot be read.
-    Forever,
-}
-
-/// The number of pods of a set.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Count {
-    /// Pods wanted.
-    pub wanted: usize,
-    /// Pods that are live according to the cache.
-    pub live: usize,
-    /// Pods that are being deleted and count until they have ended: none unless the set waits for terminations.
-    pub ending: usize,
-    /// Pods that live or may live: the live ones, those that count until they have ended, and the creates with an unknown fate, each name
-    /// once.
-    pub occupied: usize,
-    /// Live pods that certainly exist: the watch has not lost them.
-    pub certain: usize,
-}
-
-impl Count {
-    /// How many pods may be created under new names: **the line that keeps the promise**. Every pod that may live counts.
-    pub fn missing(&self) -> usize {
-        self.wanted.saturating_sub(self.occupied)
-    }
-
-    /// How many pods must be deleted. Only certain pods count: a pod that may not exist must not cause the deletion of another one.
-    pub fn surplus(&self) -> usize {
-        self.certain.saturating_sub(self.wanted)
-    }
-}
-
-impl Plan {
-    /// Whether it asks for a write.
-    pub fn has_writes(&self) -> bool {
-        !(self.create.is_empty() && self.delete.is_empty() && self.relabel.is_empty())
-    }
-
-    /// Whether it creates pods for a set that may be gone. There are two signs: pods were lost since the last status or pass, perhaps
-    /// because the set is being deleted, or other pods have its names, perhaps because the set was recreated.
-    pub fn creates_in_doubt(&self, set: &Set, state: &SetState) -> bool {
-        let reported = usize::try_from(set.status.available_replicas).unwrap_or_default();
-        !self.create.is_empty() && (state.met_stranger || self.count.live < reported.max(state.live))
-    }
-
-    /// Whether it deletes a pod whose delete was not rejected before.
-    pub fn deletes_others(&self, state: &SetState) -> bool {
-        self.delete.iter().any(|deletion| !state.retry.rejected.contains(&deletion.uid))
-    }
-
-    /// Whether it asks for anything.
-    pub fn has_work(&self) -> bool {
-        self.has_writes() || !self.look.is_empty()
-    }
-}
-
 /// Plans one step.
 pub fn plan(input: &Input) -> Plan {
     let plan = input.desired();
     match input.state.retry.waits_until(input.view.set.generation, input.now) {
         Some(until) if plan.has_work() => {
             let wake = soonest(plan.wake, Some(until));
-            let Plan { count, rejected, overdue, .. } = plan;
-            Plan { count, rejected, overdue, hold: Hold::Failure, wake, ..Plan::default() }
+            let Plan { count, rejected, overdue, rollout, .. } = plan;
+            Plan { count, rejected, overdue, rollout, hold: Hold::Failure, wake, ..Plan::default() }
         }
         _ => plan,
     }
@@ -191,7 +59,7 @@ impl Input<'_> {
         let plan = Plan { count: self.count(), look: self.looks(), wake: self.wake(), overdue, ..Plan::default() };
         let plan = self.with_deletes(plan, self.strays());
         let wanted = match &set.wanted {
-            Ok(wanted) if !set.is_deleting => wanted.replicas,
+            Ok(wanted) if !set.is_deleting => wanted,
             _ => return Plan { hold: Hold::Forever, ..plan },
         };
         let relabel = self.unlabelled();
@@ -200,7 +68,8 @@ impl Input<'_> {
         let victims = self.victims(plan.count);
         let plan = self.with_deletes(plan, victims);
         let plan = self.with_deletes(plan, self.finished_to_delete());
-        self.with_creates(plan, wanted)
+        let plan = self.with_creates(plan, wanted);
+        self.with_rollout(plan, wanted)
     }
 
     fn count(&self) -> Count {
@@ -216,7 +85,14 @@ impl Input<'_> {
             ending: ending.len(),
             occupied: live.len() + ending.len() + unseen,
             certain: pods.iter().filter(|seen| seen.is_live() && !seen.is_missing).count(),
+            updated: self.updated().count(),
+            updated_available: self.updated().filter(|seen| self.is_available(seen)).count(),
         }
+    }
+
+    /// The live pods of the template in the spec.
+    fn updated(&self) -> impl Iterator<Item = &Seen> {
+        self.view.pods.iter().filter(|seen| seen.is_live() && self.is_updated(seen))
     }
 
     /// The pods that are being deleted and count until they have ended.
@@ -237,7 +113,9 @@ impl Input<'_> {
         let relabel = pods.iter().filter_map(relabel).min();
         let overdue = self.ending().filter_map(Seen::overdue_at).filter(|at| *at > now).min();
         let fates = state.fates.next_overdue(now, self.quarantine);
-        [relabel, overdue, fates].into_iter().fold(look, soonest)
+        let min_ready = self.view.set.wanted.as_ref().map_or(0, |wanted| wanted.update.min_ready);
+        let available = pods.iter().filter_map(|seen| seen.ready_for(min_ready)).filter(|at| *at > now).min();
+        [relabel, overdue, fates, available].into_iter().fold(look, soonest)
     }
 
     fn looks(&self) -> Vec<Look> {
@@ -295,29 +173,32 @@ impl Input<'_> {
     /// The pods that a scale-down deletes. If the delete of a pod was rejected, it stays among them, and the next pod is deleted in its
     /// place. But if an earlier delete of it got no answer and may still take effect, no other pod is deleted.
     fn victims(&self, count: Count) -> Vec<Deletion> {
-        let Input { view, state, now, .. } = *self;
-        let may_go = |seen: &Seen| {
-            let Pod { uid, version, .. } = &*seen.pod;
-            state.retry.rejected.waits_until(uid, *version, now).is_none() || state.fates.is_going(uid)
-        };
+        let Input { view, state, .. } = *self;
         let certain = view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing);
         let (strays, candidates): (Vec<&Seen>, Vec<&Seen>) =
             certain.partition(|seen| state.fates.strays.contains_key(&seen.pod.uid));
-        let mut left = count.surplus().saturating_sub(strays.into_iter().filter(|seen| may_go(seen)).count());
+        let mut left = count.surplus().saturating_sub(strays.into_iter().filter(|seen| self.may_go(seen)).count());
         if left == 0 {
             return Vec::new();
         }
         let mut victims = Vec::new();
-        for seen in ranking::victims_first(&candidates, state) {
+        for seen in ranking::victims_first(&candidates, view.set.revision(), state) {
             if left == 0 {
                 break;
             }
-            left -= usize::from(may_go(seen));
+            left -= usize::from(self.may_go(seen));
             victims.push(Deletion { is_exact: self.may_be_bound(seen), ..deletion(seen, Why::Surplus) });
         }
         // Deletes that failed before come last, so that they do not hold up the others.
         victims.sort_by_key(|victim| state.fates.is_going(&victim.uid));
         victims
+    }
+
+    /// Whether a delete of this pod may be sent now, or may still take effect.
+    fn may_go(&self, seen: &Seen) -> bool {
+        let Pod { uid, version, .. } = &*seen.pod;
+        let Input { state, now, .. } = self;
+        state.retry.rejected.waits_until(uid, *version, *now).is_none() || state.fates.is_going(uid)
     }
 
     /// Whether the delete of this pod would remove it at once, also if it was bound to a node at the same moment: it then runs unseen.
@@ -343,16 +224,16 @@ impl Input<'_> {
     }
 
     /// Adds the pods to create, or why they are not created yet.
-    fn with_creates(&self, plan: Plan, wanted: usize) -> Plan {
+    fn with_creates(&self, plan: Plan, wanted: &Wanted) -> Plan {
         let Input { view: View { set, .. }, state, now, .. } = *self;
         if let Some(until) = state.retry.rests_until(set.generation, now) {
             return Plan { hold: Hold::Forever, wake: soonest(plan.wake, Some(until)), ..plan };
         }
         // A webhook that changed a pod would also change the next one, so the stray must be gone first.
-        if plan.count.occupied > wanted || state.strays_hold() {
+        if plan.count.occupied > wanted.replicas || state.strays_hold() {
             return plan;
         }
-        let mut create = self.creations(plan.count.missing());
+        let mut create = self.with_templates(self.creations(plan.count.missing()), plan.count, wanted);
         let replacement = state.retry.finishes.next;
         // The other missing pods were deleted or never created, so they do not wait.
         let at_once = replacement.map_or(create.len(), |next| create.len().saturating_sub(next.pods));
@@ -381,14 +262,14 @@ impl Input<'_> {
             let is_absent = !names.is_known(name) && (create.is_unknown || !names.is_resting(name));
             if is_absent && (create.is_unknown || left > 0) {
                 let (index, name, is_repeated) = (create.index, name.clone(), create.is_unknown);
-                creations.push(Creation { index, name, replacements: 0, is_repeated });
+                creations.push(Creation { index, name, replacements: 0, is_repeated, former: None });
                 left -= usize::from(!create.is_unknown);
             }
         }
         let free = (0..).map(|index| (index, names.nth(index))).filter(|(_, name)| {
             !names.is_known(name) && !names.is_resting(name) && !state.fates.creates.contains_key(name)
         });
-        let new = |(index, name)| Creation { index, name, replacements: 0, is_repeated: false };
+        let new = |(index, name)| Creation { index, name, replacements: 0, is_repeated: false, former: None };
         creations.extend(free.take(left).map(new));
         creations
     }

@@ -9,6 +9,7 @@ use serde_json::{Value, json, value::RawValue};
 use super::{
     names,
     observe::{Pod, Set, Template},
+    revision::Revision,
 };
 use crate::api::{self, PodSet};
 use operator_kit::meta::Uid;
@@ -37,14 +38,15 @@ struct Metadata<'a> {
     name: &'a str,
     generate_name: String,
     namespace: &'a str,
-    labels: BTreeMap<&'a str, &'a str>,
+    labels: BTreeMap<&'a str, Cow<'a, str>>,
     annotations: BTreeMap<&'a str, Cow<'a, str>>,
     owner_references: [Owner<'a>; 1],
 }
 
+/// The owner reference to a set.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Owner<'a> {
+pub struct Owner<'a> {
     api_version: Cow<'static, str>,
     kind: Cow<'static, str>,
     name: &'a str,
@@ -61,12 +63,14 @@ pub fn manifest<'a>(
     default_spec: &'a Value,
     name: &'a str,
     replacements: u32,
+    revision: Revision,
 ) -> Manifest<'a> {
     let spec = template.and_then(|template| template.spec.as_deref());
     let metadata = template.and_then(|template| template.metadata.as_ref());
     let labels = metadata.and_then(|metadata| metadata.labels.as_ref()).into_iter().flatten();
-    let mut labels: BTreeMap<&str, &str> = labels.map(|(label, value)| (&**label, &**value)).collect();
-    labels.extend(own_labels(&set.key.name));
+    let mut labels: BTreeMap<&str, Cow<'_, str>> = labels.map(|(label, value)| (&**label, Cow::from(value))).collect();
+    labels.extend(own_labels(&set.key.name).map(|(label, value)| (label, value.into())));
+    labels.insert(api::LABEL_REVISION, revision.to_string().into());
     let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref()).into_iter().flatten();
     let mut annotations: BTreeMap<&str, Cow<'_, str>> =
         annotations.map(|(annotation, value)| (&**annotation, Cow::from(value))).collect();
@@ -74,14 +78,6 @@ pub fn manifest<'a>(
     if replacements > 0 {
         annotations.insert(api::ANNOTATION_REPLACEMENTS, replacements.to_string().into());
     }
-    let owner = Owner {
-        api_version: PodSet::api_version(&()),
-        kind: PodSet::kind(&()),
-        name: &set.key.name,
-        uid: &set.uid,
-        controller: true,
-        block_owner_deletion: true,
-    };
     Manifest {
         api_version: "v1",
         kind: "Pod",
@@ -91,9 +87,21 @@ pub fn manifest<'a>(
             namespace: &set.key.namespace,
             labels,
             annotations,
-            owner_references: [owner],
+            owner_references: [owner(set)],
         },
         spec: spec.map_or(Spec::Default(default_spec), Spec::OfTemplate),
+    }
+}
+
+/// The owner reference to a set.
+pub fn owner(set: &Set) -> Owner<'_> {
+    Owner {
+        api_version: PodSet::api_version(&()),
+        kind: PodSet::kind(&()),
+        name: &set.key.name,
+        uid: &set.uid,
+        controller: true,
+        block_owner_deletion: true,
     }
 }
 
@@ -150,7 +158,7 @@ mod tests {
     fn sent(set: &Set, image: &str, replacements: u32) -> Value {
         let spec = default_spec(image);
         let Ok(Wanted { template: PodsLike::Template(template), .. }) = &set.wanted else { panic!("{set:?}") };
-        let manifest = manifest(set, template.as_deref(), &spec, "web-podabcde", replacements);
+        let manifest = manifest(set, template.as_deref(), &spec, "web-podabcde", replacements, set.revision().unwrap());
         serde_json::to_value(manifest).unwrap()
     }
 
@@ -165,7 +173,12 @@ mod tests {
                 "name": "web-podabcde",
                 "generateName": "web-pod",
                 "namespace": "default",
-                "labels": { "app": "web", "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator" },
+                "labels": {
+                    "app": "web",
+                    "version": "v0.1",
+                    "app.kubernetes.io/managed-by": "podset-operator",
+                    "controller-revision-hash": "njg4qh94mc",
+                },
                 "annotations": {},
                 "ownerReferences": [{
                     "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "name": "web", "uid": "set-uid",

@@ -1,18 +1,19 @@
 //! Which pods a scale-down deletes first. Pure.
 //!
 //! The rules, in order: a pod whose delete may still take effect; not yet scheduled; Pending before Unknown before Running;
-//! not ready before ready; lower `controller.kubernetes.io/pod-deletion-cost`; on the node with more pods of the set;
+//! not ready before ready; lower `controller.kubernetes.io/pod-deletion-cost`; of a former template; on the node with more pods of the set;
 //! ready for a shorter time; more restarts; younger; then UID, so that the order is total.
 
 use std::{cmp::Reverse, collections::HashMap};
 
 use super::{
     observe::{Phase, Seen},
+    revision::Revision,
     set_state::SetState,
 };
 
 /// The pods in the order in which a scale-down deletes them.
-pub fn victims_first<'a>(pods: &[&'a Seen], state: &SetState) -> Vec<&'a Seen> {
+pub fn victims_first<'a>(pods: &[&'a Seen], revision: Option<Revision>, state: &SetState) -> Vec<&'a Seen> {
     let mut on_node: HashMap<&str, usize> = HashMap::new();
     for node in pods.iter().filter_map(|seen| seen.pod.node.as_deref()) {
         *on_node.entry(node).or_default() += 1;
@@ -26,6 +27,7 @@ pub fn victims_first<'a>(pods: &[&'a Seen], state: &SetState) -> Vec<&'a Seen> {
             phase_rank(pod.phase),
             pod.ready_since.is_some(),
             pod.deletion_cost,
+            pod.revision == revision,
             Reverse(pod.node.as_deref().and_then(|node| on_node.get(node).copied())),
             Reverse(pod.ready_since),
             Reverse(pod.restarts),
@@ -74,7 +76,7 @@ mod tests {
 
         let mut shuffled: Vec<&Seen> = pods.iter().rev().collect();
         shuffled.rotate_left(5);
-        let ranked: Vec<&str> = victims_first(&shuffled, &state).iter().map(|seen| &*seen.pod.key.name).collect();
+        let ranked: Vec<&str> = victims_first(&shuffled, None, &state).iter().map(|seen| &*seen.pod.key.name).collect();
         let expected: Vec<&str> = pods.iter().map(|seen| &*seen.pod.key.name).collect();
         assert_eq!(ranked, expected);
     }

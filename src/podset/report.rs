@@ -11,7 +11,7 @@ use super::{
     context::Context,
     events::{self, Event},
     observe::{Set, View},
-    plan::{Hold, Plan},
+    plan::{Hold, Plan, Rollout},
     rejection::{Rejection, RejectionKind},
     set_state::{Burst, SetState},
     status, stored,
@@ -31,8 +31,10 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let to = (from + created).saturating_sub(deleted);
     let is_scaling = !is_fulfilled(set, state);
-    // If other pods were lost in the meantime, the next create first checks whether the set still exists.
-    state.live = to;
+    if created + deleted > 0 {
+        // If other pods were lost in the meantime, the next create first checks whether the set still exists.
+        state.live = Some(to);
+    }
     record_span(&done);
     if done.is_creating || done.is_deleting {
         let wanted = set.replicas();
@@ -98,7 +100,7 @@ fn create_rejected(context: &Context, set: &Set, rejected: Rejection, state: &mu
 
 /// Updates the state after a pass. `after` is the plan made after it.
 pub fn settle(after: &Plan, state: &mut SetState) {
-    state.live = state.live.max(after.count.live);
+    state.live = state.live.map(|live| live.max(after.count.live));
     // Not while the fate of a create is unknown.
     if after.count.occupied == after.count.wanted && after.count.live == after.count.wanted {
         state.reports.fulfilled = Some(after.count.wanted);
@@ -143,7 +145,7 @@ pub struct Reported {
 pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut SetState) -> Reported {
     let (set, now) = (&view.set, context.env.now());
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
-    let is_settled = plan.create.is_empty() && plan.delete.is_empty();
+    let is_settled = plan.create.is_empty() && plan.delete.is_empty() && plan.prepare.is_none();
     if is_settled {
         let events = due_events(view, plan, &new, state);
         context.recorder.record(set, events);
@@ -152,7 +154,8 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
         state.reports.pace.up_to_date();
         return Reported::default();
     }
-    let is_awaited = status::is_awaited(&set.status, &new, is_settled);
+    // Pods come and go until a rollout is over.
+    let is_awaited = status::is_awaited(&set.status, &new, is_settled && plan.rollout != Rollout::InProgress);
     match state.reports.pace.due(new.observed_generation, is_awaited, now) {
         None => write_status(context, set, new, state).await,
         again => Reported { again, has_failed: false },

@@ -11,6 +11,7 @@ use super::{
     rejected_deletes::RejectedDeletes,
     rejection::{BACKOFF, Rejection},
     restart_backoff::Finishes,
+    revision::Revision,
     trace_link::TraceLink,
 };
 use operator_kit::{
@@ -40,14 +41,34 @@ pub struct SetState {
     pub retry: Retry,
     /// What the report remembers.
     pub reports: Reports,
+    /// What was done before pods are created or replaced for a template.
+    pub preparation: Preparation,
     /// [`Set::waits_from`](super::observe::Set::waits_from) in the last plan; `None` before the first one.
     pub waits_from: Option<Option<i64>>,
     /// Whether a stranger had one of its names since the set was last read. The set is read before the next create.
     pub met_stranger: bool,
-    /// How many pods were live after the last pass that did something, or later. If fewer are live now, some were lost.
-    pub live: usize,
+    /// How many pods were live after the last pass that did something, or later. If fewer are live now, some were lost. `None`: this
+    /// process has not worked on the set.
+    pub live: Option<usize>,
     /// For the traces: which change is being worked on.
     pub trace_link: TraceLink,
+}
+
+/// What was done before pods are created or replaced for a template.
+#[derive(Clone, Debug, Default)]
+pub struct Preparation {
+    /// The revision that is stored in a ControllerRevision.
+    pub stored: Option<Revision>,
+    /// The revision whose ControllerRevision has another content.
+    pub collided: Option<Revision>,
+    /// The revision whose dry run passed.
+    pub dry_run: Option<Revision>,
+    /// The revision whose dry run was rejected, and why.
+    pub rejected: Option<(Revision, String)>,
+    /// When to try again after a failure.
+    pub again: Option<Timestamp>,
+    /// Failures in a row.
+    pub failures: Failures,
 }
 
 /// What the report remembers: only it reads and writes this.

@@ -1,15 +1,16 @@
 //! The content of a set's status. Pure.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 
 use super::{
     observe::{Phase, Pod, Seen, View},
-    plan::{Hold, Plan},
+    plan::{Count, Hold, Plan, Rollout},
     pod,
     rejection::RejectionKind,
     restart_backoff::Replacement,
+    revision::Revision,
     set_state::SetState,
     stored,
 };
@@ -22,6 +23,8 @@ pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> Po
     let available: Vec<&Seen> = pods.iter().filter(|seen| seen.is_available()).collect();
     let ready = available.iter().filter(|seen| seen.is_ready()).count();
     let terminating = pods.iter().filter(|seen| seen.counts_as_terminating()).count();
+    let updated: Vec<&&Seen> = available.iter().filter(|seen| seen.pod.revision == set.revision()).collect();
+    let updated_ready = updated.iter().filter(|seen| seen.is_ready()).count();
     let Described { ready: reason, why, others } = describe(view, plan, state, available.len(), ready);
     let of_n = set.wanted.as_ref().map(|wanted| format!(" of {}", wanted.replicas)).unwrap_or_default();
     // `kubectl get --output=wide` and most other tools show only this message.
@@ -29,19 +32,48 @@ pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> Po
     let condition = |type_, holds, reason, message| {
         statuses::condition(&set.status.conditions, type_, holds, reason, message, wall)
     };
-    let mut conditions = vec![condition(condition::READY, reason == ALL_READY, reason, message)];
+    let mut conditions = vec![condition(condition::READY, READY.contains(&reason), reason, message)];
     conditions.extend(others.into_iter().map(|(type_, reason, message)| condition(type_, true, reason, message)));
     PodSetStatus {
         pod_names: available.iter().map(|seen| seen.pod.key.name.clone()).collect(),
-        available_replicas: i32::try_from(available.len()).unwrap_or(i32::MAX),
-        ready_replicas: i32::try_from(ready).unwrap_or(i32::MAX),
-        terminating_replicas: i32::try_from(terminating).unwrap_or(i32::MAX),
+        available_replicas: number(available.len()),
+        ready_replicas: number(ready),
+        terminating_replicas: number(terminating),
+        updated_replicas: number(updated.len()),
+        updated_ready_replicas: number(updated_ready),
+        updated_available_replicas: number(plan.count.updated_available),
+        current_revision: current_revision(view, plan),
+        update_revision: set.revision().map(shared),
+        collision_count: collision_count(view, state),
         observed_generation: observed_generation(view, plan),
         selector: Some(pod::selector(&set.key.name)),
         conditions,
         // Each write adds it. A different writer alone is no reason to write a status.
         written_by: None,
     }
+}
+
+fn number(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+fn shared(revision: Revision) -> Arc<str> {
+    revision.to_string().into()
+}
+
+/// The revision of the spec once all pods have it and are available; until then the former one.
+fn current_revision(view: &View, plan: &Plan) -> Option<Arc<str>> {
+    let Count { wanted, live, occupied, updated_available, .. } = plan.count;
+    let is_complete = [live, occupied, updated_available] == [wanted; 3];
+    let complete = view.set.revision().filter(|_| is_complete).map(shared);
+    complete.or_else(|| view.set.status.current_revision.clone())
+}
+
+/// One more if the ControllerRevision of the spec's template has another content: its name then changes.
+fn collision_count(View { set, .. }: &View, state: &SetState) -> Option<i32> {
+    let has_collided = state.preparation.collided.is_some() && state.preparation.collided == set.revision();
+    let stored = set.status.collision_count;
+    if has_collided { Some(stored.unwrap_or_default() + 1) } else { stored }
 }
 
 /// A generation is observed as soon as not more pods may live than it wants: at once on a scale-up, and on a scale-down only when the
@@ -72,8 +104,21 @@ pub const WAITING_FOR_TERMINATION: &str = "WaitingForTermination";
 /// The reason of Ready and Stalled for a spec that cannot work.
 const INVALID: &str = "InvalidTemplate";
 
+/// The reason of Ready and Reconciling while pods of former templates are replaced.
+const ROLLING: &str = "RolloutInProgress";
+
+/// The reason of Ready while it is True and a rollout is paused.
+const PAUSED: &str = "RolloutPaused";
+
+/// The reason of Ready while it is True and as many pods have the template as the partition allows.
+const AT_PARTITION: &str = "PartitionReached";
+
+/// The reasons of Ready while it is True.
+const READY: [&str; 3] = [ALL_READY, PAUSED, AT_PARTITION];
+
 /// All reasons of the condition Ready.
-pub const REASONS: [&str; 6] = [ALL_READY, NOT_READY, WAITING_FOR_TERMINATION, "PodsFailing", INVALID, "Deleting"];
+pub const REASONS: [&str; 9] =
+    [ALL_READY, PAUSED, AT_PARTITION, NOT_READY, ROLLING, WAITING_FOR_TERMINATION, "PodsFailing", INVALID, "Deleting"];
 
 /// The content of the conditions.
 struct Described {
@@ -116,9 +161,19 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
     if let Some(message) = state.retry.rejected.message().filter(|_| is_stuck) {
         return undeletable(view, plan, ready, message);
     }
-    let counts = [available, ready, plan.count.occupied];
-    if counts == [plan.count.wanted; 3] {
-        return Described { ready: ALL_READY, why: String::new(), others: Vec::new() };
+    let rejected = state.preparation.rejected.as_ref().filter(|(revision, _)| Some(*revision) == view.set.revision());
+    if let Some((_, message)) = rejected {
+        return invalid(message);
+    }
+    let Count { wanted, occupied, updated, .. } = plan.count;
+    let updated = format!("{updated} of {wanted} pods have the new template");
+    if [available, ready, occupied] == [wanted; 3] && plan.rollout != Rollout::InProgress {
+        let (ready, why) = match plan.rollout {
+            Rollout::None | Rollout::InProgress => (ALL_READY, String::new()),
+            Rollout::Paused => (PAUSED, format!("; the rollout is paused: {updated}")),
+            Rollout::AtPartition => (AT_PARTITION, format!("; {updated}, as the partition allows")),
+        };
+        return Described { ready, why, others: Vec::new() };
     }
     let why = why_not_ready(&view.pods).map(|why| format!("; {why}")).unwrap_or_default();
     if let Some(message) = terminations(view) {
@@ -126,6 +181,10 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
         let why = format!("; {message}{why}");
         let others = vec![(condition::RECONCILING, WAITING_FOR_TERMINATION, message)];
         return Described { ready, why, others };
+    }
+    if plan.rollout == Rollout::InProgress {
+        let why = format!("; {updated}{why}");
+        return Described { ready: ROLLING, why, others: vec![(condition::RECONCILING, ROLLING, updated)] };
     }
     let progressing = "creating, deleting or waiting for pods".to_owned();
     Described { ready: NOT_READY, why, others: vec![(condition::RECONCILING, "Progressing", progressing)] }
@@ -243,7 +302,19 @@ mod tests {
 
     fn planned(view: &View, hold: Hold) -> Plan {
         let live = view.pods.iter().filter(|seen| seen.is_live()).count();
-        Plan { count: Count { wanted: 2, live, ending: 0, occupied: live, certain: live }, hold, ..Plan::default() }
+        Plan {
+            count: Count {
+                wanted: 2,
+                live,
+                ending: 0,
+                occupied: live,
+                certain: live,
+                updated: live,
+                updated_available: 0,
+            },
+            hold,
+            ..Plan::default()
+        }
     }
 
     /// Each condition as `Type=Status/Reason`.

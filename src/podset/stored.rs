@@ -24,14 +24,24 @@ pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
         available_replicas,
         ready_replicas,
         terminating_replicas,
+        updated_replicas,
+        updated_ready_replicas,
+        updated_available_replicas,
+        current_revision,
+        update_revision,
+        collision_count,
         observed_generation,
         selector,
         conditions,
         written_by: _,
     } = stored;
+    let updated = (updated_replicas, updated_ready_replicas, updated_available_replicas);
+
     (pod_names, available_replicas, ready_replicas) == (&new.pod_names, &new.available_replicas, &new.ready_replicas)
         && (*terminating_replicas == 0) == (new.terminating_replicas == 0)
-        && *observed_generation == new.observed_generation
+        && updated == (&new.updated_replicas, &new.updated_ready_replicas, &new.updated_available_replicas)
+        && (current_revision, update_revision) == (&new.current_revision, &new.update_revision)
+        && (observed_generation, collision_count) == (&new.observed_generation, &new.collision_count)
         && *selector == new.selector
         && statuses::are_same(conditions, &new.conditions, &OWN)
 }

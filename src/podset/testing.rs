@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::observe::{Phase, Pod, PodsLike, Seen, Set, Wanted};
-use crate::{api::PodSetStatus, podset::compact_time::CompactTime};
+use super::{
+    compact_time::CompactTime,
+    observe::{Phase, Pod, PodsLike, Seen, Set, Wanted},
+    revision::{Revision, Update},
+};
+use crate::api::{PodSetStatus, UpdateStrategy};
 use operator_kit::ObjectKey;
 
 /// The current time in the tests of this folder.
@@ -22,7 +26,12 @@ pub fn set(replicas: usize) -> Set {
         generation: 1,
         is_deleting: false,
         waits_from: None,
-        wanted: Ok(Wanted { replicas, template: PodsLike::Template(None) }),
+        wanted: Ok(Wanted {
+            replicas,
+            revision: Revision::of(None, 0),
+            update: Update::new(&UpdateStrategy::default(), replicas, 0, 10),
+            template: PodsLike::Template(None),
+        }),
         status: PodSetStatus { observed_generation: Some(1), ..PodSetStatus::default() },
     }
 }
@@ -50,6 +59,7 @@ pub fn pod(name: &str) -> PodBuilder {
         finished: None,
         deletion_cost: 0,
         replacements: 0,
+        revision: Some(Revision::of(None, 0)),
         is_labelled: true,
         is_terminating: false,
         deleted: None,

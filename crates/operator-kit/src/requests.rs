@@ -53,6 +53,17 @@ pub fn create<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Se
     with_body(request.header(ACCEPT, METADATA), "application/json", manifest)
 }
 
+/// Asks whether an object would be created, and creates none.
+///
+/// # Errors
+///
+/// As [`get`].
+pub fn dry_run<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize) -> Built {
+    let path = K::url_path(&(), Some(namespace));
+    let request = Request::post(format!("{path}?fieldManager={OPERATOR}&fieldValidation=Strict&dryRun=All"));
+    with_body(request.header(ACCEPT, METADATA), "application/json", manifest)
+}
+
 /// Deletes the object of this name, if it has this UID and this resourceVersion.
 ///
 /// # Errors

@@ -5,13 +5,17 @@ use k8s_openapi::api::core::v1::Pod as PodResource;
 use kube::core::Status;
 use tracing::{debug, warn};
 
-use super::batch::{AT_ONCE, Batch, Done, decoded};
+use super::{
+    batch::{AT_ONCE, Batch, Done, decoded},
+    prepare,
+};
 use crate::podset::{
     names,
-    observe::{Pod, PodsLike, Set, Wanted},
-    plan::Creation,
+    observe::{Pod, PodsLike, Set, Template, Wanted},
+    plan::{Creation, Plan},
     pod,
     rejection::{self, Rejection, RejectionKind},
+    revision::Revision,
     set_state::SetState,
 };
 use leadership::text::{LONGEST, cut};
@@ -41,30 +45,46 @@ fn at_once(bytes: usize) -> usize {
     (BYTES_AT_ONCE / bytes.max(1)).clamp(1, AT_ONCE)
 }
 
-/// How many bytes these creates need if the template must be read first: the template, and one copy for each create in flight. `None`: the
+/// How many bytes a plan needs if the template must be read first: the template, and one copy for each create in flight. `None`: the
 /// template is in memory, or nothing is created.
-pub fn bytes_to_read(set: &Set, creations: &[Creation]) -> Option<usize> {
+pub fn bytes_to_read(set: &Set, plan: &Plan) -> Option<usize> {
     let bytes = set.template_bytes();
-    let needs_read = set.is_trimmed() && !creations.is_empty();
-    needs_read.then(|| bytes * (1 + at_once(bytes).min(creations.len())))
+    let pods = plan.create.len() + usize::from(plan.prepare.is_some());
+    (set.is_trimmed() && pods > 0).then(|| bytes * (1 + at_once(bytes).min(pods)))
 }
 
 /// Creates pods.
 pub async fn create(mut batch: Batch<'_>, creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
+    let former = match creations.iter().find_map(|creation| creation.former) {
+        None => None,
+        Some(revision) => match prepare::former_template(batch, revision).await {
+            Ok(template) => template.map(|template| (revision, template)),
+            Err(error) => {
+                warn!(set = %batch.set.key, %revision, error, "cannot read a former template");
+                done.has_failed = true;
+                return;
+            }
+        },
+    };
     batch.at_once = at_once(batch.set.template_bytes());
     // If creates for this spec have just succeeded, start with as many. Otherwise a large set with slow creates would start with one in
     // each pass.
     let is_known = state.retry.tried_generation == Some(batch.set.generation) && state.retry.backoff.is_none();
     batch.first = 1 + state.reports.burst.filter(|_| is_known).map_or(0, |burst| burst.created);
-    let send = |creation: Creation| async move { (create_one(batch, &creation).await, creation) };
+    let former = former.as_ref();
+    let send = |creation: Creation| async move { (create_one(batch, &creation, former).await, creation) };
     let handle = |(created, creation)| handle(batch, created, creation, state, done);
     batch.slow_start(creations, send, handle).await;
 }
 
-async fn create_one(batch: Batch<'_>, creation: &Creation) -> Created {
+async fn create_one(batch: Batch<'_>, creation: &Creation, former: Option<&(Revision, Option<Template>)>) -> Created {
     let Batch { context, set, .. } = batch;
-    let Ok(Wanted { template: PodsLike::Template(template), .. }) = &set.wanted else {
+    let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &set.wanted else {
         return Created::NotSent;
+    };
+    let (revision, template) = match former.filter(|_| creation.former.is_some()) {
+        Some((revision, template)) => (*revision, template.as_ref()),
+        None => (*revision, template.as_deref()),
     };
     let key = set.key.sibling(&creation.name);
     if creation.is_repeated {
@@ -84,7 +104,7 @@ async fn create_one(batch: Batch<'_>, creation: &Creation) -> Created {
     let Creation { name, replacements, .. } = creation;
     let namespace = &set.key.namespace;
     let build = || {
-        let manifest = pod::manifest(set, template.as_deref(), &context.default_spec, name, *replacements);
+        let manifest = pod::manifest(set, template, &context.default_spec, name, *replacements, revision);
         requests::create::<PodResource>(namespace, &manifest)
     };
     match context.clients.write.send(namespace, build).await {
@@ -206,12 +226,16 @@ mod tests {
     use super::*;
     use crate::podset::testing;
 
+    fn plan(creates: u32) -> Plan {
+        let create = |index| Creation { index, name: String::new(), replacements: 0, is_repeated: false, former: None };
+        Plan { create: (0..creates).map(create).collect(), ..Plan::default() }
+    }
+
     /// What is to be read for so many creates of a set whose template has so many bytes and is not in memory.
     fn to_read(bytes: usize, creates: u32) -> Option<usize> {
         let mut set = testing::set(10);
         set.wanted.as_mut().unwrap().template = PodsLike::Large(bytes);
-        let create = |index| Creation { index, name: String::new(), replacements: 0, is_repeated: false };
-        bytes_to_read(&set, &(0..creates).map(create).collect::<Vec<_>>())
+        bytes_to_read(&set, &plan(creates))
     }
 
     #[test]
@@ -226,7 +250,6 @@ mod tests {
         assert_eq!(to_read(20_000, 3), Some(80_000));
         assert_eq!(to_read(20_000, 1000), Some(20_000 * 53));
         assert_eq!(to_read(2_000_000, 10), Some(4_000_000));
-        let create = Creation { index: 0, name: String::new(), replacements: 0, is_repeated: false };
-        assert_eq!(bytes_to_read(&testing::set(1), &[create]), None, "it is in memory");
+        assert_eq!(bytes_to_read(&testing::set(1), &plan(1)), None, "it is in memory");
     }
 }

@@ -42,7 +42,7 @@ fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut Se
         Deleted::Accepted(last) => {
             batch.change_pods(|pods, now| pods.delete_answered(&uid, last.map(|pod| *pod), now));
             match why {
-                Why::Surplus => done.deleted.push(key.name.to_string()),
+                Why::Surplus | Why::Outdated => done.deleted.push(key.name.to_string()),
                 Why::Finished => {}
                 // No pod is created until it is certainly gone.
                 Why::Stray => {

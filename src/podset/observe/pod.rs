@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::podset::compact_time::CompactTime;
+use crate::podset::{compact_time::CompactTime, revision::Revision};
 use operator_kit::{ObjectKey, meta::Uid};
 
 /// A write that the watch has not confirmed for so long is looked up.
@@ -63,6 +63,8 @@ pub struct Pod {
     pub deletion_cost: i32,
     /// How many replacements in a row led to it.
     pub replacements: u32,
+    /// The revision of the template that it was made from, by its label; `None`: it has no such label.
+    pub revision: Option<Revision>,
     /// Whether it carries the label by which pods are watched.
     pub is_labelled: bool,
     /// Whether its deletionTimestamp is set.
@@ -106,6 +108,7 @@ impl Pod {
             finished,
             deletion_cost: _,
             replacements,
+            revision,
             is_labelled,
             is_terminating,
             deleted: _,
@@ -115,7 +118,7 @@ impl Pod {
         (phase, is_labelled, is_terminating) == (&other.phase, &other.is_labelled, &other.is_terminating)
             && (ready_since, created, finished) == (&other.ready_since, &other.created, &other.finished)
             && (waits_for, exit_code, replacements) == (&other.waits_for, &other.exit_code, &other.replacements)
-            && (key, uid, owner) == (&other.key, &other.uid, &other.owner)
+            && (key, uid, owner, revision) == (&other.key, &other.uid, &other.owner, &other.revision)
     }
 }
 
@@ -137,6 +140,8 @@ pub struct Seen {
     pub finished_since: Option<CompactTime>,
     /// When its deletion was requested, in steady time.
     pub deleted_since: Option<CompactTime>,
+    /// Since when this process has seen it ready, in steady time.
+    pub seen_ready: Option<CompactTime>,
 }
 
 impl Seen {
@@ -145,6 +150,7 @@ impl Seen {
         let now = CompactTime::from(now);
         let finished_since = pod.is_finished().then(|| pod.finished.unwrap_or(now).min(now));
         let deleted_since = pod.is_terminating.then(|| pod.deleted.unwrap_or(now).min(now));
+        let seen_ready = pod.ready_since.map(|_| now);
         Seen {
             pod,
             unconfirmed_since: None,
@@ -153,6 +159,7 @@ impl Seen {
             delete_rejected: false,
             finished_since,
             deleted_since,
+            seen_ready,
         }
     }
 
@@ -164,6 +171,9 @@ impl Seen {
         }
         if pod.is_terminating {
             self.deleted_since.get_or_insert(now.into());
+        }
+        if pod.ready_since.is_none() || pod.ready_since != self.pod.ready_since {
+            self.seen_ready = pod.ready_since.map(|_| now.into());
         }
         self.pod = pod;
     }
@@ -214,6 +224,12 @@ impl Seen {
     /// Whether it is available and ready.
     pub fn is_ready(&self) -> bool {
         self.is_available() && self.pod.ready_since.is_some()
+    }
+
+    /// From when on it has been ready for so many seconds, if it is ready.
+    pub fn ready_for(&self, seconds: u32) -> Option<Timestamp> {
+        let since = self.seen_ready.filter(|_| self.is_ready())?;
+        Some(Timestamp::from(since) + SignedDuration::from_secs(seconds.into()))
     }
 
     /// From when on only a read can tell whether it still exists; `None` while the watch shows it.

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use crate::api::{self, PodReplacementPolicy, PodSetStatus, PodTemplateMetadata};
+use crate::{
+    api::{self, PodReplacementPolicy, PodSetStatus, PodTemplateMetadata, UpdateStrategy},
+    podset::revision::{Revision, Update},
+};
 use operator_kit::{
     ObjectKey,
     listwatch::Watched,
@@ -36,7 +39,29 @@ struct SpecWire {
     #[serde(default)]
     pod_replacement_policy: PodReplacementPolicy,
     #[serde(default)]
-    template: Option<Template>,
+    min_ready_seconds: u32,
+    #[serde(default = "api::default_history")]
+    revision_history_limit: u32,
+    #[serde(default)]
+    update_strategy: UpdateStrategy,
+    /// As text: its revision is that of the whole template, and not of the fields that this operator knows.
+    #[serde(default)]
+    template: Option<Box<RawValue>>,
+}
+
+impl SpecWire {
+    fn wanted(self, collisions: i32) -> serde_json::Result<Wanted> {
+        let template = self.template.as_deref();
+        let replicas = usize::try_from(self.replicas).unwrap_or(0);
+        Ok(Wanted {
+            replicas,
+            revision: Revision::of(template, collisions),
+            update: Update::new(&self.update_strategy, replicas, self.min_ready_seconds, self.revision_history_limit),
+            template: PodsLike::Template(
+                template.map(|text| serde_json::from_str(text.get())).transpose()?.map(Arc::new),
+            ),
+        })
+    }
 }
 
 /// Decodes a part; one that is absent counts as `null`.
@@ -72,6 +97,10 @@ pub struct Set {
 pub struct Wanted {
     /// How many pods.
     pub replicas: usize,
+    /// The revision of the template.
+    pub revision: Revision,
+    /// How a change of the template reaches the pods.
+    pub update: Update,
     /// What new pods look like.
     pub template: PodsLike,
 }
@@ -86,13 +115,13 @@ pub enum PodsLike {
 }
 
 /// The template of a set's pods.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub struct Template {
     /// Labels and annotations.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<PodTemplateMetadata>,
     /// The spec of the pods, as text: it is only passed on. Decoded it would take more than ten times the memory.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<Box<RawValue>>,
 }
 
@@ -137,10 +166,7 @@ impl From<SetWire> for Whole {
         let waits = |spec: &SpecWire| spec.pod_replacement_policy == PodReplacementPolicy::TerminationComplete;
         let waits_from = spec.as_ref().is_ok_and(waits).then_some(wire.metadata.generation);
         let wanted = spec
-            .map(|spec| Wanted {
-                replicas: usize::try_from(spec.replicas).unwrap_or(0),
-                template: PodsLike::Template(spec.template.map(Arc::new)),
-            })
+            .and_then(|spec| spec.wanted(status.collision_count.unwrap_or_default()))
             .map_err(|error| format!("the spec cannot be read: {error}"));
         Whole(Set {
             key: wire.metadata.key(),
@@ -184,6 +210,22 @@ impl Set {
     /// How many pods are wanted: none if that cannot be read.
     pub fn replicas(&self) -> usize {
         self.wanted.as_ref().map_or(0, |wanted| wanted.replicas)
+    }
+
+    /// The revision that all pods had last, if that is another one than the spec's.
+    pub fn former_revision(&self) -> Option<Revision> {
+        let current = self.status.current_revision.as_ref()?.parse().ok()?;
+        (Some(current) != self.revision()).then_some(current)
+    }
+
+    /// The revision of the spec's template; `None`: the spec cannot be read.
+    pub fn revision(&self) -> Option<Revision> {
+        self.wanted.as_ref().ok().map(|wanted| wanted.revision)
+    }
+
+    /// Whether it has a template.
+    pub fn is_templated(&self) -> bool {
+        !matches!(self.wanted, Ok(Wanted { template: PodsLike::Template(None), .. }))
     }
 
     /// Whether pods that are being deleted count until they have ended.

@@ -37,6 +37,12 @@ pub static LEASES: Kind = Kind {
     qualified: "leases.coordination.k8s.io",
     ..core("Lease", "leases", true, false)
 };
+/// Stored templates.
+pub static REVISIONS: Kind = Kind {
+    group: "apps",
+    qualified: "controllerrevisions.apps",
+    ..core("ControllerRevision", "controllerrevisions", true, false)
+};
 /// The operator's first custom resource.
 pub static PODSETS: Kind = Kind {
     group: "app.example.com",
@@ -53,7 +59,8 @@ pub static MYCUSTOMRESOURCES: Kind = Kind {
     ..core("MyCustomResource", "mycustomresources", true, true)
 };
 
-static SERVED: [&Kind; 7] = [&PODS, &NAMESPACES, &CORE_EVENTS, &EVENTS, &LEASES, &PODSETS, &MYCUSTOMRESOURCES];
+static SERVED: [&Kind; 8] =
+    [&PODS, &NAMESPACES, &CORE_EVENTS, &EVENTS, &LEASES, &REVISIONS, &PODSETS, &MYCUSTOMRESOURCES];
 
 const fn core(kind: &'static str, plural: &'static str, namespaced: bool, status: bool) -> Kind {
     Kind { group: "", version: "v1", kind, plural, qualified: plural, namespaced, status, custom: false }

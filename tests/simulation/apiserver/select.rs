@@ -38,9 +38,9 @@ impl Requests {
         Self::default()
     }
 
-    /// Creates of a resource, by its plural name.
+    /// Creates of a resource, by its plural name, except those that only ask.
     pub fn creates(plural: &str) -> Self {
-        Self::all().verb(Verb::Create).of(plural)
+        Self::all().verb(Verb::Create).of(plural).when(|request| request.query("dryRun").is_empty())
     }
 
     /// Deletes of a resource.

@@ -23,6 +23,10 @@ impl State {
     pub fn create(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         let kind = request.kind;
         let mut new = request.body.clone();
+        if request.query("dryRun") == "All" {
+            self.admit_object(kind, &request.namespace, &mut new)?;
+            return Ok(Arc::new(new));
+        }
         self.create_object(kind, &request.namespace, &mut new, &request.instance)
     }
 
@@ -34,6 +38,12 @@ impl State {
         new: &mut Value,
         by: &str,
     ) -> Result<Arc<Value>, Status> {
+        self.admit_object(kind, namespace, new)?;
+        Ok(self.put(kind, new.clone(), by))
+    }
+
+    /// What precedes the creation of an object.
+    fn admit_object(&mut self, kind: &'static Kind, namespace: &str, new: &mut Value) -> Result<(), Status> {
         check_namespace(new, namespace)?;
         let generate = object::meta(new, "generateName").to_owned();
         if object::name(new).is_empty() && !generate.is_empty() {
@@ -52,7 +62,7 @@ impl State {
             let terminating = object::is_terminating(existing);
             return Err(Status::already_exists(kind, name, !generate.is_empty(), terminating));
         }
-        Ok(self.put(kind, new.clone(), by))
+        Ok(())
     }
 
     fn prepare_for_create(&mut self, kind: &'static Kind, new: &mut Value) {

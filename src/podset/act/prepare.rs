@@ -1,0 +1,235 @@
+//! Part of *act*: what comes before pods are created or replaced for a new template. It is stored in a ControllerRevision, and a pod of it
+//! is created with `dryRun`.
+
+use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod as PodResource};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tracing::warn;
+
+use super::batch::Batch;
+use crate::{
+    api,
+    podset::{
+        names,
+        observe::{PodsLike, Set, Template, View, Wanted},
+        plan::Prepare,
+        pod,
+        rejection::{self, BACKOFF, RejectionKind},
+        revision::Revision,
+        set_state::{Preparation, SetState},
+    },
+};
+use leadership::text::{cut, in_full, in_words};
+use operator_kit::{
+    ObjectKey,
+    client::Answer,
+    listwatch::{self, Source, Watched},
+    meta::{Meta, Uid},
+    requests,
+};
+
+/// A ControllerRevision of a set.
+#[derive(Deserialize)]
+struct Stored {
+    metadata: Meta,
+    #[serde(default)]
+    data: Value,
+}
+
+/// The metadata of a ControllerRevision.
+#[derive(Deserialize)]
+struct StoredMeta {
+    metadata: Meta,
+}
+
+impl Watched for StoredMeta {
+    fn version(&self) -> u64 {
+        self.metadata.version()
+    }
+}
+
+/// What came of a preparation.
+enum Prepared {
+    Done,
+    /// The ControllerRevision has another content.
+    Collided,
+    /// The API server rejects pods of the template.
+    Rejected(String),
+}
+
+/// Prepares the template of the spec. A failure delays the rollout, and changes nothing else.
+pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mut SetState) {
+    let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &batch.set.wanted else { return };
+    let prepared = match prepare {
+        Prepare::Store => store(batch, view, *revision, template.as_deref()).await,
+        Prepare::DryRun => dry_run(batch, *revision, template.as_deref()).await,
+    };
+    let (env, now) = (&batch.context.env, batch.context.env.now());
+    let preparation = &mut state.preparation;
+    let failure = match prepared {
+        Ok(Prepared::Done) => {
+            match prepare {
+                Prepare::Store => preparation.stored = Some(*revision),
+                Prepare::DryRun => preparation.dry_run = Some(*revision),
+            }
+            let Preparation { stored, dry_run, .. } = *preparation;
+            *preparation = Preparation { stored, dry_run, ..Preparation::default() };
+            return;
+        }
+        Ok(Prepared::Collided) => {
+            preparation.collided = Some(*revision);
+            "a ControllerRevision of this name has another content".to_owned()
+        }
+        Ok(Prepared::Rejected(message)) => {
+            preparation.rejected = Some((*revision, message.clone()));
+            message
+        }
+        Err(error) => error,
+    };
+    let (wait, is_news) = preparation.failures.note(&failure, BACKOFF);
+    preparation.again = Some(now + env.jittered(wait, 0.1));
+    if is_news {
+        warn!(set = %batch.set.key, revision = %revision, error = failure, "the rollout of a template waits");
+    }
+}
+
+/// The key of the ControllerRevision.
+fn key(set: &Set, revision: Revision) -> ObjectKey {
+    set.key.sibling(&format!("{}-{revision}", set.key.name))
+}
+
+/// Stores the template in a ControllerRevision, unless it is stored.
+async fn store(
+    batch: Batch<'_>,
+    view: &View,
+    revision: Revision,
+    template: Option<&Template>,
+) -> Result<Prepared, String> {
+    let Batch { context, set, .. } = batch;
+    let key = key(set, revision);
+    let data = json!({ "template": template });
+    let build = || requests::create::<ControllerRevision>(&key.namespace, &manifest(set, &key, &data));
+    match context.clients.write.send(&key.namespace, build).await {
+        Answer::Done(_) => {
+            delete_oldest(batch, view).await;
+            Ok(Prepared::Done)
+        }
+        Answer::Rejected(status) if status.code == 409 => match read(batch, revision).await? {
+            None => Err("a ControllerRevision was deleted at the same moment".to_owned()),
+            Some(found) if !is_owned(&found.metadata, &set.uid) => {
+                Err(format!("the ControllerRevision {} belongs to another owner", key.name))
+            }
+            Some(found) if found.data != data => Ok(Prepared::Collided),
+            Some(_) => make_newest(batch, &key, revision).await.map(|()| Prepared::Done),
+        },
+        answer => Err(failure(&answer)),
+    }
+}
+
+fn failure(answer: &Answer) -> String {
+    answer.error().unwrap_or_else(|| "this process does not lead".to_owned())
+}
+
+fn manifest(set: &Set, key: &ObjectKey, data: &Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": { api::LABEL_APP: set.key.name, api::LABEL_MANAGED_BY: api::MANAGER },
+            "ownerReferences": [pod::owner(set)],
+        },
+        "revision": set.generation,
+        "data": data,
+    })
+}
+
+fn is_owned(metadata: &Meta, set: &Uid) -> bool {
+    metadata.owner_references.iter().any(|owner| owner.controller && *owner.uid == **set)
+}
+
+async fn read(batch: Batch<'_>, revision: Revision) -> Result<Option<Stored>, String> {
+    let request = requests::get::<ControllerRevision>(&key(batch.set, revision)).map_err(|error| error.to_string())?;
+    batch.context.clients.read.read_one(request).await.map_err(|error| in_full(&error))
+}
+
+/// After a change back to a former template, its ControllerRevision is the newest.
+async fn make_newest(batch: Batch<'_>, key: &ObjectKey, revision: Revision) -> Result<(), String> {
+    let Batch { context, set, .. } = batch;
+    if set.status.update_revision.as_deref() == Some(&*revision.to_string()) {
+        return Ok(());
+    }
+    let build = || requests::merge::<ControllerRevision>(key, &json!({ "revision": set.generation }));
+    match context.clients.write.send(&key.namespace, build).await {
+        Answer::Done(_) => Ok(()),
+        answer => Err(failure(&answer)),
+    }
+}
+
+/// Deletes the ControllerRevisions that are too many: the oldest ones that no pod has. What fails is done with the next one.
+async fn delete_oldest(batch: Batch<'_>, view: &View) {
+    let Batch { context, set, .. } = batch;
+    let Ok(Wanted { revision, update, .. }) = &set.wanted else { return };
+    // Each has a generation of its own.
+    if set.generation <= i64::from(update.history) + 1 {
+        return;
+    }
+    let source = Source {
+        what: "controllerrevisions.apps",
+        path: requests::collection::<ControllerRevision>(&Some(set.key.namespace.clone())),
+        labels: Some(api::WATCHED_PODS),
+        metadata_only: true,
+        is_stale: context.rules.cache.is_stale,
+    };
+    let is_own = |found: &StoredMeta| is_owned(&found.metadata, &set.uid);
+    let Ok((mut stored, _)) = listwatch::list(&context.clients.read, &source, is_own).await else { return };
+    let used = view.pods.iter().filter_map(|seen| seen.pod.revision);
+    let used = used.chain(set.former_revision()).chain([*revision]);
+    let used: Vec<String> = used.map(|revision| key(set, revision).name.to_string()).collect();
+    stored.retain(|found| !used.contains(&found.metadata.name));
+    stored.sort_by_key(|found| found.metadata.creation_timestamp);
+    let surplus = stored.len().saturating_sub(usize::try_from(update.history).unwrap_or(usize::MAX));
+    for StoredMeta { metadata } in stored.into_iter().take(surplus) {
+        let (key, uid) = (metadata.key(), metadata.uid);
+        let build = || requests::delete::<ControllerRevision>(&key, Some(&uid), None);
+        context.clients.write.send(&key.namespace, build).await;
+    }
+}
+
+/// Whether the API server would create a pod of the template. Quotas and webhooks may reject it for reasons that do not concern the
+/// template, so only errors in the template count.
+async fn dry_run(batch: Batch<'_>, revision: Revision, template: Option<&Template>) -> Result<Prepared, String> {
+    let Batch { context, set, .. } = batch;
+    let prefix = names::prefix(&set.key.name);
+    let name = format!("{}-{revision}", cut(&prefix, 50));
+    let build = || {
+        let manifest = pod::manifest(set, template, &context.default_spec, &name, 0, revision);
+        requests::dry_run::<PodResource>(&set.key.namespace, &manifest)
+    };
+    match context.clients.write.send(&set.key.namespace, build).await {
+        Answer::Done(_) => Ok(Prepared::Done),
+        Answer::Rejected(status) => {
+            let rejection = rejection::read(&status, &name, &prefix, set.generation);
+            let is_invalid = rejection.kind == RejectionKind::InvalidTemplate;
+            Ok(if is_invalid { Prepared::Rejected(rejection.message) } else { Prepared::Done })
+        }
+        Answer::Unclear(status) => Err(in_words(&status)),
+        answer => Err(failure(&answer)),
+    }
+}
+
+/// A former template; the template of the spec if it is no longer stored.
+pub async fn former_template(batch: Batch<'_>, revision: Revision) -> Result<Option<Option<Template>>, String> {
+    if revision == Revision::of(None, 0) {
+        return Ok(Some(None));
+    }
+    let Some(found) = read(batch, revision).await?.filter(|found| is_owned(&found.metadata, &batch.set.uid)) else {
+        warn!(set = %batch.set.key, %revision, "a former template is not stored; pods get the new one");
+        return Ok(None);
+    };
+    let template = found.data.get("template").cloned().unwrap_or_default();
+    serde_json::from_value(template)
+        .map(Some)
+        .map_err(|error| format!("the ControllerRevision cannot be read: {error}"))
+}

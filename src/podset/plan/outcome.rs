@@ -1,0 +1,184 @@
+//! The outcome of *plan*.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use crate::podset::{
+    observe::{Seen, Set},
+    revision::Revision,
+    set_state::SetState,
+};
+use operator_kit::{ObjectKey, meta::Uid};
+
+/// What should happen to the pods of a set.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// The number of pods, wanted and existing.
+    pub count: Count,
+    /// Pods to create.
+    pub create: Vec<Creation>,
+    /// Pods to delete.
+    pub delete: Vec<Deletion>,
+    /// Pods to delete whose last delete was rejected, whether it is tried again now or later.
+    pub rejected: BTreeSet<Uid>,
+    /// Pods to read, because their fate is unknown.
+    pub look: Vec<Look>,
+    /// Pods whose watched label is restored.
+    pub relabel: Vec<Seen>,
+    /// What comes before pods are created or replaced for the template in the spec.
+    pub prepare: Option<Prepare>,
+    /// The state of the rollout.
+    pub rollout: Rollout,
+    /// Why missing pods are not created, or surplus pods not deleted, now.
+    pub hold: Hold,
+    /// Pods that count until they have ended, and have outlived their grace periods.
+    pub overdue: BTreeSet<Uid>,
+    /// When to plan again if nothing happens.
+    pub wake: Option<Timestamp>,
+}
+
+/// A pod to read, because its fate is unknown.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// The pod in the cache; `None`: a create of this name got no answer, and can no longer take effect.
+    pub sought: Option<Seen>,
+}
+
+/// A pod to create.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Creation {
+    /// The index of its name.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// How many replacements in a row there were, including this one; 0 for a pod that replaces none.
+    pub replacements: u32,
+    /// Whether an earlier create of this name may still take effect.
+    pub is_repeated: bool,
+    /// The revision of its template; `None`: the spec's.
+    pub former: Option<Revision>,
+}
+
+/// What comes before pods are created or replaced for the template in the spec.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Prepare {
+    /// The template is stored in a ControllerRevision, so that it can be used after the next change.
+    Store,
+    /// A pod is created with `dryRun`, before the first pod is deleted for it.
+    DryRun,
+}
+
+/// The state of the rollout of the template in the spec.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Rollout {
+    /// All pods have this template, or pods are not replaced because of their template.
+    #[default]
+    None,
+    /// Pods are replaced, or wait for it.
+    InProgress,
+    /// As many pods have this template as the partition allows.
+    AtPartition,
+    /// It is paused.
+    Paused,
+}
+
+/// A pod to delete.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Deletion {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// UID, so that no other pod of this name is deleted.
+    pub uid: Uid,
+    /// Its resourceVersion in the cache; 0 if the cache does not have it.
+    pub version: u64,
+    /// Whether it must not change before: it would stop counting at once, because it has no node, and the scheduler may be giving it one.
+    pub is_exact: bool,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a pod is deleted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Why {
+    /// More pods live than are wanted.
+    Surplus,
+    /// It has another template than the spec's.
+    Outdated,
+    /// It finished, and enough finished pods are kept.
+    Finished,
+    /// It differs from its manifest.
+    Stray,
+}
+
+/// Why a plan waits.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Hold {
+    /// It does not wait.
+    #[default]
+    Nothing,
+    /// The last try failed.
+    Failure,
+    /// Pods keep finishing.
+    Finishing,
+    /// No pod can be created: the set or its namespace is being deleted, or its spec cannot be read.
+    Forever,
+}
+
+/// The number of pods of a set.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Count {
+    /// Pods wanted.
+    pub wanted: usize,
+    /// Pods that are live according to the cache.
+    pub live: usize,
+    /// Pods that are being deleted and count until they have ended: none unless the set waits for terminations.
+    pub ending: usize,
+    /// Pods that live or may live: the live ones, those that count until they have ended, and the creates with an unknown fate, each name
+    /// once.
+    pub occupied: usize,
+    /// Live pods that certainly exist: the watch has not lost them.
+    pub certain: usize,
+    /// Live pods of the template in the spec.
+    pub updated: usize,
+    /// Those among them that are available.
+    pub updated_available: usize,
+}
+
+impl Count {
+    /// How many pods may be created under new names: **the line that keeps the promise**. Every pod that may live counts.
+    pub fn missing(&self) -> usize {
+        self.wanted.saturating_sub(self.occupied)
+    }
+
+    /// How many pods must be deleted. Only certain pods count: a pod that may not exist must not cause the deletion of another one.
+    pub fn surplus(&self) -> usize {
+        self.certain.saturating_sub(self.wanted)
+    }
+}
+
+impl Plan {
+    /// Whether it asks for a write.
+    pub fn has_writes(&self) -> bool {
+        !(self.create.is_empty() && self.delete.is_empty() && self.relabel.is_empty())
+    }
+
+    /// Whether it creates pods for a set that may be gone. There are two signs: pods were lost since the last status or pass, perhaps
+    /// because the set is being deleted, or other pods have its names, perhaps because the set was recreated.
+    pub fn creates_in_doubt(&self, set: &Set, state: &SetState) -> bool {
+        let reported = usize::try_from(set.status.available_replicas).unwrap_or_default();
+        !self.create.is_empty() && (state.met_stranger || self.count.live < state.live.unwrap_or(reported))
+    }
+
+    /// Whether it deletes a pod whose delete was not rejected before.
+    pub fn deletes_others(&self, state: &SetState) -> bool {
+        self.delete.iter().any(|deletion| !state.retry.rejected.contains(&deletion.uid))
+    }
+
+    /// Whether it asks for anything.
+    pub fn has_work(&self) -> bool {
+        self.has_writes() || !self.look.is_empty() || self.prepare.is_some()
+    }
+}

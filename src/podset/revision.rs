@@ -1,0 +1,135 @@
+//! Revisions: which template a pod was made from, and how a change of the template reaches the pods. Pure.
+
+use std::{fmt, str::FromStr};
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::{Value, value::RawValue};
+
+use super::names::{self, ALPHABET};
+use crate::api::{UpdateStrategy, UpdateStrategyType};
+
+/// How many characters a revision has.
+const LENGTH: u32 = 10;
+
+/// A template, as the label `controller-revision-hash` of its pods names it: a hash of its content.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Revision(u64);
+
+impl Revision {
+    /// The revision of a template; `None`: of the default pod, with any image. `collisions` makes another one of the same content.
+    pub fn of(template: Option<&RawValue>, collisions: i32) -> Self {
+        // Decoded, so that the order of the fields makes no difference.
+        let content: Value = template.and_then(|text| serde_json::from_str(text.get()).ok()).unwrap_or_default();
+        let hash = match collisions {
+            0 => names::fnv1a(&content.to_string()),
+            collisions => names::fnv1a(&format!("{content}{collisions}")),
+        };
+        Revision(hash % u64::pow(ALPHABET.len() as u64, LENGTH))
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let base = ALPHABET.len() as u64;
+        (0..LENGTH).try_for_each(|place| {
+            let digit = usize::try_from(self.0 / base.pow(place) % base).unwrap_or_default();
+            write!(f, "{}", char::from(ALPHABET[digit]))
+        })
+    }
+}
+
+impl FromStr for Revision {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if text.len() != LENGTH as usize {
+            return Err(());
+        }
+        let digit = |byte| ALPHABET.iter().position(|letter| *letter == byte).ok_or(());
+        let digits = text.bytes().rev().map(digit);
+        let base = ALPHABET.len() as u64;
+        digits.into_iter().try_fold(0, |sum, digit| Ok(sum * base + digit? as u64)).map(Revision)
+    }
+}
+
+/// How a change of the template reaches the pods, for a number of replicas.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Update {
+    /// How many pods may be unavailable; `None`: no pod is replaced because of its template.
+    pub max_unavailable: Option<usize>,
+    /// How many pods keep their former template.
+    pub partition: usize,
+    /// Whether the update is paused.
+    pub is_paused: bool,
+    /// For how many seconds a pod must be ready before it counts as available.
+    pub min_ready: u32,
+    /// How many former revisions are kept.
+    pub history: u32,
+}
+
+impl Update {
+    /// As in a spec with so many replicas.
+    pub fn new(strategy: &UpdateStrategy, replicas: usize, min_ready: u32, history: u32) -> Self {
+        let rolling = &strategy.rolling_update;
+        let is_rolling = strategy.type_ == UpdateStrategyType::RollingUpdate;
+        let max_unavailable = number(&rolling.max_unavailable, replicas, usize::div_euclid).max(1);
+        Update {
+            max_unavailable: is_rolling.then_some(max_unavailable),
+            partition: number(&rolling.partition, replicas, usize::div_ceil).min(replicas),
+            is_paused: rolling.paused,
+            min_ready,
+            history,
+        }
+    }
+}
+
+/// A number, or a percentage of `all`, rounded by `divide`.
+fn number(value: &IntOrString, all: usize, divide: fn(usize, usize) -> usize) -> usize {
+    match value {
+        IntOrString::Int(number) => usize::try_from(*number).unwrap_or_default(),
+        IntOrString::String(text) => {
+            let percent = text.strip_suffix('%').and_then(|number| number.parse::<u8>().ok()).unwrap_or_default();
+            divide(all * usize::from(percent), 100)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::RollingUpdate;
+
+    fn of(template: &str) -> Revision {
+        Revision::of(Some(&RawValue::from_string(template.to_owned()).unwrap()), 0)
+    }
+
+    #[test]
+    fn a_revision_is_that_of_the_content_and_survives_a_label() {
+        let revision = of(r#"{"spec":{"a":1,"b":2}}"#);
+        assert_eq!(revision, of(r#"{ "spec": { "b": 2, "a": 1 } }"#));
+        assert_ne!(revision, of(r#"{"spec":{"a":1,"b":3}}"#));
+        assert_ne!(revision, Revision::of(None, 0));
+        assert_ne!(Revision::of(None, 1), Revision::of(None, 0));
+        assert_eq!(revision.to_string().len(), 10);
+        assert_eq!(revision.to_string().parse(), Ok(revision));
+        for foreign in ["", "abc", "aaaaaaaaaa", "bbbbbbbbbbb"] {
+            assert_eq!(foreign.parse::<Revision>(), Err(()), "{foreign}");
+        }
+        assert_eq!(Revision::of(None, 0).to_string(), "njg4qh94mc", "it never changes: all pods would be replaced");
+    }
+
+    #[test]
+    fn percentages_are_of_the_replicas() {
+        let update = |max_unavailable: IntOrString, partition: IntOrString, replicas| {
+            let rolling_update = RollingUpdate { max_unavailable, partition, paused: false };
+            let update = Update::new(&UpdateStrategy { rolling_update, ..UpdateStrategy::default() }, replicas, 0, 10);
+            (update.max_unavailable, update.partition)
+        };
+        let percent = |text: &str| IntOrString::String(text.to_owned());
+        assert_eq!(update(IntOrString::Int(2), IntOrString::Int(3), 10), (Some(2), 3));
+        assert_eq!(update(percent("25%"), percent("25%"), 10), (Some(2), 3), "down, and up");
+        assert_eq!(update(percent("1%"), percent("1%"), 10), (Some(1), 1));
+        assert_eq!(update(percent("100%"), IntOrString::Int(99), 5), (Some(5), 5));
+        assert_eq!(update(percent("nonsense"), IntOrString::Int(-1), 5), (Some(1), 0));
+    }
+}
