@@ -56,7 +56,8 @@ use super::LABEL_REVISION;
     validation = label_rule("app", "self.metadata.name", "the name of the PodSet"),
     validation = label_rule("version", "'v0.1'", "'v0.1'"),
     validation = label_rule("app.kubernetes.io/managed-by", "'podset-operator'", "'podset-operator'"),
-    validation = revision_label_rule()
+    validation = revision_label_rule(),
+    validation = deadline_rule()
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetSpec {
@@ -73,6 +74,10 @@ pub struct PodSetSpec {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub min_ready_seconds: u32,
+    /// For how many seconds a rollout may make no progress before the condition Stalled says so. The rollout goes on.
+    #[serde(default = "default_deadline")]
+    #[schemars(range(min = 1))]
+    pub progress_deadline_seconds: u32,
     /// How many ControllerRevisions of former templates are kept, beside those that pods have.
     #[serde(default = "default_history")]
     #[schemars(range(min = 0))]
@@ -232,6 +237,11 @@ pub(crate) fn default_replicas() -> i32 {
     1
 }
 
+/// The progress deadline of a spec without this field.
+pub(crate) fn default_deadline() -> u32 {
+    600
+}
+
 /// The revision history of a spec without this field.
 pub(crate) fn default_history() -> u32 {
     10
@@ -288,6 +298,12 @@ pub(super) fn crd() -> CustomResourceDefinition {
         schema.properties.get_or_insert_default().insert("metadata".to_owned(), metadata.clone());
     }
     crd
+}
+
+fn deadline_rule() -> Rule {
+    Rule::new("self.spec.progressDeadlineSeconds > self.spec.minReadySeconds")
+        .field_path(".spec.progressDeadlineSeconds")
+        .message("progressDeadlineSeconds must be greater than minReadySeconds, or every rollout would miss it")
 }
 
 /// The operator computes this label from the template.

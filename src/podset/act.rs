@@ -19,7 +19,7 @@ use self::batch::{Batch, decoded};
 use super::{
     context::Context,
     observe::{Pod, Seen, Set, View, Whole},
-    plan::{Look, Plan, Why},
+    plan::{Look, Plan, Rollout, Why},
     set_state::SetState,
 };
 use crate::api::{self, PodSet};
@@ -31,7 +31,8 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
     let is_creating = !plan.create.is_empty();
     let is_deleting = plan.delete.iter().any(|deletion| deletion.why == Why::Surplus);
     let batch = Batch::new(context, &view.set);
-    let mut done = Done { is_creating, is_deleting, ..Done::default() };
+    let is_rolling = plan.rollout == Rollout::InProgress;
+    let mut done = Done { is_creating, is_deleting, is_rolling, ..Done::default() };
     let unlabelled = view.pods.iter().map(|seen| &seen.pod).filter(|pod| !pod.is_labelled);
     state.retry.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
     look(batch, plan.look, state, &mut done).await;

@@ -5,6 +5,7 @@ use kube::Resource;
 use serde_json::{Value, json};
 
 use super::{
+    plan::Count,
     rejection::{Rejection, RejectionKind},
     set_state::Burst,
     status,
@@ -65,6 +66,37 @@ pub fn deletes_rejected(message: &str) -> Event {
 /// Pods fail, and are replaced with backoff.
 pub fn pods_failing(message: &str) -> Event {
     warning("PodsFailing", "BackOff", message)
+}
+
+/// The stage of a rollout.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Stage {
+    /// There is no rollout, or none that completes.
+    Quiet,
+    /// Pods are being replaced.
+    Started,
+    /// It is paused.
+    Paused,
+    /// Its deadline is over.
+    Late,
+    /// All pods have the template.
+    Complete,
+}
+
+/// A rollout of this revision has reached a stage.
+pub fn rollout(stage: Stage, revision: &str, count: Count) -> Option<Event> {
+    let Count { updated, wanted, .. } = count;
+    let progress = format!("{updated} of {wanted} pods have revision {revision}");
+    let normal = |reason, note| Some(Event { reason, note, is_warning: false, action: "Rollout" });
+    match stage {
+        Stage::Quiet => None,
+        Stage::Started => normal("RolloutStarted", format!("Started to update pods to revision {revision}")),
+        Stage::Paused => normal(status::PAUSED, format!("The rollout is paused: {progress}")),
+        Stage::Late => {
+            Some(warning("RolloutStalled", "Rollout", &format!("The rollout makes no progress: {progress}")))
+        }
+        Stage::Complete => normal("RolloutComplete", format!("All {wanted} pods have revision {revision}")),
+    }
 }
 
 /// A pod that counts has outlived its grace period.

@@ -134,6 +134,7 @@ impl Pass<'_> {
         state.retry.finishes.update(&view, now);
         let names = NamesIn { pods: &caches.pods, set: &view.set, name: rules.name, now };
         let plan = plan::plan(&Input { view: &view, state, names: &names, quarantine, may_run: rules.may_run, now });
+        state.progress = plan.progress;
         Ok((view, plan))
     }
 

@@ -11,6 +11,7 @@ mod outcome;
 mod rollout;
 
 pub use outcome::{Count, Creation, Deletion, Hold, Look, Plan, Prepare, Rollout, Why};
+pub use rollout::Progress;
 
 use super::{
     names::Names,
@@ -43,8 +44,9 @@ pub fn plan(input: &Input) -> Plan {
     match input.state.retry.waits_until(input.view.set.generation, input.now) {
         Some(until) if plan.has_work() => {
             let wake = soonest(plan.wake, Some(until));
-            let Plan { count, rejected, overdue, rollout, .. } = plan;
-            Plan { count, rejected, overdue, rollout, hold: Hold::Failure, wake, ..Plan::default() }
+            let Plan { count, rejected, overdue, rollout, progress, is_late, .. } = plan;
+            let hold = Hold::Failure;
+            Plan { count, rejected, overdue, rollout, progress, is_late, hold, wake, ..Plan::default() }
         }
         _ => plan,
     }
@@ -87,6 +89,7 @@ impl Input<'_> {
             certain: pods.iter().filter(|seen| seen.is_live() && !seen.is_missing).count(),
             updated: self.updated().count(),
             updated_available: self.updated().filter(|seen| self.is_available(seen)).count(),
+            available: pods.iter().filter(|seen| self.is_available(seen)).count(),
         }
     }
 

@@ -9,7 +9,7 @@ use tracing::{Span, info, record_all, warn};
 use super::{
     act::Done,
     context::Context,
-    events::{self, Event},
+    events::{self, Event, Stage},
     observe::{Set, View},
     plan::{Hold, Plan, Rollout},
     rejection::{Rejection, RejectionKind},
@@ -31,12 +31,14 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let to = (from + created).saturating_sub(deleted);
     let is_scaling = !is_fulfilled(set, state);
+    // It has events of its own.
+    let is_update = done.is_rolling && !is_scaling;
     if created + deleted > 0 {
         // If other pods were lost in the meantime, the next create first checks whether the set still exists.
         state.live = Some(to);
     }
     record_span(&done);
-    if done.is_creating || done.is_deleting {
+    if (done.is_creating || done.is_deleting) && !is_update {
         let wanted = set.replicas();
         let former = state.reports.burst.take_if(|burst| burst.wanted != wanted);
         state.reports.ended.extend(former.map(|burst| (burst, from)));
@@ -53,7 +55,11 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
     }
     if created + deleted > 0 {
         let pods = shown(done.created.iter().chain(&done.deleted));
-        let what = if is_scaling { "scaled" } else { "replaced lost pods" };
+        let what = match is_update {
+            true => "updated pods",
+            false if is_scaling => "scaled",
+            false => "replaced lost pods",
+        };
         info!(set = %set.key, generation = set.generation, from, to, created, deleted, pods, "{what}");
     }
     if done.has_failed {
@@ -145,6 +151,7 @@ pub struct Reported {
 pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut SetState) -> Reported {
     let (set, now) = (&view.set, context.env.now());
     let new = (context.rules.status)(view, plan, state, context.env.clock.wall());
+    context.recorder.record(set, rollout_events(set, plan, &new, state));
     let is_settled = plan.create.is_empty() && plan.delete.is_empty() && plan.prepare.is_none();
     if is_settled {
         let events = due_events(view, plan, &new, state);
@@ -160,6 +167,35 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
         None => write_status(context, set, new, state).await,
         again => Reported { again, has_failed: false },
     }
+}
+
+/// The events about the rollout of a template. The stored status tells what was said before.
+fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
+    let Some(revision) = &new.update_revision else { return Vec::new() };
+    let is_complete = new.current_revision.as_ref() == Some(revision);
+    let is_first = set.status.current_revision.is_none();
+    let is_same = set.status.update_revision.as_ref() == Some(revision);
+    let reason = |status: &PodSetStatus| {
+        let ready = stored::find(status, condition::READY);
+        ready.map(|ready| ready.reason.clone()).unwrap_or_default()
+    };
+    let stage = match plan.rollout {
+        _ if plan.is_late => Stage::Late,
+        Rollout::InProgress => Stage::Started,
+        Rollout::Paused => Stage::Paused,
+        Rollout::None | Rollout::AtPartition if is_complete => Stage::Complete,
+        Rollout::None | Rollout::AtPartition => Stage::Quiet,
+    };
+    let was_told = match stage {
+        Stage::Complete => is_first || set.status.current_revision.as_ref() == Some(revision),
+        Stage::Started => is_same && [status::ROLLING, status::LATE].contains(&&*reason(&set.status)),
+        Stage::Paused => is_same && reason(&set.status) == status::PAUSED,
+        Stage::Late => is_same && reason(&set.status) == status::LATE,
+        Stage::Quiet => true,
+    };
+    let is_news = state.reports.stage.replace((revision.clone(), stage)) != Some((revision.clone(), stage));
+    let event = (is_news && !was_told).then(|| events::rollout(stage, revision, plan.count));
+    event.flatten().into_iter().collect()
 }
 
 /// The events that are due when nothing is left to create or delete. Each is due once.

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, value::RawValue};
 
 use super::names::{self, ALPHABET};
-use crate::api::{UpdateStrategy, UpdateStrategyType};
+use crate::api::{self, UpdateStrategy, UpdateStrategyType};
 
 /// How many characters a revision has.
 const LENGTH: u32 = 10;
@@ -63,13 +63,15 @@ pub struct Update {
     pub is_paused: bool,
     /// For how many seconds a pod must be ready before it counts as available.
     pub min_ready: u32,
+    /// For how many seconds a rollout may make no progress.
+    pub deadline: u32,
     /// How many former revisions are kept.
     pub history: u32,
 }
 
 impl Update {
-    /// As in a spec with so many replicas.
-    pub fn new(strategy: &UpdateStrategy, replicas: usize, min_ready: u32, history: u32) -> Self {
+    /// As in a spec with so many replicas, and the defaults of the other fields.
+    pub fn new(strategy: &UpdateStrategy, replicas: usize) -> Self {
         let rolling = &strategy.rolling_update;
         let is_rolling = strategy.type_ == UpdateStrategyType::RollingUpdate;
         let max_unavailable = number(&rolling.max_unavailable, replicas, usize::div_euclid).max(1);
@@ -77,8 +79,9 @@ impl Update {
             max_unavailable: is_rolling.then_some(max_unavailable),
             partition: number(&rolling.partition, replicas, usize::div_ceil).min(replicas),
             is_paused: rolling.paused,
-            min_ready,
-            history,
+            min_ready: 0,
+            deadline: api::default_deadline(),
+            history: api::default_history(),
         }
     }
 }
@@ -122,7 +125,7 @@ mod tests {
     fn percentages_are_of_the_replicas() {
         let update = |max_unavailable: IntOrString, partition: IntOrString, replicas| {
             let rolling_update = RollingUpdate { max_unavailable, partition, paused: false };
-            let update = Update::new(&UpdateStrategy { rolling_update, ..UpdateStrategy::default() }, replicas, 0, 10);
+            let update = Update::new(&UpdateStrategy { rolling_update, ..UpdateStrategy::default() }, replicas);
             (update.max_unavailable, update.partition)
         };
         let percent = |text: &str| IntOrString::String(text.to_owned());

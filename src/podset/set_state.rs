@@ -3,11 +3,16 @@
 //! It is lost with the process. The promise does not need it afterwards: a create of a former process has taken effect, or never will,
 //! before the next one leads.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    events::Stage,
+    plan::Progress,
     rejected_deletes::RejectedDeletes,
     rejection::{BACKOFF, Rejection},
     restart_backoff::Finishes,
@@ -43,6 +48,8 @@ pub struct SetState {
     pub reports: Reports,
     /// What was done before pods are created or replaced for a template.
     pub preparation: Preparation,
+    /// The last progress of the rollout.
+    pub progress: Option<Progress>,
     /// [`Set::waits_from`](super::observe::Set::waits_from) in the last plan; `None` before the first one.
     pub waits_from: Option<Option<i64>>,
     /// Whether a stranger had one of its names since the set was last read. The set is read before the next create.
@@ -88,6 +95,8 @@ pub struct Reports {
     pub ended: Vec<(Burst, usize)>,
     /// How many pods were wanted when there were last as many; `None` once another number is worked for.
     pub fulfilled: Option<usize>,
+    /// The revision and the stage of the rollout in the last report.
+    pub stage: Option<(Arc<str>, Stage)>,
     /// When the status may be written again.
     pub pace: Pace,
 }

@@ -29,7 +29,7 @@ pub fn set(replicas: usize) -> Set {
         wanted: Ok(Wanted {
             replicas,
             revision: Revision::of(None, 0),
-            update: Update::new(&UpdateStrategy::default(), replicas, 0, 10),
+            update: Update::new(&UpdateStrategy::default(), replicas),
             template: PodsLike::Template(None),
         }),
         status: PodSetStatus { observed_generation: Some(1), ..PodSetStatus::default() },

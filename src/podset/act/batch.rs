@@ -33,6 +33,8 @@ pub struct Done {
     pub is_creating: bool,
     /// Whether surplus pods were to be deleted.
     pub is_deleting: bool,
+    /// Whether pods are being replaced because of their template.
+    pub is_rolling: bool,
     /// Why a delete was rejected, if one was.
     pub rejected_delete: Option<String>,
     /// Whether something failed, so that the next try must wait.

@@ -40,6 +40,8 @@ struct SpecWire {
     pod_replacement_policy: PodReplacementPolicy,
     #[serde(default)]
     min_ready_seconds: u32,
+    #[serde(default = "api::default_deadline")]
+    progress_deadline_seconds: u32,
     #[serde(default = "api::default_history")]
     revision_history_limit: u32,
     #[serde(default)]
@@ -56,7 +58,12 @@ impl SpecWire {
         Ok(Wanted {
             replicas,
             revision: Revision::of(template, collisions),
-            update: Update::new(&self.update_strategy, replicas, self.min_ready_seconds, self.revision_history_limit),
+            update: Update {
+                min_ready: self.min_ready_seconds,
+                deadline: self.progress_deadline_seconds,
+                history: self.revision_history_limit,
+                ..Update::new(&self.update_strategy, replicas)
+            },
             template: PodsLike::Template(
                 template.map(|text| serde_json::from_str(text.get())).transpose()?.map(Arc::new),
             ),

@@ -103,14 +103,20 @@ const LARGE: usize = 100_000;
 #[tokio::test(start_paused = true)]
 async fn a_small_template_is_not_read() {
     let play = Play::new(stored(1, 10, 100), stored(1, 10, 100), None);
-    assert_eq!(play.pass().await.0, ["POST controllerrevisions", "POST pods 100 of 1", "POST pods 100 of 1", "PATCH status"]);
+    assert_eq!(
+        play.pass().await.0,
+        ["POST controllerrevisions", "POST pods 100 of 1", "POST pods 100 of 1", "PATCH status"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_large_template_is_read_once_for_all_pods_of_a_pass() {
     let play = Play::new(stored(1, 10, LARGE), stored(1, 10, LARGE), None);
     let (asked, _) = play.pass().await;
-    assert_eq!(asked, ["GET web", "POST controllerrevisions", "POST pods 100000 of 1", "POST pods 100000 of 1", "PATCH status"]);
+    assert_eq!(
+        asked,
+        ["GET web", "POST controllerrevisions", "POST pods 100000 of 1", "POST pods 100000 of 1", "PATCH status"]
+    );
     assert!(
         play.controller.context.templates.try_take(&"default".into(), usize::MAX).is_some(),
         "nothing is held any more"
@@ -121,7 +127,10 @@ async fn a_large_template_is_read_once_for_all_pods_of_a_pass() {
 async fn pods_are_made_after_the_spec_that_was_read_if_it_is_newer() {
     let play = Play::new(stored(1, 10, LARGE), stored(2, 11, LARGE), None);
     let (asked, _) = play.pass().await;
-    assert_eq!(asked, ["GET web", "POST controllerrevisions", "POST pods 100000 of 2", "POST pods 100000 of 2", "PATCH status"]);
+    assert_eq!(
+        asked,
+        ["GET web", "POST controllerrevisions", "POST pods 100000 of 2", "POST pods 100000 of 2", "PATCH status"]
+    );
     // Less room than was taken is enough, and one that is small needs none.
     let play = Play::new(stored(1, 10, LARGE), stored(2, 11, 7), None);
     assert_eq!(play.pass().await.0[..3], ["GET web", "POST controllerrevisions", "POST pods 7 of 2"]);

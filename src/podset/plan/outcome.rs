@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
+use super::Progress;
 use crate::podset::{
     observe::{Seen, Set},
     revision::Revision,
@@ -30,6 +31,10 @@ pub struct Plan {
     pub prepare: Option<Prepare>,
     /// The state of the rollout.
     pub rollout: Rollout,
+    /// Its last progress, for the next plan.
+    pub progress: Option<Progress>,
+    /// Whether the rollout has made no progress for so long that its deadline is over.
+    pub is_late: bool,
     /// Why missing pods are not created, or surplus pods not deleted, now.
     pub hold: Hold,
     /// Pods that count until they have ended, and have outlived their grace periods.
@@ -145,6 +150,8 @@ pub struct Count {
     pub updated: usize,
     /// Those among them that are available.
     pub updated_available: usize,
+    /// Live pods that are available, of any template.
+    pub available: usize,
 }
 
 impl Count {

@@ -3,11 +3,37 @@
 //! A rollout only deletes. [`Count::missing`](super::Count::missing) then says that pods are missing, and each missing pod gets the template of the spec or, while
 //! that one is not proven, the one that all pods had last. So a template that does not work takes no more pods than `maxUnavailable`.
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::{Count, Creation, Deletion, Hold, Input, Plan, Prepare, Rollout, Why, deletion, soonest};
 use crate::podset::{
     observe::{Seen, Wanted},
     ranking,
+    revision::Revision,
 };
+
+/// The last progress of a rollout.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Progress {
+    /// The revision that is rolled out.
+    revision: Revision,
+    /// The most pods so far that have it, that are available, and that are not being deleted: more of any is progress.
+    reached: [usize; 3],
+    /// When there was progress last. Time in which the rollout was paused does not count.
+    since: Timestamp,
+}
+
+impl Progress {
+    /// The progress up to now; `None` while no rollout is in progress.
+    fn after(former: Option<Self>, rollout: Rollout, count: Count, revision: Revision, now: Timestamp) -> Option<Self> {
+        let now_reached = [count.updated, count.available, count.occupied - count.ending];
+        let former = former.filter(|former| former.revision == revision);
+        let before = former.map_or([0; 3], |former| former.reached);
+        let reached = std::array::from_fn(|of| before[of].max(now_reached[of]));
+        let since = former.filter(|_| reached == before).map_or(now, |former| former.since);
+        (rollout == Rollout::InProgress).then_some(Progress { revision, reached, since })
+    }
+}
 
 impl Input<'_> {
     /// Whether the pod has the template of the spec.
@@ -54,7 +80,12 @@ impl Input<'_> {
         let waits_until = state.again.filter(|again| needed.is_some() && *again > self.now);
         let wake = soonest(plan.wake, waits_until);
         let prepare = needed.filter(|_| waits_until.is_none());
-        let plan = Plan { prepare, rollout, wake, ..plan };
+        let progress = Progress::after(self.state.progress, rollout, plan.count, wanted.revision, self.now);
+        let allowed = SignedDuration::from_secs(wanted.update.deadline.into());
+        let deadline = progress.map(|progress| progress.since + allowed);
+        let is_late = deadline.is_some_and(|deadline| deadline <= self.now);
+        let wake = soonest(wake, deadline.filter(|_| !is_late));
+        let plan = Plan { prepare, rollout, progress, is_late, wake, ..plan };
         if needed.is_some() { plan } else { self.with_deletes(plan, outdated) }
     }
 
@@ -87,7 +118,7 @@ impl Input<'_> {
         let unknown = occupied - live - ending;
         let free = wanted.replicas - (occupied - ending);
         let mut left = self.quota(plan.count, wanted).saturating_sub(updated + unknown + free);
-        let mut available = self.view.pods.iter().filter(|seen| self.is_available(seen)).count();
+        let mut available = plan.count.available;
         let least = wanted.replicas.saturating_sub(max_unavailable);
         let old: Vec<&Seen> = self.view.pods.iter().filter(|seen| seen.is_live() && !self.is_updated(seen)).collect();
         let mut ranked = ranking::victims_first(&old, None, self.state);

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     kinds::{PODS, PODSETS},
@@ -36,6 +36,8 @@ struct Pod {
     /// The keys of all sets that it was ever known to belong to: what is decided by then is sent a little later.
     owners: BTreeSet<String>,
     is_live: bool,
+    /// What its template can tell: its spec, labels and annotations.
+    body: Value,
     /// Whether it was ever known to have finished, or came back as something else than was ordered.
     may_go: bool,
 }
@@ -47,6 +49,37 @@ struct View {
     /// As many as can be, until the set was heard of.
     wanted: u64,
     live: BTreeSet<Arc<str>>,
+    /// Those among them that are ready.
+    ready: BTreeSet<Arc<str>>,
+    /// The template, and how many pods may be unavailable while it reaches the pods; none while it is not to reach them.
+    rollout: Option<(Arc<Value>, u64)>,
+}
+
+/// As in [`View`].
+fn rollout(set: &Value) -> Option<(Arc<Value>, u64)> {
+    let spec = &set["spec"];
+    let (strategy, replicas) = (&spec["updateStrategy"], spec["replicas"].as_u64().unwrap_or(1));
+    let rolling = &strategy["rollingUpdate"];
+    if strategy["type"] == "OnDelete" || rolling["paused"] == true {
+        return None;
+    }
+    let max_unavailable = match &rolling["maxUnavailable"] {
+        Value::String(percent) => percent.trim_end_matches('%').parse().unwrap_or(0) * replicas / 100,
+        number => number.as_u64().unwrap_or(1),
+    };
+    Some((Arc::new(spec["template"].clone()), max_unavailable.max(1)))
+}
+
+/// Whether the pod can have been made from this template.
+fn is_made_of(pod: &Value, template: &Value) -> bool {
+    let holds = |whole: &Value, part: &Value| {
+        part.as_object().into_iter().flatten().all(|(field, value)| whole[field] == *value)
+    };
+    let is_of_spec = match &template["spec"] {
+        Value::Null => pod["spec"]["containers"][0]["name"] == "fancy-alpine",
+        spec => holds(&pod["spec"], spec),
+    };
+    is_of_spec && ["labels", "annotations"].iter().all(|of| holds(&pod["metadata"][of], &template["metadata"][of]))
 }
 
 /// What one client was sent.
@@ -83,10 +116,18 @@ pub fn is_as_ordered(pod: &Value) -> bool {
         && object::name(pod).contains("-pod")
 }
 
+impl View {
+    fn forget(&mut self, uid: &Arc<str>) {
+        self.live.remove(uid);
+        self.ready.remove(uid);
+    }
+}
+
 impl Client {
     fn change(&mut self, at: Duration, set: &str, change: impl FnOnce(&mut View)) {
         let views = self.views.entry(set.to_owned()).or_default();
-        let nothing = || View { since: at, wanted: u64::MAX, live: BTreeSet::new() };
+        let nothing =
+            || View { since: at, wanted: u64::MAX, live: BTreeSet::new(), ready: BTreeSet::new(), rollout: None };
         let mut view = views.last().cloned().unwrap_or_else(nothing);
         view.since = at;
         change(&mut view);
@@ -108,8 +149,10 @@ impl Client {
         if version(set) > *known {
             *known = version(set);
             let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1);
-            if self.views.get(&key).and_then(|views| views.last()).is_none_or(|view| view.wanted != wanted) {
-                self.change(at, &key, |view| view.wanted = wanted);
+            let rollout = rollout(set);
+            let is_known = |view: &View| view.wanted == wanted && view.rollout == rollout;
+            if !self.views.get(&key).and_then(|views| views.last()).is_some_and(is_known) {
+                self.change(at, &key, |view| (view.wanted, view.rollout) = (wanted, rollout));
             }
         }
     }
@@ -140,16 +183,24 @@ impl Client {
             owner: owner.clone(),
             owners,
             is_live: !is_gone && object::is_live(pod),
+            body: json!({ "spec": pod["spec"], "metadata": { "labels": pod["metadata"]["labels"], "annotations": pod["metadata"]["annotations"] } }),
             may_go: known.may_go || object::is_finished(pod),
         };
         let is_live = known.is_live;
         if let Some(former) = former.filter(|former| was_live && (!is_live || owner.as_ref() != Some(former))) {
-            self.change(at, &former, |view| view.live.retain(|live| *live != uid));
+            self.change(at, &former, |view| view.forget(&uid));
         }
         if let Some(owner) = owner.filter(|_| is_live) {
-            let is_new = |views: &Vec<View>| views.last().is_none_or(|view| !view.live.contains(&uid));
+            let is_ready = object::is_ready(pod);
+            let is_new = |views: &Vec<View>| {
+                views.last().is_none_or(|view| !view.live.contains(&uid) || view.ready.contains(&uid) != is_ready)
+            };
             if self.views.get(&owner).is_none_or(is_new) {
-                self.change(at, &owner, |view| view.live.extend([uid.clone()]));
+                self.change(at, &owner, |view| {
+                    view.forget(&uid);
+                    view.live.insert(uid.clone());
+                    view.ready.extend(is_ready.then(|| uid.clone()));
+                });
             }
         }
     }
@@ -185,7 +236,7 @@ impl Client {
             let Some(pod) = self.pods.get_mut(&uid) else { continue };
             (pod.is_live, pod.missed) = (false, version(list));
             if let Some(owner) = pod.owner.clone() {
-                self.change(at, &owner, |view| view.live.retain(|live| *live != uid));
+                self.change(at, &owner, |view| view.forget(&uid));
             }
         }
     }
@@ -205,7 +256,8 @@ impl Client {
     }
 
     /// Whether what was sent to this client justifies a delete of the pod of this UID: at some moment at which it may have been
-    /// decided, more pods of the set were known to live than were wanted, also without those that are going.
+    /// decided, more pods of the set were known to live than were wanted, also without those that are going; or the pod had
+    /// another template than the set, and was not ready, or others enough were.
     fn is_justified(&self, at: Duration, uid: &Arc<str>) -> bool {
         let Some(pod) = self.pods.get(uid) else { return false };
         let is_going =
@@ -214,10 +266,18 @@ impl Client {
             let going = view.live.iter().filter(is_going).count();
             view.live.contains(uid) && (view.live.len() - going) as u64 > view.wanted
         };
+        let is_outdated = |view: &View| {
+            let Some((template, max_unavailable)) = &view.rollout else { return false };
+            let others = view.ready.iter().filter(|other| *other != uid && !is_going(other)).count() as u64;
+            view.live.contains(uid)
+                && !is_made_of(&pod.body, template)
+                && (!view.ready.contains(uid) || others + max_unavailable >= view.wanted)
+        };
         // The last view, and each that was the last one within the time.
         let lately = |views: &&Vec<View>| views.iter().rposition(|view| view.since + DECIDED < at).unwrap_or_default();
         let mut views = pod.owners.iter().filter_map(|owner| self.views.get(owner));
-        pod.may_go || views.any(|views| views[lately(&views)..].iter().any(is_surplus))
+        pod.may_go
+            || views.any(|views| views[lately(&views)..].iter().any(|view| is_surplus(view) || is_outdated(view)))
     }
 }
 

@@ -66,7 +66,7 @@ pub use self::{
     faults::Fault,
     heard::is_as_ordered,
     ice::Ice,
-    kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
+    kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS},
     kubelet::PodScript,
     request::Verb,
     select::Requests,

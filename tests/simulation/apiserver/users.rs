@@ -151,7 +151,8 @@ impl ApiServer {
         self.edit(&LEASES, namespace, name, |lease| lease["spec"] = spec);
     }
 
-    fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, policy: Option<&str>) {
+    /// Deletes an object, with this propagation policy.
+    pub fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, policy: Option<&str>) {
         let propagation = policy.map(str::to_owned);
         let options = DeleteOptions { propagation, ..DeleteOptions::default() };
         self.delete_with(kind, namespace, name, &options);

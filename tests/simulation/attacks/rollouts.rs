@@ -1,0 +1,309 @@
+//! A change of the template reaches the pods, step by step. One test for each row of the table in docs/user-guide.md.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use podset_operator::podset::promise::Rules;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::apiserver::{ApiServer, Fault, PODS, PODSETS, PodScript, REVISIONS, Requests, Status, object};
+
+/// The template of this version. Its pods become ready, unless its name says that it is broken.
+fn template(version: &str) -> Value {
+    json!({ "spec": { "containers": [{ "name": "app", "image": version }] } })
+}
+
+fn version(pod: &Value) -> &str {
+    pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default()
+}
+
+/// A server with a set of this version, all of whose pods are ready.
+async fn running(replicas: usize, spec: Value) -> (ApiServer, Operator) {
+    let server = ApiServer::new(1);
+    server.direct_pods(|pod| {
+        if version(pod).starts_with("broken") { PodScript::never_ready() } else { PodScript::default() }
+    });
+    let mut spec = spec;
+    spec["replicas"] = replicas.into();
+    spec["template"] = template("a");
+    server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
+    let operator = leader(&server, Rules::default());
+    ready(&server, "web", replicas).await;
+    sleep(10).await;
+    (server, operator)
+}
+
+fn change(server: &ApiServer, spec: Value) {
+    server.patch(&PODSETS, NS, "web", json!({ "spec": spec }));
+}
+
+fn change_template(server: &ApiServer, to: &str) {
+    change(server, json!({ "template": template(to) }));
+}
+
+/// The versions of the live pods, sorted.
+fn versions(server: &ApiServer) -> String {
+    let live = server.pods(NS, "web").into_iter().filter(|pod| object::is_live(pod));
+    let mut versions: Vec<String> = live.map(|pod| version(&pod).to_owned()).collect();
+    versions.sort();
+    versions.join(" ")
+}
+
+fn condition(server: &ApiServer, kind: &str) -> String {
+    let set = server.podset(NS, "web");
+    object::condition(&set, kind).map_or(String::new(), |held| {
+        let text = |field: &str| held[field].as_str().unwrap_or_default();
+        format!("{}/{}: {}", text("status"), text("reason"), text("message"))
+    })
+}
+
+/// Waits until all pods have this version, and are ready; the set must say so, and rest.
+async fn rolled_out(server: &ApiServer, to: &str, n: usize) {
+    at_rest(server, "web", n).await;
+    assert_eq!(versions(server), vec![to; n].join(" "));
+    let status = &server.podset(NS, "web")["status"];
+    assert_eq!(
+        (&status["updatedAvailableReplicas"], &status["currentRevision"]),
+        (&n.into(), &status["updateRevision"])
+    );
+    server.check();
+}
+
+/// The fewest ready pods that there ever were, from now on.
+fn least_ready(server: &ApiServer, n: usize) -> (Arc<AtomicUsize>, tokio::task::JoinHandle<()>) {
+    let least = Arc::new(AtomicUsize::new(n));
+    let (seen, server) = (least.clone(), server.clone());
+    let watching = tokio::spawn(async move {
+        loop {
+            seen.fetch_min(server.ready_pods(NS, "web").len(), Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    (least, watching)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_template_reaches_all_pods_one_by_one() {
+    let (server, operator) = running(5, json!({})).await;
+    let (least, watching) = least_ready(&server, 5);
+    let mark = server.mark();
+    change_template(&server, "b");
+    sleep(1).await;
+    assert!(condition(&server, "Ready").starts_with("False/RolloutInProgress"), "{}", condition(&server, "Ready"));
+    rolled_out(&server, "b", 5).await;
+    watching.abort();
+    assert_eq!(least.load(Ordering::Relaxed), 4);
+    let count = |which: &str| server.requests_since(mark).iter().filter(|entry| entry.line().contains(which)).count();
+    let lines: Vec<String> = server.requests_since(mark).iter().map(|entry| entry.line()).collect();
+    assert_eq!(server.requests_since(mark).iter().filter(|r| r.request.query("dryRun") == "All").count(), 1);
+    let statuses = server.requests_since(mark).iter().filter(|r| r.request.subresource == "status").count();
+    assert!(statuses <= 8, "{statuses}: {lines:#?}");
+    assert_eq!(count("controllerrevisions"), 1, "{lines:#?}");
+    assert_eq!(lines.len() - statuses, 5 + 5 + 1 + 1, "{lines:#?}");
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_template_takes_no_more_than_max_unavailable_and_the_next_one_replaces_it() {
+    let (server, operator) =
+        running(5, json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 2 } } })).await;
+    change_template(&server, "broken");
+    sleep(600).await;
+    assert_eq!((versions(&server), server.ready_pods(NS, "web").len()), ("a a a broken broken".to_owned(), 3));
+    change_template(&server, "c");
+    sleep(60).await;
+    rolled_out(&server, "c", 5).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_replaces_the_broken_pods_alone() {
+    let (server, operator) = running(5, json!({})).await;
+    let before = server.live_pods(NS, "web");
+    change_template(&server, "broken");
+    sleep(60).await;
+    change_template(&server, "a");
+    rolled_out(&server, "a", 5).await;
+    let kept = server.live_pods(NS, "web").iter().filter(|pod| before.contains(pod)).count();
+    assert_eq!(kept, 4);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_dies_during_a_broken_rollout_is_replaced_from_the_former_template() {
+    let (server, operator) = running(5, json!({})).await;
+    change_template(&server, "broken");
+    sleep(60).await;
+    for _ in 0..3 {
+        let old = server.pods(NS, "web").into_iter().find(|pod| object::is_live(pod) && version(pod) == "a").unwrap();
+        server.delete_pod(NS, object::name(&old));
+        sleep(60).await;
+        assert_eq!(versions(&server), "a a a a broken");
+    }
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn if_the_former_template_is_not_stored_the_newest_is_used() {
+    let (server, operator) = running(3, json!({})).await;
+    change_template(&server, "broken");
+    sleep(60).await;
+    for revision in server.all(&REVISIONS, NS) {
+        server.delete(&REVISIONS, NS, object::name(&revision), None);
+    }
+    let old = server.pods(NS, "web").into_iter().find(|pod| object::is_live(pod) && version(pod) == "a").unwrap();
+    server.delete_pod(NS, object::name(&old));
+    sleep(60).await;
+    assert_eq!(versions(&server), "a broken broken");
+    change_template(&server, "c");
+    rolled_out(&server, "c", 3).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_template_never_worked_and_the_next_does() {
+    let server = ApiServer::new(1);
+    server.direct_pods(|pod| if version(pod) == "broken" { PodScript::never_ready() } else { PodScript::default() });
+    let spec = json!({ "replicas": 3, "template": template("broken") });
+    server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
+    let operator = leader(&server, Rules::default());
+    sleep(60).await;
+    change_template(&server, "b");
+    rolled_out(&server, "b", 3).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_the_api_server_rejects_costs_no_pod() {
+    let (server, operator) = running(3, json!({})).await;
+    let invalid = Status::invalid(&PODS, "web-pod", "spec.containers[0].image", "FieldValueRequired", "it is empty");
+    let rule = server.fault(Requests::all().when(|r| r.query("dryRun") == "All"), Fault::Refuse(invalid));
+    let before = server.live_pods(NS, "web");
+    change_template(&server, "b");
+    sleep(120).await;
+    assert_eq!(server.live_pods(NS, "web"), before);
+    assert!(condition(&server, "Stalled").starts_with("True/InvalidTemplate"), "{}", condition(&server, "Stalled"));
+    rule.remove();
+    rolled_out(&server, "b", 3).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_rollout_deletes_nothing_and_goes_on_later() {
+    let (server, operator) = running(4, json!({})).await;
+    change(&server, json!({ "template": template("b"), "updateStrategy": { "rollingUpdate": { "paused": true } } }));
+    sleep(60).await;
+    assert_eq!((versions(&server), condition(&server, "Reconciling")), ("a a a a".to_owned(), String::new()));
+    assert!(condition(&server, "Ready").starts_with("True/RolloutPaused"), "{}", condition(&server, "Ready"));
+    server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
+    ready(&server, "web", 4).await;
+    assert_eq!(versions(&server), "a a a a", "no updated pod is live");
+    change(&server, json!({ "updateStrategy": { "rollingUpdate": { "paused": false } } }));
+    rolled_out(&server, "b", 4).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_keeps_so_many_pods() {
+    let (server, operator) = running(4, json!({ "updateStrategy": { "rollingUpdate": { "partition": "50%" } } })).await;
+    change_template(&server, "b");
+    sleep(60).await;
+    assert_eq!(versions(&server), "a a b b");
+    assert!(condition(&server, "Ready").starts_with("True/PartitionReached"), "{}", condition(&server, "Ready"));
+    // An old pod that dies stays old.
+    let old = server.pods(NS, "web").into_iter().find(|pod| object::is_live(pod) && version(pod) == "a").unwrap();
+    server.delete_pod(NS, object::name(&old));
+    ready(&server, "web", 4).await;
+    assert_eq!(versions(&server), "a a b b");
+    change(&server, json!({ "updateStrategy": { "rollingUpdate": { "partition": 0 } } }));
+    rolled_out(&server, "b", 4).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_delete_leaves_existing_pods_as_they_are() {
+    let (server, operator) = running(3, json!({ "updateStrategy": { "type": "OnDelete" } })).await;
+    change_template(&server, "b");
+    sleep(60).await;
+    assert_eq!(
+        (versions(&server), condition(&server, "Ready")),
+        ("a a a".into(), "True/AllPodsReady: 3 of 3 pods are ready".into())
+    );
+    server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
+    ready(&server, "web", 3).await;
+    assert_eq!(versions(&server), "a a b");
+    server.check();
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_during_a_rollout_neither_exceeds_n_nor_stops_it() {
+    let (server, operator) = running(4, json!({})).await;
+    change_template(&server, "b");
+    sleep(1).await;
+    server.scale(NS, "web", 6);
+    sleep(1).await;
+    server.scale(NS, "web", 3);
+    rolled_out(&server, "b", 3).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_goes_on_with_a_rollout() {
+    let (server, operator) = running(5, json!({ "minReadySeconds": 5 })).await;
+    change_template(&server, "b");
+    sleep(8).await;
+    operator.kill();
+    let operator = Operator::leader(&server, "b", Rules::default());
+    rolled_out(&server, "b", 5).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_must_be_ready_for_some_time() {
+    let (server, operator) = running(3, json!({ "minReadySeconds": 20 })).await;
+    sleep(30).await;
+    let began = tokio::time::Instant::now();
+    change_template(&server, "b");
+    server.wait_until(|s| s.podset(NS, "web")["status"]["updatedAvailableReplicas"] == 3, seconds(200)).await;
+    assert!(began.elapsed() >= seconds(60), "{:?}", began.elapsed());
+    rolled_out(&server, "b", 3).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_termination_complete_a_rollout_waits_for_each_pod_to_end() {
+    let (server, operator) = running(3, json!({ "podReplacementPolicy": "TerminationComplete" })).await;
+    change_template(&server, "b");
+    rolled_out(&server, "b", 3).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_refuses_new_pods_stops_the_rollout() {
+    let (server, operator) = running(5, json!({})).await;
+    server.set_quota(NS, "tight", 4);
+    change_template(&server, "b");
+    sleep(300).await;
+    assert_eq!(server.ready_pods(NS, "web").len(), 4);
+    server.lift_quota(NS);
+    rolled_out(&server, "b", 5).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_revisions_are_deleted() {
+    let (server, operator) = running(1, json!({ "revisionHistoryLimit": 2 })).await;
+    for number in 0..8 {
+        change_template(&server, &format!("v{number}"));
+        sleep(30).await;
+    }
+    rolled_out(&server, "v7", 1).await;
+    let revisions = server.all(&REVISIONS, NS);
+    assert_eq!(revisions.len(), 4, "the current one, the former one of the last change, and two");
+    operator.end().await;
+}
