@@ -105,10 +105,13 @@ pub const WAITING_FOR_TERMINATION: &str = "WaitingForTermination";
 const INVALID: &str = "InvalidTemplate";
 
 /// The reason of Ready and Reconciling while pods of former templates are replaced.
-const ROLLING: &str = "RolloutInProgress";
+pub const ROLLING: &str = "RolloutInProgress";
+
+/// The reason of Ready and Stalled while a rollout makes no progress.
+pub const LATE: &str = "ProgressDeadlineExceeded";
 
 /// The reason of Ready while it is True and a rollout is paused.
-const PAUSED: &str = "RolloutPaused";
+pub const PAUSED: &str = "RolloutPaused";
 
 /// The reason of Ready while it is True and as many pods have the template as the partition allows.
 const AT_PARTITION: &str = "PartitionReached";
@@ -117,8 +120,18 @@ const AT_PARTITION: &str = "PartitionReached";
 const READY: [&str; 3] = [ALL_READY, PAUSED, AT_PARTITION];
 
 /// All reasons of the condition Ready.
-pub const REASONS: [&str; 9] =
-    [ALL_READY, PAUSED, AT_PARTITION, NOT_READY, ROLLING, WAITING_FOR_TERMINATION, "PodsFailing", INVALID, "Deleting"];
+pub const REASONS: [&str; 10] = [
+    ALL_READY,
+    PAUSED,
+    AT_PARTITION,
+    NOT_READY,
+    ROLLING,
+    LATE,
+    WAITING_FOR_TERMINATION,
+    "PodsFailing",
+    INVALID,
+    "Deleting",
+];
 
 /// The content of the conditions.
 struct Described {
@@ -176,6 +189,11 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
         return Described { ready, why, others: Vec::new() };
     }
     let why = why_not_ready(&view.pods).map(|why| format!("; {why}")).unwrap_or_default();
+    if plan.is_late {
+        let message = format!("the rollout makes no progress: {updated}{why}");
+        let why = format!("; {message}");
+        return Described { ready: LATE, why, others: vec![(condition::STALLED, LATE, message)] };
+    }
     if let Some(message) = terminations(view) {
         let ready = if why.is_empty() { WAITING_FOR_TERMINATION } else { NOT_READY };
         let why = format!("; {message}{why}");

@@ -30,6 +30,8 @@ fn is_create(request: &ApiRequest) -> bool {
 struct Known {
     namespace: String,
     replicas: BTreeMap<i64, u64>,
+    /// All its templates.
+    templates: BTreeSet<String>,
     /// The names of all pods that it ever had.
     pods: BTreeSet<String>,
     made: usize,
@@ -115,6 +117,7 @@ impl Truth {
             known.namespace = object::namespace(set).to_owned();
             let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1);
             known.replicas.insert(generation, wanted);
+            known.templates.insert(set["spec"]["template"].to_string());
         }
         if !is_by_replica {
             return;
@@ -177,6 +180,7 @@ impl Truth {
             ("FailedCreate", _) => self.refused > 0,
             ("FailedDelete", _) => self.undeleted > 0,
             ("PodsFailing", _) => known.has_finished,
+            ("RolloutStarted" | "RolloutPaused" | "RolloutStalled" | "RolloutComplete", _) => known.templates.len() > 1,
             ("WaitingForTermination", _) => known.terminated.iter().any(|pod| note.contains(pod)),
             _ => false,
         };

@@ -102,7 +102,9 @@ async fn a_change_of_the_template_reaches_all_pods_one_by_one() {
     let statuses = server.requests_since(mark).iter().filter(|r| r.request.subresource == "status").count();
     assert!(statuses <= 8, "{statuses}: {lines:#?}");
     assert_eq!(count("controllerrevisions"), 1, "{lines:#?}");
-    assert_eq!(lines.len() - statuses, 5 + 5 + 1 + 1, "{lines:#?}");
+    assert_eq!(lines.len() - statuses, 5 + 5 + 1 + 1 + 2, "deletes, creates, dry run, revision, events: {lines:#?}");
+    let events = ["RolloutStarted", "RolloutComplete", "PodsReplaced"].map(|reason| server.events(NS, reason).len());
+    assert_eq!(events, [1, 1, 0]);
     operator.end().await;
 }
 
@@ -269,9 +271,27 @@ async fn pods_must_be_ready_for_some_time() {
     sleep(30).await;
     let began = tokio::time::Instant::now();
     change_template(&server, "b");
-    server.wait_until(|s| s.podset(NS, "web")["status"]["updatedAvailableReplicas"] == 3, seconds(200)).await;
+    let is_done =
+        |s: &ApiServer| versions(s) == "b b b" && s.podset(NS, "web")["status"]["updatedAvailableReplicas"] == 3;
+    server.wait_until(is_done, seconds(200)).await;
     assert!(began.elapsed() >= seconds(60), "{:?}", began.elapsed());
     rolled_out(&server, "b", 3).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollout_that_makes_no_progress_is_told_and_goes_on() {
+    let (server, operator) = running(3, json!({ "progressDeadlineSeconds": 60 })).await;
+    change_template(&server, "broken");
+    sleep(50).await;
+    assert_eq!(condition(&server, "Stalled"), "");
+    sleep(30).await;
+    let stalled = condition(&server, "Stalled");
+    assert!(stalled.starts_with("True/ProgressDeadlineExceeded: the rollout makes no progress: 1 of 3"), "{stalled}");
+    sleep(600).await;
+    assert_eq!(server.events(NS, "RolloutStalled").len(), 1);
+    change_template(&server, "c");
+    rolled_out(&server, "c", 3).await;
     operator.end().await;
 }
 
