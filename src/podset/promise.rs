@@ -52,6 +52,7 @@ use super::{
     observe::{CacheRules, Pod, Seen, View},
     plan::{Plan, Why},
     pod,
+    revision::Revision,
     set_state::{Create, SetState},
     status,
 };
@@ -79,8 +80,8 @@ pub struct Rules {
     pub status_version: fn(version: u64) -> Option<u64>,
     /// Whether the pod belongs to the set of this UID.
     pub is_ours: fn(pod: &Pod, set: &Uid) -> bool,
-    /// How a created pod differs from its manifest, for this name and set.
-    pub differs: fn(made: &Pod, name: &str, set: &Uid) -> Option<String>,
+    /// How a created pod differs from its manifest, for this name, set and revision.
+    pub differs: fn(made: &Pod, name: &str, set: &Uid, revision: Revision) -> Option<String>,
     /// The UID that a delete of this pod names.
     pub precondition: fn(pod: &Uid) -> Option<String>,
     /// Whether a rejected delete delays only its pod. Otherwise the whole set backs off.

@@ -18,12 +18,11 @@ pub struct Revision(u64);
 impl Revision {
     /// The revision of a template; `None`: of the default pod, with any image. `collisions` makes another one of the same content.
     pub fn of(template: Option<&RawValue>, collisions: i32) -> Self {
-        // Decoded, so that the order of the fields makes no difference.
-        let content: Value = template.and_then(|text| serde_json::from_str(text.get()).ok()).unwrap_or_default();
-        let hash = match collisions {
-            0 => names::fnv1a(&content.to_string()),
-            collisions => names::fnv1a(&format!("{content}{collisions}")),
-        };
+        let mut content = template.map_or_else(|| "null".to_owned(), canonical);
+        if collisions > 0 {
+            content += &collisions.to_string();
+        }
+        let hash = names::fnv1a(&content);
         Revision(hash % u64::pow(ALPHABET.len() as u64, LENGTH))
     }
 }
@@ -50,6 +49,12 @@ impl FromStr for Revision {
         let base = ALPHABET.len() as u64;
         digits.into_iter().try_fold(0, |sum, digit| Ok(sum * base + digit? as u64)).map(Revision)
     }
+}
+
+/// A text that is the same for the same content, whatever the order of its fields. (serde_json does not decode what is nested too deeply; the
+/// API server always sends that in the same order.)
+pub fn canonical(json: &RawValue) -> String {
+    serde_json::from_str(json.get()).map_or_else(|_| json.get().to_owned(), |content: Value| content.to_string())
 }
 
 /// How a change of the template reaches the pods, for a number of replicas.

@@ -114,7 +114,7 @@ pub const LATE: &str = "ProgressDeadlineExceeded";
 pub const PAUSED: &str = "RolloutPaused";
 
 /// The reason of Ready while it is True and as many pods have the template as the partition allows.
-const AT_PARTITION: &str = "PartitionReached";
+pub const AT_PARTITION: &str = "PartitionReached";
 
 /// The reasons of Ready while it is True.
 const READY: [&str; 3] = [ALL_READY, PAUSED, AT_PARTITION];
@@ -329,6 +329,7 @@ mod tests {
                 certain: live,
                 updated: live,
                 updated_available: 0,
+                available: 0,
             },
             hold,
             ..Plan::default()

@@ -2,7 +2,7 @@
 //! is created with `dryRun`.
 
 use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod as PodResource};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::warn;
 
@@ -32,8 +32,24 @@ use operator_kit::{
 #[derive(Deserialize)]
 struct Stored {
     metadata: Meta,
-    #[serde(default)]
-    data: Value,
+    data: Data<Template>,
+}
+
+/// The content of a ControllerRevision.
+#[derive(Deserialize, Serialize)]
+struct Data<T> {
+    template: T,
+}
+
+/// The manifest of a ControllerRevision.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Manifest<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Value,
+    revision: i64,
+    data: &'a Data<&'a Template>,
 }
 
 /// The metadata of a ControllerRevision.
@@ -107,7 +123,8 @@ async fn store(
 ) -> Result<Prepared, String> {
     let Batch { context, set, .. } = batch;
     let key = key(set, revision);
-    let data = json!({ "template": template });
+    let Some(template) = template else { return Ok(Prepared::Done) };
+    let data = Data { template };
     let build = || requests::create::<ControllerRevision>(&key.namespace, &manifest(set, &key, &data));
     match context.clients.write.send(&key.namespace, build).await {
         Answer::Done(_) => {
@@ -119,7 +136,7 @@ async fn store(
             Some(found) if !is_owned(&found.metadata, &set.uid) => {
                 Err(format!("the ControllerRevision {} belongs to another owner", key.name))
             }
-            Some(found) if found.data != data => Ok(Prepared::Collided),
+            Some(found) if !found.data.template.is_same(template) => Ok(Prepared::Collided),
             Some(_) => make_newest(batch, &key, revision).await.map(|()| Prepared::Done),
         },
         answer => Err(failure(&answer)),
@@ -130,19 +147,14 @@ fn failure(answer: &Answer) -> String {
     answer.error().unwrap_or_else(|| "this process does not lead".to_owned())
 }
 
-fn manifest(set: &Set, key: &ObjectKey, data: &Value) -> Value {
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
-            "labels": { api::LABEL_APP: set.key.name, api::LABEL_MANAGED_BY: api::MANAGER },
-            "ownerReferences": [pod::owner(set)],
-        },
-        "revision": set.generation,
-        "data": data,
-    })
+fn manifest<'a>(set: &Set, key: &ObjectKey, data: &'a Data<&'a Template>) -> Manifest<'a> {
+    let metadata = json!({
+        "name": key.name,
+        "namespace": key.namespace,
+        "labels": { api::LABEL_APP: set.key.name, api::LABEL_MANAGED_BY: api::MANAGER },
+        "ownerReferences": [pod::owner(set)],
+    });
+    Manifest { api_version: "apps/v1", kind: "ControllerRevision", metadata, revision: set.generation, data }
 }
 
 fn is_owned(metadata: &Meta, set: &Uid) -> bool {
@@ -224,12 +236,9 @@ pub async fn former_template(batch: Batch<'_>, revision: Revision) -> Result<Opt
     if revision == Revision::of(None, 0) {
         return Ok(Some(None));
     }
-    let Some(found) = read(batch, revision).await?.filter(|found| is_owned(&found.metadata, &batch.set.uid)) else {
+    let found = read(batch, revision).await?.filter(|found| is_owned(&found.metadata, &batch.set.uid));
+    if found.is_none() {
         warn!(set = %batch.set.key, %revision, "a former template is not stored; pods get the new one");
-        return Ok(None);
-    };
-    let template = found.data.get("template").cloned().unwrap_or_default();
-    serde_json::from_value(template)
-        .map(Some)
-        .map_err(|error| format!("the ControllerRevision cannot be read: {error}"))
+    }
+    Ok(found.map(|found| Some(found.data.template)))
 }

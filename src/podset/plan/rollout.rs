@@ -92,16 +92,23 @@ impl Input<'_> {
     fn rollout(&self, count: Count, wanted: &Wanted) -> Rollout {
         let Count { live, occupied, updated, updated_available, .. } = count;
         let is_complete = [live, occupied, updated_available] == [wanted.replicas; 3];
-        let is_over = updated == live && (self.view.set.former_revision().is_none() || is_complete);
+        let has_old = self.old().next().is_some();
+        let is_over = !has_old && (self.view.set.former_revision().is_none() || is_complete);
         if wanted.update.max_unavailable.is_none() || is_over {
             Rollout::None
         } else if wanted.update.is_paused {
             Rollout::Paused
-        } else if updated + wanted.update.partition >= wanted.replicas && updated < live {
+        } else if updated + wanted.update.partition >= wanted.replicas && has_old {
             Rollout::AtPartition
         } else {
             Rollout::InProgress
         }
+    }
+
+    /// The live pods of other templates, except those that are deleted anyway.
+    fn old(&self) -> impl Iterator<Item = &Seen> {
+        let is_old = |seen: &&Seen| seen.is_live() && !self.is_updated(seen);
+        self.view.pods.iter().filter(is_old).filter(|seen| !self.state.fates.strays.contains_key(&seen.pod.uid))
     }
 
     /// The pods to delete because they have another template than the spec's: those that are not available first.
@@ -120,7 +127,7 @@ impl Input<'_> {
         let mut left = self.quota(plan.count, wanted).saturating_sub(updated + unknown + free);
         let mut available = plan.count.available;
         let least = wanted.replicas.saturating_sub(max_unavailable);
-        let old: Vec<&Seen> = self.view.pods.iter().filter(|seen| seen.is_live() && !self.is_updated(seen)).collect();
+        let old: Vec<&Seen> = self.old().collect();
         let mut ranked = ranking::victims_first(&old, None, self.state);
         ranked.sort_by_key(|seen| (self.is_available(seen), seen.pod.deletion_cost));
         let mut outdated = Vec::new();
