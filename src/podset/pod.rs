@@ -133,6 +133,11 @@ pub fn default_spec(image: &str) -> Value {
     })
 }
 
+/// What users are told of a created pod that differs from its manifest in this way.
+pub fn changed_by_others(difference: &str) -> String {
+    format!("created pods differ from their manifest, {difference}: an admission webhook or policy changes them")
+}
+
 /// How a created pod differs from its manifest: a webhook may have changed the name, label or owner that identifies it.
 pub fn difference(pod: &Pod, name: &str, set: &Uid, revision: Revision) -> Option<String> {
     if pod.owner.as_ref() != Some(set) {

@@ -54,7 +54,7 @@ pub fn bytes_to_read(set: &Set, plan: &Plan) -> Option<usize> {
 }
 
 /// Creates pods.
-pub async fn create(mut batch: Batch<'_>, creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
+pub async fn create(mut batch: Batch<'_>, mut creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
     let former = match creations.iter().find_map(|creation| creation.former) {
         None => None,
         Some(revision) => match prepare::former_template(batch, revision).await {
@@ -62,7 +62,8 @@ pub async fn create(mut batch: Batch<'_>, creations: Vec<Creation>, state: &mut 
             Err(error) => {
                 warn!(set = %batch.set.key, %revision, error, "cannot read a former template");
                 done.has_failed = true;
-                return;
+                creations.retain(|creation| creation.former.is_none());
+                None
             }
         },
     };
@@ -198,8 +199,7 @@ fn handle_made(
         done.created.push(name);
         return true;
     };
-    let message =
-        format!("created pods differ from their manifest, {difference}: an admission webhook or policy changes them");
+    let message = pod::changed_by_others(&difference);
     warn!(set = %set.key, pod = made, "{message}");
     state.fates.strays.insert(uid, made);
     done.rejected_create = Some(Rejection { message, kind: RejectionKind::Forbidden, generation: set.generation });

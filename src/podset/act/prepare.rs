@@ -2,8 +2,9 @@
 //! is created with `dryRun`.
 
 use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod as PodResource};
+
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use tracing::warn;
 
 use super::batch::Batch;
@@ -11,18 +12,22 @@ use crate::{
     api,
     podset::{
         names,
-        observe::{PodsLike, Set, Template, View, Wanted},
+        observe::{Pod, PodsLike, Set, Template, View, Wanted},
         plan::Prepare,
         pod,
         rejection::{self, BACKOFF, RejectionKind},
         revision::Revision,
-        set_state::{Preparation, SetState},
+        set_state::{FailedPreparation, Preparation, SetState},
     },
 };
-use leadership::text::{cut, in_full, in_words};
+use leadership::{
+    log_once::warn_once,
+    text::{cut, in_full, in_words},
+};
 use operator_kit::{
     ObjectKey,
     client::Answer,
+    failures::Failures,
     listwatch::{self, Source, Watched},
     meta::{Meta, Uid},
     requests,
@@ -32,7 +37,16 @@ use operator_kit::{
 #[derive(Deserialize)]
 struct Stored {
     metadata: Meta,
-    data: Data<Template>,
+    #[serde(default)]
+    data: Option<Box<RawValue>>,
+}
+
+impl Stored {
+    /// The template, if this is a ControllerRevision of the set. Its content may be anything.
+    fn template(&self, set: &Uid) -> Option<Template> {
+        let data = self.data.as_ref().filter(|_| is_owned(&self.metadata, set))?;
+        serde_json::from_str::<Data<Template>>(data.get()).ok().map(|data| data.template)
+    }
 }
 
 /// The content of a ControllerRevision.
@@ -80,9 +94,8 @@ pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mu
         Prepare::Store => store(batch, view, *revision, template.as_deref()).await,
         Prepare::DryRun => dry_run(batch, *revision, template.as_deref()).await,
     };
-    let (env, now) = (&batch.context.env, batch.context.env.now());
     let preparation = &mut state.preparation;
-    let failure = match prepared {
+    let (message, is_invalid) = match prepared {
         Ok(Prepared::Done) => {
             match prepare {
                 Prepare::Store => preparation.stored = Some(*revision),
@@ -94,19 +107,19 @@ pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mu
         }
         Ok(Prepared::Collided) => {
             preparation.collided = Some(*revision);
-            "a ControllerRevision of this name has another content".to_owned()
+            ("a ControllerRevision of this name has another content or owner".to_owned(), false)
         }
-        Ok(Prepared::Rejected(message)) => {
-            preparation.rejected = Some((*revision, message.clone()));
-            message
-        }
-        Err(error) => error,
+        Ok(Prepared::Rejected(message)) => (message, true),
+        Err(error) => (error, false),
     };
-    let (wait, is_news) = preparation.failures.note(&failure, BACKOFF);
-    preparation.again = Some(now + env.jittered(wait, 0.1));
-    if is_news {
-        warn!(set = %batch.set.key, revision = %revision, error = failure, "the rollout of a template waits");
+    if preparation.failed(Some(*revision)).is_none() {
+        preparation.failures = Failures::default();
     }
+    let (wait, is_news) = preparation.failures.note(&message, BACKOFF);
+    let env = &batch.context.env;
+    warn_once!(is_news, set = %batch.set.key, revision = %revision, error = message, "the rollout of a template waits");
+    let again = env.now() + env.jittered(wait, 0.1);
+    preparation.failed = Some(FailedPreparation { revision: *revision, message, is_invalid, again });
 }
 
 /// The key of the ControllerRevision.
@@ -133,10 +146,9 @@ async fn store(
         }
         Answer::Rejected(status) if status.code == 409 => match read(batch, revision).await? {
             None => Err("a ControllerRevision was deleted at the same moment".to_owned()),
-            Some(found) if !is_owned(&found.metadata, &set.uid) => {
-                Err(format!("the ControllerRevision {} belongs to another owner", key.name))
+            Some(found) if !found.template(&set.uid).is_some_and(|found| found.is_same(template)) => {
+                Ok(Prepared::Collided)
             }
-            Some(found) if !found.data.template.is_same(template) => Ok(Prepared::Collided),
             Some(_) => make_newest(batch, &key, revision).await.map(|()| Prepared::Done),
         },
         answer => Err(failure(&answer)),
@@ -214,13 +226,21 @@ async fn delete_oldest(batch: Batch<'_>, view: &View) {
 async fn dry_run(batch: Batch<'_>, revision: Revision, template: Option<&Template>) -> Result<Prepared, String> {
     let Batch { context, set, .. } = batch;
     let prefix = names::prefix(&set.key.name);
-    let name = format!("{}-{revision}", cut(&prefix, 50));
+    let name = format!("{}{revision}", cut(&prefix, 50));
     let build = || {
         let manifest = pod::manifest(set, template, &context.default_spec, &name, 0, revision);
         requests::dry_run::<PodResource>(&set.key.namespace, &manifest)
     };
     match context.clients.write.send(&set.key.namespace, build).await {
-        Answer::Done(_) => Ok(Prepared::Done),
+        // A webhook may change the pod. Then its create would fail.
+        Answer::Done(body) => {
+            let made: Pod =
+                serde_json::from_slice(&body).map_err(|error| format!("the answer cannot be read: {error}"))?;
+            match (context.rules.differs)(&made, &name, &set.uid, revision) {
+                None => Ok(Prepared::Done),
+                Some(difference) => Err(pod::changed_by_others(&difference)),
+            }
+        }
         Answer::Rejected(status) => {
             let rejection = rejection::read(&status, &name, &prefix, set.generation);
             let is_invalid = rejection.kind == RejectionKind::InvalidTemplate;
@@ -236,9 +256,9 @@ pub async fn former_template(batch: Batch<'_>, revision: Revision) -> Result<Opt
     if revision == Revision::of(None, 0) {
         return Ok(Some(None));
     }
-    let found = read(batch, revision).await?.filter(|found| is_owned(&found.metadata, &batch.set.uid));
+    let found = read(batch, revision).await?.and_then(|found| found.template(&batch.set.uid));
     if found.is_none() {
         warn!(set = %batch.set.key, %revision, "a former template is not stored; pods get the new one");
     }
-    Ok(found.map(|found| Some(found.data.template)))
+    Ok(found.map(Some))
 }
