@@ -3,6 +3,7 @@
 //! `podset-operator crd` prints [`crds`], and `config/crd/bases` contains them.
 
 mod mycustomresource;
+mod pod_spec;
 mod podset;
 
 pub use mycustomresource::{MyCustomResource, MyCustomResourceSpec, MyCustomResourceStatus};
@@ -50,12 +51,13 @@ pub fn crds() -> [(&'static str, CustomResourceDefinition); 2] {
     ]
 }
 
-/// A definition as a YAML document.
+/// A definition as a YAML document. Its indentation is small, because the schema of a PodSpec is deep: two spaces would add 80 KB.
 ///
 /// # Errors
 ///
 /// If it cannot be written as YAML.
 pub fn yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
-    let text = serde_saphyr::to_string(crd)?;
+    let options = serde_saphyr::ser_options! { indent_step: 1 };
+    let text = serde_saphyr::to_string_with_options(crd, options)?;
     Ok(format!("{}\n", text.trim_end()))
 }
