@@ -12,6 +12,9 @@ pub use podset::{PodReplacementPolicy, PodSet, PodSetSpec, PodSetStatus, PodTemp
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+use serde_saphyr::FlowMap;
 
 /// The field manager of every apply, the label `app.kubernetes.io/managed-by` of every pod, and the reporting controller of every event.
 pub const MANAGER: &str = "podset-operator";
@@ -51,13 +54,37 @@ pub fn crds() -> [(&'static str, CustomResourceDefinition); 2] {
     ]
 }
 
-/// A definition as a YAML document. Its indentation is small, because the schema of a PodSpec is deep: two spaces would add 80 KB.
+/// A definition as a YAML document, with each field that has no fields of its own on one line. The schema of a PodSpec is deep: with more
+/// lines, most of the document would be indentation.
 ///
 /// # Errors
 ///
 /// If it cannot be written as YAML.
 pub fn yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
-    let options = serde_saphyr::ser_options! { indent_step: 1 };
-    let text = serde_saphyr::to_string_with_options(crd, options)?;
+    let crd = serde_json::to_value(crd).map_err(|error| error.to_string())?;
+    let text = serde_saphyr::to_string(&Node(&crd))?;
     Ok(format!("{}\n", text.trim_end()))
+}
+
+/// A node of a YAML document.
+struct Node<'a>(&'a Value);
+
+impl Serialize for Node<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(fields) if is_field(fields) => FlowMap(fields).serialize(serializer),
+            Value::Object(fields) => serializer.collect_map(fields.iter().map(|(name, value)| (name, Node(value)))),
+            Value::Array(items) => serializer.collect_seq(items.iter().map(Node)),
+            scalar => scalar.serialize(serializer),
+        }
+    }
+}
+
+/// Whether this is the schema of a field without fields of its own.
+fn is_field(schema: &Map<String, Value>) -> bool {
+    let has = |name| schema.get(name).is_some_and(|value| !value.is_object());
+    (has("type") || has("x-kubernetes-int-or-string"))
+        && !schema.contains_key("properties")
+        && !has("x-kubernetes-validations")
+        && schema.values().filter_map(Value::as_object).all(is_field)
 }
