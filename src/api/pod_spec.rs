@@ -28,9 +28,6 @@ const KEYED_LISTS: [(&str, &[&str]); 13] = [
     ("volumes", &["name"]),
 ];
 
-/// The keys of lists that an item may leave out, with the value that the API server then gives them.
-const OPTIONAL_KEYS: [(&str, &str, &str); 2] = [("imagePullSecrets", "name", ""), ("ports", "protocol", "TCP")];
-
 /// The schema of a PodSpec. Its generator inlines subschemas, because a CRD must not contain references.
 pub(super) fn schema(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = v1::PodSpec::json_schema(generator);
@@ -54,16 +51,19 @@ fn adapt(schema: &mut Schema) {
         {
             fields.retain(|field, _| field == "labels" || field == "annotations");
         }
-        if let Some(items) = property.get_mut("items").and_then(Value::as_object_mut) {
-            // The list has its own.
-            items.remove("description");
+        for content in ["items", "additionalProperties"] {
+            if let Some(Value::Object(content)) = property.get_mut(content) {
+                // The list or map has its own.
+                content.remove("description");
+            }
         }
         for (_, keys) in KEYED_LISTS.iter().filter(|(list, _)| list == name) {
             property["x-kubernetes-list-type"] = json!("map");
             property["x-kubernetes-list-map-keys"] = json!(keys);
         }
-        for (_, key, default) in OPTIONAL_KEYS.iter().filter(|(list, ..)| list == name) {
-            property["items"]["properties"][key]["default"] = json!(default);
+        // A key must be required or have a default.
+        if name == "ports" {
+            property["items"]["properties"]["protocol"]["default"] = json!("TCP");
         }
     }
 }
@@ -78,4 +78,96 @@ fn first_sentence(text: &str) -> &str {
     let mut ends = line.match_indices(". ").map(|(at, _)| at);
     let end = ends.find(|at| line[at + 2..].trim_start().starts_with(char::is_uppercase));
     end.map_or(line, |at| &line[..=at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api;
+
+    /// The schema as the CRD contains it.
+    fn in_crd() -> Value {
+        let [(_, crd), _] = api::crds();
+        let version = serde_json::to_value(&crd.spec.versions[0]).unwrap();
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["template"]["properties"]["spec"]
+            .clone()
+    }
+
+    /// Calls `visit` with the path and the schema of each node.
+    fn walk(path: &str, schema: &Value, visit: &mut impl FnMut(&str, &Value)) {
+        visit(path, schema);
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            walk(&format!("{path}.{name}"), property, visit);
+        }
+        for content in ["items", "additionalProperties"] {
+            if schema[content].is_object() {
+                walk(&format!("{path}.{content}"), &schema[content], visit);
+            }
+        }
+    }
+
+    #[test]
+    fn a_crd_may_contain_it() {
+        let schema = in_crd();
+        let text = schema.to_string();
+        assert!(!text.contains("\"$ref\"") && !text.contains("Of\":") && !text.contains("preserve-unknown"), "{text}");
+        let mut nodes = 0;
+        walk("spec", &schema, &mut |path, node| {
+            nodes += 1;
+            let is_int_or_string = node["x-kubernetes-int-or-string"] == json!(true);
+            assert!(node["type"].is_string() != is_int_or_string, "{path}: {node}");
+            assert!(node["type"] != "array" || node["items"].is_object(), "{path}: {node}");
+            let has_content = node["properties"].is_object() || node["additionalProperties"].is_object();
+            assert!(node["type"] != "object" || has_content, "fields of {path} would be lost");
+        });
+        assert!(nodes > 900, "{nodes}");
+    }
+
+    #[test]
+    fn lists_have_the_keys_of_a_pod() {
+        let mut found = std::collections::BTreeSet::new();
+        walk("spec", &in_crd(), &mut |path, node| {
+            let keys = node["x-kubernetes-list-map-keys"].as_array();
+            assert_eq!(node["x-kubernetes-list-type"] == "map", keys.is_some(), "{path}");
+            for key in keys.into_iter().flatten().map(|key| key.as_str().unwrap()) {
+                let required = node["items"]["required"].as_array().unwrap();
+                let default = &node["items"]["properties"][key]["default"];
+                assert!(required.contains(&json!(key)) || default.is_string(), "{path}: {key}");
+                found.insert(path.rsplit_once('.').unwrap().1.to_owned());
+            }
+        });
+        assert!(found.iter().eq(KEYED_LISTS.map(|(list, _)| list).iter()), "{found:?}");
+    }
+
+    #[test]
+    fn fields_that_a_new_pod_cannot_have_are_unknown() {
+        let schema = in_crd();
+        assert!(
+            schema["properties"]["containers"].is_object() && schema["properties"]["ephemeralContainers"].is_null()
+        );
+        let claim =
+            &schema["properties"]["volumes"]["items"]["properties"]["ephemeral"]["properties"]["volumeClaimTemplate"];
+        let metadata = claim["properties"]["metadata"]["properties"].as_object().unwrap();
+        assert!(metadata.keys().eq(["annotations", "labels"]), "{metadata:?}");
+    }
+
+    #[test]
+    fn descriptions_have_one_sentence() {
+        for (text, sentence) in [
+            ("One. Two.", "One."),
+            ("One.", "One."),
+            ("No stop", "No stop"),
+            ("One.  Two.", "One."),
+            ("One e.g. this. Two.", "One e.g. this."),
+            ("By /etc/x. more. Two.", "By /etc/x. more."),
+            ("One\n\nTwo. Three.", "One"),
+            ("", ""),
+        ] {
+            assert_eq!(first_sentence(text), sentence);
+        }
+        walk("spec.properties", &in_crd()["properties"]["containers"], &mut |path, node| {
+            let description = node["description"].as_str().unwrap_or_default();
+            assert_eq!(first_sentence(description), description, "{path}");
+        });
+    }
 }

@@ -47,7 +47,10 @@ pub async fn of_a_template(t: Arc<Scene>) -> Result<()> {
     for (spec, words) in [
         (json!({"kontainers": []}), r#"unknown field "spec.template.spec.kontainers""#),
         (main(probe), r#"unknown field "spec.template.spec.containers[0].livenessProbe.periodSecond""#),
-        (main(json!({"ephemeralContainers": []})), r#"unknown field "spec.template.spec.containers[0].ephemeralContainers""#),
+        (
+            main(json!({"ephemeralContainers": []})),
+            r#"unknown field "spec.template.spec.containers[0].ephemeralContainers""#,
+        ),
         (json!({"containers": "none"}), r#"spec.template.spec.containers: Invalid value: "string""#),
         (main(json!({"tty": "yes"})), r#"spec.template.spec.containers[0].tty: Invalid value: "string""#),
         (json!({"hostname": "web"}), "spec.template.spec.containers: Required value"),
@@ -86,7 +89,8 @@ pub async fn of_a_template(t: Arc<Scene>) -> Result<()> {
 
 /// A set whose pods have a grace period of so many seconds is accepted, or refused in these words.
 async fn ends_after(t: &Scene, seconds: i64, policy: &str, words: Option<&str>) -> Result<()> {
-    let spec = json!({"terminationGracePeriodSeconds": seconds, "containers": [{"name": "main", "image": "example.com/app"}]});
+    let spec =
+        json!({"terminationGracePeriodSeconds": seconds, "containers": [{"name": "main", "image": "example.com/app"}]});
     let manifest = podset("web", json!({"podReplacementPolicy": policy, "template": {"spec": spec}}));
     match words {
         Some(words) => refused(t, &manifest, words).await,
