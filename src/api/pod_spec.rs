@@ -1,6 +1,6 @@
-//! The schema of `spec.template.spec`: that of a PodSpec of Kubernetes 1.36, as small as a CRD needs it. No I/O.
+//! The schema of `spec.template.spec`: a PodSpec of Kubernetes 1.36. No I/O.
 //!
-//! `kubectl apply` keeps the whole CRD in an annotation of 256 KiB at most. The full schema with its documentation is larger, so each
+//! `kubectl apply` keeps the whole CRD in an annotation of at most 256 KiB. The full schema with its documentation is larger, so each
 //! description is cut to its first sentence.
 
 use k8s_openapi::api::core::v1;
@@ -32,7 +32,7 @@ const KEYED_LISTS: [(&str, &[&str]); 13] = [
 pub(super) fn schema(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = v1::PodSpec::json_schema(generator);
     if let Some(properties) = properties(&mut schema) {
-        // A pod is never created with them.
+        // The API server rejects a new pod that has them.
         properties.remove("ephemeralContainers");
     }
     RecursiveTransform(adapt).transform(&mut schema);
@@ -45,7 +45,7 @@ fn adapt(schema: &mut Schema) {
         description.truncate(first_sentence(description).len());
     }
     for (name, property) in properties(schema).into_iter().flatten() {
-        // Of a volume claim's metadata a pod may set no more.
+        // The API server accepts no other metadata in the template of a volume claim.
         if name == "metadata"
             && let Some(Value::Object(fields)) = property.get_mut("properties")
         {
@@ -53,7 +53,7 @@ fn adapt(schema: &mut Schema) {
         }
         for content in ["items", "additionalProperties"] {
             if let Some(Value::Object(content)) = property.get_mut(content) {
-                // The list or map has its own.
+                // The list or map has a description itself.
                 content.remove("description");
             }
         }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::api;
 
-    /// The schema as the CRD contains it.
+    /// The schema in the CRD.
     fn in_crd() -> Value {
         let [(_, crd), _] = api::crds();
         let version = serde_json::to_value(&crd.spec.versions[0]).unwrap();
@@ -121,6 +121,13 @@ mod tests {
             assert!(node["type"] != "object" || has_content, "fields of {path} would be lost");
         });
         assert!(nodes > 900, "{nodes}");
+    }
+
+    #[test]
+    fn the_description_names_the_version_of_kubernetes() {
+        let (_, feature) = include_str!("../../Cargo.toml").split_once(r#"features = ["v1_"#).unwrap();
+        let version = format!("Kubernetes 1.{}.", feature.split('"').next().unwrap());
+        assert!(in_crd()["description"].as_str().unwrap().contains(&version), "{version}");
     }
 
     #[test]
