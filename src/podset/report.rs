@@ -3,7 +3,7 @@
 //! In: the result of [`super::act::act`], and the set afterwards. A status is written only if it differs from the stored one, and not too
 //! often: see [`operator_kit::pace`].
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tracing::{Span, info, record_all, warn};
 
 use super::{
@@ -24,6 +24,9 @@ use operator_kit::{
 
 /// How many pod names a log line shows.
 const NAMES_SHOWN: usize = 10;
+
+/// How long a status may say nothing new of a rollout whose next pod is not available yet. So a rollout costs about one status for each pod.
+const STEP: SignedDuration = SignedDuration::from_secs(30);
 
 /// Updates the state with the result of a pass, and logs it in one line. `from` is the number of live pods before the pass.
 pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mut SetState) {
@@ -161,12 +164,27 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
         state.reports.pace.up_to_date();
         return Reported::default();
     }
+    let next_step = state.reports.pace.last_write().map(|at| at + STEP).filter(|at| now < *at);
+    if let Some(again) = next_step.filter(|_| is_within_step(&set.status, &new, plan)) {
+        return Reported { again: Some(again), has_failed: false };
+    }
     // Pods come and go until a rollout is over.
     let is_awaited = status::is_awaited(&set.status, &new, is_settled && plan.rollout != Rollout::InProgress);
     match state.reports.pace.due(new.observed_generation, is_awaited, now) {
         None => write_status(context, set, new, state).await,
         again => Reported { again, has_failed: false },
     }
+}
+
+/// Whether a rollout is in progress, and no more pods are available with its template than the stored status says.
+fn is_within_step(stored: &PodSetStatus, new: &PodSetStatus, plan: &Plan) -> bool {
+    let is_rolling = |status: &PodSetStatus| {
+        stored::find(status, condition::READY).is_some_and(|ready| ready.reason == status::ROLLING)
+    };
+    let said = |status: &PodSetStatus| {
+        (status.updated_available_replicas, status.observed_generation, status.update_revision.clone())
+    };
+    plan.rollout == Rollout::InProgress && is_rolling(stored) && is_rolling(new) && said(stored) == said(new)
 }
 
 /// The events about the rollout of a template. The stored status tells what was said before.

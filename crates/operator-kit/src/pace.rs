@@ -61,6 +61,11 @@ impl Pace {
         (now < due).then_some(due)
     }
 
+    /// When the status was last written, successfully or not.
+    pub fn last_write(&self) -> Option<Timestamp> {
+        self.last.map(|last| last.at)
+    }
+
     /// A status was written, or turned out to be outdated. The answer to a new spec takes no token.
     pub fn written(&mut self, generation: Option<i64>, at: Timestamp) {
         if self.last.is_some_and(|last| last.generation == generation) {

@@ -328,6 +328,26 @@ async fn old_revisions_are_deleted() {
     operator.end().await;
 }
 
+/// Slow pods cost no more statuses: one for each step, and three.
+#[tokio::test(start_paused = true)]
+async fn a_slow_rollout_costs_one_status_for_each_step() {
+    for policy in ["TerminationStarted", "TerminationComplete"] {
+        let (server, operator) = running(4, json!({ "podReplacementPolicy": policy, "minReadySeconds": 10 })).await;
+        sleep(60).await;
+        let slow = PodScript { ready_after: Some(seconds(8)), gone_after: Some(seconds(15)), ..PodScript::default() };
+        server.pods_live(slow);
+        let mark = server.mark();
+        change_template(&server, "b");
+        server.wait_until(|s| versions(s) == "b b b b", seconds(300)).await;
+        rolled_out(&server, "b", 4).await;
+        let requests = server.requests_since(mark);
+        let lines: Vec<String> =
+            requests.iter().filter(|r| r.request.subresource == "status").map(|r| r.line()).collect();
+        assert!(lines.len() <= 7, "{policy}: {lines:#?}");
+        operator.end().await;
+    }
+}
+
 /// The pods of the former template do not wait for one that is rejected.
 #[tokio::test(start_paused = true)]
 async fn a_rejected_template_holds_up_no_pod_of_the_former_one() {
