@@ -269,8 +269,9 @@ impl Client {
         let is_outdated = |view: &View| {
             let Some((template, max_unavailable)) = &view.rollout else { return false };
             let others = view.ready.iter().filter(|other| *other != uid && !is_going(other)).count() as u64;
+            let is_unlabelled = pod.body["metadata"]["labels"]["controller-revision-hash"].is_null();
             view.live.contains(uid)
-                && !is_made_of(&pod.body, template)
+                && (is_unlabelled || !is_made_of(&pod.body, template))
                 && (!view.ready.contains(uid) || others + max_unavailable >= view.wanted)
         };
         // The last view, and each that was the last one within the time.

@@ -47,6 +47,7 @@ pub const DEEDS: &[Deed] = &[
     deed(Kind::User, "a set gets a label", users::label_set),
     deed(Kind::User, "a set changes its podReplacementPolicy", users::change_policy),
     deed(Kind::User, "a template is changed", users::change_template),
+    deed(Kind::User, "a set changes its updateStrategy", users::change_strategy),
     deed(Kind::User, "a set is deleted, or made anew", users::delete_set),
     deed(Kind::User, "a set is orphaned", users::orphan_set),
     deed(Kind::User, "a set is deleted in the foreground", users::delete_set_in_foreground),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::World;
 use crate::{
-    apiserver::{Fault, LEASES, PODS, PodScript, Requests, Status, Verb, is_as_ordered, object},
+    apiserver::{Fault, LEASES, PODS, PODSETS, PodScript, Requests, Status, Verb, is_as_ordered, object},
     replica::LEASE,
 };
 
@@ -391,7 +391,13 @@ pub fn lift_all(world: &World) {
     world.server.lift_webhook();
     world.server.pods_live(PodScript::default());
     world.server.settings(|settings| settings.request_latency = Duration::from_millis(1));
+    world.server.with(|state| state.admission.protected.clear());
     for (namespace, set) in world.sets {
+        let rolling = &world.server.podset(namespace, set)["spec"]["updateStrategy"]["rollingUpdate"];
+        if rolling["paused"] == true || rolling["partition"].is_string() {
+            let all = json!({ "rollingUpdate": { "paused": false, "partition": 0 } });
+            world.server.patch(&PODSETS, namespace, set, json!({ "spec": { "updateStrategy": all } }));
+        }
         for pod in world.server.live_pods(namespace, set) {
             world.server.set_ready(namespace, &pod, true);
         }

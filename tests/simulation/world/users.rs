@@ -144,6 +144,19 @@ pub fn change_template(world: &mut World) -> bool {
     true
 }
 
+pub fn change_strategy(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set() else { return false };
+    let max_unavailable = world.dice.one(&["10%", "25%", "50%", "100%"]);
+    let partition = world.dice.one(&["0%", "0%", "20%", "50%"]);
+    let (is_paused, waits) = (world.dice.one_in(4), world.dice.one_in(3));
+    let rolling = json!({ "maxUnavailable": max_unavailable, "partition": partition, "paused": is_paused });
+    let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": rolling });
+    let min_ready = if waits { 3 } else { 0 };
+    let spec = json!({ "updateStrategy": strategy, "minReadySeconds": min_ready });
+    world.server.patch(&PODSETS, namespace, set, json!({ "spec": spec }));
+    true
+}
+
 pub fn delete_set(world: &mut World) -> bool {
     let (namespace, name) = world.dice.one(world.sets);
     if !world.server.podset(namespace, name).is_null() {
