@@ -232,13 +232,15 @@ fn invalid(message: &str) -> Described {
 fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Described {
     let may_be_too_many =
         view.pods.iter().filter(|seen| seen.is_live() && plan.rejected.contains(&seen.pod.uid)).count();
-    let is_ready = ready >= plan.count.wanted
-        && plan.count.occupied <= plan.count.wanted + may_be_too_many
-        && plan.rollout != Rollout::InProgress;
+    let is_ready = ready >= plan.count.wanted && plan.count.occupied <= plan.count.wanted + may_be_too_many;
     let retrying = "pods cannot be deleted; next try within about 30 s".to_owned();
     let failure = (condition::REPLICA_FAILURE, FAILED_DELETE, message.to_owned());
     Described {
-        ready: if is_ready { ALL_READY } else { NOT_READY },
+        ready: match plan.rollout {
+            Rollout::InProgress => ROLLING,
+            _ if is_ready => ALL_READY,
+            _ => NOT_READY,
+        },
         why: format!("; pods cannot be deleted: {message}"),
         others: vec![(condition::RECONCILING, "Retrying", retrying), failure],
     }
