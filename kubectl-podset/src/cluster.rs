@@ -43,7 +43,7 @@ impl From<String> for Error {
 
 /// An error of the API server in kubectl's words, and what helps.
 fn explained(error: &kube::Error) -> String {
-    let kube::Error::Api(status) = error else { return format!("error: cannot reach the cluster: {error}") };
+    let kube::Error::Api(status) = error else { return format!("error: cannot reach the cluster: {}", root(error)) };
     match (status.code, status.reason.as_str()) {
         (401, _) => "error: You must be logged in to the server (Unauthorized)".to_owned(),
         // A path that the API server does not know is no object that is not found.
@@ -61,6 +61,11 @@ fn explained(error: &kube::Error) -> String {
             format!("Error from server ({reason}): {}{advice}", status.message)
         }
     }
+}
+
+/// The innermost cause of an error.
+fn root(error: &dyn std::error::Error) -> &dyn std::error::Error {
+    error.source().map_or(error, root)
 }
 
 /// The PodSet that a command is about.
@@ -169,10 +174,12 @@ impl Target {
         let progress = rollout::progress(set);
         let update = set.status.as_ref().and_then(|status| status.update_revision.as_ref());
         if let Some(update) = update.filter(|_| pinned > 0) {
-            let stored = format!("{}-{update}", self.name);
             let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.namespace);
-            let stored = revisions.get_opt(&stored).await?;
-            stored.map_or(Ok(()), |stored| rollout::check_pinned(pinned, stored.revision))?;
+            let stored = revisions.get_opt(&format!("{}-{update}", self.name)).await?;
+            if let Some(running) = stored.map(|stored| stored.revision).filter(|running| *running != pinned) {
+                let other = format!("desired revision ({pinned}) is different from the running revision ({running})");
+                return Err(other.into());
+            }
         }
         let (text, is_over) = match progress? {
             Progress::Waiting(text) => (text, false),

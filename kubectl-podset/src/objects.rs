@@ -85,6 +85,7 @@ pub struct Status {
     pub terminating_replicas: usize,
     pub updated_replicas: usize,
     pub updated_available_replicas: usize,
+    pub current_revision: Option<String>,
     pub update_revision: Option<String>,
     pub conditions: Vec<Condition>,
     pub written_by: Option<String>,

@@ -33,12 +33,14 @@ pub fn why(seen: &Seen) -> String {
     }
     reasons.extend(outdated(&set.spec, status));
     reasons.extend(seen.pods.iter().filter_map(|pod| problem(pod, seen, status)));
-    // The message of Ready repeats most conditions.
-    let others = status.conditions.iter().filter(|held| held.status == "True" && held.type_ != "Ready");
-    let others = others.filter(|held| held.type_ != "Reconciling" && !text.contains(&held.message));
-    reasons.extend(others.map(|held| format!("{} ({}): {}", held.type_, held.reason, held.message)));
-    reasons.extend(warnings(seen));
-    reasons.iter().for_each(|reason| text += &format!("\n- {reason}"));
+    for reason in reasons {
+        // What was said above is not repeated.
+        let (what, details) = reason.split_once(": ").unwrap_or((&reason, "-"));
+        text += &format!("\n- {}", if text.contains(details) { what } else { &reason });
+    }
+    for warning in warnings(seen, &text) {
+        text += &format!("\n- {warning}");
+    }
     if let Some(advice) = advice(set, status) {
         text += &format!("\nNext: {advice}");
     }
@@ -83,7 +85,7 @@ fn operator(Seen { set, pods, now, .. }: &Seen, status: &Status) -> Option<Strin
         let changed = changed.filter(|entry| entry.subresource.is_none()).filter_map(|entry| entry.time.as_ref()).max();
         let ago = changed.map(|time| format!(" of {} ago", since(time.0, *now))).unwrap_or_default();
         Some(format!("the operator has not acted on the last change{ago} yet: {is_it}"))
-    } else if live != status.available_replicas {
+    } else if live != status.available_replicas && status.condition("Ready", "True").is_some() {
         let stale = format!("{live} pods live, but the status says {}", status.available_replicas);
         Some(format!("{stale}; if that is so for more than 5 seconds: {is_it}"))
     } else if status.update_revision.is_none() {
@@ -180,8 +182,8 @@ fn waiting(container: &ContainerStatus) -> Option<String> {
     is_unready.then(|| format!("runs, but its container {} is not ready{history}", container.name))
 }
 
-/// The newest warnings, each once.
-fn warnings(Seen { events, now, .. }: &Seen) -> Vec<String> {
+/// The newest warnings, each once, but for those that were `told`.
+fn warnings(Seen { events, now, .. }: &Seen, told: &str) -> Vec<String> {
     let time = |event: &Event| {
         let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
         let last = event.last_timestamp.as_ref().map(|time| time.0);
@@ -189,8 +191,13 @@ fn warnings(Seen { events, now, .. }: &Seen) -> Vec<String> {
     };
     let mut warnings: Vec<&Event> = events.iter().filter(|event| event.type_.as_deref() == Some("Warning")).collect();
     warnings.sort_by_key(|event| std::cmp::Reverse(time(event)));
-    let mut told = BTreeSet::new();
-    warnings.retain(|event| told.insert((event.reason.as_deref(), event.message.as_deref())));
+    let mut shown = BTreeSet::new();
+    warnings.retain(|event| {
+        let message = event.message.as_deref().unwrap_or_default();
+        // An event about several pods has words of its own in front.
+        let details = message.split_once(": ").map_or(message, |(_, details)| details);
+        !told.contains(details) && shown.insert((&event.reason, message))
+    });
     let line = |event: &&Event| {
         let ago = time(event).map(|at| format!(" {} ago", since(at, *now))).unwrap_or_default();
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -204,6 +211,8 @@ fn advice(set: &PodSet, status: &Status) -> Option<String> {
     let name = name(&set.metadata);
     let namespace = set.metadata.namespace.as_deref().unwrap_or("default");
     let rollout = |what| format!("kubectl podset rollout {what} {name} --namespace {namespace}");
+    // Without a revision that all pods had, the first template never worked.
+    let undo = status.current_revision.as_ref().map(|_| format!(", or go back to the former one: {}", rollout("undo")));
     let is_outdated = status.updated_replicas < status.available_replicas;
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     let reason = ready.map(|ready| ready.reason.as_str()).unwrap_or_default();
@@ -211,7 +220,7 @@ fn advice(set: &PodSet, status: &Status) -> Option<String> {
     if is_behind(set, status) || set.metadata.deletion_timestamp.is_some() {
         None
     } else if matches!(reason, "InvalidTemplate" | "ProgressDeadlineExceeded" | "PodsFailing") {
-        Some(format!("fix spec.template, or go back to the former one: {}", rollout("undo")))
+        Some(format!("fix spec.template{}", undo.unwrap_or_default()))
     } else if let Some(rejected) = rejected {
         let what = if rejected == "FailedCreate" { "new pods" } else { "deletes" };
         let retries = "the operator tries again every 30 seconds";
@@ -370,7 +379,7 @@ mod tests {
             ),
             (
                 vec![],
-                vec![ready("InvalidTemplate", "no")],
+                vec![ready("InvalidTemplate", "no"), ("currentRevision", json!("old"))],
                 "web is not ready (InvalidTemplate for 3m): no\nNext: fix spec.template, or go back to the former one: kubectl \
                  podset rollout undo web --namespace a"
                     .to_owned(),
@@ -422,11 +431,14 @@ mod tests {
             let event = json!({ "metadata": {}, "involvedObject": {}, "reason": "R", "message": message, "type": type_, "lastTimestamp": at });
             serde_json::from_value(event).unwrap()
         };
-        let events = [(50, "a"), (59, "b"), (57, "b"), (40, "c"), (30, "d")];
+        let events = [(50, "a"), (59, "b"), (57, "b"), (40, "c"), (30, "d"), (58, "also: e")];
         let mut seen = seen(&[], &[], &[]);
         seen.events = events.map(|(minute, message)| event(minute, message, "Warning")).into();
         seen.events.push(event(58, "normal", "Normal"));
-        assert_eq!(warnings(&seen), ["warning 60s ago: R: b", "warning 10m ago: R: a", "warning 20m ago: R: c"]);
+        assert_eq!(
+            warnings(&seen, "e"),
+            ["warning 60s ago: R: b", "warning 10m ago: R: a", "warning 20m ago: R: c"]
+        );
         let times = ["2025-12-31T20:00:00Z", "2025-12-20T00:00:00Z"].map(|at| since(at.parse().unwrap(), seen.now));
         assert_eq!(times, ["5h", "12d"]);
     }
