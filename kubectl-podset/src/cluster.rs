@@ -76,11 +76,18 @@ pub struct Target {
     sets: Api<PodSet>,
 }
 
-/// Where the cluster is, as the flags say.
+/// Where the PodSet is.
+#[derive(clap::Args)]
 pub struct Location {
-    pub kubeconfig: Option<PathBuf>,
-    pub context: Option<String>,
-    pub namespace: Option<String>,
+    /// Path of the kubeconfig file. The default is $KUBECONFIG or ~/.kube/config.
+    #[arg(long, global = true)]
+    kubeconfig: Option<PathBuf>,
+    /// The name of the kubeconfig context to use.
+    #[arg(long, global = true)]
+    context: Option<String>,
+    /// The namespace of the PodSet. The default is that of the context.
+    #[arg(short, long, global = true)]
+    namespace: Option<String>,
 }
 
 impl Target {

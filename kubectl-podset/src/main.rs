@@ -11,7 +11,6 @@ mod why;
 
 use std::{
     io::{Write, stderr, stdout},
-    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
@@ -29,15 +28,8 @@ use rollout::Undo;
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Path of the kubeconfig file. The default is $KUBECONFIG or ~/.kube/config.
-    #[arg(long, global = true)]
-    kubeconfig: Option<PathBuf>,
-    /// The name of the kubeconfig context to use.
-    #[arg(long, global = true)]
-    context: Option<String>,
-    /// The namespace of the PodSet. The default is that of the context.
-    #[arg(short, long, global = true)]
-    namespace: Option<String>,
+    #[command(flatten)]
+    location: Location,
 }
 
 #[derive(Subcommand)]
@@ -146,8 +138,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(Cli { command, kubeconfig, context, namespace }: Cli) -> Result<(), Error> {
-    let location = Location { kubeconfig, context, namespace };
+async fn run(Cli { command, location }: Cli) -> Result<(), Error> {
     let target = |Name { name }| Target::new(location, name);
     match command {
         Command::Why(name) => print(&why::why(&target(name).await?.look().await?)),

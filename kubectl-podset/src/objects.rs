@@ -113,3 +113,40 @@ pub fn is_owned(metadata: &ObjectMeta, uid: Option<&String>) -> bool {
 pub fn revision(pod: &Pod) -> Option<&String> {
     pod.metadata.labels.as_ref()?.get(LABEL_REVISION)
 }
+
+#[cfg(test)]
+pub mod testing {
+    //! A set for tests.
+
+    use serde_json::{Map, Value, json};
+
+    use super::PodSet;
+
+    /// The set `web` with two pods, all as its spec wants, after this merge patch.
+    pub fn set(patch: &str) -> PodSet {
+        let at = "2026-01-01T00:57:00Z";
+        let ready = json!({ "type": "Ready", "status": "True", "reason": "AllPodsReady", "message": "2 of 2", "lastTransitionTime": at });
+        let mut set = json!({
+            "metadata": { "name": "web", "namespace": "a", "uid": "1", "generation": 3 },
+            "spec": { "replicas": 2 },
+            "status": {
+                "observedGeneration": 3, "availableReplicas": 2, "readyReplicas": 2, "updatedReplicas": 2,
+                "updatedAvailableReplicas": 2, "currentRevision": "old", "updateRevision": "new", "writtenBy": "ops/leader",
+                "conditions": { "ready": ready },
+            },
+        });
+        merge(&mut set, &serde_json::from_str(patch).unwrap());
+        let conditions = set["status"]["conditions"].as_object().cloned().unwrap_or_default();
+        set["status"]["conditions"] = conditions.into_iter().map(|(_, condition)| condition).collect();
+        serde_json::from_value(set).unwrap()
+    }
+
+    fn merge(into: &mut Value, patch: &Value) {
+        let Value::Object(patch) = patch else { return *into = patch.clone() };
+        let mut fields = into.as_object().cloned().unwrap_or_else(Map::new);
+        for (field, value) in patch {
+            merge(fields.entry(field).or_insert(Value::Null), value);
+        }
+        *into = fields.into();
+    }
+}

@@ -210,29 +210,12 @@ fn set_cause(set: &PodSet) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::testing::set;
 
-    /// A set of three pods, generation 2, with this in spec and status.
-    fn set(spec: &Value, status: &Value) -> PodSet {
-        let mut set = json!({
-            "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet",
-            "metadata": { "name": "web", "uid": "1", "generation": 2 },
-            "spec": { "replicas": 3 },
-            "status": { "observedGeneration": 2, "availableReplicas": 3, "readyReplicas": 3 },
-        });
-        for (part, fields) in [("spec", spec), ("status", status)] {
-            for (field, value) in fields.as_object().unwrap() {
-                set[part][field] = value.clone();
-            }
-        }
-        serde_json::from_value(set).unwrap()
-    }
+    const PAUSED: &str = r#"{"spec":{"updateStrategy":{"rollingUpdate":{"paused":true}}}}"#;
 
-    fn rolling(fields: Value) -> Value {
-        json!({ "updateStrategy": { "rollingUpdate": fields } })
-    }
-
-    fn with_template(template: Value) -> PodSet {
-        set(&json!({ "template": template }), &json!({}))
+    fn with_template(template: &Value) -> PodSet {
+        set(&json!({ "spec": { "template": template } }).to_string())
     }
 
     fn stored(revision: i64, template: Value, cause: Option<&str>) -> ControllerRevision {
@@ -242,67 +225,63 @@ mod tests {
         serde_json::from_value(stored).unwrap()
     }
 
+    /// How a set differs, and how far its rollout is.
+    const PROGRESS: &str = r#"
+{}
+done: podset "web" successfully rolled out
+
+{"status":{"observedGeneration":2}}
+Waiting for podset spec update to be observed...
+
+{"spec":{"replicas":3},"status":{"updatedReplicas":1}}
+Waiting for rollout to finish: 1 out of 3 new pods have been updated...
+
+{"status":{"updatedAvailableReplicas":1}}
+Waiting for rollout to finish: 1 of 2 updated pods are available...
+
+{"status":{"terminatingReplicas":1}}
+done: podset "web" successfully rolled out
+
+{"spec":{"podReplacementPolicy":"TerminationComplete"},"status":{"terminatingReplicas":1}}
+Waiting for rollout to finish: 1 old pods are pending termination...
+
+{"spec":{"podReplacementPolicy":"TerminationComplete"},"status":{"updatedReplicas":1,"availableReplicas":1,"terminatingReplicas":1}}
+Waiting for rollout to finish: 1 old pods are pending termination...
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"paused":true}}},"status":{"updatedReplicas":1}}
+Waiting for rollout to finish: 1 out of 2 new pods have been updated; it is paused, "rollout resume web" resumes it...
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"paused":true}}}}
+done: podset "web" successfully rolled out
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"partition":"50%"}}},"status":{"updatedReplicas":0}}
+Waiting for partitioned roll out to finish: 0 out of 1 new pods have been updated...
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}},"status":{"updatedReplicas":1,"updatedAvailableReplicas":1}}
+done: partitioned roll out complete: 1 new pods have been updated...
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}},"status":{"updatedReplicas":1,"updatedAvailableReplicas":1,"readyReplicas":1}}
+Waiting for 1 pods to be ready...
+
+{"status":{"conditions":{"ready":{"type":"Stalled","reason":"ProgressDeadlineExceeded"}}}}
+error: podset "web" exceeded its progress deadline: 2 of 2
+
+{"status":{"conditions":{"ready":{"type":"Stalled","reason":"InvalidTemplate"}}}}
+error: podset "web" cannot be rolled out: 2 of 2
+
+{"spec":{"updateStrategy":{"type":"OnDelete"}}}
+error: rollout status is only available for RollingUpdate strategy type
+"#;
+
     #[test]
     fn the_progress_is_told_as_kubectl_does() {
-        let updated = |updated, available| json!({ "updatedReplicas": updated, "updatedAvailableReplicas": available });
-        let stalled = |reason| {
-            let at = "2026-01-01T00:00:00Z";
-            let stalled = json!({ "type": "Stalled", "status": "True", "reason": reason, "message": "why", "lastTransitionTime": at });
-            json!({ "conditions": [stalled] })
-        };
-        let complete = json!({ "podReplacementPolicy": "TerminationComplete" });
-        let ending = json!({ "updatedReplicas": 3, "updatedAvailableReplicas": 3, "terminatingReplicas": 1 });
-        for (spec, status, expected) in [
-            (json!({}), json!({ "observedGeneration": 1 }), "Waiting for podset spec update to be observed..."),
-            (json!({}), updated(1, 0), "Waiting for rollout to finish: 1 out of 3 new pods have been updated..."),
-            (json!({}), updated(3, 2), "Waiting for rollout to finish: 2 of 3 updated pods are available..."),
-            (json!({}), updated(3, 3), "done: podset \"web\" successfully rolled out"),
-            (json!({}), ending.clone(), "done: podset \"web\" successfully rolled out"),
-            (complete.clone(), ending, "Waiting for rollout to finish: 1 old pods are pending termination..."),
-            (
-                complete,
-                json!({ "updatedReplicas": 2, "availableReplicas": 2, "terminatingReplicas": 1 }),
-                "Waiting for rollout to finish: 1 old pods are pending termination...",
-            ),
-            (
-                rolling(json!({ "paused": true })),
-                updated(1, 1),
-                "Waiting for rollout to finish: 1 out of 3 new pods have been updated; it is paused, \"rollout resume web\" resumes it...",
-            ),
-            (rolling(json!({ "paused": true })), updated(3, 3), "done: podset \"web\" successfully rolled out"),
-            (
-                rolling(json!({ "partition": "50%" })),
-                updated(0, 0),
-                "Waiting for partitioned roll out to finish: 0 out of 1 new pods have been updated...",
-            ),
-            (
-                rolling(json!({ "partition": 2 })),
-                updated(1, 1),
-                "done: partitioned roll out complete: 1 new pods have been updated...",
-            ),
-            (
-                rolling(json!({ "partition": 2 })),
-                json!({ "updatedReplicas": 1, "updatedAvailableReplicas": 1, "readyReplicas": 2 }),
-                "Waiting for 1 pods to be ready...",
-            ),
-            (
-                json!({}),
-                stalled("ProgressDeadlineExceeded"),
-                "error: podset \"web\" exceeded its progress deadline: why",
-            ),
-            (json!({}), stalled("InvalidTemplate"), "error: podset \"web\" cannot be rolled out: why"),
-            (
-                json!({ "updateStrategy": { "type": "OnDelete" } }),
-                json!({}),
-                "error: rollout status is only available for RollingUpdate strategy type",
-            ),
-        ] {
-            let told = match progress(&set(&spec, &status)) {
+        for (patch, expected) in PROGRESS.trim().split("\n\n").map(|case| case.split_once('\n').unwrap()) {
+            let told = match progress(&set(patch)) {
                 Ok(Progress::Waiting(text)) => text,
                 Ok(Progress::Done(text)) => format!("done: {text}"),
                 Err(text) => format!("error: {text}"),
             };
-            assert_eq!(told, expected, "{spec} {status}");
+            assert_eq!(told, expected, "{patch}");
         }
     }
 
@@ -311,7 +290,7 @@ mod tests {
         let in_template = json!({ "metadata": { "annotations": { CHANGE_CAUSE: "in the template" } } });
         let revisions =
             [stored(10, json!("c"), None), stored(2, json!("b"), Some("image")), stored(3, in_template, None)];
-        let mut now = with_template(json!("c"));
+        let mut now = with_template(&json!("c"));
         let all = |set: &PodSet| history(set, &revisions, 0).unwrap();
         let table = "podset.app.example.com/web\nREVISION  CHANGE-CAUSE\n2         image\n3         in the template\n";
         assert_eq!(all(&now), format!("{table}10        <none>\n"));
@@ -328,7 +307,7 @@ mod tests {
     fn undo_goes_to_the_last_other_template() {
         let revisions = [stored(1, Value::Null, None), stored(4, json!("b"), Some("two")), stored(3, json!("c"), None)];
         let patched = |template: Value, to| {
-            let mut set = with_template(template);
+            let mut set = with_template(&template);
             set.metadata.annotations = Some([(CHANGE_CAUSE.to_owned(), "x".to_owned())].into());
             match undo(&set, &revisions, to) {
                 Ok(Undo::Patch(patch)) => format!("{} {}", patch[1], patch[2]),
@@ -342,25 +321,25 @@ mod tests {
         assert_eq!(patched(json!("b"), 4), "skipped rollback (current template already matches revision 4)");
         assert_eq!(patched(json!("b"), 9), "unable to find specified revision 9 in history");
         assert!(patched(json!("b"), 1).starts_with(r#"{"op":"remove","path":"/spec/template"}"#));
-        let last = undo(&with_template(json!("b")), &revisions[1..2], 0);
+        let last = undo(&with_template(&json!("b")), &revisions[1..2], 0);
         assert_eq!(last, Err("no last revision to roll back to".to_owned()));
-        assert!(undo(&set(&rolling(json!({ "paused": true })), &json!({})), &revisions, 0).is_err());
+        assert!(undo(&set(PAUSED), &revisions, 0).is_err());
     }
 
     #[test]
     fn patches_change_one_field_and_refuse_what_changes_nothing() {
         let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
-        let plain = with_template(Value::Null);
+        let plain = with_template(&Value::Null);
         let annotations = json!({ RESTARTED_AT: "2026-01-02T03:04:05Z" });
         let template = json!({ "metadata": { "annotations": annotations } });
         assert_eq!(restart(&plain, now), Ok(json!({ "spec": { "template": template } })));
-        assert!(restart(&with_template(template), now).is_err());
-        let paused = set(&rolling(json!({ "paused": true })), &json!({}));
+        assert!(restart(&with_template(&template), now).is_err());
+        let paused = set(PAUSED);
         assert!(restart(&paused, now).unwrap_err().ends_with("can't restart paused podset (run rollout resume first)"));
-        assert_eq!(pause(&plain, true), Ok(json!({ "spec": rolling(json!({ "paused": true })) })));
-        assert_eq!(pause(&paused, false), Ok(json!({ "spec": rolling(json!({ "paused": false })) })));
+        assert_eq!(pause(&plain, true).unwrap().to_string(), PAUSED);
+        assert_eq!(pause(&paused, false).unwrap().to_string(), PAUSED.replace("true", "false"));
         assert_eq!(pause(&paused, true).unwrap_err(), "podsets.app.example.com \"web\" is already paused");
         assert_eq!(pause(&plain, false).unwrap_err(), "podsets.app.example.com \"web\" is not paused");
-        assert!(pause(&set(&json!({ "updateStrategy": { "type": "OnDelete" } }), &json!({})), true).is_err());
+        assert!(pause(&set(r#"{"spec":{"updateStrategy":{"type":"OnDelete"}}}"#), true).is_err());
     }
 }

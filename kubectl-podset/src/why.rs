@@ -38,9 +38,8 @@ pub fn why(seen: &Seen) -> String {
         let (what, details) = reason.split_once(": ").unwrap_or((&reason, "-"));
         text += &format!("\n- {}", if text.contains(details) { what } else { &reason });
     }
-    for warning in warnings(seen, &text) {
-        text += &format!("\n- {warning}");
-    }
+    let warnings = warnings(seen, status, &text);
+    warnings.iter().for_each(|warning| text += &format!("\n- {warning}"));
     if let Some(advice) = advice(set, status) {
         text += &format!("\nNext: {advice}");
     }
@@ -54,13 +53,12 @@ fn headline(Seen { set, now, .. }: &Seen, status: &Status) -> String {
         return format!("{name} is not ready: it has no status");
     };
     let verdict = match ready.status == "True" {
-        _ if is_behind(set, status) => "may not be ready",
-        true if status.updated_replicas >= set.spec.replicas => "is ready and up to date",
-        true => "is ready, but not up to date",
-        false => "is not ready",
+        _ if is_behind(set, status) => "may not be ready".to_owned(),
+        true if status.updated_replicas >= set.spec.replicas => "is ready and up to date".to_owned(),
+        true => "is ready, but not up to date".to_owned(),
+        false => format!("has not been ready for {}", since(ready.last_transition_time.0, *now)),
     };
-    let since = since(ready.last_transition_time.0, *now);
-    format!("{name} {verdict} ({} for {since}): {}", ready.reason, ready.message)
+    format!("{name} {verdict} ({}): {}", ready.reason, ready.message)
 }
 
 /// Whether the status describes a former spec.
@@ -182,14 +180,16 @@ fn waiting(container: &ContainerStatus) -> Option<String> {
     is_unready.then(|| format!("runs, but its container {} is not ready{history}", container.name))
 }
 
-/// The newest warnings, each once, but for those that were `told`.
-fn warnings(Seen { events, now, .. }: &Seen, told: &str) -> Vec<String> {
+/// The newest warnings since the set is in its state, each once, but for those that were `told`.
+fn warnings(Seen { events, now, .. }: &Seen, status: &Status, told: &str) -> Vec<String> {
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    let start = ready.map(|ready| ready.last_transition_time.0);
     let time = |event: &Event| {
         let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
         let last = event.last_timestamp.as_ref().map(|time| time.0);
         series.max(last).max(event.event_time.as_ref().map(|time| time.0))
     };
-    let mut warnings: Vec<&Event> = events.iter().filter(|event| event.type_.as_deref() == Some("Warning")).collect();
+    let mut warnings: Vec<&Event> = events.iter().filter(|event| time(event) >= start).collect();
     warnings.sort_by_key(|event| std::cmp::Reverse(time(event)));
     let mut shown = BTreeSet::new();
     warnings.retain(|event| {
@@ -256,189 +256,137 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::objects::testing;
 
-    const NOW: &str = "2026-01-01T01:00:00Z";
-
-    fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
-        let at = "2026-01-01T00:57:00Z";
-        json!({ "type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": at })
+    fn seen(patch: &str, pods: Value) -> Seen {
+        let pods = serde_json::from_value(pods).unwrap();
+        Seen { set: testing::set(patch), pods, events: Vec::new(), now: "2026-01-01T01:00:00Z".parse().unwrap() }
     }
 
-    /// A set of two pods, both updated, with these fields of the spec and the status.
-    fn seen(spec: &[(&str, Value)], status: &[(&str, Value)], pods: &[Value]) -> Seen {
-        let mut set = json!({
-            "metadata": { "name": "web", "namespace": "a", "generation": 3 },
-            "spec": { "replicas": 2 },
-            "status": {
-                "observedGeneration": 3, "availableReplicas": pods.len(), "updatedReplicas": pods.len(),
-                "updateRevision": "new", "writtenBy": "ops/leader",
-            },
-        });
-        for (part, fields) in [("spec", spec), ("status", status)] {
-            fields.iter().for_each(|(field, value)| set[part][field] = value.clone());
-        }
-        let decode = |pod: &Value| serde_json::from_value(pod.clone()).unwrap();
-        let (pods, now) = (pods.iter().map(decode).collect(), NOW.parse().unwrap());
-        Seen { set: serde_json::from_value(set).unwrap(), pods, events: Vec::new(), now }
-    }
+    /// A pod, and what is said about it.
+    const PODS: &str = r#"
+{"status":{"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:59:50Z"}]}}
+web-1 (former template) on n has been ready for 10s of 30s
 
-    fn ready(reason: &str, message: &str) -> (&'static str, Value) {
-        let holds =
-            if ["AllPodsReady", "RolloutPaused", "PartitionReached"].contains(&reason) { "True" } else { "False" };
-        ("conditions", json!([condition("Ready", holds, reason, message)]))
-    }
+{"status":{"conditions":[{"type":"PodScheduled","status":"False","message":"0/3 nodes"}]}}
+web-1 (former template) on n cannot be scheduled: 0/3 nodes
 
-    fn pod(revision: &str, status: Value) -> Value {
-        let metadata = json!({ "name": "web-1", "labels": { "controller-revision-hash": revision } });
-        json!({ "metadata": metadata, "spec": { "nodeName": "n", "containers": [] }, "status": status })
-    }
+{"status":{"containerStatuses":[{"state":{"waiting":{"reason":"ErrImagePull","message":"no image"}}}]}}
+web-1 (former template) on n is in ErrImagePull: no image
 
-    fn healthy() -> Value {
-        let at = "2026-01-01T00:59:50Z";
-        pod("new", json!({ "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": at }] }))
-    }
+{"status":{"containerStatuses":[{"state":{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":1,"reason":"Error"}}}]}}
+web-1 (former template) on n is in CrashLoopBackOff (exit code 1, 4 restarts)
 
-    fn container(state: Value, last: Value) -> Value {
-        let container = json!({ "name": "app", "image": "i", "imageID": "", "ready": false, "restartCount": 4, "state": state, "lastState": last });
-        json!({ "phase": "Running", "containerStatuses": [container] })
-    }
+{"status":{"containerStatuses":[{"state":{"running":{}},"lastState":{"terminated":{"exitCode":137,"reason":"OOMKilled"}}}]}}
+web-1 (former template) on n runs, but its container app is not ready (OOMKilled, exit code 137, 4 restarts)
+
+{"status":{"phase":"Failed","message":"evicted","containerStatuses":[{"state":{"terminated":{"exitCode":7}}}]}}
+web-1 (former template) on n has finished with exit code 7: evicted
+
+{"status":{}}
+web-1 (former template) on n has not started
+
+{"metadata":{"deletionTimestamp":"2026-01-01T00:55:00Z"}}
+web-1 (former template) on n should have terminated 5m ago
+
+{"metadata":{"deletionTimestamp":"2026-01-01T01:00:30Z"}}
+web-1 (former template) on n is terminating, for 30s more at most
+"#;
 
     #[test]
     fn a_pod_says_what_it_waits_for() {
-        let exited = |code: i32, reason: &str| json!({ "terminated": { "exitCode": code, "reason": reason } });
-        let waiting =
-            |reason: &str, message: Option<&str>| json!({ "waiting": { "reason": reason, "message": message } });
-        let unscheduled =
-            json!({ "conditions": [{ "type": "PodScheduled", "status": "False", "message": "0/3 nodes" }] });
-        let ended = json!({ "phase": "Failed", "containerStatuses": container(exited(7, "Error"), json!({}))["containerStatuses"] });
-        let mut stuck = healthy();
-        stuck["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:55:00Z");
-        let mut ending = healthy();
-        ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T01:00:30Z");
-        for (pod, expected) in [
-            (healthy(), Some("web-1 (new template) on n has been ready for 10s of 30s")),
-            (pod("new", unscheduled), Some("web-1 (new template) on n cannot be scheduled: 0/3 nodes")),
-            (
-                pod("old", container(waiting("ErrImagePull", Some("no image")), json!({}))),
-                Some("web-1 (former template) on n is in ErrImagePull: no image"),
-            ),
-            (
-                pod("new", container(waiting("CrashLoopBackOff", None), exited(1, "Error"))),
-                Some("web-1 (new template) on n is in CrashLoopBackOff (exit code 1, 4 restarts)"),
-            ),
-            (
-                pod("new", container(json!({ "running": {} }), exited(137, "OOMKilled"))),
-                Some(
-                    "web-1 (new template) on n runs, but its container app is not ready (OOMKilled, exit code 137, 4 restarts)",
-                ),
-            ),
-            (pod("new", ended), Some("web-1 (new template) on n has finished with exit code 7")),
-            (pod("new", json!({})), Some("web-1 (new template) on n has not started")),
-            (stuck, Some("web-1 (new template) on n should have terminated 5m ago")),
-            (ending, Some("web-1 (new template) on n is terminating, for 30s more at most")),
-        ] {
-            let seen = seen(&[("minReadySeconds", json!(30))], &[], &[pod]);
+        for (pod, expected) in PODS.trim().split("\n\n").map(|case| case.split_once('\n').unwrap()) {
+            let mut pod: Value = serde_json::from_str(pod).unwrap();
+            pod["metadata"]["name"] = json!("web-1");
+            pod["spec"] = json!({ "nodeName": "n", "containers": [] });
+            for container in pod["status"]["containerStatuses"].as_array_mut().into_iter().flatten() {
+                for (field, value) in
+                    [("name", json!("app")), ("image", json!("")), ("ready", json!(false)), ("restartCount", json!(4))]
+                {
+                    container[field] = value;
+                }
+            }
+            let seen = seen(r#"{"spec":{"minReadySeconds":30}}"#, json!([pod]));
             let status = seen.set.status.clone().unwrap();
-            assert_eq!(problem(&seen.pods[0], &seen, &status).as_deref(), expected);
+            assert_eq!(problem(&seen.pods[0], &seen, &status).as_deref(), Some(expected));
         }
     }
 
+    /// How a set differs, and what is said about it.
+    const SETS: &str = r#"
+{}
+web is ready and up to date (AllPodsReady): 2 of 2
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"paused":true}}},"status":{"updatedReplicas":1,"conditions":{"ready":{"reason":"RolloutPaused"}}}}
+web is ready, but not up to date (RolloutPaused): 2 of 2
+- 1 pod has a former template: the rollout is paused
+Next: kubectl podset rollout resume web --namespace a
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"partition":"90%"}}},"status":{"updatedReplicas":0,"conditions":{"ready":{"reason":"PartitionReached"}}}}
+web is ready, but not up to date (PartitionReached): 2 of 2
+- 2 pods have a former template: the partition keeps 2
+Next: to update the other pods, lower spec.updateStrategy.rollingUpdate.partition
+
+{"spec":{"updateStrategy":{"type":"OnDelete"}},"status":{"updatedReplicas":0}}
+web is ready, but not up to date (AllPodsReady): 2 of 2
+- 2 pods have a former template: with the strategy OnDelete they are not replaced
+Next: delete the pods with a former template, one by one
+
+{"status":{"conditions":{"ready":{"status":"False","reason":"InvalidTemplate","message":"0 of 2: no"}}}}
+web has not been ready for 3m (InvalidTemplate): 0 of 2: no
+Next: fix spec.template, or go back to the former one: kubectl podset rollout undo web --namespace a
+
+{"status":{"conditions":{"ready":{"status":"False","reason":"PodsNotReady"},"failure":{"type":"ReplicaFailure","status":"True","reason":"FailedCreate","message":"quota","lastTransitionTime":"2026-01-01T00:57:00Z"}}}}
+web has not been ready for 3m (PodsNotReady): 2 of 2
+Next: see who rejects new pods in the message (a quota, a webhook or a policy); the operator tries again every 30 seconds
+
+{"status":null}
+web is not ready: it has no status
+- the operator has not looked at it yet: is the operator running, does it lead, and does it watch this namespace? (kubectl get lease podset-operator --namespace podset-operator-system)
+
+{"status":{"observedGeneration":2}}
+web may not be ready (AllPodsReady): 2 of 2
+- the operator has not acted on the last change yet: is the operator running, does it lead, and does it watch this namespace? (kubectl get lease leader --namespace ops)
+
+{"spec":{"replicas":1},"status":{"observedGeneration":2}}
+web may not be ready (AllPodsReady): 2 of 2
+- 2 pods live, 1 are wanted: the surplus pods are not deleted yet
+
+{"status":{"availableReplicas":3}}
+web is ready and up to date (AllPodsReady): 2 of 2
+- 2 pods live, but the status says 3; if that is so for more than 5 seconds: is the operator running, does it lead, and does it watch this namespace? (kubectl get lease leader --namespace ops)
+- 1 pod has a former template: they are replaced as new pods become available
+
+{"status":{"updateRevision":null}}
+web is ready and up to date (AllPodsReady): 2 of 2
+- the operator that wrote the status does not know rolling updates: upgrade it
+
+{"metadata":{"deletionTimestamp":"2026-01-01T00:58:00Z","finalizers":["a/b"]}}
+web is ready and up to date (AllPodsReady): 2 of 2
+- its deletion began 2m ago and waits for a/b
+"#;
+
     #[test]
     fn each_state_has_its_reason_and_its_advice() {
-        let two = [healthy(), healthy()];
-        let updated = |count: usize| ("updatedReplicas", json!(count));
-        let strategy = |strategy: Value| ("updateStrategy", strategy);
-        let is_it = "is the operator running, does it lead, and does it watch this namespace? (kubectl get lease";
-        let failure = |reason: &str| {
-            let failure = condition("ReplicaFailure", "True", reason, "quota");
-            ("conditions", json!([condition("Ready", "False", "PodsNotReady", "1 of 2: quota"), failure]))
-        };
-        let all = || ready("AllPodsReady", "2 of 2 pods are ready");
-        for (spec, status, expected) in [
-            (vec![], vec![all()], "web is ready and up to date (AllPodsReady for 3m): 2 of 2 pods are ready".to_owned()),
-            (
-                vec![strategy(json!({ "rollingUpdate": { "paused": true } }))],
-                vec![ready("RolloutPaused", "paused"), updated(1)],
-                "web is ready, but not up to date (RolloutPaused for 3m): paused\n- 1 pod has a former template: the rollout is \
-                 paused\nNext: kubectl podset rollout resume web --namespace a"
-                    .to_owned(),
-            ),
-            (
-                vec![strategy(json!({ "rollingUpdate": { "partition": 2 } }))],
-                vec![ready("PartitionReached", "part"), updated(0)],
-                "web is ready, but not up to date (PartitionReached for 3m): part\n- 2 pods have a former template: the partition \
-                 keeps 2\nNext: to update the other pods, lower spec.updateStrategy.rollingUpdate.partition"
-                    .to_owned(),
-            ),
-            (
-                vec![strategy(json!({ "type": "OnDelete" }))],
-                vec![all(), updated(0)],
-                "web is ready, but not up to date (AllPodsReady for 3m): 2 of 2 pods are ready\n- 2 pods have a former template: \
-                 with the strategy OnDelete they are not replaced\nNext: delete the pods with a former template, one by one"
-                    .to_owned(),
-            ),
-            (
-                vec![],
-                vec![ready("InvalidTemplate", "no"), ("currentRevision", json!("old"))],
-                "web is not ready (InvalidTemplate for 3m): no\nNext: fix spec.template, or go back to the former one: kubectl \
-                 podset rollout undo web --namespace a"
-                    .to_owned(),
-            ),
-            (
-                vec![],
-                vec![failure("FailedCreate")],
-                "web is not ready (PodsNotReady for 3m): 1 of 2: quota\nNext: see who rejects new pods in the message (a quota, a \
-                 webhook or a policy); the operator tries again every 30 seconds"
-                    .to_owned(),
-            ),
-            (
-                vec![],
-                vec![("observedGeneration", json!(0))],
-                format!("web is not ready: it has no status\n- the operator has not looked at it yet: {is_it} leader --namespace ops)"),
-            ),
-            (
-                vec![],
-                vec![all(), ("observedGeneration", json!(2)), ("writtenBy", json!("one"))],
-                format!(
-                    "web may not be ready (AllPodsReady for 3m): 2 of 2 pods are ready\n- the operator has not acted on the last \
-                     change yet: {is_it} podset-operator --namespace podset-operator-system)"
-                ),
-            ),
-            (
-                vec![("replicas", json!(1))],
-                vec![all(), ("observedGeneration", json!(2))],
-                "web may not be ready (AllPodsReady for 3m): 2 of 2 pods are ready\n- 2 pods live, 1 are wanted: the surplus pods \
-                 are not deleted yet"
-                    .to_owned(),
-            ),
-            (
-                vec![],
-                vec![all(), ("availableReplicas", json!(1))],
-                format!(
-                    "web is ready and up to date (AllPodsReady for 3m): 2 of 2 pods are ready\n- 2 pods live, but the status says \
-                     1; if that is so for more than 5 seconds: {is_it} leader --namespace ops)"
-                ),
-            ),
-        ] {
-            assert_eq!(why(&seen(&spec, &status, &two)), expected);
+        let ready = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:59:50Z" }]);
+        let pod = json!({ "metadata": {}, "status": { "conditions": ready } });
+        for (patch, expected) in SETS.trim().split("\n\n").map(|case| case.split_once('\n').unwrap()) {
+            assert_eq!(why(&seen(patch, json!([pod, pod]))), expected);
         }
     }
 
     #[test]
     fn the_newest_warnings_are_shown_once() {
-        let event = |minute: i32, message: &str, type_: &str| {
+        let mut seen =
+            seen(r#"{"status":{"conditions":{"ready":{"lastTransitionTime":"2026-01-01T00:35:00Z"}}}}"#, json!([]));
+        for (minute, message) in [(50, "a"), (59, "b"), (57, "b"), (40, "c"), (30, "d"), (58, "also: told")] {
             let at = format!("2026-01-01T00:{minute}:00Z");
-            let event = json!({ "metadata": {}, "involvedObject": {}, "reason": "R", "message": message, "type": type_, "lastTimestamp": at });
-            serde_json::from_value(event).unwrap()
-        };
-        let events = [(50, "a"), (59, "b"), (57, "b"), (40, "c"), (30, "d"), (58, "also: e")];
-        let mut seen = seen(&[], &[], &[]);
-        seen.events = events.map(|(minute, message)| event(minute, message, "Warning")).into();
-        seen.events.push(event(58, "normal", "Normal"));
-        assert_eq!(
-            warnings(&seen, "e"),
-            ["warning 60s ago: R: b", "warning 10m ago: R: a", "warning 20m ago: R: c"]
-        );
+            let event =
+                json!({ "metadata": {}, "involvedObject": {}, "reason": "R", "message": message, "lastTimestamp": at });
+            seen.events.push(serde_json::from_value(event).unwrap());
+        }
+        let warnings = warnings(&seen, &seen.set.status.clone().unwrap(), "told");
+        assert_eq!(warnings, ["warning 60s ago: R: b", "warning 10m ago: R: a", "warning 20m ago: R: c"]);
         let times = ["2025-12-31T20:00:00Z", "2025-12-20T00:00:00Z"].map(|at| since(at.parse().unwrap(), seen.now));
         assert_eq!(times, ["5h", "12d"]);
     }
