@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, pin::pin, time::Duration};
 
-use futures::TryStreamExt;
+use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::ControllerRevision,
@@ -153,9 +153,10 @@ impl Target {
             }
             let params = WatchParams::default().fields(&format!("metadata.name={}", self.name));
             let version = set.metadata.resource_version.clone().unwrap_or_default();
-            let mut events = pin!(self.sets.watch(&params, &version).await?);
-            // It may end at any time, or no longer know this version.
-            while let Ok(Some(event)) = events.try_next().await {
+            // It may end at any time, or no longer know this version. Without the right to watch, the loop reads the set again and again.
+            let events = self.sets.watch(&params, &version).await;
+            let mut events = pin!(stream::iter(events).flatten());
+            while let Some(Ok(event)) = events.next().await {
                 match event {
                     WatchEvent::Added(new) | WatchEvent::Modified(new) => {
                         set = new;
@@ -168,8 +169,13 @@ impl Target {
                     WatchEvent::Error(_) => break,
                 }
             }
-            tokio::time::sleep(RETRY).await;
-            set = self.get().await?;
+            set = loop {
+                tokio::time::sleep(RETRY).await;
+                match self.sets.get(&self.name).await {
+                    Err(error) if !matches!(error, kube::Error::Api(_)) => {}
+                    read => break read?,
+                }
+            };
             if set.metadata.uid != uid {
                 return Err(Error::Refused("object has been deleted".to_owned()));
             }

@@ -47,13 +47,15 @@ pub fn why(seen: &Seen) -> String {
 }
 
 /// Whether it is ready and up to date, with the message of the condition Ready.
-fn headline(Seen { set, now, .. }: &Seen, status: &Status) -> String {
+fn headline(seen: &Seen, status: &Status) -> String {
+    let Seen { set, now, .. } = seen;
     let name = name(&set.metadata);
     let Some(ready) = status.conditions.iter().find(|condition| condition.type_ == "Ready") else {
         return format!("{name} is not ready: it has no status");
     };
     let verdict = match ready.status == "True" {
         _ if is_behind(set, status) => "may not be ready".to_owned(),
+        true if live(seen) != status.available_replicas => "may not be ready".to_owned(),
         true if status.updated_replicas >= set.spec.replicas => "is ready and up to date".to_owned(),
         true => "is ready, but not up to date".to_owned(),
         false => format!("has not been ready for {}", since(ready.last_transition_time.0, *now)),
@@ -66,14 +68,20 @@ fn is_behind(set: &PodSet, status: &Status) -> bool {
     status.observed_generation < set.metadata.generation.unwrap_or(1)
 }
 
+/// How many pods live.
+fn live(Seen { pods, .. }: &Seen) -> usize {
+    pods.iter().filter(|pod| !is_over(pod) && pod.metadata.deletion_timestamp.is_none()).count()
+}
+
 /// What the operator has not done yet, and where to look for it.
-fn operator(Seen { set, pods, now, .. }: &Seen, status: &Status) -> Option<String> {
+fn operator(seen: &Seen, status: &Status) -> Option<String> {
+    let Seen { set, now, .. } = seen;
     let look = match status.written_by.as_deref().and_then(|lease| lease.split_once('/')) {
         Some((namespace, lease)) => format!("kubectl get lease {lease} --namespace {namespace}"),
         None => "kubectl get lease podset-operator --namespace podset-operator-system".to_owned(),
     };
     let is_it = format!("is the operator running, does it lead, and does it watch this namespace? ({look})");
-    let live = pods.iter().filter(|pod| !is_over(pod) && pod.metadata.deletion_timestamp.is_none()).count();
+    let live = live(seen);
     if status.observed_generation == 0 {
         Some(format!("the operator has not looked at it yet: {is_it}"))
     } else if is_behind(set, status) && live > set.spec.replicas {
@@ -353,7 +361,7 @@ web may not be ready (AllPodsReady): 2 of 2
 - 2 pods live, 1 are wanted: the surplus pods are not deleted yet
 
 {"status":{"availableReplicas":3}}
-web is ready and up to date (AllPodsReady): 2 of 2
+web may not be ready (AllPodsReady): 2 of 2
 - 2 pods live, but the status says 3; if that is so for more than 5 seconds: is the operator running, does it lead, and does it watch this namespace? (kubectl get lease leader --namespace ops)
 - 1 pod has a former template: they are replaced as new pods become available
 
