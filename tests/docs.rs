@@ -41,6 +41,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--ignore-not-found",
     "--insecure",
     "--kube-audit-policy",
+    "--label-columns",
     "--lib",
     "--list",
     "--locked",

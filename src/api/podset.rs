@@ -16,7 +16,7 @@ use schemars::{JsonSchema, Schema, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::LABEL_REVISION;
+use super::{LABEL_REVISION, pod_spec};
 
 /// A PodSet keeps a number of identical pods running, and never runs more than that number.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
@@ -39,6 +39,7 @@ use super::LABEL_REVISION;
     printcolumn(name = "Desired", type_ = "integer", json_path = ".spec.replicas"),
     printcolumn(name = "Current", type_ = "integer", json_path = ".status.availableReplicas"),
     printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyReplicas"),
+    printcolumn(name = "Up-to-date", type_ = "integer", json_path = ".status.updatedReplicas"),
     printcolumn(
         name = "Status",
         type_ = "string",
@@ -60,6 +61,7 @@ use super::LABEL_REVISION;
     validation = deadline_rule()
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = grace_period_rule())]
 pub struct PodSetSpec {
     /// The number of pods that the set keeps.
     #[serde(default = "default_replicas")]
@@ -72,15 +74,15 @@ pub struct PodSetSpec {
     pub pod_replacement_policy: PodReplacementPolicy,
     /// For how many seconds a pod must be ready before it counts as available in a rolling update.
     #[serde(default)]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = 2147483647))]
     pub min_ready_seconds: u32,
     /// For how many seconds a rollout may make no progress before the condition Stalled says so. The rollout goes on.
     #[serde(default = "default_deadline")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 2147483647))]
     pub progress_deadline_seconds: u32,
     /// How many ControllerRevisions of former templates are kept, beside those that pods have.
     #[serde(default = "default_history")]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = 2147483647))]
     pub revision_history_limit: u32,
     /// How a change of the template reaches the pods.
     #[serde(default)]
@@ -134,18 +136,18 @@ pub struct RollingUpdate {
     /// How many pods may be unavailable during an update: a number from 1, or a percentage of spec.replicas from 1% to 100%, which is
     /// rounded down, but to no less than 1.
     #[schemars(schema_with = "max_unavailable")]
-    pub max_unavailable: IntOrString,
+    pub max_unavailable: Option<IntOrString>,
     /// How many pods keep their former template: a number, or a percentage of spec.replicas, which is rounded up. To raise it does not
     /// roll back.
     #[schemars(schema_with = "partition")]
-    pub partition: IntOrString,
+    pub partition: Option<IntOrString>,
     /// Whether no pod is replaced because of its template for now.
     pub paused: bool,
 }
 
 impl Default for RollingUpdate {
     fn default() -> Self {
-        Self { max_unavailable: IntOrString::Int(1), partition: IntOrString::Int(0), paused: false }
+        Self { max_unavailable: Some(IntOrString::Int(1)), partition: Some(IntOrString::Int(0)), paused: false }
     }
 }
 
@@ -156,10 +158,10 @@ pub struct PodTemplate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PodTemplateMetadata")]
     pub metadata: Option<PodTemplateMetadata>,
-    /// The spec of the pods, a core/v1 PodSpec. The API server checks it when a pod is created: an unknown field or an
-    /// invalid value shows in the conditions Stalled and ReplicaFailure.
+    /// The spec of the pods, a core/v1 PodSpec of Kubernetes 1.36. An invalid value that this schema does not reject shows
+    /// in the conditions Stalled and ReplicaFailure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "preserved_object")]
+    #[schemars(schema_with = "pod_spec::schema")]
     pub spec: Option<Map<String, Value>>,
 }
 
@@ -249,14 +251,14 @@ pub(crate) fn default_history() -> u32 {
 
 fn max_unavailable(_: &mut schemars::SchemaGenerator) -> Schema {
     int_or_percent(
-        "type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",
+        "type(self) == int ? self >= 1 && self <= 2147483647 : self.matches('^([1-9][0-9]?|100)%$')",
         "maxUnavailable must be a number from 1 or a percentage from 1% to 100%: with 0, no pod could be updated",
     )
 }
 
 fn partition(_: &mut schemars::SchemaGenerator) -> Schema {
     int_or_percent(
-        "type(self) == int ? self >= 0 : self.matches('^([1-9]?[0-9]|100)%$')",
+        "type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^([1-9]?[0-9]|100)%$')",
         "partition must be a number from 0 or a percentage from 0% to 100%",
     )
 }
@@ -266,12 +268,6 @@ fn int_or_percent(rule: &str, message: &str) -> Schema {
         "x-kubernetes-int-or-string": true,
         "x-kubernetes-validations": [{ "rule": rule, "message": message }],
     })
-}
-
-/// An object that the API server stores unchanged, so that it keeps pod fields of newer clusters. The schema of a whole pod would also not
-/// fit into the annotation of `kubectl apply`.
-fn preserved_object(_: &mut schemars::SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
 fn name_rule() -> Rule {
@@ -284,6 +280,20 @@ fn name_rule() -> Rule {
 fn replicas_rule() -> Rule {
     Rule::new("self >= 1 && self <= 10")
         .message("a PodSet keeps 1 to 10 pods: to keep none, delete the PodSet; to keep more, create another PodSet")
+}
+
+/// Belongs to the spec, not to the whole object: the API server then skips it when something else changes, such as the status.
+fn grace_period_rule() -> Rule {
+    let period = "template.spec.terminationGracePeriodSeconds";
+    Rule::new(
+        "self.podReplacementPolicy != 'TerminationComplete' || \
+         self.?template.?spec.?terminationGracePeriodSeconds.orValue(30) != 0",
+    )
+    .field_path(format!(".{period}"))
+    .message(Message::Message(format!(
+        "with podReplacementPolicy TerminationComplete the grace period must not be 0, because a pod is then deleted while its \
+         containers may still run: set spec.{period} to at least 1, or leave it out"
+    )))
 }
 
 /// The definition of PodSet. Its schema names `metadata.name`, because the API server rejects a rule whose fieldPath is not in the schema.

@@ -18,7 +18,7 @@ use prometheus_client::{
 use super::{
     observe::{Observed, Seen, Set},
     restart_backoff,
-    status::REASONS,
+    status::{self, REASONS},
     stored,
 };
 use crate::api::condition;
@@ -28,6 +28,14 @@ use operator_kit::{meta::Uid, telemetry::metrics::Metrics};
 /// The reason of a set without a condition Ready, or with a reason that the operator does not use. Users who may write statuses must not be
 /// able to add series.
 const UNKNOWN: &str = "Unknown";
+
+/// The states of a rollout, each with the reason of the condition Ready in it.
+const ROLLOUTS: [(&str, &str); 4] = [
+    ("in_progress", status::ROLLING),
+    ("stalled", status::LATE),
+    ("paused", status::PAUSED),
+    ("at_partition", status::AT_PARTITION),
+];
 
 /// The values of the metrics at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,6 +54,12 @@ pub struct SetFigures {
     pub terminating: i64,
     /// Time since the deletion of the longest-terminating of those was requested.
     pub termination: SignedDuration,
+    /// How many of their live pods have another template than their set.
+    pub outdated: i64,
+    /// The number of rollouts by state.
+    pub rollouts: Vec<(&'static str, i64)>,
+    /// Time since the longest of the rollouts in progress began.
+    pub rollout: SignedDuration,
     /// Time since the longest-diverged set last matched its spec.
     pub unconverged: SignedDuration,
     /// The longest wait of a set before it replaces a finished pod.
@@ -80,6 +94,11 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
         for (reason, count) in &figures.by_reason {
             ConstGauge::new(*count).encode(sets.encode_family(&[("reason", *reason)])?)?;
         }
+        let help = "Number of rollouts of a template by state";
+        let mut rollouts = encoder.encode_descriptor("podset_rollouts", help, None, MetricType::Gauge)?;
+        for (state, count) in &figures.rollouts {
+            ConstGauge::new(*count).encode(rollouts.encode_family(&[("state", *state)])?)?;
+        }
         let refused = "Number of PodSets with pods that the API server refuses to create or to delete";
         let terminating = "Number of pods of PodSets that are being deleted and have not finished yet";
         let counts = [
@@ -88,6 +107,7 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
             ("podset_pods_available", "Number of pods of PodSets that are Pending or Running", figures.available),
             ("podset_pods_ready", "Number of pods of PodSets that are ready", figures.ready),
             ("podset_pods_terminating", terminating, figures.terminating),
+            ("podset_pods_outdated", "Number of pods of PodSets with a former template", figures.outdated),
         ];
         for (name, help, count) in counts {
             ConstGauge::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
@@ -96,10 +116,12 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
             "Seconds since the deletion of the longest-terminating pod was requested; 0 if none is terminating";
         let unconverged = "Seconds since the longest-diverged PodSet last matched its spec; 0 if all match";
         let backoff = "Seconds of the longest wait of a PodSet before it replaces a finished pod; 0 if none waits";
+        let rollout = "Seconds since the longest rollout in progress began; 0 if none is in progress";
         for (name, help, time) in [
             ("podset_longest_unconverged_seconds", unconverged, figures.unconverged),
             ("podset_longest_backoff_seconds", backoff, figures.backoff),
             ("podset_longest_termination_seconds", termination, figures.termination),
+            ("podset_longest_rollout_seconds", rollout, figures.rollout),
         ] {
             let gauge = ConstGauge::new(time.as_secs_f64().max(0.0));
             gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
@@ -144,6 +166,12 @@ impl FleetMetrics {
             figures.ready += ready;
             let terminating = || pods.iter().filter(|seen| seen.counts_as_terminating());
             figures.terminating += to_i64(terminating().count());
+            let is_outdated = |seen: &&&Seen| seen.is_live() && seen.pod.revision != set.revision();
+            figures.outdated += to_i64(pods.iter().filter(is_outdated).count());
+            if [status::ROLLING, status::LATE].contains(&reason) {
+                let since = unready_since(set).map(|since| wall.duration_since(since));
+                figures.rollout = figures.rollout.max(since.unwrap_or_default());
+            }
             let since = terminating().filter_map(|seen| seen.terminating_since()).min();
             figures.termination =
                 figures.termination.max(since.map(|since| now.duration_since(since)).unwrap_or_default());
@@ -158,7 +186,9 @@ impl FleetMetrics {
                 figures.unconverged = figures.unconverged.max(age);
             }
         }
-        SetFigures { by_reason, ..figures }
+        let count = |reason| by_reason.iter().find(|(counted, _)| *counted == reason).map_or(0, |(_, count)| *count);
+        let rollouts = ROLLOUTS.map(|(state, reason)| (state, count(reason))).into();
+        SetFigures { by_reason, rollouts, ..figures }
     }
 }
 
@@ -212,6 +242,9 @@ mod tests {
             ready: 7,
             terminating: 5,
             termination: SignedDuration::from_secs(6),
+            outdated: 3,
+            rollouts: vec![("stalled", 1)],
+            rollout: SignedDuration::from_secs(7),
             unconverged: SignedDuration::from_millis(1500),
             backoff: SignedDuration::from_secs(4),
         };
@@ -230,6 +263,8 @@ mod tests {
             "# TYPE podset_sets gauge",
             r#"podset_sets{reason="AllPodsReady"} 2"#,
             r#"podset_sets{reason="PodsNotReady"} 1"#,
+            "# TYPE podset_rollouts gauge",
+            r#"podset_rollouts{state="stalled"} 1"#,
             "# TYPE podset_sets_refused gauge",
             "podset_sets_refused 1",
             "# TYPE podset_pods_desired gauge",
@@ -240,12 +275,16 @@ mod tests {
             "podset_pods_ready 7",
             "# TYPE podset_pods_terminating gauge",
             "podset_pods_terminating 5",
+            "# TYPE podset_pods_outdated gauge",
+            "podset_pods_outdated 3",
             "# TYPE podset_longest_unconverged_seconds gauge",
             "podset_longest_unconverged_seconds 1.5",
             "# TYPE podset_longest_backoff_seconds gauge",
             "podset_longest_backoff_seconds 4.0",
             "# TYPE podset_longest_termination_seconds gauge",
             "podset_longest_termination_seconds 6.0",
+            "# TYPE podset_longest_rollout_seconds gauge",
+            "podset_longest_rollout_seconds 7.0",
         ];
         assert_eq!(shown(), [&always[..], &expected].concat());
     }

@@ -209,10 +209,11 @@ impl Input<'_> {
         self.view.set.waits_for_termination() && seen.pod.node.is_none()
     }
 
-    /// The live pods whose delete was rejected, if any pod is surplus.
+    /// The live pods whose delete was rejected, if any pod is surplus, or these are to be replaced.
     fn undeletable(&self, count: Count) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
-        let uids = view.pods.iter().filter(move |seen| count.surplus() > 0 && seen.is_live()).map(|seen| &seen.pod.uid);
+        let may_go = move |seen: &&Seen| seen.is_live() && (count.surplus() > 0 || self.is_replaced(seen));
+        let uids = view.pods.iter().filter(may_go).map(|seen| &seen.pod.uid);
         uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
     }
 
@@ -248,7 +249,9 @@ impl Input<'_> {
         let is_tried = set.status.observed_generation == generation || state.retry.tried_generation == generation;
         match replacement.filter(|next| next.due > now && is_tried) {
             Some(next) if create.len() > at_once => {
-                create.truncate(at_once);
+                let is_held = |of: usize, creation: &Creation| of >= at_once && !self.is_first_try(creation);
+                let mut of = 0..;
+                create.retain(|creation| !is_held(of.next().unwrap_or_default(), creation));
                 Plan { create, hold: Hold::Finishing, wake: soonest(plan.wake, Some(next.due)), ..plan }
             }
             _ => Plan { create, ..plan },

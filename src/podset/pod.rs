@@ -133,12 +133,19 @@ pub fn default_spec(image: &str) -> Value {
     })
 }
 
+/// What users are told of a created pod that differs from its manifest in this way.
+pub fn changed_by_others(difference: &str) -> String {
+    format!("created pods differ from their manifest, {difference}: an admission webhook or policy changes them")
+}
+
 /// How a created pod differs from its manifest: a webhook may have changed the name, label or owner that identifies it.
-pub fn difference(pod: &Pod, name: &str, set: &Uid) -> Option<String> {
+pub fn difference(pod: &Pod, name: &str, set: &Uid, revision: Revision) -> Option<String> {
     if pod.owner.as_ref() != Some(set) {
         Some("without the owner reference to its PodSet".to_owned())
     } else if !pod.is_labelled {
         Some(format!("without the label {}={}", api::LABEL_MANAGED_BY, api::MANAGER))
+    } else if pod.revision != Some(revision) {
+        Some(format!("without the label {}={revision}", api::LABEL_REVISION))
     } else if &*pod.key.name != name {
         Some(format!("under the name {} instead of {name}", pod.key.name))
     } else {
@@ -239,7 +246,7 @@ mod tests {
             let mut made = ordered.clone();
             change(&mut made);
             let made: Pod = serde_json::from_value(made).unwrap();
-            difference(&made, "web-podabcde", &set.uid)
+            difference(&made, "web-podabcde", &set.uid, Revision::of(None, 0))
         };
         assert_eq!(told(|_| {}), None);
         assert!(told(|pod| pod["metadata"]["ownerReferences"] = json!([])).unwrap().contains("owner reference"));

@@ -14,7 +14,7 @@
 //!
 //! # How it is kept
 //!
-//! `Count::missing` in `plan.rs` says how many pods may be created: the wanted ones minus every pod that may live. Each rule below keeps
+//! `Count::missing` in `plan/outcome.rs` says how many pods may be created: the wanted ones minus every pod that may live. Each rule below keeps
 //! this count right in a case in which a simple count would be wrong.
 //!
 //! Each rule is a value in [`Rules`] or [`CacheRules`]. A test can replace a rule and see the promise break. The attacks A1 to A12 are such
@@ -52,6 +52,7 @@ use super::{
     observe::{CacheRules, Pod, Seen, View},
     plan::{Plan, Why},
     pod,
+    revision::Revision,
     set_state::{Create, SetState},
     status,
 };
@@ -79,8 +80,8 @@ pub struct Rules {
     pub status_version: fn(version: u64) -> Option<u64>,
     /// Whether the pod belongs to the set of this UID.
     pub is_ours: fn(pod: &Pod, set: &Uid) -> bool,
-    /// How a created pod differs from its manifest, for this name and set.
-    pub differs: fn(made: &Pod, name: &str, set: &Uid) -> Option<String>,
+    /// How a created pod differs from its manifest, for this name, set and revision.
+    pub differs: fn(made: &Pod, name: &str, set: &Uid, revision: Revision) -> Option<String>,
     /// The UID that a delete of this pod names.
     pub precondition: fn(pod: &Uid) -> Option<String>,
     /// Whether a rejected delete delays only its pod. Otherwise the whole set backs off.

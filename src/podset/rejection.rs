@@ -20,6 +20,13 @@ pub struct Rejection {
     pub generation: i64,
 }
 
+impl Rejection {
+    /// Whether the template of this generation is invalid.
+    pub fn is_invalid_template(&self, generation: i64) -> bool {
+        self.kind == RejectionKind::InvalidTemplate && self.generation == generation
+    }
+}
+
 /// The kind of a rejection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RejectionKind {

@@ -173,12 +173,12 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
 fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
     let Some(revision) = &new.update_revision else { return Vec::new() };
     let is_complete = new.current_revision.as_ref() == Some(revision);
-    let is_first = set.status.current_revision.is_none();
     let is_same = set.status.update_revision.as_ref() == Some(revision);
     let reason = |status: &PodSetStatus| {
         let ready = stored::find(status, condition::READY);
         ready.map(|ready| ready.reason.clone()).unwrap_or_default()
     };
+    let is_rolling = |status: &PodSetStatus| [status::ROLLING, status::LATE].contains(&&*reason(status));
     let stage = match plan.rollout {
         _ if plan.is_late => Stage::Late,
         Rollout::InProgress => Stage::Started,
@@ -187,8 +187,11 @@ fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetSta
         Rollout::None | Rollout::AtPartition => Stage::Quiet,
     };
     let was_told = match stage {
-        Stage::Complete => is_first || set.status.current_revision.as_ref() == Some(revision),
-        Stage::Started => is_same && [status::ROLLING, status::LATE].contains(&&*reason(&set.status)),
+        Stage::Complete => {
+            let is_first = set.status.current_revision.is_none() && !is_rolling(&set.status);
+            is_first || set.status.current_revision.as_ref() == Some(revision)
+        }
+        Stage::Started => is_same && is_rolling(&set.status),
         Stage::Paused => is_same && reason(&set.status) == status::PAUSED,
         Stage::Late => is_same && reason(&set.status) == status::LATE,
         Stage::Quiet => true,

@@ -18,12 +18,11 @@ pub struct Revision(u64);
 impl Revision {
     /// The revision of a template; `None`: of the default pod, with any image. `collisions` makes another one of the same content.
     pub fn of(template: Option<&RawValue>, collisions: i32) -> Self {
-        // Decoded, so that the order of the fields makes no difference.
-        let content: Value = template.and_then(|text| serde_json::from_str(text.get()).ok()).unwrap_or_default();
-        let hash = match collisions {
-            0 => names::fnv1a(&content.to_string()),
-            collisions => names::fnv1a(&format!("{content}{collisions}")),
-        };
+        let mut content = template.map_or_else(|| "null".to_owned(), canonical);
+        if collisions > 0 {
+            content += &collisions.to_string();
+        }
+        let hash = names::fnv1a(&content);
         Revision(hash % u64::pow(ALPHABET.len() as u64, LENGTH))
     }
 }
@@ -52,6 +51,12 @@ impl FromStr for Revision {
     }
 }
 
+/// A text that is the same for the same content, whatever the order of its fields. (serde_json does not decode what is nested too deeply; the
+/// API server always sends that in the same order.)
+pub fn canonical(json: &RawValue) -> String {
+    serde_json::from_str(json.get()).map_or_else(|_| json.get().to_owned(), |content: Value| content.to_string())
+}
+
 /// How a change of the template reaches the pods, for a number of replicas.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Update {
@@ -74,10 +79,10 @@ impl Update {
     pub fn new(strategy: &UpdateStrategy, replicas: usize) -> Self {
         let rolling = &strategy.rolling_update;
         let is_rolling = strategy.type_ == UpdateStrategyType::RollingUpdate;
-        let max_unavailable = number(&rolling.max_unavailable, replicas, usize::div_euclid).max(1);
+        let max_unavailable = number(rolling.max_unavailable.as_ref(), replicas, usize::div_euclid).max(1);
         Update {
             max_unavailable: is_rolling.then_some(max_unavailable),
-            partition: number(&rolling.partition, replicas, usize::div_ceil).min(replicas),
+            partition: number(rolling.partition.as_ref(), replicas, usize::div_ceil).min(replicas),
             is_paused: rolling.paused,
             min_ready: 0,
             deadline: api::default_deadline(),
@@ -86,11 +91,12 @@ impl Update {
     }
 }
 
-/// A number, or a percentage of `all`, rounded by `divide`.
-fn number(value: &IntOrString, all: usize, divide: fn(usize, usize) -> usize) -> usize {
+/// A number, or a percentage of `all`, rounded by `divide`; 0 if there is none.
+fn number(value: Option<&IntOrString>, all: usize, divide: fn(usize, usize) -> usize) -> usize {
     match value {
-        IntOrString::Int(number) => usize::try_from(*number).unwrap_or_default(),
-        IntOrString::String(text) => {
+        None => 0,
+        Some(IntOrString::Int(number)) => usize::try_from(*number).unwrap_or_default(),
+        Some(IntOrString::String(text)) => {
             let percent = text.strip_suffix('%').and_then(|number| number.parse::<u8>().ok()).unwrap_or_default();
             divide(all * usize::from(percent), 100)
         }
@@ -124,7 +130,8 @@ mod tests {
     #[test]
     fn percentages_are_of_the_replicas() {
         let update = |max_unavailable: IntOrString, partition: IntOrString, replicas| {
-            let rolling_update = RollingUpdate { max_unavailable, partition, paused: false };
+            let rolling_update =
+                RollingUpdate { max_unavailable: Some(max_unavailable), partition: Some(partition), paused: false };
             let update = Update::new(&UpdateStrategy { rolling_update, ..UpdateStrategy::default() }, replicas);
             (update.max_unavailable, update.partition)
         };

@@ -70,12 +70,30 @@ pub struct Preparation {
     pub collided: Option<Revision>,
     /// The revision whose dry run passed.
     pub dry_run: Option<Revision>,
-    /// The revision whose dry run was rejected, and why.
-    pub rejected: Option<(Revision, String)>,
-    /// When to try again after a failure.
-    pub again: Option<Timestamp>,
+    /// The last failure, if nothing succeeded since.
+    pub failed: Option<FailedPreparation>,
     /// Failures in a row.
     pub failures: Failures,
+}
+
+/// A failed preparation.
+#[derive(Clone, Debug)]
+pub struct FailedPreparation {
+    /// The revision.
+    pub revision: Revision,
+    /// Why it failed.
+    pub message: String,
+    /// Whether the API server rejects pods of the template.
+    pub is_invalid: bool,
+    /// When to try again.
+    pub again: Timestamp,
+}
+
+impl Preparation {
+    /// The last failure, if it concerns this revision.
+    pub fn failed(&self, revision: Option<Revision>) -> Option<&FailedPreparation> {
+        self.failed.as_ref().filter(|failed| Some(failed.revision) == revision)
+    }
 }
 
 /// What the report remembers: only it reads and writes this.

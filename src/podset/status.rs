@@ -42,7 +42,7 @@ pub fn status(view: &View, plan: &Plan, state: &SetState, wall: Timestamp) -> Po
         updated_replicas: number(updated.len()),
         updated_ready_replicas: number(updated_ready),
         updated_available_replicas: number(plan.count.updated_available),
-        current_revision: current_revision(view, plan),
+        current_revision: current_revision(view, plan, state),
         update_revision: set.revision().map(shared),
         collision_count: collision_count(view, state),
         observed_generation: observed_generation(view, plan),
@@ -61,10 +61,11 @@ fn shared(revision: Revision) -> Arc<str> {
     revision.to_string().into()
 }
 
-/// The revision of the spec once all pods have it and are available; until then the former one.
-fn current_revision(view: &View, plan: &Plan) -> Option<Arc<str>> {
+/// The revision of the spec once it is stored, and all pods have it and are available; until then the former one.
+fn current_revision(view: &View, plan: &Plan, state: &SetState) -> Option<Arc<str>> {
     let Count { wanted, live, occupied, updated_available, .. } = plan.count;
-    let is_complete = [live, occupied, updated_available] == [wanted; 3];
+    let is_stored = !view.set.is_templated() || state.preparation.stored == view.set.revision();
+    let is_complete = is_stored && [live, occupied, updated_available] == [wanted; 3];
     let complete = view.set.revision().filter(|_| is_complete).map(shared);
     complete.or_else(|| view.set.status.current_revision.clone())
 }
@@ -114,7 +115,7 @@ pub const LATE: &str = "ProgressDeadlineExceeded";
 pub const PAUSED: &str = "RolloutPaused";
 
 /// The reason of Ready while it is True and as many pods have the template as the partition allows.
-const AT_PARTITION: &str = "PartitionReached";
+pub const AT_PARTITION: &str = "PartitionReached";
 
 /// The reasons of Ready while it is True.
 const READY: [&str; 3] = [ALL_READY, PAUSED, AT_PARTITION];
@@ -143,7 +144,19 @@ struct Described {
     others: Vec<(&'static str, &'static str, String)>,
 }
 
+/// As [`describe_state`], and Stalled if a rollout makes no progress, whatever the reason.
 fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready: usize) -> Described {
+    let mut described = describe_state(view, plan, state, available, ready);
+    if plan.is_late && described.ready != INVALID {
+        let message = format!("the rollout makes no progress{}", described.why);
+        described.others.retain(|(type_, ..)| *type_ != condition::RECONCILING);
+        described.others.push((condition::STALLED, LATE, message));
+        described.ready = LATE;
+    }
+    described
+}
+
+fn describe_state(view: &View, plan: &Plan, state: &SetState, available: usize, ready: usize) -> Described {
     if view.set.is_deleting {
         let waiting = "waiting for the garbage collector and for finalizers".to_owned();
         let others = vec![(condition::RECONCILING, "Deleting", waiting)];
@@ -174,12 +187,15 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
     if let Some(message) = state.retry.rejected.message().filter(|_| is_stuck) {
         return undeletable(view, plan, ready, message);
     }
-    let rejected = state.preparation.rejected.as_ref().filter(|(revision, _)| Some(*revision) == view.set.revision());
-    if let Some((_, message)) = rejected {
-        return invalid(message);
+    let failed = state.preparation.failed(view.set.revision()).filter(|_| plan.rollout == Rollout::InProgress);
+    if let Some(failed) = failed.filter(|failed| failed.is_invalid) {
+        return invalid(&failed.message);
     }
     let Count { wanted, occupied, updated, .. } = plan.count;
-    let updated = format!("{updated} of {wanted} pods have the new template");
+    let mut updated = format!("{updated} of {wanted} pods have the new template");
+    if let Some(failed) = failed {
+        updated += &format!("; the rollout waits: {}", failed.message);
+    }
     if [available, ready, occupied] == [wanted; 3] && plan.rollout != Rollout::InProgress {
         let (ready, why) = match plan.rollout {
             Rollout::None | Rollout::InProgress => (ALL_READY, String::new()),
@@ -189,20 +205,17 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
         return Described { ready, why, others: Vec::new() };
     }
     let why = why_not_ready(&view.pods).map(|why| format!("; {why}")).unwrap_or_default();
-    if plan.is_late {
-        let message = format!("the rollout makes no progress: {updated}{why}");
-        let why = format!("; {message}");
-        return Described { ready: LATE, why, others: vec![(condition::STALLED, LATE, message)] };
+    let terminations = terminations(view);
+    if plan.rollout == Rollout::InProgress {
+        let terminations = terminations.map(|message| format!("; {message}")).unwrap_or_default();
+        let why = format!("; {updated}{terminations}{why}");
+        return Described { ready: ROLLING, why, others: vec![(condition::RECONCILING, ROLLING, updated)] };
     }
-    if let Some(message) = terminations(view) {
+    if let Some(message) = terminations {
         let ready = if why.is_empty() { WAITING_FOR_TERMINATION } else { NOT_READY };
         let why = format!("; {message}{why}");
         let others = vec![(condition::RECONCILING, WAITING_FOR_TERMINATION, message)];
         return Described { ready, why, others };
-    }
-    if plan.rollout == Rollout::InProgress {
-        let why = format!("; {updated}{why}");
-        return Described { ready: ROLLING, why, others: vec![(condition::RECONCILING, ROLLING, updated)] };
     }
     let progressing = "creating, deleting or waiting for pods".to_owned();
     Described { ready: NOT_READY, why, others: vec![(condition::RECONCILING, "Progressing", progressing)] }
@@ -219,7 +232,9 @@ fn invalid(message: &str) -> Described {
 fn undeletable(view: &View, plan: &Plan, ready: usize, message: &str) -> Described {
     let may_be_too_many =
         view.pods.iter().filter(|seen| seen.is_live() && plan.rejected.contains(&seen.pod.uid)).count();
-    let is_ready = ready >= plan.count.wanted && plan.count.occupied <= plan.count.wanted + may_be_too_many;
+    let is_ready = ready >= plan.count.wanted
+        && plan.count.occupied <= plan.count.wanted + may_be_too_many
+        && plan.rollout != Rollout::InProgress;
     let retrying = "pods cannot be deleted; next try within about 30 s".to_owned();
     let failure = (condition::REPLICA_FAILURE, FAILED_DELETE, message.to_owned());
     Described {
@@ -329,6 +344,7 @@ mod tests {
                 certain: live,
                 updated: live,
                 updated_available: 0,
+                available: 0,
             },
             hold,
             ..Plan::default()

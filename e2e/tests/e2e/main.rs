@@ -112,6 +112,7 @@ fn main() -> ExitCode {
         Scenario::new("label_taken_away_unseen", labels::taken_away_unseen).needs(&[Processes]),
         Scenario::new("namespace_deleted_under_a_set", namespace::deleted_under_a_set).needs(&[AuditLog, Processes]),
         Scenario::new("refusals_of_a_podset", refusals::of_a_podset),
+        Scenario::new("refusals_of_a_template", refusals::of_a_template),
         Scenario::new("refusals_of_a_mycustomresource", refusals::of_a_mycustomresource),
         Scenario::new("namespace_deleted_in_the_middle_of_a_scale_up", namespace::deleted_in_the_middle_of_a_scale_up)
             .needs(&[AuditLog, Processes]),

@@ -26,8 +26,8 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// What the answer to a create proves.
 enum Created {
-    /// This request created the pod.
-    Made(Box<Pod>),
+    /// This request created the pod, with the template of this revision.
+    Made(Box<Pod>, Revision),
     /// The name was taken: by this pod, or by one that is gone again.
     Taken(Option<Box<Pod>>),
     /// It was rejected.
@@ -49,12 +49,12 @@ fn at_once(bytes: usize) -> usize {
 /// template is in memory, or nothing is created.
 pub fn bytes_to_read(set: &Set, plan: &Plan) -> Option<usize> {
     let bytes = set.template_bytes();
-    let pods = plan.create.len() + usize::from(plan.prepare.is_some());
+    let pods = plan.create.len().max(usize::from(plan.prepare.is_some()));
     (set.is_trimmed() && pods > 0).then(|| bytes * (1 + at_once(bytes).min(pods)))
 }
 
 /// Creates pods.
-pub async fn create(mut batch: Batch<'_>, creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
+pub async fn create(mut batch: Batch<'_>, mut creations: Vec<Creation>, state: &mut SetState, done: &mut Done) {
     let former = match creations.iter().find_map(|creation| creation.former) {
         None => None,
         Some(revision) => match prepare::former_template(batch, revision).await {
@@ -62,7 +62,8 @@ pub async fn create(mut batch: Batch<'_>, creations: Vec<Creation>, state: &mut 
             Err(error) => {
                 warn!(set = %batch.set.key, %revision, error, "cannot read a former template");
                 done.has_failed = true;
-                return;
+                creations.retain(|creation| creation.former.is_none());
+                None
             }
         },
     };
@@ -109,7 +110,7 @@ async fn create_one(batch: Batch<'_>, creation: &Creation, former: Option<&(Revi
     };
     match context.clients.write.send(namespace, build).await {
         Answer::Done(body) => match decoded(&body) {
-            Ok(pod) => Created::Made(Box::new(pod)),
+            Ok(pod) => Created::Made(Box::new(pod), revision),
             Err(error) => failed(&format!("the answer cannot be read: {error}"), true),
         },
         // The name is taken, or a quota is being changed. The reason tells which, and a read confirms it.
@@ -132,8 +133,8 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
     let now = context.env.now();
     let Creation { index, name, replacements, .. } = creation;
     match created {
-        Created::Made(made) => {
-            let is_as_specified = handle_made(batch, *made, name, state, done);
+        Created::Made(made, revision) => {
+            let is_as_specified = handle_made(batch, *made, (name, revision), state, done);
             if is_as_specified {
                 state.retry.finishes.created(replacements);
             }
@@ -180,10 +181,16 @@ fn handle(batch: Batch<'_>, created: Created, creation: Creation, state: &mut Se
 }
 
 /// Handles a created pod. Returns whether it matches its manifest. If not, it is a stray and is deleted.
-fn handle_made(batch: Batch<'_>, pod: Pod, name: String, state: &mut SetState, done: &mut Done) -> bool {
+fn handle_made(
+    batch: Batch<'_>,
+    pod: Pod,
+    (name, revision): (String, Revision),
+    state: &mut SetState,
+    done: &mut Done,
+) -> bool {
     let Batch { context, set, .. } = batch;
     state.fates.create_answered(&name);
-    let difference = (context.rules.differs)(&pod, &name, &set.uid);
+    let difference = (context.rules.differs)(&pod, &name, &set.uid, revision);
     let (uid, made) = (pod.uid.clone(), pod.key.name.to_string());
     if difference.is_none() || pod.owner.as_ref() == Some(&set.uid) {
         batch.change_pods(|pods, now| pods.created(pod, now));
@@ -192,8 +199,7 @@ fn handle_made(batch: Batch<'_>, pod: Pod, name: String, state: &mut SetState, d
         done.created.push(name);
         return true;
     };
-    let message =
-        format!("created pods differ from their manifest, {difference}: an admission webhook or policy changes them");
+    let message = pod::changed_by_others(&difference);
     warn!(set = %set.key, pod = made, "{message}");
     state.fates.strays.insert(uid, made);
     done.rejected_create = Some(Rejection { message, kind: RejectionKind::Forbidden, generation: set.generation });

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 
 use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod as PodResource};
-use serde::Deserialize;
-use serde_json::{Value, json};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json, value::RawValue};
 use tracing::warn;
 
 use super::batch::Batch;
@@ -13,18 +14,22 @@ use crate::{
     api,
     podset::{
         names,
-        observe::{PodsLike, Set, Template, View, Wanted},
+        observe::{Pod, PodsLike, Set, Template, View, Wanted},
         plan::Prepare,
         pod,
         rejection::{self, BACKOFF, RejectionKind},
         revision::Revision,
-        set_state::{Preparation, SetState},
+        set_state::{FailedPreparation, Preparation, SetState},
     },
 };
-use leadership::text::{cut, in_full, in_words};
+use leadership::{
+    log_once::warn_once,
+    text::{cut, in_full, in_words},
+};
 use operator_kit::{
     ObjectKey,
     client::Answer,
+    failures::Failures,
     listwatch::{self, Source, Watched},
     meta::{Meta, Uid},
     requests,
@@ -35,7 +40,32 @@ use operator_kit::{
 struct Stored {
     metadata: Meta,
     #[serde(default)]
-    data: Value,
+    data: Option<Box<RawValue>>,
+}
+
+impl Stored {
+    /// The template, if this is a ControllerRevision of the set. Its content may be anything.
+    fn template(&self, set: &Uid) -> Option<Template> {
+        let data = self.data.as_ref().filter(|_| is_owned(&self.metadata, set))?;
+        serde_json::from_str::<Data<Template>>(data.get()).ok().map(|data| data.template)
+    }
+}
+
+/// The content of a ControllerRevision.
+#[derive(Deserialize, Serialize)]
+struct Data<T> {
+    template: T,
+}
+
+/// The manifest of a ControllerRevision.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Manifest<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Value,
+    revision: i64,
+    data: &'a Data<&'a Template>,
 }
 
 /// The metadata of a ControllerRevision.
@@ -66,9 +96,8 @@ pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mu
         Prepare::Store => store(batch, view, *revision, template.as_deref()).await,
         Prepare::DryRun => dry_run(batch, *revision, template.as_deref()).await,
     };
-    let (env, now) = (&batch.context.env, batch.context.env.now());
     let preparation = &mut state.preparation;
-    let failure = match prepared {
+    let (message, is_invalid) = match prepared {
         Ok(Prepared::Done) => {
             match prepare {
                 Prepare::Store => preparation.stored = Some(*revision),
@@ -80,19 +109,19 @@ pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mu
         }
         Ok(Prepared::Collided) => {
             preparation.collided = Some(*revision);
-            "a ControllerRevision of this name has another content".to_owned()
+            ("a ControllerRevision of this name has another content or owner".to_owned(), false)
         }
-        Ok(Prepared::Rejected(message)) => {
-            preparation.rejected = Some((*revision, message.clone()));
-            message
-        }
-        Err(error) => error,
+        Ok(Prepared::Rejected(message)) => (message, true),
+        Err(error) => (error, false),
     };
-    let (wait, is_news) = preparation.failures.note(&failure, BACKOFF);
-    preparation.again = Some(now + env.jittered(wait, 0.1));
-    if is_news {
-        warn!(set = %batch.set.key, revision = %revision, error = failure, "the rollout of a template waits");
+    if preparation.failed(Some(*revision)).is_none() {
+        preparation.failures = Failures::default();
     }
+    let (wait, is_news) = preparation.failures.note(&message, BACKOFF);
+    let env = &batch.context.env;
+    warn_once!(is_news, set = %batch.set.key, revision = %revision, error = message, "the rollout of a template waits");
+    let again = env.now() + env.jittered(wait, 0.1);
+    preparation.failed = Some(FailedPreparation { revision: *revision, message, is_invalid, again });
 }
 
 /// The key of the ControllerRevision.
@@ -109,7 +138,8 @@ async fn store(
 ) -> Result<Prepared, String> {
     let Batch { context, set, .. } = batch;
     let key = key(set, revision);
-    let data = json!({ "template": template });
+    let Some(template) = template else { return Ok(Prepared::Done) };
+    let data = Data { template };
     let build = || requests::create::<ControllerRevision>(&key.namespace, &manifest(set, &key, &data));
     match context.clients.write.send(&key.namespace, build).await {
         Answer::Done(_) => {
@@ -118,10 +148,9 @@ async fn store(
         }
         Answer::Rejected(status) if status.code == 409 => match read(batch, revision).await? {
             None => Err("a ControllerRevision was deleted at the same moment".to_owned()),
-            Some(found) if !is_owned(&found.metadata, &set.uid) => {
-                Err(format!("the ControllerRevision {} belongs to another owner", key.name))
+            Some(found) if !found.template(&set.uid).is_some_and(|found| found.is_same(template)) => {
+                Ok(Prepared::Collided)
             }
-            Some(found) if found.data != data => Ok(Prepared::Collided),
             Some(_) => make_newest(batch, &key, revision).await.map(|()| Prepared::Done),
         },
         answer => Err(failure(&answer)),
@@ -132,22 +161,17 @@ fn failure(answer: &Answer) -> String {
     answer.error().unwrap_or_else(|| "this process does not lead".to_owned())
 }
 
-fn manifest(set: &Set, key: &ObjectKey, data: &Value) -> Value {
+fn manifest<'a>(set: &Set, key: &ObjectKey, data: &'a Data<&'a Template>) -> Manifest<'a> {
     let annotations: HashMap<_, _> =
         set.change_cause.iter().map(|cause| (api::ANNOTATION_CHANGE_CAUSE, cause)).collect();
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
-            "labels": { api::LABEL_APP: set.key.name, api::LABEL_MANAGED_BY: api::MANAGER },
-            "annotations": annotations,
-            "ownerReferences": [pod::owner(set)],
-        },
-        "revision": set.generation,
-        "data": data,
-    })
+    let metadata = json!({
+        "name": key.name,
+        "namespace": key.namespace,
+        "labels": { api::LABEL_APP: set.key.name, api::LABEL_MANAGED_BY: api::MANAGER },
+        "annotations": annotations,
+        "ownerReferences": [pod::owner(set)],
+    });
+    Manifest { api_version: "apps/v1", kind: "ControllerRevision", metadata, revision: set.generation, data }
 }
 
 fn is_owned(metadata: &Meta, set: &Uid) -> bool {
@@ -209,13 +233,21 @@ async fn delete_oldest(batch: Batch<'_>, view: &View) {
 async fn dry_run(batch: Batch<'_>, revision: Revision, template: Option<&Template>) -> Result<Prepared, String> {
     let Batch { context, set, .. } = batch;
     let prefix = names::prefix(&set.key.name);
-    let name = format!("{}-{revision}", cut(&prefix, 50));
+    let name = format!("{}{revision}", cut(&prefix, 50));
     let build = || {
         let manifest = pod::manifest(set, template, &context.default_spec, &name, 0, revision);
         requests::dry_run::<PodResource>(&set.key.namespace, &manifest)
     };
     match context.clients.write.send(&set.key.namespace, build).await {
-        Answer::Done(_) => Ok(Prepared::Done),
+        // A webhook may change the pod. Then its create would fail.
+        Answer::Done(body) => {
+            let made: Pod =
+                serde_json::from_slice(&body).map_err(|error| format!("the answer cannot be read: {error}"))?;
+            match (context.rules.differs)(&made, &name, &set.uid, revision) {
+                None => Ok(Prepared::Done),
+                Some(difference) => Err(pod::changed_by_others(&difference)),
+            }
+        }
         Answer::Rejected(status) => {
             let rejection = rejection::read(&status, &name, &prefix, set.generation);
             let is_invalid = rejection.kind == RejectionKind::InvalidTemplate;
@@ -231,12 +263,9 @@ pub async fn former_template(batch: Batch<'_>, revision: Revision) -> Result<Opt
     if revision == Revision::of(None, 0) {
         return Ok(Some(None));
     }
-    let Some(found) = read(batch, revision).await?.filter(|found| is_owned(&found.metadata, &batch.set.uid)) else {
+    let found = read(batch, revision).await?.and_then(|found| found.template(&batch.set.uid));
+    if found.is_none() {
         warn!(set = %batch.set.key, %revision, "a former template is not stored; pods get the new one");
-        return Ok(None);
-    };
-    let template = found.data.get("template").cloned().unwrap_or_default();
-    serde_json::from_value(template)
-        .map(Some)
-        .map_err(|error| format!("the ControllerRevision cannot be read: {error}"))
+    }
+    Ok(found.map(Some))
 }

@@ -164,7 +164,11 @@ impl Seen {
     }
 
     /// Takes in a newer state of the same pod. An answer that shows it does not end `is_missing`.
-    pub fn update(&mut self, pod: Arc<Pod>, now: Timestamp) {
+    pub fn update(&mut self, mut pod: Arc<Pod>, now: Timestamp) {
+        // If somebody removes the label, the pod still has its template.
+        if pod.revision.is_none() && self.pod.revision.is_some() {
+            Arc::make_mut(&mut pod).revision = self.pod.revision;
+        }
         // Our own clock dates what we see happen: the node's clock may be minutes off.
         if pod.is_finished() {
             self.finished_since.get_or_insert(now.into());

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     api::{self, PodReplacementPolicy, PodSetStatus, PodTemplateMetadata, UpdateStrategy},
-    podset::revision::{Revision, Update},
+    podset::revision::{self, Revision, Update},
 };
 use leadership::text;
 use operator_kit::{
@@ -139,6 +139,12 @@ pub struct Template {
 const ENTRY: usize = 128;
 
 impl Template {
+    /// Whether both have the same content.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let spec = |template: &Self| template.spec.as_deref().map(revision::canonical);
+        self.metadata == other.metadata && spec(self) == spec(other)
+    }
+
     /// How many bytes it takes, about, in memory and in the body of a pod.
     fn bytes(&self) -> usize {
         let metadata = self.metadata.iter().flat_map(|metadata| [&metadata.labels, &metadata.annotations]);

@@ -17,21 +17,26 @@ use crate::podset::{
 pub struct Progress {
     /// The revision that is rolled out.
     revision: Revision,
-    /// The most pods so far that have it, that are available, and that are not being deleted: more of any is progress.
-    reached: [usize; 3],
+    /// What was reached: the most pods that have the template, and the most of those that are available.
+    count: Count,
     /// When there was progress last. Time in which the rollout was paused does not count.
     since: Timestamp,
 }
 
 impl Progress {
-    /// The progress up to now; `None` while no rollout is in progress.
-    fn after(former: Option<Self>, rollout: Rollout, count: Count, revision: Revision, now: Timestamp) -> Option<Self> {
-        let now_reached = [count.updated, count.available, count.occupied - count.ending];
-        let former = former.filter(|former| former.revision == revision);
-        let before = former.map_or([0; 3], |former| former.reached);
-        let reached = std::array::from_fn(|of| before[of].max(now_reached[of]));
-        let since = former.filter(|_| reached == before).map_or(now, |former| former.since);
-        (rollout == Rollout::InProgress).then_some(Progress { revision, reached, since })
+    /// Compares the present with what was reached before. A scale is no progress.
+    fn after(self, former: Option<Self>) -> Self {
+        let Some(former) = former.filter(|former| former.revision == self.revision) else { return self };
+        let (before, now) = (former.count, self.count);
+        if now.wanted != before.wanted {
+            return Progress { since: former.since, ..self };
+        }
+        let has_advanced = now.updated > before.updated || now.updated_available > before.updated_available;
+        let updated = now.updated.max(before.updated);
+        let updated_available = now.updated_available.max(before.updated_available);
+        let is_progress = has_advanced || now.ending < before.ending;
+        let since = if is_progress { self.since } else { former.since };
+        Progress { count: Count { updated, updated_available, ..now }, since, ..self }
     }
 }
 
@@ -54,16 +59,31 @@ impl Input<'_> {
         (wanted.replicas - wanted.update.partition).min(count.updated_available + max_unavailable)
     }
 
-    /// Chooses the template of each pod to create.
+    /// Chooses the template of each pod to create. Those of the former template come first, so that a rejection of the new one does not keep
+    /// them.
     pub(super) fn with_templates(&self, mut create: Vec<Creation>, count: Count, wanted: &Wanted) -> Vec<Creation> {
         let former = self.view.set.former_revision().filter(|_| wanted.update.max_unavailable.is_some());
-        let mut updated = count.updated;
-        for creation in &mut create {
-            let is_paused = wanted.update.is_paused && updated == 0;
-            creation.former = former.filter(|_| is_paused || updated >= self.quota(count, wanted));
-            updated += usize::from(creation.former.is_none());
-        }
+        let rejected = self.state.reports.rejected_create.as_ref();
+        let is_invalid = self.state.preparation.failed(Some(wanted.revision)).is_some_and(|failed| failed.is_invalid)
+            || rejected.is_some_and(|rejected| rejected.is_invalid_template(self.view.set.generation));
+        let is_paused = wanted.update.is_paused && count.updated == 0;
+        let new = if is_invalid || is_paused { 0 } else { self.quota(count, wanted).saturating_sub(count.updated) };
+        let old = create.len().saturating_sub(new);
+        create.iter_mut().take(old).for_each(|creation| creation.former = former);
         create
+    }
+
+    /// Whether pods have finished, but none of the new template of this creation: then nothing is known against it.
+    pub(super) fn is_first_try(&self, creation: &Creation) -> bool {
+        let has_finished = |seen: &Seen| seen.pod.is_finished() && self.is_updated(seen);
+        let is_new = self.view.set.former_revision().is_some() && creation.former.is_none();
+        is_new && !self.view.pods.iter().any(has_finished)
+    }
+
+    /// Whether the pod is to be replaced because of its template.
+    pub(super) fn is_replaced(&self, seen: &Seen) -> bool {
+        let is_rolling = |wanted: &Wanted| wanted.update.max_unavailable.is_some() && !wanted.update.is_paused;
+        self.view.set.wanted.as_ref().is_ok_and(is_rolling) && !self.is_updated(seen)
     }
 
     /// Adds the state of the rollout, and what it needs.
@@ -72,15 +92,19 @@ impl Input<'_> {
         let rollout = self.rollout(plan.count, wanted);
         let (set, state) = (&self.view.set, &self.state.preparation);
         let is_stored = !set.is_templated() || state.stored == Some(wanted.revision);
+        // A template that becomes the former one must be stored before.
+        let is_current = set.status.current_revision.is_some() && set.former_revision().is_none();
         let needed = match (is_stored, state.dry_run) {
-            (false, _) if !outdated.is_empty() || !plan.create.is_empty() => Some(Prepare::Store),
+            (false, _) if !outdated.is_empty() || !plan.create.is_empty() || !is_current => Some(Prepare::Store),
             (true, passed) if !outdated.is_empty() && passed != Some(wanted.revision) => Some(Prepare::DryRun),
             _ => None,
         };
-        let waits_until = state.again.filter(|again| needed.is_some() && *again > self.now);
+        let again = state.failed(Some(wanted.revision)).map(|failed| failed.again);
+        let waits_until = again.filter(|again| needed.is_some() && *again > self.now);
         let wake = soonest(plan.wake, waits_until);
         let prepare = needed.filter(|_| waits_until.is_none());
-        let progress = Progress::after(self.state.progress, rollout, plan.count, wanted.revision, self.now);
+        let progress = Progress { revision: wanted.revision, count: plan.count, since: self.now };
+        let progress = (rollout == Rollout::InProgress).then(|| progress.after(self.state.progress));
         let allowed = SignedDuration::from_secs(wanted.update.deadline.into());
         let deadline = progress.map(|progress| progress.since + allowed);
         let is_late = deadline.is_some_and(|deadline| deadline <= self.now);
@@ -90,18 +114,25 @@ impl Input<'_> {
     }
 
     fn rollout(&self, count: Count, wanted: &Wanted) -> Rollout {
-        let Count { live, occupied, updated, updated_available, .. } = count;
+        let Count { live, occupied, updated_available, .. } = count;
         let is_complete = [live, occupied, updated_available] == [wanted.replicas; 3];
-        let is_over = updated == live && (self.view.set.former_revision().is_none() || is_complete);
+        let has_old = self.old().next().is_some();
+        let is_over = !has_old && (self.view.set.former_revision().is_none() || is_complete);
         if wanted.update.max_unavailable.is_none() || is_over {
             Rollout::None
         } else if wanted.update.is_paused {
             Rollout::Paused
-        } else if updated + wanted.update.partition >= wanted.replicas && updated < live {
+        } else if updated_available + wanted.update.partition >= wanted.replicas && has_old {
             Rollout::AtPartition
         } else {
             Rollout::InProgress
         }
+    }
+
+    /// The live pods of other templates, except those that are deleted anyway.
+    fn old(&self) -> impl Iterator<Item = &Seen> {
+        let is_old = |seen: &&Seen| seen.is_live() && !self.is_updated(seen);
+        self.view.pods.iter().filter(is_old).filter(|seen| !self.state.fates.strays.contains_key(&seen.pod.uid))
     }
 
     /// The pods to delete because they have another template than the spec's: those that are not available first.
@@ -120,7 +151,7 @@ impl Input<'_> {
         let mut left = self.quota(plan.count, wanted).saturating_sub(updated + unknown + free);
         let mut available = plan.count.available;
         let least = wanted.replicas.saturating_sub(max_unavailable);
-        let old: Vec<&Seen> = self.view.pods.iter().filter(|seen| seen.is_live() && !self.is_updated(seen)).collect();
+        let old: Vec<&Seen> = self.old().collect();
         let mut ranked = ranking::victims_first(&old, None, self.state);
         ranked.sort_by_key(|seen| (self.is_available(seen), seen.pod.deletion_cost));
         let mut outdated = Vec::new();

@@ -30,6 +30,8 @@ fn is_create(request: &ApiRequest) -> bool {
 struct Known {
     namespace: String,
     replicas: BTreeMap<i64, u64>,
+    /// Whether one of its pods lacked the label of its revision.
+    is_unlabelled: bool,
     /// All its templates.
     templates: BTreeSet<String>,
     /// The names of all pods that it ever had.
@@ -102,6 +104,7 @@ impl Truth {
                 known.made += 1;
             }
             known.has_finished |= object::is_finished(pod);
+            known.is_unlabelled |= pod["metadata"]["labels"]["controller-revision-hash"].is_null();
             if object::is_terminating(pod) && !pod["spec"]["nodeName"].is_null() {
                 known.terminated.insert(name.clone());
             }
@@ -180,7 +183,9 @@ impl Truth {
             ("FailedCreate", _) => self.refused > 0,
             ("FailedDelete", _) => self.undeleted > 0,
             ("PodsFailing", _) => known.has_finished,
-            ("RolloutStarted" | "RolloutPaused" | "RolloutStalled" | "RolloutComplete", _) => known.templates.len() > 1,
+            ("RolloutStarted" | "RolloutPaused" | "RolloutStalled" | "RolloutComplete", _) => {
+                known.templates.len() > 1 || known.is_unlabelled
+            }
             ("WaitingForTermination", _) => known.terminated.iter().any(|pod| note.contains(pod)),
             _ => false,
         };

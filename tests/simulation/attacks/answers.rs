@@ -49,7 +49,7 @@ async fn a9_pods_that_come_back_changed_are_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a9_succeeds_if_what_comes_back_is_not_looked_at() {
-    assert!(a9(Rules { differs: |_, _, _| None, ..Rules::default() }).await.1 > MANY);
+    assert!(a9(Rules { differs: |_, _, _, _| None, ..Rules::default() }).await.1 > MANY);
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,7 +100,7 @@ async fn a_webhook_that_renames_pods_makes_no_pods_without_end() {
 async fn webhooks_that_hide_and_rename_make_no_second_pod_of_a_create_without_an_answer() {
     let server = ApiServer::new(1);
     server.set_webhook(|pod| {
-        pod["metadata"]["labels"] = json!({});
+        pod["metadata"]["labels"].as_object_mut().unwrap().remove("app.kubernetes.io/managed-by");
         Ok(())
     });
     server.fault(Requests::creates("pods").first(1), Fault::ExecuteThenCut);

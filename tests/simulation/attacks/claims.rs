@@ -4,7 +4,7 @@ use podset_operator::podset::{observe::CacheRules, promise::Rules};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::apiserver::{Fault, PODS, Requests, Status, object};
+use crate::apiserver::{Fault, PODS, PODSETS, Requests, Status, object};
 
 /// The namespace of the claims.
 const ELSEWHERE: &str = "elsewhere";
@@ -28,6 +28,8 @@ fn create_elsewhere(server: &ApiServer, name: &str, owners: &Value) {
 async fn a11(rules: Rules) -> (ApiServer, bool) {
     let server = ApiServer::new(1);
     let uid = server.create_podset(NS, "web", 3);
+    // In the attack, the claims would else be replaced for their template.
+    server.patch(&PODSETS, NS, "web", json!({ "spec": { "updateStrategy": { "type": "OnDelete" } } }));
     let operator = leader(&server, rules);
     ready(&server, "web", 3).await;
     sleep(10).await;

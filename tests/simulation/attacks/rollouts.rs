@@ -9,7 +9,7 @@ use podset_operator::podset::promise::Rules;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::apiserver::{ApiServer, Fault, PODS, PODSETS, PodScript, REVISIONS, Requests, Status, object};
+use crate::apiserver::{ApiServer, Fault, PODS, PODSETS, PodScript, REVISIONS, Requests, Status, Verb, object};
 
 /// The template of this version. Its pods become ready, unless its name says that it is broken.
 fn template(version: &str) -> Value {
@@ -287,7 +287,7 @@ async fn a_rollout_that_makes_no_progress_is_told_and_goes_on() {
     assert_eq!(condition(&server, "Stalled"), "");
     sleep(30).await;
     let stalled = condition(&server, "Stalled");
-    assert!(stalled.starts_with("True/ProgressDeadlineExceeded: the rollout makes no progress: 1 of 3"), "{stalled}");
+    assert!(stalled.starts_with("True/ProgressDeadlineExceeded: the rollout makes no progress; 1 of 3"), "{stalled}");
     sleep(600).await;
     assert_eq!(server.events(NS, "RolloutStalled").len(), 1);
     change_template(&server, "c");
@@ -342,5 +342,120 @@ async fn old_revisions_are_deleted() {
     rolled_out(&server, "v7", 1).await;
     let revisions = server.all(&REVISIONS, NS);
     assert_eq!(revisions.len(), 4, "the current one, the former one of the last change, and two");
+    operator.end().await;
+}
+
+/// The pods of the former template do not wait for one that is rejected.
+#[tokio::test(start_paused = true)]
+async fn a_rejected_template_holds_up_no_pod_of_the_former_one() {
+    for code in [403, 422] {
+        let (server, operator) = running(5, json!({})).await;
+        let refusal = match code {
+            403 => Status::forbidden(&PODS, "web-pod", "it violates PodSecurity"),
+            _ => Status::invalid(&PODS, "web-pod", "spec.containers[0].image", "FieldValueRequired", "it is empty"),
+        };
+        server.fault(
+            Requests::all().verb(Verb::Create).of("pods").when(|r| version(&r.body) == "b"),
+            Fault::Refuse(refusal),
+        );
+        for pod in &server.live_pods(NS, "web")[..3] {
+            server.delete_pod(NS, pod);
+        }
+        change_template(&server, "b");
+        sleep(120).await;
+        let expected = if code == 403 { "a a a a" } else { "a a a a a" };
+        assert_eq!(versions(&server), expected, "{code}");
+        server.check();
+        operator.end().await;
+    }
+}
+
+/// A template is stored before it becomes the former one, also if the first try fails.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_could_not_be_stored_at_first_is_stored_later() {
+    let server = ApiServer::new(1);
+    let rule = server.fault(Requests::creates("controllerrevisions"), Fault::CutBefore);
+    let spec = json!({ "replicas": 3, "template": template("a") });
+    server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
+    let operator = leader(&server, Rules::default());
+    ready(&server, "web", 3).await;
+    sleep(60).await;
+    rule.remove();
+    sleep(60).await;
+    rolled_out(&server, "a", 3).await;
+    assert_eq!(server.all(&REVISIONS, NS).len(), 1);
+    operator.end().await;
+}
+
+/// A ControllerRevision that cannot be read holds up no pod of the template in the spec.
+#[tokio::test(start_paused = true)]
+async fn a_spoilt_revision_is_none() {
+    let (server, operator) = running(3, json!({})).await;
+    change_template(&server, "broken");
+    sleep(60).await;
+    for revision in server.all(&REVISIONS, NS) {
+        server.patch(&REVISIONS, NS, object::name(&revision), json!({ "data": { "template": 7 } }));
+    }
+    let old = server.pods(NS, "web").into_iter().find(|pod| object::is_live(pod) && version(pod) == "a").unwrap();
+    server.delete_pod(NS, object::name(&old));
+    sleep(60).await;
+    assert_eq!(versions(&server), "a broken broken");
+    operator.end().await;
+}
+
+/// Pods that are broken at the partition are not well.
+#[tokio::test(start_paused = true)]
+async fn a_broken_pod_at_the_partition_is_told() {
+    let spec = json!({ "updateStrategy": { "rollingUpdate": { "partition": 3 } }, "progressDeadlineSeconds": 60 });
+    let (server, operator) = running(4, spec).await;
+    change_template(&server, "broken");
+    sleep(120).await;
+    assert_eq!(versions(&server), "a a a broken");
+    assert!(condition(&server, "Stalled").starts_with("True/ProgressDeadlineExceeded"));
+    change_template(&server, "c");
+    sleep(60).await;
+    assert_eq!(versions(&server), "a a a c");
+    assert!(condition(&server, "Ready").starts_with("True/PartitionReached"));
+    operator.end().await;
+}
+
+/// A webhook that takes the label of the revision away costs one pod at most.
+#[tokio::test(start_paused = true)]
+async fn a_label_that_is_taken_away_makes_no_pods_without_end() {
+    let (server, operator) = running(3, json!({})).await;
+    for pod in server.live_pods(NS, "web") {
+        server.strip_label(NS, &pod, "controller-revision-hash");
+    }
+    sleep(60).await;
+    assert_eq!(server.count(&Requests::creates("pods")), 3, "the operator knows what it created");
+    server.set_webhook(|pod| {
+        pod["metadata"]["labels"].as_object_mut().map(|labels| labels.remove("controller-revision-hash"));
+        Ok(())
+    });
+    change_template(&server, "b");
+    sleep(120).await;
+    assert_eq!(versions(&server), "a a a", "the dry run shows it");
+    assert!(condition(&server, "Ready").contains("an admission webhook or policy changes them"));
+    server.lift_webhook();
+    rolled_out(&server, "b", 3).await;
+    operator.end().await;
+}
+
+/// Broken pods of the former template that finish again and again do not delay the new one.
+#[tokio::test(start_paused = true)]
+async fn pods_of_the_former_template_that_finish_delay_nothing() {
+    let (server, operator) = running(4, json!({})).await;
+    server.direct_pods(|pod| match version(pod) {
+        "a" => PodScript::fails_after(seconds(1)),
+        _ => PodScript::default(),
+    });
+    for pod in server.live_pods(NS, "web") {
+        server.fail_pod(NS, &pod);
+    }
+    sleep(600).await;
+    change_template(&server, "b");
+    sleep(30).await;
+    assert_eq!(versions(&server), "b b b b");
+    rolled_out(&server, "b", 4).await;
     operator.end().await;
 }

@@ -43,21 +43,24 @@ async fn what_a_manager_leaves_out_is_taken_away() {
     let ready = json!({ "type": "Ready", "status": "False", "reason": "PodsNotReady" });
     let failure = json!({ "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate" });
     let first = json!({
-        "availableReplicas": 1, "podNames": ["a"], "readyReplicas": 0, "terminatingReplicas": 0, "conditions": [ready, failure],
+        "availableReplicas": 1, "podNames": ["a"], "readyReplicas": 0, "terminatingReplicas": 0,
+        "updatedReplicas": 0, "updatedReadyReplicas": 0, "updatedAvailableReplicas": 0, "conditions": [ready, failure],
     });
     let set = apply(&server, &operator(), json!({}), first.clone()).await.expect("applied");
     assert_eq!(set.data["status"], first);
     assert_eq!(set.metadata.generation, Some(1));
 
     let mut ready = json!({ "type": "Ready", "status": "True", "reason": "AllPodsReady" });
-    let second = json!({ "availableReplicas": 2, "podNames": ["a", "b"], "readyReplicas": 1, "terminatingReplicas": 0, "conditions": [ready] });
+    let second = json!({ "availableReplicas": 2, "podNames": ["a", "b"], "readyReplicas": 1, "terminatingReplicas": 0,
+        "updatedReplicas": 0, "updatedReadyReplicas": 0, "updatedAvailableReplicas": 0, "conditions": [ready] });
     let set = apply(&server, &operator(), json!({}), second.clone()).await.expect("applied");
     assert_eq!(set.data["status"], second, "the list is atomic, the condition gone");
 
     ready.as_object_mut().map(|map| map.remove("reason"));
     let third = json!({ "availableReplicas": 2, "conditions": [ready] });
     let set = apply(&server, &operator(), json!({}), third.clone()).await.expect("applied");
-    let defaults = json!({ "availableReplicas": 2, "podNames": [], "readyReplicas": 0, "terminatingReplicas": 0, "conditions": [ready] });
+    let defaults = json!({ "availableReplicas": 2, "podNames": [], "readyReplicas": 0, "terminatingReplicas": 0,
+        "updatedReplicas": 0, "updatedReadyReplicas": 0, "updatedAvailableReplicas": 0, "conditions": [ready] });
     assert_eq!(set.data["status"], defaults, "what has a default in the schema gets it");
     let again = apply(&server, &operator(), json!({}), third).await.expect("applied");
     assert_eq!(again.resource_version(), set.resource_version(), "nothing changed");

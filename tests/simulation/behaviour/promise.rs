@@ -156,6 +156,8 @@ async fn a_pod_that_failed_and_runs_again_is_exempt_for_a_while_and_no_other_is(
 async fn with_two() -> ApiServer {
     let server = still();
     let uid = server.create_podset("default", "web", 2);
+    // Else pods of another template could be deleted, too.
+    server.patch(&PODSETS, "default", "web", json!({ "spec": { "updateStrategy": { "type": "OnDelete" } } }));
     for name in ["web-poda", "web-podb"] {
         let owner = json!({
             "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "name": "web", "uid": uid, "controller": true,

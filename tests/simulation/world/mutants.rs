@@ -76,7 +76,7 @@ fn mutants() -> Vec<Mutant> {
             CacheRules { may_count: |pod, _| !pod.is_terminating, ..cache },
         ),
         bound("whoever has the name is ours", podset::promise::Rules { is_ours: |_, _| true, ..podset }),
-        bound("what comes back is not looked at", podset::promise::Rules { differs: |_, _, _| None, ..podset }),
+        bound("what comes back is not looked at", podset::promise::Rules { differs: |_, _, _, _| None, ..podset }),
         bound("a delete names no incarnation", podset::promise::Rules { precondition: |_| None, ..podset }),
         cached("ownership by UID alone", CacheRules { home: |_| "anywhere".into(), ..cache }),
         bound("one rejected delete holds up the set", podset::promise::Rules { is_confined: |_| false, ..podset }),
