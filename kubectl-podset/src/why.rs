@@ -227,12 +227,12 @@ fn advice(set: &PodSet, status: &Status) -> Option<String> {
     let rejected = status.condition("ReplicaFailure", "True").map(|failure| failure.reason.as_str());
     if is_behind(set, status) || set.metadata.deletion_timestamp.is_some() {
         None
-    } else if matches!(reason, "InvalidTemplate" | "ProgressDeadlineExceeded" | "PodsFailing") {
-        Some(format!("fix spec.template{}", undo.unwrap_or_default()))
-    } else if let Some(rejected) = rejected {
+    } else if let Some(rejected) = rejected.filter(|_| reason != "InvalidTemplate") {
         let what = if rejected == "FailedCreate" { "new pods" } else { "deletes" };
         let retries = "the operator tries again every 30 seconds";
         Some(format!("see who rejects {what} in the message (a quota, a webhook or a policy); {retries}"))
+    } else if matches!(reason, "InvalidTemplate" | "ProgressDeadlineExceeded" | "PodsFailing") {
+        Some(format!("fix spec.template{}", undo.unwrap_or_default()))
     } else if reason == "WaitingForTermination" {
         let node = "if the node of the pod is lost for good, delete the Node object";
         Some(format!("wait; {node} or taint it as node.kubernetes.io/out-of-service"))
