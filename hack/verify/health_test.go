@@ -1,9 +1,11 @@
-// Argo CD's health checks, run by the interpreter that Argo CD runs them with, in what it lets them use.
+// Argo CD's health checks and actions, run by the interpreter that Argo CD runs them with, in what it lets them use.
 package verify
 
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -72,11 +74,72 @@ func TestHealthOfWhatHasNoStatus(t *testing.T) {
 	}
 }
 
+// Each action changes one field, also of a set that has little in its spec, and is offered where kubectl podset allows it.
+func TestActionsOnAPodSet(t *testing.T) {
+	var actions struct {
+		Discovery   string `json:"discovery.lua"`
+		Definitions []struct {
+			Name   string `json:"name"`
+			Action string `json:"action.lua"`
+		} `json:"definitions"`
+	}
+	must(t, yaml.UnmarshalStrict([]byte(source(t, "podset-actions.yaml")), &actions))
+	at := func(table lua.LValue, path string) string {
+		for _, field := range strings.Split(path, "/") {
+			inner, isTable := table.(*lua.LTable)
+			if !isTable {
+				return "nothing"
+			}
+			table = inner.RawGetString(strings.ReplaceAll(field, "~", "/"))
+		}
+		return table.String()
+	}
+	paused := object{"rollingUpdate": object{"paused": true, "partition": 1}}
+	template := object{"spec": object{"hostname": "a"}, "metadata": object{"annotations": object{"a": "b"}}}
+	full := object{"updateStrategy": object{"type": "RollingUpdate", "rollingUpdate": object{"paused": false}}, "template": template}
+	for name, this := range map[string]struct {
+		spec    object
+		offered string
+	}{
+		"little in its spec": {object{"replicas": 1}, "pause restart"},
+		"all in its spec":    {full, "pause restart"},
+		"paused":             {object{"updateStrategy": paused}, "resume"},
+		"on delete":          {object{"updateStrategy": object{"type": "OnDelete"}}, "restart"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			offered := []string{}
+			discovered := run(t, "discovery.lua", actions.Discovery, object{"spec": this.spec})
+			for _, definition := range actions.Definitions {
+				if at(discovered, definition.Name+"/disabled") == "true" {
+					continue
+				}
+				offered = append(offered, definition.Name)
+				changed := run(t, definition.Name, definition.Action, object{"spec": this.spec})
+				path, wanted := "spec/updateStrategy/rollingUpdate/paused", strconv.FormatBool(definition.Name == "pause")
+				if definition.Name == "restart" {
+					path, wanted = "spec/template/metadata/annotations/kubectl.kubernetes.io~restartedAt", "20"
+				}
+				if said := at(changed, path); !strings.HasPrefix(said, wanted) {
+					t.Errorf("%s: %s is %s", definition.Name, path, said)
+				}
+				if this.spec["template"] != nil && at(changed, "spec/template/spec/hostname") != "a" {
+					t.Errorf("%s: the template is lost", definition.Name)
+				}
+			}
+			slices.Sort(offered)
+			if strings.Join(offered, " ") != this.offered {
+				t.Errorf("offered are %v", offered)
+			}
+		})
+	}
+}
+
 // The checks stand in Argo CD's ConfigMap under the names that it looks for.
 func TestHealthChecksAreNamedAsArgoCDLooksForThem(t *testing.T) {
 	data := config(t, "argocd")["ConfigMap argocd/argocd-cm"]["data"].(map[string]any)
 	for key, file := range map[string]string{
 		"resource.customizations.health.app.example.com_PodSet":           "podset.lua",
+		"resource.customizations.actions.app.example.com_PodSet":          "podset-actions.yaml",
 		"resource.customizations.health.poc.test.domain_MyCustomResource": "mycustomresource.lua",
 	} {
 		if data[key] != source(t, file) {
@@ -114,30 +177,43 @@ func source(t *testing.T, file string) string {
 	return string(text)
 }
 
-// Runs a check as Argo CD does, with no library but the harmless ones, and compares what it says.
+// Runs a check, and compares what it says.
 func is(t *testing.T, file string, of object, wanted, because string) {
+	t.Helper()
+	said := run(t, file, source(t, file), of)
+	status, message := said.RawGetString("status").String(), said.RawGetString("message").String()
+	if status != wanted || !strings.HasPrefix(message, because) {
+		t.Errorf("%s says %s, %q, and not %s, %q", file, status, message, wanted, because)
+	}
+}
+
+// Runs a script as Argo CD does, with no library but the harmless ones, and returns its table.
+func run(t *testing.T, name, script string, of object) *lua.LTable {
 	t.Helper()
 	state := lua.NewState(lua.Options{SkipOpenLibs: true})
 	defer state.Close()
-	for name, open := range map[string]lua.LGFunction{
-		lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable, lua.StringLibName: lua.OpenString,
+	for _, library := range []struct {
+		name string
+		open lua.LGFunction
+	}{
+		{lua.LoadLibName, lua.OpenPackage}, {lua.BaseLibName, lua.OpenBase},
+		{lua.TabLibName, lua.OpenTable}, {lua.StringLibName, lua.OpenString},
 	} {
-		must(t, state.CallByParam(lua.P{Fn: state.NewFunction(open), Protect: true}, lua.LString(name)))
+		must(t, state.CallByParam(lua.P{Fn: state.NewFunction(library.open), Protect: true}, lua.LString(library.name)))
 	}
+	// Argo CD's own has no more than the date and the time.
+	state.PreloadModule("os", lua.OpenOs)
 	text, err := yaml.Marshal(of)
 	must(t, err)
 	var plain any
 	must(t, yaml.Unmarshal(text, &plain))
 	state.SetGlobal("obj", value(state, plain))
-	must(t, state.DoString(source(t, file)))
+	must(t, state.DoString(script))
 	said, isTable := state.Get(-1).(*lua.LTable)
 	if !isTable {
-		t.Fatalf("%s returns %v", file, state.Get(-1))
+		t.Fatalf("%s returns %v", name, state.Get(-1))
 	}
-	status, message := said.RawGetString("status").String(), said.RawGetString("message").String()
-	if status != wanted || !strings.HasPrefix(message, because) {
-		t.Errorf("%s says %s, %q, and not %s, %q", file, status, message, wanted, because)
-	}
+	return said
 }
 
 // A value of JSON in Lua.

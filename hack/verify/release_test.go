@@ -75,6 +75,7 @@ func TestScriptsRefuseWhatIsNoName(t *testing.T) {
 	folder, _ := workspace(t)
 	for script, values := range map[string][]string{
 		"hack/verify-release": {"", "0.1.0", "v0.1", "v0.1.0;id", "v0.1.0 ", "v0.1.0\n", "v0.1.0-", "v0.1.0-x/y", "v01.0.0", "v0.1.0+b"},
+		"hack/krew":           {"", "0.1.0", "0.1.0;id", "0.1.0/x"},
 		"hack/chart":          {"", "name", "x|;1e id #:a", "x:a b", "x:a&", "-x:a", "x:a\nb"},
 	} {
 		for _, value := range values {

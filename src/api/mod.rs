@@ -34,6 +34,9 @@ pub const LABEL_REVISION: &str = "controller-revision-hash";
 /// The selector for [`LABEL_MANAGED_BY`]`=`[`MANAGER`].
 pub const WATCHED_PODS: &str = "app.kubernetes.io/managed-by=podset-operator";
 
+/// Annotation of a set, and of the ControllerRevision of its template: why the template was changed, for `kubectl podset rollout history`.
+pub const ANNOTATION_CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
+
 /// Annotation of a pod that replaces a finished one: how many replacements in a row there were, including this one.
 pub const ANNOTATION_REPLACEMENTS: &str = "app.example.com/replacements";
 

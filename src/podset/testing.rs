@@ -25,6 +25,7 @@ pub fn set(replicas: usize) -> Set {
         version: 10,
         generation: 1,
         is_deleting: false,
+        change_cause: None,
         waits_from: None,
         wanted: Ok(Wanted {
             replicas,

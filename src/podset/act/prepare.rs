@@ -1,6 +1,8 @@
 //! Part of *act*: what comes before pods are created or replaced for a new template. It is stored in a ControllerRevision, and a pod of it
 //! is created with `dryRun`.
 
+use std::collections::HashMap;
+
 use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod as PodResource};
 
 use serde::{Deserialize, Serialize};
@@ -160,10 +162,13 @@ fn failure(answer: &Answer) -> String {
 }
 
 fn manifest<'a>(set: &Set, key: &ObjectKey, data: &'a Data<&'a Template>) -> Manifest<'a> {
+    let annotations: HashMap<_, _> =
+        set.change_cause.iter().map(|cause| (api::ANNOTATION_CHANGE_CAUSE, cause)).collect();
     let metadata = json!({
         "name": key.name,
         "namespace": key.namespace,
         "labels": { api::LABEL_APP: set.key.name, api::LABEL_MANAGED_BY: api::MANAGER },
+        "annotations": annotations,
         "ownerReferences": [pod::owner(set)],
     });
     Manifest { api_version: "apps/v1", kind: "ControllerRevision", metadata, revision: set.generation, data }
@@ -184,7 +189,9 @@ async fn make_newest(batch: Batch<'_>, key: &ObjectKey, revision: Revision) -> R
     if set.status.update_revision.as_deref() == Some(&*revision.to_string()) {
         return Ok(());
     }
-    let build = || requests::merge::<ControllerRevision>(key, &json!({ "revision": set.generation }));
+    let annotations = json!({ api::ANNOTATION_CHANGE_CAUSE: set.change_cause });
+    let patch = json!({ "revision": set.generation, "metadata": { "annotations": annotations } });
+    let build = || requests::merge::<ControllerRevision>(key, &patch);
     match context.clients.write.send(&key.namespace, build).await {
         Answer::Done(_) => Ok(()),
         answer => Err(failure(&answer)),

@@ -9,10 +9,11 @@ use crate::{
     api::{self, PodReplacementPolicy, PodSetStatus, PodTemplateMetadata, UpdateStrategy},
     podset::revision::{self, Revision, Update},
 };
+use leadership::text;
 use operator_kit::{
     ObjectKey,
     listwatch::Watched,
-    meta::{Meta, Uid},
+    meta::{self, Meta, Uid},
     statuses,
 };
 
@@ -90,6 +91,8 @@ pub struct Set {
     pub generation: i64,
     /// Whether its deletion has been asked for.
     pub is_deleting: bool,
+    /// Why its template was changed, as its annotation says; a very long text is cut.
+    pub change_cause: Option<Arc<str>>,
     /// What is wanted, or why that cannot be read.
     pub wanted: Result<Wanted, String>,
     /// Since which generation the cache has known that its pods count until they have ended; `None`: they do not. Before, the cache may
@@ -181,11 +184,13 @@ impl From<SetWire> for Whole {
         let wanted = spec
             .and_then(|spec| spec.wanted(status.collision_count.unwrap_or_default()))
             .map_err(|error| format!("the spec cannot be read: {error}"));
+        let cause = meta::value(&wire.metadata.annotations, api::ANNOTATION_CHANGE_CAUSE);
         Whole(Set {
             key: wire.metadata.key(),
             version: wire.metadata.version(),
             generation: wire.metadata.generation,
             is_deleting: wire.metadata.deletion_timestamp.is_some(),
+            change_cause: cause.map(|cause| text::cut(cause, text::LONGEST).into()),
             wanted,
             waits_from,
             status,

@@ -316,6 +316,23 @@ async fn a_quota_that_refuses_new_pods_stops_the_rollout() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_revision_has_the_cause_of_its_change() {
+    let (server, operator) = running(1, json!({})).await;
+    for (version, cause) in [("b", json!("two")), ("c", Value::Null), ("a", json!("back"))] {
+        let metadata = json!({ "annotations": { "kubernetes.io/change-cause": cause } });
+        let spec = json!({ "template": template(version) });
+        server.patch(&PODSETS, NS, "web", json!({ "metadata": metadata, "spec": spec }));
+        sleep(30).await;
+    }
+    let mut revisions = server.all(&REVISIONS, NS);
+    revisions.sort_by_key(|stored| stored["revision"].as_i64());
+    let causes: Vec<&Value> =
+        revisions.iter().map(|stored| &stored["metadata"]["annotations"]["kubernetes.io/change-cause"]).collect();
+    assert_eq!(causes, [&json!("two"), &Value::Null, &json!("back")]);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn old_revisions_are_deleted() {
     let (server, operator) = running(1, json!({ "revisionHistoryLimit": 2 })).await;
     for number in 0..8 {

@@ -1,0 +1,152 @@
+//! PodSets, as far as the plugin reads them. Unknown and missing fields are accepted, so that it works with other versions of the operator.
+
+use k8s_openapi::{
+    api::core::v1::Pod,
+    apimachinery::pkg::{
+        apis::meta::v1::{Condition, ObjectMeta},
+        util::intstr::IntOrString,
+    },
+};
+use kube::core::{ApiResource, GroupVersionKind, Object};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The resource with its group, as kubectl names it in errors.
+pub const RESOURCE: &str = "podsets.app.example.com";
+/// The kind with its group, as kubectl names it in results.
+pub const KIND: &str = "podset.app.example.com";
+/// The label of a pod that names its revision.
+const LABEL_REVISION: &str = "controller-revision-hash";
+
+/// A PodSet.
+pub type PodSet = Object<Spec, Status>;
+
+/// The resource PodSet.
+pub fn resource() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("app.example.com", "v1alpha1", "PodSet"), "podsets")
+}
+
+/// The spec of a PodSet.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    pub replicas: usize,
+    pub pod_replacement_policy: String,
+    pub min_ready_seconds: u32,
+    pub update_strategy: UpdateStrategy,
+    /// `null` if there is none.
+    pub template: Value,
+}
+
+/// How a change of the template reaches the pods.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UpdateStrategy {
+    #[serde(rename = "type")]
+    pub type_: String,
+    pub rolling_update: RollingUpdate,
+}
+
+/// The settings of a rolling update.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RollingUpdate {
+    pub partition: Option<IntOrString>,
+    pub paused: bool,
+}
+
+impl Spec {
+    /// Whether pods of former templates stay until something else ends them.
+    pub fn is_on_delete(&self) -> bool {
+        self.update_strategy.type_ == "OnDelete"
+    }
+
+    /// How many pods keep their former template.
+    pub fn partition(&self) -> usize {
+        let partition = match &self.update_strategy.rolling_update.partition {
+            None => 0,
+            Some(IntOrString::Int(number)) => usize::try_from(*number).unwrap_or_default(),
+            Some(IntOrString::String(percent)) => {
+                let percent: usize = percent.trim_end_matches('%').parse().unwrap_or_default();
+                (self.replicas * percent).div_ceil(100)
+            }
+        };
+        partition.min(self.replicas)
+    }
+}
+
+/// The status of a PodSet.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    pub observed_generation: i64,
+    pub available_replicas: usize,
+    pub ready_replicas: usize,
+    pub terminating_replicas: usize,
+    pub updated_replicas: usize,
+    pub updated_available_replicas: usize,
+    pub current_revision: Option<String>,
+    pub update_revision: Option<String>,
+    pub conditions: Vec<Condition>,
+    pub written_by: Option<String>,
+}
+
+impl Status {
+    /// A condition, if it is present and has this status.
+    pub fn condition(&self, type_: &str, status: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.type_ == type_ && condition.status == status)
+    }
+}
+
+/// The name of an object.
+pub fn name(metadata: &ObjectMeta) -> &str {
+    metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Whether the object belongs to the set with this UID.
+pub fn is_owned(metadata: &ObjectMeta, uid: Option<&String>) -> bool {
+    let owners = metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().any(|owner| owner.controller == Some(true) && Some(&owner.uid) == uid)
+}
+
+/// The revision of a pod.
+pub fn revision(pod: &Pod) -> Option<&String> {
+    pod.metadata.labels.as_ref()?.get(LABEL_REVISION)
+}
+
+#[cfg(test)]
+pub mod testing {
+    //! A set for tests.
+
+    use serde_json::{Map, Value, json};
+
+    use super::PodSet;
+
+    /// The set `web` with two pods, all as its spec wants, after this merge patch.
+    pub fn set(patch: &str) -> PodSet {
+        let at = "2026-01-01T00:57:00Z";
+        let ready = json!({ "type": "Ready", "status": "True", "reason": "AllPodsReady", "message": "2 of 2", "lastTransitionTime": at });
+        let mut set = json!({
+            "metadata": { "name": "web", "namespace": "a", "uid": "1", "generation": 3 },
+            "spec": { "replicas": 2 },
+            "status": {
+                "observedGeneration": 3, "availableReplicas": 2, "readyReplicas": 2, "updatedReplicas": 2,
+                "updatedAvailableReplicas": 2, "currentRevision": "old", "updateRevision": "new", "writtenBy": "ops/leader",
+                "conditions": { "ready": ready },
+            },
+        });
+        merge(&mut set, &serde_json::from_str(patch).unwrap());
+        let conditions = set["status"]["conditions"].as_object().cloned().unwrap_or_default();
+        set["status"]["conditions"] = conditions.into_iter().map(|(_, condition)| condition).collect();
+        serde_json::from_value(set).unwrap()
+    }
+
+    fn merge(into: &mut Value, patch: &Value) {
+        let Value::Object(patch) = patch else { return *into = patch.clone() };
+        let mut fields = into.as_object().cloned().unwrap_or_else(Map::new);
+        for (field, value) in patch {
+            merge(fields.entry(field).or_insert(Value::Null), value);
+        }
+        *into = fields.into();
+    }
+}

@@ -1,0 +1,345 @@
+//! What `kubectl podset rollout` prints and patches. Pure. The texts are those of `kubectl rollout`.
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use serde_json::{Value, json};
+
+use crate::objects::{KIND, PodSet, RESOURCE, Status, name};
+
+const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
+const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
+
+/// How far a rollout is: the text for the user.
+#[derive(Debug, Eq, PartialEq)]
+pub enum Progress {
+    /// It goes on.
+    Waiting(String),
+    /// It is over.
+    Done(String),
+}
+
+/// How far the rollout of a set is.
+///
+/// # Errors
+///
+/// If it cannot succeed, or the set has no rollouts.
+pub fn progress(set: &PodSet) -> Result<Progress, String> {
+    let (name, spec, none) = (name(&set.metadata), &set.spec, Status::default());
+    let status = set.status.as_ref().unwrap_or(&none);
+    let waiting = |what: String| Ok(Progress::Waiting(what));
+    if spec.is_on_delete() {
+        return Err("rollout status is only available for RollingUpdate strategy type".to_owned());
+    }
+    if status.observed_generation < set.metadata.generation.unwrap_or(1) {
+        return waiting("Waiting for podset spec update to be observed...".to_owned());
+    }
+    if let Some(stalled) = status.condition("Stalled", "True") {
+        let what = match stalled.reason.as_str() {
+            "ProgressDeadlineExceeded" => "exceeded its progress deadline",
+            _ => "cannot be rolled out",
+        };
+        return Err(format!("podset {name:?} {what}: {}", stalled.message));
+    }
+    let (updated, partition) = (status.updated_replicas, spec.partition());
+    let wanted = spec.replicas - partition;
+    let is_awaited = spec.pod_replacement_policy == "TerminationComplete";
+    let terminating = if is_awaited { status.terminating_replicas } else { 0 };
+    if updated < wanted && (terminating == 0 || updated + terminating < wanted) {
+        let progress = format!("{updated} out of {wanted} new pods have been updated");
+        return waiting(match partition {
+            _ if spec.update_strategy.rolling_update.paused => {
+                format!(
+                    "Waiting for rollout to finish: {progress}; it is paused, \"rollout resume {name}\" resumes it..."
+                )
+            }
+            0 => format!("Waiting for rollout to finish: {progress}..."),
+            _ => format!("Waiting for partitioned roll out to finish: {progress}..."),
+        });
+    }
+    let old = status.available_replicas.saturating_sub(spec.replicas.max(updated)) + terminating;
+    if old > 0 {
+        return waiting(format!("Waiting for rollout to finish: {old} old pods are pending termination..."));
+    }
+    let available = status.updated_available_replicas;
+    if available < wanted {
+        return waiting(format!(
+            "Waiting for rollout to finish: {available} of {wanted} updated pods are available..."
+        ));
+    }
+    if status.ready_replicas < spec.replicas {
+        return waiting(format!("Waiting for {} pods to be ready...", spec.replicas - status.ready_replicas));
+    }
+    Ok(Progress::Done(match updated < spec.replicas {
+        true => format!("partitioned roll out complete: {updated} new pods have been updated..."),
+        false => format!("podset {name:?} successfully rolled out"),
+    }))
+}
+
+/// The table of revisions, or the template of one of them.
+///
+/// # Errors
+///
+/// If there is no such revision, or it cannot be shown.
+pub fn history(set: &PodSet, revisions: &[ControllerRevision], revision: i64) -> Result<String, String> {
+    let name = name(&set.metadata);
+    if revision > 0 {
+        let found = revisions.iter().find(|stored| stored.revision == revision);
+        let found = found.ok_or("unable to find the specified revision")?;
+        let shown = json!({ "Pod Template": template(found) });
+        let yaml = serde_saphyr::to_string(&shown).map_err(|error| format!("cannot show the template: {error}"))?;
+        return Ok(format!("{KIND}/{name} with revision #{revision}\n{}", yaml.trim_end()));
+    }
+    if revisions.is_empty() {
+        return Ok(format!("{KIND}/{name}\nNo rollout history found."));
+    }
+    let lines = sorted(revisions).into_iter().map(|stored| {
+        // The annotation of the set may have been changed after its template.
+        let cause = is_current(set, stored).then(|| set_cause(set)).flatten().or_else(|| cause(stored));
+        format!("{:<10}{}\n", stored.revision, cause.unwrap_or("<none>"))
+    });
+    Ok(format!("{KIND}/{name}\n{:<10}CHANGE-CAUSE\n{}", "REVISION", lines.collect::<String>()))
+}
+
+/// What `undo` does.
+#[derive(Debug, PartialEq)]
+pub enum Undo {
+    /// Send this JSON patch.
+    Patch(Value),
+    /// Nothing, and say why.
+    Skip(String),
+}
+
+/// How a set gets the template of another revision; 0: of the last revision with another template.
+///
+/// # Errors
+///
+/// If there is no such revision, or the set is paused.
+pub fn undo(set: &PodSet, revisions: &[ControllerRevision], to: i64) -> Result<Undo, String> {
+    if set.spec.update_strategy.rolling_update.paused {
+        let advice = "resume it first with 'kubectl podset rollout resume' and try again";
+        return Err(format!("you cannot rollback a paused podset; {advice}"));
+    }
+    let found = match to {
+        0 => sorted(revisions).into_iter().rfind(|stored| !is_current(set, stored)),
+        to => revisions.iter().find(|stored| stored.revision == to),
+    };
+    let found = found.ok_or_else(|| match to {
+        0 => "no last revision to roll back to".to_owned(),
+        to => format!("unable to find specified revision {to} in history"),
+    })?;
+    if is_current(set, found) {
+        let reason = format!("(current template already matches revision {})", found.revision);
+        return Ok(Undo::Skip(format!("skipped rollback {reason}")));
+    }
+    // Not in the place of another set of this name.
+    let mut patch = vec![json!({ "op": "test", "path": "/metadata/uid", "value": set.metadata.uid })];
+    patch.push(match template(found) {
+        Value::Null => json!({ "op": "remove", "path": "/spec/template" }),
+        template => json!({ "op": "add", "path": "/spec/template", "value": template }),
+    });
+    let path = format!("/metadata/annotations/{}", CHANGE_CAUSE.replace('/', "~1"));
+    match (cause(found), set_cause(set)) {
+        (Some(cause), Some(_)) => patch.push(json!({ "op": "replace", "path": path, "value": cause })),
+        (None, Some(_)) => patch.push(json!({ "op": "remove", "path": path })),
+        (_, None) => {}
+    }
+    Ok(Undo::Patch(patch.into()))
+}
+
+/// The merge patch that restarts a set: its template changes, and nothing in the pods but an annotation.
+///
+/// # Errors
+///
+/// If the set is paused, or was restarted within this second.
+pub fn restart(set: &PodSet, now: Timestamp) -> Result<Value, String> {
+    let now = format!("{now:.0}");
+    if set.spec.update_strategy.rolling_update.paused {
+        return Err(refused(set, "can't restart paused podset (run rollout resume first)"));
+    }
+    if set.spec.template["metadata"]["annotations"][RESTARTED_AT] == now.as_str() {
+        return Err(refused(set, "was restarted within the past second: wait before you restart it again"));
+    }
+    Ok(json!({ "spec": { "template": { "metadata": { "annotations": { RESTARTED_AT: now } } } } }))
+}
+
+/// The merge patch that pauses or resumes a set.
+///
+/// # Errors
+///
+/// If there is nothing to change, or nothing that could be paused.
+pub fn pause(set: &PodSet, pause: bool) -> Result<Value, String> {
+    match (set.spec.update_strategy.rolling_update.paused, pause) {
+        (true, true) => Err(refused(set, "is already paused")),
+        (false, false) => Err(refused(set, "is not paused")),
+        (false, true) if set.spec.is_on_delete() => Err(refused(set, "has the strategy OnDelete: nothing to pause")),
+        _ => Ok(json!({ "spec": { "updateStrategy": { "rollingUpdate": { "paused": pause } } } })),
+    }
+}
+
+fn refused(set: &PodSet, why: &str) -> String {
+    format!("{RESOURCE} {:?} {why}", name(&set.metadata))
+}
+
+fn sorted(revisions: &[ControllerRevision]) -> Vec<&ControllerRevision> {
+    let mut sorted: Vec<&ControllerRevision> = revisions.iter().collect();
+    sorted.sort_by_key(|stored| stored.revision);
+    sorted
+}
+
+/// The template of a revision; `null`: none.
+fn template(stored: &ControllerRevision) -> Value {
+    stored.data.as_ref().map_or(Value::Null, |data| data.0["template"].clone())
+}
+
+/// Whether the set has the template of this revision.
+fn is_current(set: &PodSet, stored: &ControllerRevision) -> bool {
+    set.spec.template == template(stored)
+}
+
+/// The cause of a revision: its own annotation, or the one in its template.
+fn cause(stored: &ControllerRevision) -> Option<&str> {
+    let own = stored.metadata.annotations.as_ref().and_then(|annotations| annotations.get(CHANGE_CAUSE));
+    let in_template = || stored.data.as_ref()?.0["template"]["metadata"]["annotations"][CHANGE_CAUSE].as_str();
+    own.map(String::as_str).or_else(in_template)
+}
+
+fn set_cause(set: &PodSet) -> Option<&str> {
+    set.metadata.annotations.as_ref()?.get(CHANGE_CAUSE).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::testing::set;
+
+    const PAUSED: &str = r#"{"spec":{"updateStrategy":{"rollingUpdate":{"paused":true}}}}"#;
+
+    fn with_template(template: &Value) -> PodSet {
+        set(&json!({ "spec": { "template": template } }).to_string())
+    }
+
+    fn stored(revision: i64, template: Value, cause: Option<&str>) -> ControllerRevision {
+        let annotations = cause.map(|cause| json!({ CHANGE_CAUSE: cause }));
+        let metadata = json!({ "name": format!("web-{revision}"), "annotations": annotations });
+        let stored = json!({ "metadata": metadata, "revision": revision, "data": { "template": template } });
+        serde_json::from_value(stored).unwrap()
+    }
+
+    /// How a set differs, and how far its rollout is.
+    const PROGRESS: &str = r#"
+{}
+done: podset "web" successfully rolled out
+
+{"status":{"observedGeneration":2}}
+Waiting for podset spec update to be observed...
+
+{"spec":{"replicas":3},"status":{"updatedReplicas":1}}
+Waiting for rollout to finish: 1 out of 3 new pods have been updated...
+
+{"status":{"updatedAvailableReplicas":1}}
+Waiting for rollout to finish: 1 of 2 updated pods are available...
+
+{"status":{"terminatingReplicas":1}}
+done: podset "web" successfully rolled out
+
+{"spec":{"podReplacementPolicy":"TerminationComplete"},"status":{"terminatingReplicas":1}}
+Waiting for rollout to finish: 1 old pods are pending termination...
+
+{"spec":{"podReplacementPolicy":"TerminationComplete"},"status":{"updatedReplicas":1,"availableReplicas":1,"terminatingReplicas":1}}
+Waiting for rollout to finish: 1 old pods are pending termination...
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"paused":true}}},"status":{"updatedReplicas":1}}
+Waiting for rollout to finish: 1 out of 2 new pods have been updated; it is paused, "rollout resume web" resumes it...
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"paused":true}}}}
+done: podset "web" successfully rolled out
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"partition":"50%"}}},"status":{"updatedReplicas":0}}
+Waiting for partitioned roll out to finish: 0 out of 1 new pods have been updated...
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}},"status":{"updatedReplicas":1,"updatedAvailableReplicas":1}}
+done: partitioned roll out complete: 1 new pods have been updated...
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}},"status":{"updatedReplicas":1,"updatedAvailableReplicas":1,"readyReplicas":1}}
+Waiting for 1 pods to be ready...
+
+{"status":{"conditions":{"ready":{"type":"Stalled","reason":"ProgressDeadlineExceeded"}}}}
+error: podset "web" exceeded its progress deadline: 2 of 2
+
+{"status":{"conditions":{"ready":{"type":"Stalled","reason":"InvalidTemplate"}}}}
+error: podset "web" cannot be rolled out: 2 of 2
+
+{"spec":{"updateStrategy":{"type":"OnDelete"}}}
+error: rollout status is only available for RollingUpdate strategy type
+"#;
+
+    #[test]
+    fn the_progress_is_told_as_kubectl_does() {
+        for (patch, expected) in PROGRESS.trim().split("\n\n").map(|case| case.split_once('\n').unwrap()) {
+            let told = match progress(&set(patch)) {
+                Ok(Progress::Waiting(text)) => text,
+                Ok(Progress::Done(text)) => format!("done: {text}"),
+                Err(text) => format!("error: {text}"),
+            };
+            assert_eq!(told, expected, "{patch}");
+        }
+    }
+
+    #[test]
+    fn the_history_is_sorted_and_has_causes() {
+        let in_template = json!({ "metadata": { "annotations": { CHANGE_CAUSE: "in the template" } } });
+        let revisions =
+            [stored(10, json!("c"), None), stored(2, json!("b"), Some("image")), stored(3, in_template, None)];
+        let mut now = with_template(&json!("c"));
+        let all = |set: &PodSet| history(set, &revisions, 0).unwrap();
+        let table = "podset.app.example.com/web\nREVISION  CHANGE-CAUSE\n2         image\n3         in the template\n";
+        assert_eq!(all(&now), format!("{table}10        <none>\n"));
+        now.metadata.annotations = Some([(CHANGE_CAUSE.to_owned(), "newest".to_owned())].into());
+        assert_eq!(all(&now), format!("{table}10        newest\n"));
+        assert_eq!(history(&now, &[], 0).unwrap(), "podset.app.example.com/web\nNo rollout history found.");
+        let one = [stored(4, json!({ "spec": { "hostname": "a" } }), None)];
+        let text = "podset.app.example.com/web with revision #4\nPod Template:\n  spec:\n    hostname: a";
+        assert_eq!(history(&now, &one, 4).unwrap(), text);
+        assert_eq!(history(&now, &one, 5), Err("unable to find the specified revision".to_owned()));
+    }
+
+    #[test]
+    fn undo_goes_to_the_last_other_template() {
+        let revisions = [stored(1, Value::Null, None), stored(4, json!("b"), Some("two")), stored(3, json!("c"), None)];
+        let patched = |template: Value, to| {
+            let mut set = with_template(&template);
+            set.metadata.annotations = Some([(CHANGE_CAUSE.to_owned(), "x".to_owned())].into());
+            match undo(&set, &revisions, to) {
+                Ok(Undo::Patch(patch)) => format!("{} {}", patch[1], patch[2]),
+                Ok(Undo::Skip(text)) | Err(text) => text,
+            }
+        };
+        let to_b = r#"{"op":"add","path":"/spec/template","value":"b"} {"op":"replace","path":"/metadata/annotations/kubernetes.io~1change-cause","value":"two"}"#;
+        let to_c = r#"{"op":"add","path":"/spec/template","value":"c"} {"op":"remove","path":"/metadata/annotations/kubernetes.io~1change-cause"}"#;
+        assert_eq!(patched(json!("b"), 0), to_c);
+        assert_eq!(patched(json!("not stored yet"), 0), to_b);
+        assert_eq!(patched(json!("b"), 4), "skipped rollback (current template already matches revision 4)");
+        assert_eq!(patched(json!("b"), 9), "unable to find specified revision 9 in history");
+        assert!(patched(json!("b"), 1).starts_with(r#"{"op":"remove","path":"/spec/template"}"#));
+        let last = undo(&with_template(&json!("b")), &revisions[1..2], 0);
+        assert_eq!(last, Err("no last revision to roll back to".to_owned()));
+        assert!(undo(&set(PAUSED), &revisions, 0).is_err());
+    }
+
+    #[test]
+    fn patches_change_one_field_and_refuse_what_changes_nothing() {
+        let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
+        let plain = with_template(&Value::Null);
+        let annotations = json!({ RESTARTED_AT: "2026-01-02T03:04:05Z" });
+        let template = json!({ "metadata": { "annotations": annotations } });
+        assert_eq!(restart(&plain, now), Ok(json!({ "spec": { "template": template } })));
+        assert!(restart(&with_template(&template), now).is_err());
+        let paused = set(PAUSED);
+        assert!(restart(&paused, now).unwrap_err().ends_with("can't restart paused podset (run rollout resume first)"));
+        assert_eq!(pause(&plain, true).unwrap().to_string(), PAUSED);
+        assert_eq!(pause(&paused, false).unwrap().to_string(), PAUSED.replace("true", "false"));
+        assert_eq!(pause(&paused, true).unwrap_err(), "podsets.app.example.com \"web\" is already paused");
+        assert_eq!(pause(&plain, false).unwrap_err(), "podsets.app.example.com \"web\" is not paused");
+        assert!(pause(&set(r#"{"spec":{"updateStrategy":{"type":"OnDelete"}}}"#), true).is_err());
+    }
+}

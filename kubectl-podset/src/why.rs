@@ -1,0 +1,401 @@
+//! What `kubectl podset why` prints: why a set is not ready or not up to date, and what helps. Pure.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod, PodStatus};
+
+use crate::objects::{PodSet, Spec, Status, name, revision};
+
+/// How many events it shows.
+const EVENTS_SHOWN: usize = 3;
+
+/// What the API server knows about a set.
+pub struct Seen {
+    pub set: PodSet,
+    /// The pods of the set.
+    pub pods: Vec<Pod>,
+    /// The events of the set and of those pods.
+    pub events: Vec<Event>,
+    pub now: Timestamp,
+}
+
+/// Why the set is not ready or not up to date: the verdict, then a line for each reason, then what helps.
+pub fn why(seen: &Seen) -> String {
+    let (set, none) = (&seen.set, Status::default());
+    let status = set.status.as_ref().unwrap_or(&none);
+    let mut text = headline(seen, status);
+    let mut reasons: Vec<String> = operator(seen, status).into_iter().collect();
+    if let Some(at) = &set.metadata.deletion_timestamp {
+        let finalizers = set.metadata.finalizers.as_deref().unwrap_or_default();
+        let waits = if finalizers.is_empty() { "the garbage collector".to_owned() } else { finalizers.join(", ") };
+        reasons.push(format!("its deletion began {} ago and waits for {waits}", since(at.0, seen.now)));
+    }
+    reasons.extend(outdated(&set.spec, status));
+    reasons.extend(seen.pods.iter().filter_map(|pod| problem(pod, seen, status)));
+    for reason in reasons {
+        // What was said above is not repeated.
+        let (what, details) = reason.split_once(": ").unwrap_or((&reason, "-"));
+        text += &format!("\n- {}", if text.contains(details) { what } else { &reason });
+    }
+    let warnings = warnings(seen, status, &text);
+    warnings.iter().for_each(|warning| text += &format!("\n- {warning}"));
+    if let Some(advice) = advice(set, status) {
+        text += &format!("\nNext: {advice}");
+    }
+    text
+}
+
+/// Whether it is ready and up to date, with the message of the condition Ready.
+fn headline(seen: &Seen, status: &Status) -> String {
+    let Seen { set, now, .. } = seen;
+    let name = name(&set.metadata);
+    let Some(ready) = status.conditions.iter().find(|condition| condition.type_ == "Ready") else {
+        return format!("{name} is not ready: it has no status");
+    };
+    let verdict = match ready.status == "True" {
+        _ if is_behind(set, status) => "may not be ready".to_owned(),
+        true if live(seen) != status.available_replicas => "may not be ready".to_owned(),
+        true if status.updated_replicas >= set.spec.replicas => "is ready and up to date".to_owned(),
+        true => "is ready, but not up to date".to_owned(),
+        false => format!("has not been ready for {}", since(ready.last_transition_time.0, *now)),
+    };
+    format!("{name} {verdict} ({}): {}", ready.reason, ready.message)
+}
+
+/// Whether the status describes a former spec.
+fn is_behind(set: &PodSet, status: &Status) -> bool {
+    status.observed_generation < set.metadata.generation.unwrap_or(1)
+}
+
+/// How many pods live.
+fn live(Seen { pods, .. }: &Seen) -> usize {
+    pods.iter().filter(|pod| !is_over(pod) && pod.metadata.deletion_timestamp.is_none()).count()
+}
+
+/// What the operator has not done yet, and where to look for it.
+fn operator(seen: &Seen, status: &Status) -> Option<String> {
+    let Seen { set, now, .. } = seen;
+    let look = match status.written_by.as_deref().and_then(|lease| lease.split_once('/')) {
+        Some((namespace, lease)) => format!("kubectl get lease {lease} --namespace {namespace}"),
+        None => "kubectl get lease podset-operator --namespace podset-operator-system".to_owned(),
+    };
+    let is_it = format!("is the operator running, does it lead, and does it watch this namespace? ({look})");
+    let live = live(seen);
+    if status.observed_generation == 0 {
+        Some(format!("the operator has not looked at it yet: {is_it}"))
+    } else if is_behind(set, status) && live > set.spec.replicas {
+        Some(format!("{live} pods live, {} are wanted: the surplus pods are not deleted yet", set.spec.replicas))
+    } else if is_behind(set, status) {
+        let changed = set.metadata.managed_fields.iter().flatten();
+        let changed = changed.filter(|entry| entry.subresource.is_none()).filter_map(|entry| entry.time.as_ref()).max();
+        let ago = changed.map(|time| format!(" of {} ago", since(time.0, *now))).unwrap_or_default();
+        Some(format!("the operator has not acted on the last change{ago} yet: {is_it}"))
+    } else if live != status.available_replicas && status.condition("Ready", "True").is_some() {
+        let stale = format!("{live} pods live, but the status says {}", status.available_replicas);
+        Some(format!("{stale}; if that is so for more than 5 seconds: {is_it}"))
+    } else if status.update_revision.is_none() {
+        Some("the operator that wrote the status does not know rolling updates: upgrade it".to_owned())
+    } else {
+        None
+    }
+}
+
+/// Why pods still have a former template.
+fn outdated(spec: &Spec, status: &Status) -> Option<String> {
+    let Status { available_replicas, updated_replicas, update_revision, .. } = status;
+    let old = available_replicas.saturating_sub(*updated_replicas);
+    update_revision.as_ref().filter(|_| old > 0)?;
+    let have = if old == 1 { "1 pod has" } else { &format!("{old} pods have") };
+    let why = match spec.partition() {
+        _ if spec.is_on_delete() => "with the strategy OnDelete they are not replaced".to_owned(),
+        _ if spec.update_strategy.rolling_update.paused => "the rollout is paused".to_owned(),
+        partition if old <= partition => format!("the partition keeps {partition}"),
+        _ if status.condition("Stalled", "True").is_some() => "the rollout is stalled".to_owned(),
+        _ => "they are replaced as new pods become available".to_owned(),
+    };
+    Some(format!("{have} a former template: {why}"))
+}
+
+/// What is the matter with a pod; `None`: nothing.
+fn problem(pod: &Pod, Seen { set, now, .. }: &Seen, status: &Status) -> Option<String> {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+    let node = node.map(|node| format!(" on {node}")).unwrap_or_default();
+    let template = match (revision(pod), &status.update_revision) {
+        (Some(revision), Some(update)) if revision == update => " (new template)",
+        (_, Some(_)) if !is_behind(set, status) => " (former template)",
+        _ => "",
+    };
+    let what = match &pod.metadata.deletion_timestamp {
+        Some(_) if is_over(pod) => return None,
+        // It is the end of the grace period.
+        Some(end) if end.0 < *now => format!("should have terminated {} ago", since(end.0, *now)),
+        Some(end) => format!("is terminating, for {} more at most", since(*now, end.0)),
+        None => unready(pod, set.spec.min_ready_seconds, *now)?,
+    };
+    Some(format!("{}{template}{node} {what}", name(&pod.metadata)))
+}
+
+fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Failed" | "Succeeded"))
+}
+
+/// Why a pod is not available.
+fn unready(pod: &Pod, min_ready: u32, now: Timestamp) -> Option<String> {
+    let none = PodStatus::default();
+    let status = pod.status.as_ref().unwrap_or(&none);
+    let condition = |type_| status.conditions.iter().flatten().find(|condition| condition.type_ == type_);
+    let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    if is_over(pod) {
+        let code = containers().find_map(|container| container.state.as_ref()?.terminated.as_ref());
+        let code = code.map(|ended| format!(" with exit code {}", ended.exit_code)).unwrap_or_default();
+        let message = status.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+        return Some(format!("has finished{code}{message}"));
+    }
+    if let Some(ready) = condition("Ready").filter(|ready| ready.status == "True") {
+        let at = ready.last_transition_time.as_ref()?.0;
+        let is_early = now.duration_since(at).as_secs() < i64::from(min_ready);
+        return is_early.then(|| format!("has been ready for {} of {min_ready}s", since(at, now)));
+    }
+    if let Some(unscheduled) = condition("PodScheduled").filter(|scheduled| scheduled.status == "False") {
+        return Some(format!(
+            "cannot be scheduled: {}",
+            unscheduled.message.as_deref().unwrap_or("no reason is given")
+        ));
+    }
+    let waiting = containers().find_map(waiting);
+    let gate = || Some(format!("is not ready: {}", condition("Ready")?.message.as_ref()?));
+    Some(waiting.or_else(gate).unwrap_or_else(|| "has not started".to_owned()))
+}
+
+/// What a container waits for, and how it ended last.
+fn waiting(container: &ContainerStatus) -> Option<String> {
+    let state = container.state.as_ref()?;
+    let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+    let ended = last.map(|ended| match ended.reason.as_deref() {
+        None | Some("Error") => format!("exit code {}", ended.exit_code),
+        Some(reason) => format!("{reason}, exit code {}", ended.exit_code),
+    });
+    let restarts = format!("{} restarts", container.restart_count);
+    let history = ended.map(|ended| format!(" ({ended}, {restarts})")).unwrap_or_default();
+    if let Some(waiting) = &state.waiting {
+        let reason = waiting.reason.as_deref().unwrap_or("waiting");
+        let message = waiting.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+        return Some(format!("is in {reason}{history}{message}"));
+    }
+    let is_unready = state.running.is_some() && !container.ready && container.started != Some(false);
+    is_unready.then(|| format!("runs, but its container {} is not ready{history}", container.name))
+}
+
+/// The newest warnings since the set is in its state, each once, but for those that were `told`.
+fn warnings(Seen { events, now, .. }: &Seen, status: &Status, told: &str) -> Vec<String> {
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    let start = ready.map(|ready| ready.last_transition_time.0);
+    let time = |event: &Event| {
+        let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
+        let last = event.last_timestamp.as_ref().map(|time| time.0);
+        series.max(last).max(event.event_time.as_ref().map(|time| time.0))
+    };
+    let mut warnings: Vec<&Event> = events.iter().filter(|event| time(event) >= start).collect();
+    warnings.sort_by_key(|event| std::cmp::Reverse(time(event)));
+    let mut shown = BTreeSet::new();
+    warnings.retain(|event| {
+        let message = event.message.as_deref().unwrap_or_default();
+        // An event about several pods has words of its own in front.
+        let details = message.split_once(": ").map_or(message, |(_, details)| details);
+        !told.contains(details) && shown.insert((&event.reason, message))
+    });
+    let line = |event: &&Event| {
+        let ago = time(event).map(|at| format!(" {} ago", since(at, *now))).unwrap_or_default();
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        format!("warning{ago}: {}: {}", text(&event.reason), text(&event.message))
+    };
+    warnings.iter().take(EVENTS_SHOWN).map(line).collect()
+}
+
+/// What the user can do about it.
+fn advice(set: &PodSet, status: &Status) -> Option<String> {
+    let name = name(&set.metadata);
+    let namespace = set.metadata.namespace.as_deref().unwrap_or("default");
+    let rollout = |what| format!("kubectl podset rollout {what} {name} --namespace {namespace}");
+    // Without a revision that all pods had, the first template never worked.
+    let undo = status.current_revision.as_ref().map(|_| format!(", or go back to the former one: {}", rollout("undo")));
+    let is_outdated = status.updated_replicas < status.available_replicas;
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    let reason = ready.map(|ready| ready.reason.as_str()).unwrap_or_default();
+    let rejected = status.condition("ReplicaFailure", "True").map(|failure| failure.reason.as_str());
+    if is_behind(set, status) || set.metadata.deletion_timestamp.is_some() {
+        None
+    } else if let Some(rejected) = rejected.filter(|_| reason != "InvalidTemplate") {
+        let what = if rejected == "FailedCreate" { "new pods" } else { "deletes" };
+        let retries = "the operator tries again every 30 seconds";
+        Some(format!("see who rejects {what} in the message (a quota, a webhook or a policy); {retries}"))
+    } else if matches!(reason, "InvalidTemplate" | "ProgressDeadlineExceeded" | "PodsFailing") {
+        Some(format!("fix spec.template{}", undo.unwrap_or_default()))
+    } else if reason == "WaitingForTermination" {
+        let node = "if the node of the pod is lost for good, delete the Node object";
+        Some(format!("wait; {node} or taint it as node.kubernetes.io/out-of-service"))
+    } else if !is_outdated {
+        None
+    } else if set.spec.is_on_delete() {
+        Some("delete the pods with a former template, one by one".to_owned())
+    } else if set.spec.update_strategy.rolling_update.paused {
+        Some(rollout("resume"))
+    } else if reason == "PartitionReached" {
+        Some("to update the other pods, lower spec.updateStrategy.rollingUpdate.partition".to_owned())
+    } else {
+        None
+    }
+}
+
+/// The time between, as kubectl shows an age.
+fn since(from: Timestamp, to: Timestamp) -> String {
+    match to.duration_since(from).as_secs().max(0) {
+        seconds @ 0..120 => format!("{seconds}s"),
+        seconds @ 120..7200 => format!("{}m", seconds / 60),
+        seconds @ 7200..172_800 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::objects::testing;
+
+    fn seen(patch: &str, pods: Value) -> Seen {
+        let pods = serde_json::from_value(pods).unwrap();
+        Seen { set: testing::set(patch), pods, events: Vec::new(), now: "2026-01-01T01:00:00Z".parse().unwrap() }
+    }
+
+    /// A pod, and what is said about it.
+    const PODS: &str = r#"
+{"status":{"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:59:50Z"}]}}
+web-1 (former template) on n has been ready for 10s of 30s
+
+{"status":{"conditions":[{"type":"PodScheduled","status":"False","message":"0/3 nodes"}]}}
+web-1 (former template) on n cannot be scheduled: 0/3 nodes
+
+{"status":{"containerStatuses":[{"state":{"waiting":{"reason":"ErrImagePull","message":"no image"}}}]}}
+web-1 (former template) on n is in ErrImagePull: no image
+
+{"status":{"containerStatuses":[{"state":{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":1,"reason":"Error"}}}]}}
+web-1 (former template) on n is in CrashLoopBackOff (exit code 1, 4 restarts)
+
+{"status":{"containerStatuses":[{"state":{"running":{}},"lastState":{"terminated":{"exitCode":137,"reason":"OOMKilled"}}}]}}
+web-1 (former template) on n runs, but its container app is not ready (OOMKilled, exit code 137, 4 restarts)
+
+{"status":{"phase":"Failed","message":"evicted","containerStatuses":[{"state":{"terminated":{"exitCode":7}}}]}}
+web-1 (former template) on n has finished with exit code 7: evicted
+
+{"status":{}}
+web-1 (former template) on n has not started
+
+{"metadata":{"deletionTimestamp":"2026-01-01T00:55:00Z"}}
+web-1 (former template) on n should have terminated 5m ago
+
+{"metadata":{"deletionTimestamp":"2026-01-01T01:00:30Z"}}
+web-1 (former template) on n is terminating, for 30s more at most
+"#;
+
+    #[test]
+    fn a_pod_says_what_it_waits_for() {
+        for (pod, expected) in PODS.trim().split("\n\n").map(|case| case.split_once('\n').unwrap()) {
+            let mut pod: Value = serde_json::from_str(pod).unwrap();
+            pod["metadata"]["name"] = json!("web-1");
+            pod["spec"] = json!({ "nodeName": "n", "containers": [] });
+            for container in pod["status"]["containerStatuses"].as_array_mut().into_iter().flatten() {
+                for (field, value) in
+                    [("name", json!("app")), ("image", json!("")), ("ready", json!(false)), ("restartCount", json!(4))]
+                {
+                    container[field] = value;
+                }
+            }
+            let seen = seen(r#"{"spec":{"minReadySeconds":30}}"#, json!([pod]));
+            let status = seen.set.status.clone().unwrap();
+            assert_eq!(problem(&seen.pods[0], &seen, &status).as_deref(), Some(expected));
+        }
+    }
+
+    /// How a set differs, and what is said about it.
+    const SETS: &str = r#"
+{}
+web is ready and up to date (AllPodsReady): 2 of 2
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"paused":true}}},"status":{"updatedReplicas":1,"conditions":{"ready":{"reason":"RolloutPaused"}}}}
+web is ready, but not up to date (RolloutPaused): 2 of 2
+- 1 pod has a former template: the rollout is paused
+Next: kubectl podset rollout resume web --namespace a
+
+{"spec":{"updateStrategy":{"rollingUpdate":{"partition":"90%"}}},"status":{"updatedReplicas":0,"conditions":{"ready":{"reason":"PartitionReached"}}}}
+web is ready, but not up to date (PartitionReached): 2 of 2
+- 2 pods have a former template: the partition keeps 2
+Next: to update the other pods, lower spec.updateStrategy.rollingUpdate.partition
+
+{"spec":{"updateStrategy":{"type":"OnDelete"}},"status":{"updatedReplicas":0}}
+web is ready, but not up to date (AllPodsReady): 2 of 2
+- 2 pods have a former template: with the strategy OnDelete they are not replaced
+Next: delete the pods with a former template, one by one
+
+{"status":{"conditions":{"ready":{"status":"False","reason":"InvalidTemplate","message":"0 of 2: no"}}}}
+web has not been ready for 3m (InvalidTemplate): 0 of 2: no
+Next: fix spec.template, or go back to the former one: kubectl podset rollout undo web --namespace a
+
+{"status":{"conditions":{"ready":{"status":"False","reason":"PodsNotReady"},"failure":{"type":"ReplicaFailure","status":"True","reason":"FailedCreate","message":"quota","lastTransitionTime":"2026-01-01T00:57:00Z"}}}}
+web has not been ready for 3m (PodsNotReady): 2 of 2
+Next: see who rejects new pods in the message (a quota, a webhook or a policy); the operator tries again every 30 seconds
+
+{"status":null}
+web is not ready: it has no status
+- the operator has not looked at it yet: is the operator running, does it lead, and does it watch this namespace? (kubectl get lease podset-operator --namespace podset-operator-system)
+
+{"status":{"observedGeneration":2}}
+web may not be ready (AllPodsReady): 2 of 2
+- the operator has not acted on the last change yet: is the operator running, does it lead, and does it watch this namespace? (kubectl get lease leader --namespace ops)
+
+{"spec":{"replicas":1},"status":{"observedGeneration":2}}
+web may not be ready (AllPodsReady): 2 of 2
+- 2 pods live, 1 are wanted: the surplus pods are not deleted yet
+
+{"status":{"availableReplicas":3}}
+web may not be ready (AllPodsReady): 2 of 2
+- 2 pods live, but the status says 3; if that is so for more than 5 seconds: is the operator running, does it lead, and does it watch this namespace? (kubectl get lease leader --namespace ops)
+- 1 pod has a former template: they are replaced as new pods become available
+
+{"status":{"updateRevision":null}}
+web is ready and up to date (AllPodsReady): 2 of 2
+- the operator that wrote the status does not know rolling updates: upgrade it
+
+{"metadata":{"deletionTimestamp":"2026-01-01T00:58:00Z","finalizers":["a/b"]}}
+web is ready and up to date (AllPodsReady): 2 of 2
+- its deletion began 2m ago and waits for a/b
+"#;
+
+    #[test]
+    fn each_state_has_its_reason_and_its_advice() {
+        let ready = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:59:50Z" }]);
+        let pod = json!({ "metadata": {}, "status": { "conditions": ready } });
+        for (patch, expected) in SETS.trim().split("\n\n").map(|case| case.split_once('\n').unwrap()) {
+            assert_eq!(why(&seen(patch, json!([pod, pod]))), expected);
+        }
+    }
+
+    #[test]
+    fn the_newest_warnings_are_shown_once() {
+        let mut seen =
+            seen(r#"{"status":{"conditions":{"ready":{"lastTransitionTime":"2026-01-01T00:35:00Z"}}}}"#, json!([]));
+        for (minute, message) in [(50, "a"), (59, "b"), (57, "b"), (40, "c"), (30, "d"), (58, "also: told")] {
+            let at = format!("2026-01-01T00:{minute}:00Z");
+            let event =
+                json!({ "metadata": {}, "involvedObject": {}, "reason": "R", "message": message, "lastTimestamp": at });
+            seen.events.push(serde_json::from_value(event).unwrap());
+        }
+        let warnings = warnings(&seen, &seen.set.status.clone().unwrap(), "told");
+        assert_eq!(warnings, ["warning 60s ago: R: b", "warning 10m ago: R: a", "warning 20m ago: R: c"]);
+        let times = ["2025-12-31T20:00:00Z", "2025-12-20T00:00:00Z"].map(|at| since(at.parse().unwrap(), seen.now));
+        assert_eq!(times, ["5h", "12d"]);
+    }
+}
