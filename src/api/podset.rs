@@ -74,15 +74,15 @@ pub struct PodSetSpec {
     pub pod_replacement_policy: PodReplacementPolicy,
     /// For how many seconds a pod must be ready before it counts as available in a rolling update.
     #[serde(default)]
-    #[schemars(range(min = 0, max = 2147483647))]
+    #[schemars(with = "i32", range(min = 0, max = 2147483647))]
     pub min_ready_seconds: u32,
     /// For how many seconds a rollout may make no progress before the condition Stalled says so. The rollout goes on.
     #[serde(default = "default_deadline")]
-    #[schemars(range(min = 1, max = 2147483647))]
+    #[schemars(with = "i32", range(min = 1, max = 2147483647))]
     pub progress_deadline_seconds: u32,
     /// How many ControllerRevisions of former templates are kept, beside those that pods have.
     #[serde(default = "default_history")]
-    #[schemars(range(min = 0, max = 2147483647))]
+    #[schemars(with = "i32", range(min = 0, max = 2147483647))]
     pub revision_history_limit: u32,
     /// How a change of the template reaches the pods.
     #[serde(default)]
