@@ -11,7 +11,6 @@
 
 pub mod account;
 pub mod audit;
-pub mod bench;
 pub mod cluster;
 pub mod collector;
 pub mod fleet;
@@ -26,6 +25,7 @@ pub mod scene;
 pub mod signals;
 pub mod suite;
 pub mod types;
+pub mod usage;
 mod verbs;
 
 use std::path::PathBuf;

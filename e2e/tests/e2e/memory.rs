@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::bench::usage::Usage;
 use e2e::operator::Operator;
 use e2e::scene::Scene;
+use e2e::usage::Usage;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 

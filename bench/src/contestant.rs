@@ -1,10 +1,9 @@
-//! Who works on the sets: its objects, and its process.
+//! The objects and the process of each contestant.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::account::Account;
-use e2e::bench::records::Contestant;
 use e2e::operator::{Election, Operator, Plan, Settings};
 use e2e::rights::{ACCOUNT, HOME};
 use e2e::types::PodSet;
@@ -13,12 +12,13 @@ use kube::api::ApiResource;
 use serde_json::{Value, json};
 
 use crate::place::{FLOOR, GO, NAMESPACE, Place};
+use crate::records::Contestant;
 
-/// What kwokctl gives to clients that shall have no limits.
+/// The limits that kwokctl sets for clients without limits.
 const QPS: &str = "--kube-api-qps=5000";
 const BURST: &str = "--kube-api-burst=10000";
 
-/// The sets of a contestant, where it has such.
+/// The kind of the contestant's sets; `None` for bare requests.
 pub fn sets(contestant: Contestant) -> Option<ApiResource> {
     match contestant {
         Contestant::Operator | Contestant::Go => Some(ApiResource::erase::<PodSet>(&())),
@@ -27,12 +27,12 @@ pub fn sets(contestant: Contestant) -> Option<ApiResource> {
     }
 }
 
-/// Where the API server has the sets of a namespace.
+/// The path of the sets of a namespace.
 pub fn path(resource: &ApiResource, namespace: &str) -> String {
     format!("/apis/{}/namespaces/{namespace}/{}", resource.api_version, resource.plural)
 }
 
-/// A set of the operator's default pods: whoever makes them, they are the same.
+/// A set of the operator's default pods, which are the same for every contestant.
 pub fn set(resource: &ApiResource, name: &str, replicas: usize) -> Value {
     let mut spec = json!({"replicas": replicas});
     if resource.kind == "ReplicaSet" {
@@ -42,7 +42,7 @@ pub fn set(resource: &ApiResource, name: &str, replicas: usize) -> Value {
     json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec})
 }
 
-/// A pod of a set that is none.
+/// A bare pod, with the labels of this set.
 pub fn pod(set: &str, name: &str) -> Value {
     let prefix = format!("{set}-pod");
     json!({
@@ -52,7 +52,7 @@ pub fn pod(set: &str, name: &str) -> Value {
     })
 }
 
-/// As many and as long as the operator's, and not its own: it watches pods by the last one.
+/// As many and as long as the operator's labels, but not the one by which it selects its pods.
 fn labels(set: &str) -> Value {
     json!({"app": set, "version": "v0.1", "app.kubernetes.io/managed-by": "podset-benchmark"})
 }
@@ -72,7 +72,7 @@ fn pod_spec() -> Value {
     }]})
 }
 
-/// What the API server calls a contestant.
+/// The contestant's user name at the API server.
 pub fn user(contestant: Contestant) -> String {
     match contestant {
         Contestant::Operator => format!("system:serviceaccount:{HOME}:{ACCOUNT}"),
@@ -82,19 +82,19 @@ pub fn user(contestant: Contestant) -> String {
     }
 }
 
-/// Starts a contestant's process, where it has one.
+/// Starts the contestant's process; bare requests have none.
 pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Operator>> {
     match contestant {
-        Contestant::Operator => start_operator(place, "operator", None).await.map(Some),
+        Contestant::Operator => start_operator(place, None).await.map(Some),
         Contestant::ReplicaSet => start_replicaset_controller(place).map(Some),
         Contestant::Go => start_go_peer(place).await.map(Some),
         Contestant::Floor => Ok(None),
     }
 }
 
-/// Starts the operator for all namespaces, with its defaults but for the ports of probes and metrics.
-pub async fn start_operator(place: &Place, role: &str, log_level: Option<&'static str>) -> Result<Operator> {
-    let name = format!("{role}-{}", place.courses);
+/// Starts the operator for all namespaces with the default flags, except for the ports of probes and metrics.
+pub async fn start_operator(place: &Place, log_level: Option<&'static str>) -> Result<Operator> {
+    let name = format!("operator-{}", place.rounds);
     let account = Account::existing(place.client(), HOME, ACCOUNT).await?;
     let settings = Settings { log_level, ..Settings::default() }.elected(Election::DEFAULT).serving();
     Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
@@ -103,8 +103,8 @@ pub async fn start_operator(place: &Place, role: &str, log_level: Option<&'stati
 fn start_replicaset_controller(place: &Place) -> Result<Operator> {
     let arguments = [
         "--controllers=replicaset-controller",
-        "--use-service-account-credentials", // so that the audit log tells its requests from others'
-        "--leader-elect=false",              // the cluster's own one holds that Lease
+        "--use-service-account-credentials", // so that the audit log shows its own user
+        "--leader-elect=false",              // the cluster's kube-controller-manager holds the Lease
         "--secure-port=0",
         QPS,
         BURST,
@@ -117,12 +117,12 @@ fn start_replicaset_controller(place: &Place) -> Result<Operator> {
         environment: Vec::new(),
         cluster: &place.cluster,
         folder: &place.folder,
-        name: format!("replicaset-controller-{}", place.courses),
+        name: format!("replicaset-controller-{}", place.rounds),
     })
 }
 
 async fn start_go_peer(place: &Place) -> Result<Operator> {
-    let name = format!("go-{}", place.courses);
+    let name = format!("go-{}", place.rounds);
     let account = Account::existing(place.client(), NAMESPACE, GO).await?;
     let kubeconfig = place.folder.join(format!("{name}.kubeconfig"));
     account.write_kubeconfig(place.cluster.server(), &kubeconfig)?;
@@ -138,10 +138,10 @@ async fn start_go_peer(place: &Place) -> Result<Operator> {
     })
 }
 
-/// Asks it to end, and waits for that. The operator gives its Lease back.
+/// Terminates it and waits. The operator releases its Lease.
 pub async fn end(contestant: Contestant, process: Operator) -> Result<()> {
     let name = process.name().to_owned();
     let status = process.terminate(Duration::from_secs(30)).await?;
-    ensure!(contestant != Contestant::Operator || status.success(), "asked to end, {name} ended with {status}");
+    ensure!(contestant != Contestant::Operator || status.success(), "after SIGTERM, {name} ended with {status}");
     Ok(())
 }

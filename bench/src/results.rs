@@ -1,4 +1,4 @@
-//! Where what was measured is written down: a line for each record, at once, so that a benchmark that is broken off has not been in vain.
+//! Writes each record to a file as soon as it is measured, so that an interrupted run is not lost.
 
 use std::fs::File;
 use std::io::Write;
@@ -6,41 +6,36 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use e2e::bench::records::{Record, Run};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::place::Place;
+use crate::records::{Record, Run};
 
 /// The records of this run, and their file.
-pub struct Book {
+pub struct Results {
     records: Vec<Record>,
     file: File,
     path: PathBuf,
 }
 
-impl Book {
-    /// A new one in this folder.
-    pub fn open(folder: &Path) -> Result<Self> {
+impl Results {
+    /// Creates a file in this folder.
+    pub fn create(folder: &Path) -> Result<Self> {
         let path = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
         let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
         Ok(Self { records: Vec::new(), file, path })
     }
 
-    /// Writes one down.
-    pub fn note(&mut self, record: Record) -> Result<()> {
+    /// Adds a record.
+    pub fn add(&mut self, record: Record) -> Result<()> {
         writeln!(self.file, "{}", serde_json::to_string(&record)?)?;
         self.records.push(record);
         Ok(())
     }
 
-    /// All of them.
+    /// All records.
     pub fn records(&self) -> &[Record] {
         &self.records
-    }
-
-    /// All of them, to be told.
-    pub fn into_records(self) -> Vec<Record> {
-        self.records
     }
 
     /// Their file.
@@ -49,19 +44,19 @@ impl Book {
     }
 }
 
-/// Where and with what is measured.
+/// The machine, the cluster and the revision of the operator.
 pub async fn circumstances(place: &Place) -> Result<Run> {
     let read = |file: &str| std::fs::read_to_string(file).with_context(|| format!("reading {file}"));
     let field = |text: &str, name: &str| {
         let line = text.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
     };
-    let memory = field(&read("/proc/meminfo")?, "MemTotal").context("/proc/meminfo without MemTotal")?;
+    let memory = field(&read("/proc/meminfo")?, "MemTotal").context("/proc/meminfo has no MemTotal")?;
     let kibibytes: f64 = memory.trim_end_matches(" kB").parse()?;
-    // What the operator is built from: a commit of pages or tests makes no other operator.
-    let built_from = ["--", "src", "Cargo.toml", "Cargo.lock"];
-    let changed = !said("git", &[&["status", "--porcelain"], &built_from[..]].concat())?.is_empty();
-    let revision = said("git", &[&["log", "-1", "--abbrev=10", "--format=%h"], &built_from[..]].concat())?;
+    // A commit to docs or tests does not change the operator.
+    let sources = ["--", "src", "crates", "Cargo.toml", "Cargo.lock"];
+    let changed = !output("git", &[&["status", "--porcelain"], &sources[..]].concat())?.is_empty();
+    let revision = output("git", &[&["log", "-1", "--abbrev=10", "--format=%h"], &sources[..]].concat())?;
     Ok(Run {
         date: Timestamp::now().strftime("%Y-%m-%d").to_string(),
         processor: field(&read("/proc/cpuinfo")?, "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
@@ -75,13 +70,13 @@ pub async fn circumstances(place: &Place) -> Result<Run> {
             Err(_) if changed => format!("{revision}, changed"),
             Err(_) => revision,
         },
-        rust: said("rustc", &["--version"])?.split_whitespace().nth(1).unwrap_or_default().to_owned(),
+        rust: output("rustc", &["--version"])?.split_whitespace().nth(1).unwrap_or_default().to_owned(),
         connections: place.connections,
         remark: None,
     })
 }
 
-fn said(program: &str, arguments: &[&str]) -> Result<String> {
+fn output(program: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program).args(arguments).current_dir(e2e::root()).output();
     let output = output.with_context(|| format!("running {program}"))?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())

@@ -1,11 +1,10 @@
-//! What the benchmark sees of the cluster: a watch of the pods and one of the sets, which a judge is told of as it comes.
+//! Watches the pods and the sets, and passes every event to the judge.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use e2e::bench::judge::{Judge, Marks, SeenPod, SeenSet};
 use e2e::observe::follow::{Told, follow};
 use e2e::types::{Pod, uid};
 use kube::Client;
@@ -14,7 +13,9 @@ use serde::Deserialize;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// So long nothing happens when all is at rest.
+use crate::judge::{Judge, Marks, SeenPod, SeenSet};
+
+/// Everything is at rest if nothing happens for this time.
 const QUIET: Duration = Duration::from_millis(1_500);
 
 /// A PodSet or a ReplicaSet.
@@ -35,15 +36,15 @@ struct Status {
     pod_names: Vec<String>,
 }
 
-/// The two watches of one namespace; they end when it is dropped.
-pub struct Eyes {
+/// The two watches of one namespace. They end when it is dropped.
+pub struct Watcher {
     judge: Arc<Mutex<Judge>>,
     _watches: JoinSet<()>,
 }
 
-impl Eyes {
-    /// Begins to watch; no sets where there are none.
-    pub fn open(client: &Client, namespace: &str, sets: Option<&ApiResource>) -> Self {
+impl Watcher {
+    /// Starts the watches.
+    pub fn start(client: &Client, namespace: &str, sets: Option<&ApiResource>) -> Self {
         let judge = Arc::new(Mutex::new(Judge::new(Instant::now())));
         let mut watches = JoinSet::new();
         let told = judge.clone();
@@ -57,18 +58,18 @@ impl Eyes {
         Self { judge, _watches: watches }
     }
 
-    /// The judge, to ask or to tell.
+    /// The judge.
     pub fn judge(&self) -> MutexGuard<'_, Judge> {
         lock(&self.judge)
     }
 
-    /// Since when all has been as wanted; pods too many and too few; and how often nobody saw them.
+    /// The marks, the excess and the missing pods, and the number of gaps.
     pub fn verdict(&self) -> (Marks, (usize, usize), usize) {
         let judge = self.judge();
         (judge.marks(), judge.faults(), judge.gaps())
     }
 
-    /// Waits until all is as wanted and nothing happens any more, as long as `goes_on` says that it may come to that.
+    /// Waits until everything is as wanted and nothing happens any more, as long as `goes_on` returns no error.
     pub async fn until_at_rest(&self, limit: Duration, mut goes_on: impl FnMut() -> Result<()>) -> Result<()> {
         let end = Instant::now() + limit;
         while !self.judge().rests(Instant::now(), QUIET) {
@@ -92,10 +93,10 @@ fn take_pod(judge: &mut Judge, told: Told<Pod>) {
         Told::Applied(pod) => judge.pod(seen_pod(&pod), false, now),
         Told::Deleted(pod) => judge.pod(seen_pod(&pod), true, now),
         Told::Listed(pods, _) => {
-            // First what went while nobody watched: counted for longer, it would look like too many.
+            // First remove the pods that went during the gap. Otherwise they would count as excess.
             judge.only_pods(&pods.iter().map(|pod| uid(&pod.metadata)).collect::<HashSet<_>>(), now);
             let mut seen: Vec<_> = pods.iter().map(seen_pod).collect();
-            // Nor may who ended meanwhile be counted beside the one in its place.
+            // Also take finished pods before their replacements.
             seen.sort_by_key(|pod| pod.live);
             seen.into_iter().for_each(|pod| judge.pod(pod, false, now));
         }
@@ -130,7 +131,7 @@ fn seen_set(set: Set) -> SeenSet {
     let status = set.status.unwrap_or_default();
     SeenSet {
         uid: uid(&set.metadata),
-        answers: status.observed_generation == set.metadata.generation,
+        is_current: status.observed_generation == set.metadata.generation,
         pods: status.replicas.unwrap_or(status.available_replicas),
         ready: status.ready_replicas,
         names: status.pod_names,

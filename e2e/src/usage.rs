@@ -1,18 +1,18 @@
-//! What a process of this machine has cost so far: processor time and memory, as /proc tells.
+//! CPU time and memory of a process, from /proc.
 
 use std::fs;
 
 use anyhow::{Context, Result};
 use rustix::param::clock_ticks_per_second;
 
-/// Processor time and memory of a process.
+/// CPU time and memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usage {
-    /// Processor time of all its threads since it began, in ms, in steps of 10.
+    /// CPU time of all its threads since its start, in ms, in steps of 10.
     pub cpu: f64,
-    /// The most memory that it had (VmHWM), in MiB, since it began or since [`forget_peak`].
+    /// Peak memory (VmHWM) since its start or since [`forget_peak`], in MiB.
     pub peak: f64,
-    /// The memory that it has (VmRSS), in MiB.
+    /// Current memory (VmRSS), in MiB.
     pub resident: f64,
 }
 
@@ -32,7 +32,7 @@ impl Usage {
     }
 }
 
-/// Lets the most memory that the process had begin anew, at what it has now.
+/// Resets the peak memory to the current memory.
 pub fn forget_peak(process: u32) -> Result<()> {
     let file = format!("/proc/{process}/clear_refs");
     fs::write(&file, "5").with_context(|| format!("writing {file}"))
@@ -40,7 +40,7 @@ pub fn forget_peak(process: u32) -> Result<()> {
 
 /// The time in user and in kernel mode, in ticks.
 fn ticks(stat: &str) -> Option<u64> {
-    // The name, in parentheses, may have anything in it.
+    // The name, in parentheses, may contain anything.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
     let mut time = || fields.next()?.parse::<u64>().ok();
@@ -58,19 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_found_behind_any_name() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 150 25 9 9 20 0 3 0 100 1 1";
-        assert_eq!(ticks(stat), Some(175));
-    }
-
-    #[test]
-    fn memory_is_told_in_mebibytes() {
-        let status = "Name:\tx\nVmHWM:\t   12288 kB\nVmRSS:\t    6144 kB\n";
-        assert_eq!((mebibytes(status, "VmHWM"), mebibytes(status, "VmRSS")), (Some(12.0), Some(6.0)));
-    }
-
-    #[test]
-    fn this_process_has_cost_something() {
+    fn this_process_uses_memory() {
         forget_peak(std::process::id()).unwrap();
         let usage = Usage::of(std::process::id()).unwrap();
         assert!(usage.resident > 0.5 && usage.peak >= usage.resident, "{usage:?}");

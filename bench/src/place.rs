@@ -1,4 +1,4 @@
-//! The cluster that all is measured on.
+//! The cluster on which everything is measured.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use e2e::scene::make_namespace;
 use kube::Client;
 use tokio::process::Command;
 
-/// The namespace of all sets whose pods are watched.
+/// The namespace of the sets whose pods are watched.
 pub const NAMESPACE: &str = "bench";
 
-/// The account of bare requests.
+/// ServiceAccount of the bare requests.
 pub const FLOOR: &str = "floor";
 
-/// The account of the Go operator.
+/// ServiceAccount of the Go operator.
 pub const GO: &str = "go";
 
-/// No load wants more pods of a set, doubled.
+/// Maximum of `spec.replicas`: twice the largest load.
 const LARGEST: usize = 100_000;
 
-/// Of kube-controller-manager, what pods and namespaces need; the ReplicaSet controller runs in a process of its own.
+/// The controllers that pods and namespaces need. The ReplicaSet controller runs in its own process.
 const CONTROLLERS: [&str; 5] = [
     "garbage-collector-controller",
     "namespace-controller",
@@ -40,23 +40,23 @@ const CONTROLLERS: [&str; 5] = [
 pub struct Place {
     /// The cluster.
     pub cluster: Arc<Cluster>,
-    /// The operator, as it is shipped.
+    /// The release build of the operator.
     pub binary: PathBuf,
-    /// The Go operator, where it takes part.
+    /// The Go operator, if it takes part.
     pub go_peer: Option<PathBuf>,
-    /// Where logs and results go.
+    /// Folder of logs and results.
     pub folder: PathBuf,
-    /// Connections by which most pods are created, and deleted, in a second.
+    /// Connections that the bare requests use to create pods, and to delete them.
     pub connections: (usize, usize),
-    /// Courses that were run so far: the names of their objects have it in them.
-    pub courses: usize,
+    /// Number of rounds so far, which is part of object names.
+    pub rounds: usize,
 }
 
 impl Place {
-    /// Builds the operator and starts a cluster in which it may run.
+    /// Builds the operator and starts a cluster for it.
     pub async fn prepare(folder: &Path, with_go: bool) -> Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
-        println!("bench: building the operator as it is shipped");
+        println!("bench: building the operator");
         let binary = operator::build(Profile::Release).await?;
         let go_peer = if with_go { Some(build_go_peer(folder).await?) } else { None };
         println!("bench: starting a cluster");
@@ -66,7 +66,7 @@ impl Place {
             unthrottled: true,
             is_durable: true,
             controllers: CONTROLLERS.into(),
-            audit_policy: Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/bench/audit-policy.yaml"),
+            audit_policy: Path::new(env!("CARGO_MANIFEST_DIR")).join("audit-policy.yaml"),
             ..Wanted::default()
         };
         let name = format!("bench-{}", std::process::id());
@@ -81,21 +81,21 @@ impl Place {
             let user = format!("--serviceaccount={NAMESPACE}:{account}");
             kubectl.run(&["create", "clusterrolebinding", account, "--clusterrole=cluster-admin", &user]).await?;
         }
-        Ok(Self { cluster, binary, go_peer, folder: folder.to_owned(), connections: (32, 32), courses: 0 })
+        Ok(Self { cluster, binary, go_peer, folder: folder.to_owned(), connections: (32, 32), rounds: 0 })
     }
 
-    /// The administrator's client: what it asks is not counted.
+    /// The administrator's client, whose requests are not counted.
     pub fn client(&self) -> &Client {
         self.cluster.client()
     }
 }
 
 async fn build_go_peer(folder: &Path) -> Result<PathBuf> {
-    println!("bench: building the Go operator: some minutes the first time");
+    println!("bench: building the Go operator, which takes minutes the first time");
     let binary = folder.join("go-peer");
     let mut build = Command::new("go");
     build.current_dir(e2e::root().join("hack/bench/go-peer")).args(["build", "-trimpath", "-ldflags=-s -w", "-o"]);
-    // The caller's Go settings are for the caller's own work.
+    // Independent of the caller's Go settings.
     build.arg(&binary).arg(".").envs([("GOFLAGS", ""), ("GOWORK", "off"), ("CGO_ENABLED", "0")]);
     printed(build).await.context("the Go operator cannot be built: --only operator,replicaset,floor leaves it out")?;
     Ok(binary)
