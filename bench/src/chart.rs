@@ -47,7 +47,7 @@ fn draw(svg: &mut String, report: &Report<'_>, load: Load) -> Result<(), Box<dyn
         .x_label_area_size(30)
         .y_label_area_size(45)
         .build_cartesian_2d(0.0..PHASES.len() as f64, 0.0..most * 1.1)?;
-    chart.configure_mesh().disable_x_mesh().disable_x_axis().y_desc("seconds").draw()?;
+    chart.configure_mesh().disable_x_mesh().disable_x_axis().max_light_lines(0).y_desc("seconds").draw()?;
     for (number, contestant) in contestants.into_iter().enumerate() {
         let color = color(contestant);
         let bar = |(group, phase): (usize, Phase)| {
@@ -59,7 +59,12 @@ fn draw(svg: &mut String, report: &Report<'_>, load: Load) -> Result<(), Box<dyn
             .label(contestant.title())
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
     }
-    chart.configure_series_labels().border_style(BLACK.mix(0.2)).background_style(WHITE).draw()?;
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .border_style(BLACK.mix(0.2))
+        .background_style(WHITE)
+        .draw()?;
     let style = ("sans-serif", 14).into_text_style(&area);
     for (group, phase) in PHASES.into_iter().enumerate() {
         let (x, y) = chart.backend_coord(&(group as f64 + 0.2, 0.0));

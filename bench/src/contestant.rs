@@ -1,5 +1,6 @@
 //! The objects and the process of each contestant.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -33,23 +34,19 @@ pub fn path(resource: &ApiResource, namespace: &str) -> String {
 }
 
 /// A set of the operator's default pods, which are the same for every contestant.
-pub fn set(resource: &ApiResource, name: &str, replicas: usize) -> Value {
+pub fn set(resource: &ApiResource, name: &str, replicas: usize) -> Result<Value> {
     let mut spec = json!({"replicas": replicas});
     if resource.kind == "ReplicaSet" {
         spec["selector"] = json!({"matchLabels": labels(name)});
-        spec["template"] = json!({"metadata": {"labels": labels(name)}, "spec": pod_spec()});
+        spec["template"] = json!({"metadata": {"labels": labels(name)}, "spec": pod_spec()?});
     }
-    json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec})
+    Ok(json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}))
 }
 
 /// A bare pod, with the labels of this set.
-pub fn pod(set: &str, name: &str) -> Value {
-    let prefix = format!("{set}-pod");
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "generateName": prefix, "labels": labels(set)},
-        "spec": pod_spec()
-    })
+pub fn pod(set: &str, name: &str) -> Result<Value> {
+    let metadata = json!({"name": name, "generateName": format!("{set}-pod"), "labels": labels(set)});
+    Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec()?}))
 }
 
 /// As many and as long as the operator's labels, but not the one by which it selects its pods.
@@ -57,19 +54,8 @@ fn labels(set: &str) -> Value {
     json!({"app": set, "version": "v0.1", "app.kubernetes.io/managed-by": "podset-benchmark"})
 }
 
-fn pod_spec() -> Value {
-    json!({"containers": [{
-        "name": "fancy-alpine",
-        "image": "quay.io/amacdona/strauss",
-        "command": ["sleep", "3600"],
-        "securityContext": {
-            "allowPrivilegeEscalation": false,
-            "capabilities": {"drop": ["ALL"]},
-            "runAsNonRoot": true,
-            "runAsUser": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"}
-        }
-    }]})
+fn pod_spec() -> Result<Value> {
+    serde_json::from_str(include_str!("../pod-spec.json")).context("pod-spec.json")
 }
 
 /// The contestant's user name at the API server.
@@ -85,7 +71,7 @@ pub fn user(contestant: Contestant) -> String {
 /// Starts the contestant's process; bare requests have none.
 pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Operator>> {
     match contestant {
-        Contestant::Operator => start_operator(place, None).await.map(Some),
+        Contestant::Operator => start_operator(place).await.map(Some),
         Contestant::ReplicaSet => start_replicaset_controller(place).map(Some),
         Contestant::Go => start_go_peer(place).await.map(Some),
         Contestant::Floor => Ok(None),
@@ -93,10 +79,10 @@ pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Opera
 }
 
 /// Starts the operator for all namespaces with the default flags, except for the ports of probes and metrics.
-pub async fn start_operator(place: &Place, log_level: Option<&'static str>) -> Result<Operator> {
+async fn start_operator(place: &Place) -> Result<Operator> {
     let name = format!("operator-{}", place.rounds);
     let account = Account::existing(place.client(), HOME, ACCOUNT).await?;
-    let settings = Settings { log_level, ..Settings::default() }.elected(Election::DEFAULT).serving();
+    let settings = Settings::default().elected(Election::DEFAULT).serving();
     Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
 }
 
@@ -109,32 +95,34 @@ fn start_replicaset_controller(place: &Place) -> Result<Operator> {
         QPS,
         BURST,
     ];
-    Operator::start(Plan {
-        binary: &place.cluster.kubectl().with_file_name("kube-controller-manager"),
-        user: user(Contestant::ReplicaSet),
-        kubeconfig: place.cluster.kubeconfig().to_owned(),
-        arguments: arguments.map(str::to_owned).into(),
-        environment: Vec::new(),
-        cluster: &place.cluster,
-        folder: &place.folder,
-        name: format!("replicaset-controller-{}", place.rounds),
-    })
+    let binary = place.cluster.kubectl().with_file_name("kube-controller-manager");
+    let kubeconfig = place.cluster.kubeconfig().to_owned();
+    run(place, Contestant::ReplicaSet, &binary, kubeconfig, &arguments)
 }
 
 async fn start_go_peer(place: &Place) -> Result<Operator> {
-    let name = format!("go-{}", place.rounds);
-    let account = Account::existing(place.client(), NAMESPACE, GO).await?;
-    let kubeconfig = place.folder.join(format!("{name}.kubeconfig"));
-    account.write_kubeconfig(place.cluster.server(), &kubeconfig)?;
+    let kubeconfig = place.folder.join(format!("go-{}.kubeconfig", place.rounds));
+    Account::existing(place.client(), NAMESPACE, GO).await?.write_kubeconfig(place.cluster.server(), &kubeconfig)?;
+    let binary = place.go_peer.as_deref().context("the Go operator was not built")?;
+    run(place, Contestant::Go, binary, kubeconfig, &[])
+}
+
+fn run(
+    place: &Place,
+    contestant: Contestant,
+    binary: &Path,
+    kubeconfig: PathBuf,
+    arguments: &[&str],
+) -> Result<Operator> {
     Operator::start(Plan {
-        binary: place.go_peer.as_deref().context("the Go operator was not built")?,
-        user: account.user(),
+        binary,
+        user: user(contestant),
         kubeconfig,
-        arguments: Vec::new(),
+        arguments: arguments.iter().map(|argument| argument.to_string()).collect(),
         environment: Vec::new(),
         cluster: &place.cluster,
         folder: &place.folder,
-        name,
+        name: format!("{contestant:?}-{}", place.rounds).to_lowercase(),
     })
 }
 

@@ -1,18 +1,13 @@
 //! Runs the loads, contestant by contestant and round by round.
 
-use std::time::Duration;
-
 use anyhow::Result;
 
 use crate::Measure;
 use crate::place::Place;
-use crate::records::{Contestant, Load, Measured, Part, Phase, Record, work};
+use crate::records::{Contestant, Load, Measured, Phase, Record};
 use crate::results::Results;
 use crate::round::Round;
 use crate::spread::brief;
-
-/// How long nothing is changed after the sets were created.
-const REST: Duration = Duration::from_secs(10);
 
 /// Bare requests that show how many connections are fastest.
 const TRIAL: Load = Load { sets: 1, pods: 1_500 };
@@ -49,10 +44,8 @@ async fn trial(place: &mut Place, connections: usize) -> Result<[f64; 2]> {
 
 /// Each load by each contestant. The order changes with each round, so that no contestant always runs first or after the same one.
 pub async fn measure(place: &mut Place, measure: &Measure, results: &mut Results) -> Result<()> {
-    let loads = measure.parts.iter().filter_map(|part| if let Part::Load(load) = part { Some(*load) } else { None });
-    let loads: Vec<Load> = loads.collect();
     for round in 1..=measure.rounds {
-        for (number, load) in loads.iter().enumerate() {
+        for (number, load) in measure.loads.iter().enumerate() {
             let mut contestants = measure.only.clone();
             let all = contestants.len();
             contestants.rotate_left((round as usize + number) % all);
@@ -73,19 +66,12 @@ async fn run(mut round: Round<'_>, results: &mut Results) -> Result<()> {
         let measured = round.phase(phase).await?;
         println!("bench:   {}", summary(&measured));
         results.add(Record::Phase(measured))?;
-        if phase == Phase::Create
-            && let Some(rest) = round.rest(REST).await?
-        {
-            let (requests, memory) = (work(&rest.requests), brief(rest.resident));
-            println!("bench:   at rest: {requests} requests in {:.0} s, {memory} MiB", rest.seconds);
-            results.add(Record::Rest(rest))?;
-        }
     }
     round.end().await
 }
 
 fn summary(measured: &Measured) -> String {
-    let Measured { phase, pods, status, ready, peak, excess, over_deleted, gaps, .. } = measured;
+    let Measured { phase, pods, status, ready, peak, excess, gaps, .. } = measured;
     let mut line = format!("{}: pods {} s", phase.title(), brief(*pods));
     for (what, seconds) in [("status", status), ("ready", ready)] {
         line.push_str(&seconds.map(|seconds| format!(", {what} {} s", brief(seconds))).unwrap_or_default());
@@ -94,8 +80,8 @@ fn summary(measured: &Measured) -> String {
     if let Some((cpu, peak)) = measured.cpu_per_pod().zip(*peak) {
         line.push_str(&format!(", {} ms CPU per pod, {} MiB", brief(cpu), brief(peak)));
     }
-    if *excess + *over_deleted + *gaps > 0 {
-        line.push_str(&format!("; EXCESS PODS {excess}, MISSING PODS {over_deleted}, GAPS IN THE WATCH {gaps}"));
+    if *excess + *gaps > 0 {
+        line.push_str(&format!("; EXCESS PODS {excess}, GAPS IN THE WATCH {gaps}"));
     }
     line
 }

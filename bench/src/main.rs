@@ -12,7 +12,6 @@ mod requests;
 mod results;
 mod round;
 mod spread;
-mod start;
 mod watcher;
 
 use std::path::PathBuf;
@@ -25,7 +24,7 @@ use e2e::signals::end_on_signals;
 use tokio::runtime::Runtime;
 
 use place::Place;
-use records::{Contestant, Part, Record, read};
+use records::{Contestant, Load, Record, read};
 use report::Report;
 use results::Results;
 
@@ -56,10 +55,10 @@ enum Command {
 /// What to measure.
 #[derive(Args)]
 struct Measure {
-    /// Loads as SETSxPODS, or `starts`: the time from exec to the first write, with 0, 1,000 and 10,000 pods
-    #[arg(value_name = "PART", default_values = ["100x10", "1x1000", "500x4", "2000x5", "starts"])]
-    parts: Vec<Part>,
-    /// Repetitions of each part
+    /// Numbers of sets and of pods in each set
+    #[arg(value_name = "SETSxPODS", default_values = ["100x10", "1x1000", "500x4", "2000x5"])]
+    loads: Vec<Load>,
+    /// Repetitions of each load
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Contestants to measure, with commas between them
@@ -92,8 +91,7 @@ async fn run(measure: Measure) -> Result<()> {
     let binary = std::env::current_exe()?;
     let target = binary.ancestors().nth(2).context("this program is not in a target directory")?;
     let folder = target.join("bench");
-    let has_loads = measure.parts.iter().any(|part| *part != Part::Starts);
-    let mut place = Place::prepare(&folder, has_loads && measure.only.contains(&Contestant::Go)).await?;
+    let mut place = Place::prepare(&folder, measure.only.contains(&Contestant::Go)).await?;
     let cluster = place.cluster.clone();
     tokio::spawn(end_on_signals(move || cluster.end()));
     let mut results = Results::create(&folder)?;
@@ -108,12 +106,7 @@ async fn measure_all(place: &mut Place, measure: &Measure, results: &mut Results
     load::warm_up(place).await?;
     load::calibrate(place).await?;
     results.add(Record::Run(results::circumstances(place).await?))?;
-    load::measure(place, measure, results).await?;
-    // Last: it leaves the API server with a long history.
-    if measure.parts.contains(&Part::Starts) {
-        start::measure(place, measure.rounds, results).await?;
-    }
-    Ok(())
+    load::measure(place, measure, results).await
 }
 
 /// Prints the page, or replaces the one in docs/ together with its chart and its records.
@@ -146,9 +139,9 @@ mod tests {
     fn the_command_line_is_well_formed() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
-        let cli = Cli::parse_from(["bench", "20x10", "starts", "--only", "operator,floor", "--rounds=3"]);
+        let cli = Cli::parse_from(["bench", "20x10", "1x5", "--only", "operator,floor", "--rounds=3"]);
         assert_eq!(cli.measure.only, [Contestant::Operator, Contestant::Floor]);
-        assert_eq!((cli.measure.parts.len(), cli.measure.rounds), (2, 3));
+        assert_eq!((cli.measure.loads.len(), cli.measure.rounds), (2, 3));
         assert!(Cli::try_parse_from(["bench", "10x"]).is_err());
     }
 }

@@ -18,10 +18,8 @@ use tokio::process::Command;
 /// The namespace of the sets whose pods are watched.
 pub const NAMESPACE: &str = "bench";
 
-/// ServiceAccount of the bare requests.
+/// ServiceAccounts of the bare requests and of the Go operator.
 pub const FLOOR: &str = "floor";
-
-/// ServiceAccount of the Go operator.
 pub const GO: &str = "go";
 
 /// Maximum of `spec.replicas`: twice the largest load.
@@ -38,7 +36,6 @@ const CONTROLLERS: [&str; 5] = [
 
 /// The cluster, the operator's binary, and a folder for logs and results.
 pub struct Place {
-    /// The cluster.
     pub cluster: Arc<Cluster>,
     /// The release build of the operator.
     pub binary: PathBuf,

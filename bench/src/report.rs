@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::records::{Contestant, Load, Measured, Phase, Record, Rest, Run, Start, work};
+use crate::records::{Contestant, Load, Measured, Phase, Record, Run};
 use crate::spread::{Spread, brief};
 
 /// A figure of one phase, if it was measured.
@@ -37,8 +37,6 @@ const FIGURES: [(&str, Figure); 6] = [
 pub struct Report<'a> {
     runs: Vec<(&'a Run, BTreeSet<String>)>,
     measured: Vec<&'a Measured>,
-    rests: Vec<&'a Rest>,
-    starts: Vec<&'a Start>,
 }
 
 impl<'a> Report<'a> {
@@ -46,26 +44,14 @@ impl<'a> Report<'a> {
     pub fn of(records: &'a [Record]) -> Self {
         let mut report = Self::default();
         for record in records {
-            let part = match record {
-                Record::Run(run) => {
-                    report.runs.push((run, BTreeSet::new()));
-                    continue;
-                }
+            match record {
+                Record::Run(run) => report.runs.push((run, BTreeSet::new())),
                 Record::Phase(measured) => {
                     report.measured.push(measured);
-                    format!("{} ({})", measured.load, measured.contestant.title())
+                    if let Some((_, parts)) = report.runs.last_mut() {
+                        parts.insert(format!("{} ({})", measured.load, measured.contestant.title()));
+                    }
                 }
-                Record::Rest(rest) => {
-                    report.rests.push(rest);
-                    continue;
-                }
-                Record::Start(start) => {
-                    report.starts.push(start);
-                    "starts".to_owned()
-                }
-            };
-            if let Some((_, parts)) = report.runs.last_mut() {
-                parts.insert(part);
             }
         }
         report
@@ -93,16 +79,14 @@ impl<'a> Report<'a> {
     pub fn page(&self) -> String {
         let mut page = String::from(HEAD);
         if let Some(load) = self.headline() {
-            page.push_str(&chart_and_summary(load));
-            page.push_str(&self.summary(load));
+            let Load { sets, pods } = load;
+            page.push_str("![Seconds until the status of every set is right, by phase](benchmarks/times.svg)\n\n");
+            let _ = write!(page, "{sets} sets of {pods} pods, medians of all rounds:\n\n{}", self.summary(load));
         }
+        page.push('\n');
         page.push_str(METHOD);
         for load in self.loads() {
             let _ = write!(page, "\n## {load} pods\n\n{}", self.details(load));
-        }
-        if !self.starts.is_empty() {
-            page.push_str(START);
-            page.push_str(&self.start_table());
         }
         page.push_str("\n## Runs\n\n");
         for (run, parts) in &self.runs {
@@ -122,7 +106,7 @@ impl<'a> Report<'a> {
             let cell = |one| self.spread(load, phase, one, figure).map(|spread| brief(spread.median));
             (title.to_owned(), self.contestants().into_iter().map(cell).collect())
         });
-        table("", &self.contestants(), rows.chain([self.faults(load)]).collect())
+        table(&self.contestants(), rows.chain([self.faults(load)]).collect())
     }
 
     fn details(&self, load: Load) -> String {
@@ -138,57 +122,27 @@ impl<'a> Report<'a> {
                 rows.push((format!("{}: {what}", phase.title()), cells));
             }
         }
-        let at_rest = self.contestants().into_iter().map(|one| self.at_rest(load, one)).collect();
-        rows.extend([("at rest".to_owned(), at_rest), self.faults(load)]);
-        table("", &self.contestants(), rows)
-    }
-
-    fn at_rest(&self, load: Load, contestant: Contestant) -> Option<String> {
-        let is_it = |rest: &&&Rest| (rest.load, rest.contestant) == (load, contestant);
-        let rests: Vec<_> = self.rests.iter().filter(is_it).collect();
-        let sum = |value: fn(&Rest) -> f64| rests.iter().map(|rest| value(rest)).sum::<f64>();
-        let memory = Spread::of(rests.iter().map(|rest| rest.resident))?;
-        let requests: usize = rests.iter().map(|rest| work(&rest.requests)).sum();
-        let seconds = sum(|rest| rest.seconds);
-        let cpu = sum(|rest| rest.cpu) * 60.0 / seconds;
-        let memory = brief(memory.median);
-        Some(format!("{requests} requests in {seconds:.0} s, {} ms CPU per minute, {memory} MiB", brief(cpu)))
+        rows.push(self.faults(load));
+        table(&self.contestants(), rows)
     }
 
     /// In all phases and rounds.
     fn faults(&self, load: Load) -> (String, Vec<Option<String>>) {
         let cell = |contestant| {
-            let all: Vec<_> = self.measured.iter().filter(|m| (m.load, m.contestant) == (load, contestant)).collect();
-            let sum = |value: fn(&Measured) -> usize| all.iter().map(|measured| value(measured)).sum::<usize>();
-            let gaps = match sum(|measured| measured.gaps) {
-                0 => String::new(),
-                gaps => format!(" ({gaps} gaps in the watch)"),
-            };
-            let faults = format!("{}, {}{gaps}", sum(|m| m.excess), sum(|m| m.over_deleted));
-            (!all.is_empty()).then_some(faults)
+            let all = || self.measured.iter().filter(|m| (m.load, m.contestant) == (load, contestant));
+            let gaps: usize = all().map(|measured| measured.gaps).sum();
+            let gaps = if gaps > 0 { format!(" ({gaps} gaps in the watch)") } else { String::new() };
+            let excess: usize = all().map(|measured| measured.excess).sum();
+            all().next().map(|_| format!("{excess}{gaps}"))
         };
-        ("pods too many, too few at any instant".to_owned(), self.contestants().into_iter().map(cell).collect())
-    }
-
-    fn start_table(&self) -> String {
-        let mut table = String::from(
-            "| pods | exec to first reconcile, ms | exec to the Lease, ms | the Lease to first write, ms |\n|---|---|---|---|\n",
-        );
-        for pods in self.starts.iter().map(|start| start.pods).collect::<BTreeSet<_>>() {
-            let of = |value: fn(&Start) -> f64| {
-                let starts = self.starts.iter().filter(|start| start.pods == pods);
-                Spread::of(starts.map(|start| value(start))).map(|spread| spread.to_string()).unwrap_or_default()
-            };
-            let _ = writeln!(table, "| {pods} | {} | {} | {} |", of(|s| s.reconcile), of(|s| s.lease), of(|s| s.write));
-        }
-        table
+        ("excess pods at any instant".to_owned(), self.contestants().into_iter().map(cell).collect())
     }
 }
 
 /// A row per title, without the rows in which nothing was measured.
-fn table(corner: &str, contestants: &[Contestant], rows: Vec<(String, Vec<Option<String>>)>) -> String {
+fn table(contestants: &[Contestant], rows: Vec<(String, Vec<Option<String>>)>) -> String {
     let titles: Vec<_> = contestants.iter().map(|contestant| contestant.title()).collect();
-    let mut table = format!("| {corner} | {} |\n|---|{}\n", titles.join(" | "), "---|".repeat(titles.len()));
+    let mut table = format!("| | {} |\n|---|{}\n", titles.join(" | "), "---|".repeat(titles.len()));
     for (title, cells) in rows.into_iter().filter(|(_, cells)| cells.iter().any(Option::is_some)) {
         let cells: Vec<_> = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "–".to_owned())).collect();
         let _ = writeln!(table, "| {title} | {} |", cells.join(" | "));
@@ -196,27 +150,18 @@ fn table(corner: &str, contestants: &[Contestant], rows: Vec<(String, Vec<Option
     table
 }
 
-fn chart_and_summary(load: Load) -> String {
-    format!(
-        "![Seconds until the status of every set is right, by phase]({CHART})\n\n{} sets of {} pods, medians of all rounds:\n\n",
-        load.sets, load.pods
-    )
-}
-
 fn circumstances(run: &Run, parts: &BTreeSet<String>) -> String {
-    let Run { date, processor, cores, memory, kubernetes, revision, rust, connections, remark } = run;
+    let Run { date, processor, cores, kubernetes, revision, connections, remark } = run;
     let remark = remark.as_ref().map(|remark| format!(" {remark}")).unwrap_or_default();
     let parts: Vec<_> = parts.iter().map(String::as_str).collect();
     format!(
-        "- {date}, {}: {processor}, {cores} cores, {memory:.0} GiB, shared with the control plane. Kubernetes {kubernetes}, operator \
-         revision {revision}, Rust {rust}. Bare requests over {} connections to create and {} to delete.{remark}\n",
+        "- {date}, {}: {processor}, {cores} cores, shared with the control plane. Kubernetes {kubernetes}, operator \
+         revision {revision}. Bare requests over {} connections to create and {} to delete.{remark}\n",
         parts.join(", "),
         connections.0,
         connections.1
     )
 }
-
-const CHART: &str = "benchmarks/times.svg";
 
 const HEAD: &str = "\
 # Benchmarks
@@ -225,42 +170,7 @@ How long users wait for the operator, and what it costs, compared with other con
 
 ";
 
-const METHOD: &str = "
-## Method
-
-`make bench` measures the contestants on the same local cluster ([hack/cluster](../hack/cluster/README.md)), one after the other and in
-turn. [bench/README.md](../bench/README.md) shows how to run a part of it.
-
-- **podset-operator**: its release build, alone, as elected leader, with the default flags except for ports and log format, and with the rights of
-  `config/rbac`.
-- **ReplicaSet controller**: a kube-controller-manager that runs no other controller, and whose client has no limits. It writes some events
-  seconds later, so they count as requests at rest.
-- **tuned Go operator** ([hack/bench/go-peer](../hack/bench/go-peer/main.go)): controller-runtime, 16 workers, parallel writes, no events, no
-  election, and no limits of its client. It counts pods and keeps no promise.
-- **bare requests**: no controller. The benchmark itself creates and deletes the same pods, over the number of connections that was fastest in one
-  trial of each number. No controller can be much faster. Machines are noisy, and so is this figure.
-
-Nodes are simulated. The API server, etcd, the scheduler and the garbage collector are real, and their clients have no limits. The phases of a load
-are: create the sets; scale up to twice as many pods; repair, after a tenth of the pods is lost at once; scale down to one pod; scale up to the
-first number again; delete the sets, after which the garbage collector deletes their pods. Watches see each pod and each status:
-
-- *pods*: the time until the number of pods is right.
-- *status*: the time until the status of every set says so for its current generation and, after a repair, names none of the lost pods.
-- *ready*: the time until the status says that all pods are ready.
-
-A figure is the median of all rounds, with the minimum and maximum in parentheses. Request counts exclude watches and Lease traffic, and include
-events. *Too many* and *too few* count pods at any instant in any phase of any round.
-";
-
-const START: &str = "
-## Start and failover
-
-The operator starts on a cluster with pods in 100 namespaces, in sets of 10. One set needs one more pod. The Lease is free. The first reconcile is
-the first one in the log at the level `debug`. The other times come from the API server's audit log. Before its first write, the operator lists one
-namespace consistently. For that the API server may have to wait for its cache, which asks etcd at most once in 100 ms. On an idle cluster, this is
-most of the time.
-
-";
+const METHOD: &str = include_str!("../method.md");
 
 #[cfg(test)]
 mod tests {
@@ -281,7 +191,6 @@ mod tests {
             cpu: (!is_floor).then_some(50.0),
             peak: (!is_floor).then_some(10.0),
             excess: 0,
-            over_deleted: 0,
             gaps: 0,
         })
     }
@@ -298,12 +207,12 @@ mod tests {
         assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), records[0]);
         let page = Report::of(&records).page();
         for line in [
-            "|  | podset-operator | bare requests |",
+            "| | podset-operator | bare requests |",
             "| create 1,000 pods: every status right, s | 3.50 | – |",
             "| create: pods, s | 3.00 (2.00–4.00) | 2.00 |",
             "| create: requests per pod | 1.00 | 1.00 |",
             "| create: CPU per pod, ms | 2.50 | – |",
-            "| pods too many, too few at any instant | 0, 0 | 0, 0 |",
+            "| excess pods at any instant | 0 | 0 |",
         ] {
             assert!(page.lines().any(|other| other == line), "{line}\n{page}");
         }

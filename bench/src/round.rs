@@ -12,14 +12,13 @@ use http::Method;
 use kube::Client;
 use kube::api::ApiResource;
 use serde_json::json;
-use tokio::time::sleep;
 
 use crate::contestant;
-use crate::judge::{Goal, Marks};
+use crate::judge::Goal;
 use crate::place::{FLOOR, NAMESPACE, Place};
-use crate::records::{Contestant, Load, Measured, Phase, Rest};
+use crate::records::{Contestant, Load, Measured, Phase};
 use crate::requests::{Request, send_all};
-use crate::watcher::Watcher;
+use crate::watcher::{Marks, Watcher};
 
 /// Connections over which the sets are created, changed and deleted.
 const USERS: usize = 32;
@@ -96,11 +95,11 @@ impl<'a> Round<'a> {
             Phase::Repair => self.watcher.judge().tenth(),
             _ => Vec::new(),
         };
-        let steps = self.steps(phase, before, &victims);
+        let steps = self.steps(phase, before, &victims)?;
         self.requests()?;
         let cpu = self.usage()?.map(|usage| usage.cpu);
         let began = Instant::now();
-        self.watcher.judge().begin(self.goal(before, &victims), began);
+        self.watcher.judge().begin(self.goal(before, &victims));
         for (width, requests) in steps {
             send_all(&self.user, width, requests.into_iter()).await?;
         }
@@ -108,9 +107,9 @@ impl<'a> Round<'a> {
         let limit = Duration::from_secs(300) + Duration::from_millis(50) * self.load.all_pods() as u32;
         let process = &mut self.process;
         let at_rest = self.watcher.until_at_rest(limit, || process.as_mut().map_or(Ok(()), Operator::is_running)).await;
-        at_rest.with_context(what)?;
+        let Marks { pods, status, ready } = at_rest.with_context(what)?;
         let usage = self.usage()?;
-        let (Marks { pods, status, ready }, (excess, over_deleted), gaps) = self.watcher.verdict();
+        let (excess, gaps) = self.watcher.judge().faults();
         let seconds = |mark: Option<Instant>| mark.map(|mark| (mark - began).as_secs_f64());
         let with_status = |mark| seconds(mark).filter(|_| self.sets.is_some());
         Ok(Measured {
@@ -126,26 +125,8 @@ impl<'a> Round<'a> {
             cpu: usage.zip(cpu).map(|(after, before)| after.cpu - before),
             peak: usage.map(|usage| usage.peak),
             excess,
-            over_deleted,
             gaps,
         })
-    }
-
-    /// What the contestant does in this time, in which nobody changes anything; `None` for bare requests.
-    pub async fn rest(&mut self, time: Duration) -> Result<Option<Rest>> {
-        self.requests()?;
-        let (Some(before), began) = (self.usage()?, Instant::now()) else { return Ok(None) };
-        sleep(time).await;
-        let after = self.usage()?.context("the process has ended")?;
-        Ok(Some(Rest {
-            contestant: self.contestant,
-            load: self.load,
-            round: self.number,
-            seconds: began.elapsed().as_secs_f64(),
-            requests: self.requests()?,
-            cpu: after.cpu - before.cpu,
-            resident: after.resident,
-        }))
     }
 
     /// Ends the contestant's process.
@@ -171,22 +152,21 @@ impl<'a> Round<'a> {
     }
 
     fn goal(&self, before: usize, victims: &[Victim]) -> Goal {
-        let (most, least) = (self.wanted.max(before), self.wanted.min(before));
+        let most = self.wanted.max(before);
         let names_of_victims = victims.iter().map(|(_, name)| name.clone()).collect();
         let victims = victims.iter().map(|(uid, _)| uid.clone()).collect::<HashSet<_>>();
         let sets = if self.wanted == 0 { 0 } else { self.load.sets };
-        let goal = Goal { sets, pods: self.wanted, most, least, victims, names_of_victims, has_status: true };
+        let goal = Goal { sets, pods: self.wanted, most, victims, names_of_victims, has_status: true };
         if self.sets.is_some() {
             return goal;
         }
         // The judge sees all bare pods as the pods of one set without a name.
-        let of_all = |pods| pods * self.load.sets;
-        let (most, least) = (of_all(goal.most), of_all(goal.least));
-        Goal { sets: sets.min(1), pods: of_all(goal.pods), most, least, has_status: false, ..goal }
+        let pods = goal.pods * self.load.sets;
+        Goal { sets: sets.min(1), pods, most: most * self.load.sets, has_status: false, ..goal }
     }
 
     /// The requests that start a phase, in steps, each with its number of connections.
-    fn steps(&mut self, phase: Phase, before: usize, victims: &[Victim]) -> Vec<(usize, Vec<Request>)> {
+    fn steps(&mut self, phase: Phase, before: usize, victims: &[Victim]) -> Result<Vec<(usize, Vec<Request>)>> {
         let kills = || victims.iter().map(|(_, name)| (Method::DELETE, format!("{PODS}/{name}"), None)).collect();
         let Some(resource) = &self.sets else {
             return self.bare_steps(before, victims, kills());
@@ -194,30 +174,38 @@ impl<'a> Round<'a> {
         let path = contestant::path(resource, NAMESPACE);
         let set = |number: usize| {
             let (name, replicas) = (format!("{}-{number}", self.name), self.wanted);
-            match phase {
-                Phase::Create => (Method::POST, path.clone(), Some(contestant::set(resource, &name, replicas))),
+            Ok(match phase {
+                Phase::Create => (Method::POST, path.clone(), Some(contestant::set(resource, &name, replicas)?)),
                 Phase::Delete => (Method::DELETE, format!("{path}/{name}?propagationPolicy=Background"), None),
                 _ => (Method::PATCH, format!("{path}/{name}"), Some(json!({"spec": {"replicas": replicas}}))),
-            }
+            })
         };
-        vec![(USERS, if phase == Phase::Repair { kills() } else { (0..self.load.sets).map(set).collect() })]
+        let requests =
+            if phase == Phase::Repair { kills() } else { (0..self.load.sets).map(set).collect::<Result<_>>()? };
+        Ok(vec![(USERS, requests)])
     }
 
     /// Without a controller, the benchmark creates and deletes the pods.
-    fn bare_steps(&mut self, before: usize, victims: &[Victim], kills: Vec<Request>) -> Vec<(usize, Vec<Request>)> {
+    fn bare_steps(
+        &mut self,
+        before: usize,
+        victims: &[Victim],
+        kills: Vec<Request>,
+    ) -> Result<Vec<(usize, Vec<Request>)>> {
         let (create, delete) = self.place.connections;
-        let (names, ever) = &mut self.bare;
         let more = self.load.sets * self.wanted.saturating_sub(before) + victims.len();
-        let created: Vec<_> = (*ever..*ever + more).map(|number| format!("{}-pod{number:05}", self.name)).collect();
-        *ever += more;
         let fewer = self.load.sets * before.saturating_sub(self.wanted);
-        let deleted = names.split_off(names.len() - fewer);
-        let victims: HashSet<_> = victims.iter().map(|(_, name)| name).collect();
-        names.retain(|name| !victims.contains(name));
-        names.extend(created.iter().cloned());
-        let creates =
-            created.iter().map(|name| (Method::POST, PODS.to_owned(), Some(contestant::pod(&self.name, name))));
-        let deletes = deleted.iter().map(|name| (Method::DELETE, format!("{PODS}/{name}"), None));
-        vec![(delete, kills), (delete, deletes.collect()), (create, creates.collect())]
+        let (names, ever) = &mut self.bare;
+        let deletes = names.split_off(names.len() - fewer).into_iter();
+        let deletes = deletes.map(|name| (Method::DELETE, format!("{PODS}/{name}"), None)).collect();
+        names.retain(|name| !victims.iter().any(|(_, victim)| victim == name));
+        let mut creates = Vec::new();
+        for number in *ever..*ever + more {
+            let name = format!("{}-pod{number:05}", self.name);
+            creates.push((Method::POST, PODS.to_owned(), Some(contestant::pod(&self.name, &name)?)));
+            names.push(name);
+        }
+        *ever += more;
+        Ok(vec![(delete, kills), (delete, deletes), (create, creates)])
     }
 }

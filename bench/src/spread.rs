@@ -43,17 +43,3 @@ pub fn brief(number: f64) -> String {
     };
     format!("{number:.digits$}")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spread_shows_the_median_and_the_range() {
-        let of = |values: &[f64]| Spread::of(values.iter().copied()).map(|spread| spread.to_string());
-        assert_eq!(of(&[]), None);
-        assert_eq!(of(&[3.0, 1.0, 2.0]).as_deref(), Some("2.00 (1.00–3.00)"));
-        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]).as_deref(), Some("2.50 (1.00–4.00)"));
-        assert_eq!(of(&[12.34]).as_deref(), Some("12.3"));
-    }
-}

@@ -1,6 +1,5 @@
 //! Watches the pods and the sets, and passes every event to the judge.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -13,10 +12,13 @@ use serde::Deserialize;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::judge::{Judge, Marks, SeenPod, SeenSet};
+use crate::judge::{Judge, Progress, SeenSet};
 
 /// Everything is at rest if nothing happens for this time.
 const QUIET: Duration = Duration::from_millis(1_500);
+
+/// Resolution of all times.
+const RESOLUTION: Duration = Duration::from_millis(10);
 
 /// A PodSet or a ReplicaSet.
 type Set = Object<Spec, Status>;
@@ -42,6 +44,14 @@ pub struct Watcher {
     _watches: JoinSet<()>,
 }
 
+/// Since when everything has been as wanted.
+#[derive(Default)]
+pub struct Marks {
+    pub pods: Option<Instant>,
+    pub status: Option<Instant>,
+    pub ready: Option<Instant>,
+}
+
 impl Watcher {
     /// Starts the watches.
     pub fn start(client: &Client, namespace: &str, sets: Option<&ApiResource>) -> Self {
@@ -63,23 +73,29 @@ impl Watcher {
         lock(&self.judge)
     }
 
-    /// The marks, the excess and the missing pods, and the number of gaps.
-    pub fn verdict(&self) -> (Marks, (usize, usize), usize) {
-        let judge = self.judge();
-        (judge.marks(), judge.faults(), judge.gaps())
-    }
-
     /// Waits until everything is as wanted and nothing happens any more, as long as `goes_on` returns no error.
-    pub async fn until_at_rest(&self, limit: Duration, mut goes_on: impl FnMut() -> Result<()>) -> Result<()> {
-        let end = Instant::now() + limit;
-        while !self.judge().rests(Instant::now(), QUIET) {
-            goes_on()?;
-            if Instant::now() > end {
-                bail!("not at rest after {} s: {}", limit.as_secs(), self.judge().summary());
+    pub async fn until_at_rest(&self, limit: Duration, mut goes_on: impl FnMut() -> Result<()>) -> Result<Marks> {
+        let (end, mut marks) = (Instant::now() + limit, Marks::default());
+        loop {
+            let now = Instant::now();
+            {
+                let judge = self.judge();
+                let progress = judge.progress();
+                let set = |mark: &mut Option<Instant>, right: bool| *mark = right.then(|| mark.unwrap_or(now));
+                set(&mut marks.pods, progress >= Progress::Pods);
+                set(&mut marks.status, progress >= Progress::Status);
+                set(&mut marks.ready, progress >= Progress::Ready);
+                let is_quiet = now.saturating_duration_since(judge.last_event) >= QUIET;
+                if is_quiet && judge.rests() {
+                    return Ok(marks);
+                }
+                if now > end {
+                    bail!("not at rest after {} s: {}", limit.as_secs(), judge.summary());
+                }
             }
-            sleep(Duration::from_millis(100)).await;
+            goes_on()?;
+            sleep(RESOLUTION).await;
         }
-        Ok(())
     }
 }
 
@@ -90,15 +106,14 @@ fn lock(judge: &Mutex<Judge>) -> MutexGuard<'_, Judge> {
 fn take_pod(judge: &mut Judge, told: Told<Pod>) {
     let now = Instant::now();
     match told {
-        Told::Applied(pod) => judge.pod(seen_pod(&pod), false, now),
-        Told::Deleted(pod) => judge.pod(seen_pod(&pod), true, now),
-        Told::Listed(pods, _) => {
+        Told::Applied(pod) => judge.pod(pod, false, now),
+        Told::Deleted(pod) => judge.pod(pod, true, now),
+        Told::Listed(mut pods, _) => {
             // First remove the pods that went during the gap. Otherwise they would count as excess.
-            judge.only_pods(&pods.iter().map(|pod| uid(&pod.metadata)).collect::<HashSet<_>>(), now);
-            let mut seen: Vec<_> = pods.iter().map(seen_pod).collect();
+            judge.only_pods(&pods.iter().map(|pod| uid(&pod.metadata)).collect(), now);
             // Also take finished pods before their replacements.
-            seen.sort_by_key(|pod| pod.live);
-            seen.into_iter().for_each(|pod| judge.pod(pod, false, now));
+            pods.sort_by_key(Pod::is_live);
+            pods.into_iter().for_each(|pod| judge.pod(pod, false, now));
         }
         Told::Nothing(_) => {}
     }
@@ -107,30 +122,19 @@ fn take_pod(judge: &mut Judge, told: Told<Pod>) {
 fn take_set(judge: &mut Judge, told: Told<Set>) {
     let now = Instant::now();
     match told {
-        Told::Applied(set) => judge.set(seen_set(set), false, now),
-        Told::Deleted(set) => judge.set(seen_set(set), true, now),
+        Told::Applied(set) => judge.set(uid(&set.metadata), Some(seen_set(set)), now),
+        Told::Deleted(set) => judge.set(uid(&set.metadata), None, now),
         Told::Listed(sets, _) => {
-            judge.only_sets(&sets.iter().map(|set| uid(&set.metadata)).collect::<HashSet<_>>(), now);
-            sets.into_iter().for_each(|set| judge.set(seen_set(set), false, now));
+            judge.only_sets(&sets.iter().map(|set| uid(&set.metadata)).collect());
+            sets.into_iter().for_each(|set| judge.set(uid(&set.metadata), Some(seen_set(set)), now));
         }
         Told::Nothing(_) => {}
-    }
-}
-
-fn seen_pod(pod: &Pod) -> SeenPod {
-    SeenPod {
-        uid: uid(&pod.metadata),
-        name: pod.metadata.name.clone().unwrap_or_default(),
-        owner: pod.owner().unwrap_or_default().to_owned(),
-        live: pod.is_live(),
-        ready: pod.is_ready(),
     }
 }
 
 fn seen_set(set: Set) -> SeenSet {
     let status = set.status.unwrap_or_default();
     SeenSet {
-        uid: uid(&set.metadata),
         is_current: status.observed_generation == set.metadata.generation,
         pods: status.replicas.unwrap_or(status.available_replicas),
         ready: status.ready_replicas,
