@@ -1,5 +1,4 @@
-//! A ServiceAccount by which one operator process talks to the API server. Each process has its own, so that the audit
-//! log tells for every request which of them sent it.
+//! ServiceAccounts. Each operator process has its own, so that the audit log shows which process sent a request.
 
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 
-/// A token outlives every scenario.
+/// Lifetime of a token, longer than every scenario.
 const SECONDS: i64 = 3_600;
 
 /// A ServiceAccount and a token of it.
@@ -23,7 +22,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// A new ServiceAccount.
+    /// Creates a ServiceAccount.
     pub async fn create(client: &Client, namespace: &str, name: &str) -> Result<Self> {
         let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": name}}))?;
         let accounts = Api::namespaced(client.clone(), namespace);
@@ -31,7 +30,7 @@ impl Account {
         Self::existing(client, namespace, name).await
     }
 
-    /// A ServiceAccount that is there already.
+    /// Requests a token for an existing ServiceAccount.
     pub async fn existing(client: &Client, namespace: &str, name: &str) -> Result<Self> {
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
         let request: TokenRequest =
@@ -42,14 +41,14 @@ impl Account {
         Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), credentials: json!({"token": token}) })
     }
 
-    /// The same, but played by the administrator: the API server sees who it is, and gives it no other rights.
-    pub fn played_by(mut self, administrator: Value) -> Self {
+    /// Lets the administrator impersonate it. The API server continues traces only for trusted users.
+    pub fn impersonated_by(mut self, administrator: Value) -> Self {
         self.credentials = administrator;
         self.credentials["as"] = json!(self.user());
         self
     }
 
-    /// What the API server calls it.
+    /// Its user name at the API server.
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
@@ -59,14 +58,14 @@ impl Account {
         &self.namespace
     }
 
-    /// A client that is it.
+    /// A client with its token.
     pub async fn client(&self, cluster: &Cluster) -> Result<Client> {
         let mut config = cluster.anonymous().await?;
         config.auth_info = serde_json::from_value(self.credentials.clone())?;
         Ok(Client::try_from(config)?)
     }
 
-    /// Writes a kubeconfig with it for an API server, given as in the `clusters` of a kubeconfig.
+    /// Writes a kubeconfig for this API server, given as in the `clusters` of a kubeconfig.
     pub fn write_kubeconfig(&self, cluster: &Value, file: &Path) -> Result<()> {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "it",

@@ -1,19 +1,19 @@
-//! The rights of `config/rbac`, as the operators under test have them: installed in a cluster as a user would, and bound
-//! in a scenario's namespace as for an operator with `--watch-namespace`. Nothing here says what the rights are.
+//! The rights of `config/rbac`, bound in a scenario's namespace as for an operator with `--watch-namespace`.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::Client;
-use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{Duration, sleep, timeout};
 
-use crate::cluster::{Cluster, LABEL};
+use crate::cluster::Cluster;
 use crate::kubectl::Kubectl;
 use crate::root;
-use crate::scene::LEASE;
+
+/// Name of the Lease. Each scenario has one in its namespace.
+pub const LEASE: &str = "podset-operator";
 
 /// The namespace of `config/rbac`.
 pub const HOME: &str = "podset-operator-system";
@@ -25,7 +25,7 @@ const MANAGER: &str = "podset-operator-manager-role";
 const ELECTION: &str = "podset-operator-leader-election-role";
 const REVIEWS: &str = "podset-operator-metrics-auth-role";
 
-/// Installs them, as a user does.
+/// Installs them as a user does.
 pub async fn install(kubectl: &Kubectl) -> Result<()> {
     let folder = root().join("config/rbac");
     kubectl.run(&["apply", "-k", &folder.to_string_lossy()]).await.map(drop)
@@ -39,10 +39,8 @@ pub async fn grant(cluster: &Cluster, namespace: &str) -> Result<()> {
     let role: Role = serde_json::from_value(json!({"metadata": {"name": ELECTION}, "rules": election.rules}))?;
     Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &role).await?;
     bind(client, namespace, "Role", ELECTION, namespace).await?;
-    let mut binding: ClusterRoleBinding =
+    let binding: ClusterRoleBinding =
         serde_json::from_value(binding(&format!("{namespace}-reviews"), "ClusterRole", REVIEWS, namespace))?;
-    // No namespace takes it along.
-    binding.labels_mut().insert(LABEL.to_owned(), cluster.name().to_owned());
     Api::all(client.clone()).create(&PostParams::default(), &binding).await?;
     let lease = json!({"namespace": namespace, "verb": "list", "group": "coordination.k8s.io", "resource": "leases", "name": LEASE});
     come_into_force(client, namespace, lease).await?;
@@ -51,7 +49,7 @@ pub async fn grant(cluster: &Cluster, namespace: &str) -> Result<()> {
     grant_also(client, namespace, namespace).await
 }
 
-/// The right to make pods in the namespace: stands for all that are given with it.
+/// The right to create pods in the namespace stands for all rights that are granted with it.
 fn pods_in(namespace: &str) -> Value {
     json!({"namespace": namespace, "verb": "create", "resource": "pods"})
 }
@@ -62,12 +60,12 @@ pub async fn grant_also(client: &Client, of: &str, at: &str) -> Result<()> {
     come_into_force(client, of, pods_in(at)).await
 }
 
-/// Who is authorised is answered from a cache: an operator that was quicker than that would be refused at first.
+/// The API server authorizes from a cache, so an operator that starts at once would be rejected.
 async fn come_into_force(client: &Client, of: &str, right: Value) -> Result<()> {
     timeout(Duration::from_secs(30), is_known(client, of, right)).await.context("its rights do not come into force")?
 }
 
-/// The same without a right: to this resource.
+/// The same without the rights to this resource.
 pub async fn grant_but(client: &Client, of: &str, at: &str, resource: &str) -> Result<()> {
     let installed: Api<ClusterRole> = Api::all(client.clone());
     let mut rules =
@@ -88,7 +86,7 @@ async fn bind(client: &Client, at: &str, kind: &str, role: &str, of: &str) -> Re
     Ok(())
 }
 
-/// All accounts of the namespace, so that each operator can have one of its own.
+/// For all accounts of the namespace, because each operator has its own.
 fn binding(name: &str, kind: &str, role: &str, of: &str) -> Value {
     json!({
         "metadata": {"name": name},

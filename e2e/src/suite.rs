@@ -1,4 +1,4 @@
-//! A run: the clusters that its scenarios share or have for themselves, and an end that leaves nothing behind.
+//! Runs the scenarios: starts the clusters, and leaves nothing behind.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,23 +18,23 @@ use crate::operator::{self, Profile};
 use crate::scene::Scene;
 use crate::signals;
 
-/// Scenarios at a time. They wait far more than they compute, so this is more than the cores of a small machine.
+/// Scenarios at a time. They wait more than they compute.
 const AT_A_TIME: usize = 6;
 
-/// Scenarios about times at a time: each has three replicas, whose leases run out when the machine is too busy for them.
+/// Scenarios about times at a time. Their Leases expire if the machine is too busy.
 const BY_THE_CLOCK: u32 = 3;
 
-/// No scenario takes longer: one that hangs must not hide what the others found.
+/// Limit of a scenario, so that one that hangs does not hide the results of the others.
 const LIMIT: Duration = Duration::from_secs(480);
 
 type Run = Box<dyn FnOnce(Arc<Scene>) -> BoxFuture<'static, Result<()>> + Send>;
 
-/// One story that is told to the operator.
+/// One scenario.
 pub struct Scenario {
     name: &'static str,
     needs: Vec<Need>,
     own_cluster: Option<Wanted>,
-    /// How many permits of [`Suite`]'s `calm` it takes.
+    /// Permits of [`Suite::calm`].
     calm: u32,
     run: Run,
 }
@@ -48,33 +48,32 @@ impl Scenario {
         Self { name, needs: Vec::new(), own_cluster: None, calm: 0, run: Box::new(|scene| Box::pin(run(scene))) }
     }
 
-    /// Where one of these is not to be had, it is not run, and listed as such.
+    /// It is ignored, with the reason, if the cluster lacks one of these.
     pub fn needs(mut self, needs: &[Need]) -> Self {
         self.needs.extend(needs);
         self
     }
 
-    /// Gives it a cluster of its own besides.
+    /// Gives it its own cluster.
     pub fn in_own_cluster(mut self, wanted: Wanted) -> Self {
         self.own_cluster = Some(wanted);
         self.needs(&[Need::OwnCluster])
     }
 
-    /// It holds the operator to the second: few of these run at a time, and none beside what wants much of the machine.
+    /// It checks times: few of these run at a time, and none beside heavy ones.
     pub fn by_the_clock(mut self) -> Self {
         self.calm = 1;
         self
     }
 
-    /// It wants so much of the machine that nothing about times can be shown beside it.
+    /// It uses so much of the machine that no times can be checked beside it.
     pub fn heavy(mut self) -> Self {
         self.calm = BY_THE_CLOCK;
         self
     }
 }
 
-/// Runs the scenarios that the command line asks for, as `cargo test` would, and answers its exit code. Logs of
-/// operators, and what is kept of scenarios that fail, go into `folder`.
+/// Runs the scenarios that the command line names, as `cargo test` does. Logs and reports are in `folder`.
 pub fn run(folder: PathBuf, scenarios: Vec<Scenario>) -> ExitCode {
     if let Some(code) = guard::serve() {
         return code;
@@ -97,7 +96,7 @@ pub fn run(folder: PathBuf, scenarios: Vec<Scenario>) -> ExitCode {
     let trials = scenarios.into_iter().map(|scenario| trial(scenario, &suite, runtime.handle())).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     suite.end();
-    suite.tell_at_the_end();
+    suite.print_summary();
     conclusion.exit_code()
 }
 
@@ -105,7 +104,7 @@ fn trial(scenario: Scenario, suite: &Arc<Suite>, runtime: &Handle) -> Trial {
     let (suite, runtime) = (suite.clone(), runtime.clone());
     let name = scenario.name;
     Trial::ignorable_test(name, move || {
-        let played = runtime.block_on(suite.play(scenario)).map_err(|failure| Failed::from(format!("{failure:#}")))?;
+        let played = runtime.block_on(suite.run(scenario)).map_err(|failure| Failed::from(format!("{failure:#}")))?;
         Ok(match played {
             None => Completion::Completed,
             Some(lack) => {
@@ -116,7 +115,7 @@ fn trial(scenario: Scenario, suite: &Arc<Suite>, runtime: &Handle) -> Trial {
     })
 }
 
-/// What the scenarios of a run have in common.
+/// What the scenarios of a run share.
 pub struct Suite {
     folder: PathBuf,
     way: Way,
@@ -124,14 +123,14 @@ pub struct Suite {
     binary: OnceCell<Result<PathBuf, String>>,
     shared: OnceCell<Result<Arc<Cluster>, String>>,
     started: Mutex<Vec<Weak<Cluster>>>,
-    /// Who may run beside whom where times matter: see [`Scenario::by_the_clock`].
+    /// Keeps scenarios about times apart from heavy ones.
     calm: Semaphore,
     not_run: Mutex<Vec<String>>,
     failed: Mutex<Vec<String>>,
 }
 
 impl Suite {
-    /// Chooses the way to a cluster, and says which and why; but where nothing is to run, that is of no interest.
+    /// Chooses the way to a cluster and prints it, unless nothing runs.
     async fn new(folder: PathBuf, runs: bool) -> Result<Self> {
         let way = if runs {
             let (way, why) = Way::choose().await?;
@@ -153,9 +152,9 @@ impl Suite {
         })
     }
 
-    /// Nothing is left out in silence, and why a scenario failed is not lost in a long log.
-    fn tell_at_the_end(&self) {
-        let not_run = format!("not run here ({})", self.way.word());
+    /// Lists the scenarios that were not run, and why others failed.
+    fn print_summary(&self) {
+        let not_run = format!("not run here ({})", self.way);
         for (what, lines) in [(&*not_run, &self.not_run), ("failed", &self.failed)] {
             let mut lines = taken(lines);
             lines.sort();
@@ -165,7 +164,7 @@ impl Suite {
         }
     }
 
-    /// The operator's binary, built when first asked for.
+    /// The operator's binary, which is built once.
     pub async fn binary(&self) -> Result<&Path> {
         let built = self
             .binary
@@ -174,8 +173,8 @@ impl Suite {
         built.as_deref().map_err(|error| anyhow!("{error}"))
     }
 
-    /// Plays it; what it lacks, where it cannot be played here.
-    async fn play(&self, scenario: Scenario) -> Result<Option<String>> {
+    /// Runs a scenario. Returns what the cluster lacks for it, if anything.
+    async fn run(&self, scenario: Scenario) -> Result<Option<String>> {
         if let Some(lack) = self.has().lacks(&scenario.needs) {
             return Ok(Some(lack));
         }
@@ -193,8 +192,8 @@ impl Suite {
         let namespace = format!("e2e-{}", dashed(scenario.name));
         let image = self.image.clone();
         let scene = Arc::new(Scene::start(&namespace, cluster, self.binary().await?, image, folder).await?);
-        let story = tokio::spawn(tokio::time::timeout(LIMIT, (scenario.run)(scene.clone())));
-        let end = match story.await {
+        let run = tokio::spawn(tokio::time::timeout(LIMIT, (scenario.run)(scene.clone())));
+        let end = match run.await {
             Ok(Ok(Ok(()))) => scene.ended_well().await,
             Ok(Ok(failed)) => failed,
             Ok(Err(_)) => Err(anyhow!("it took longer than {} s", LIMIT.as_secs())),
@@ -202,7 +201,7 @@ impl Suite {
         };
         scene.write_story();
         match end {
-            Ok(()) => scene.leave().await.map(|()| None),
+            Ok(()) => scene.clean_up().await.map(|()| None),
             Err(failure) => {
                 keep(&self.failed, format!("{}: {failure:#}", scenario.name));
                 Err(anyhow!("{}--- why it failed\n{failure:#}", scene.report().await))
@@ -220,7 +219,7 @@ impl Suite {
         self.shared.get_or_init(start).await.clone().map_err(|error| anyhow!("{error}"))
     }
 
-    /// A new cluster with the custom resources and the operator's rights in it.
+    /// A new cluster with the CRDs and the operator's rights.
     async fn cluster(&self, name: &str, wanted: &Wanted) -> Result<Arc<Cluster>> {
         let binary = self.binary().await?;
         std::fs::create_dir_all(&self.folder).with_context(|| format!("creating {}", self.folder.display()))?;
@@ -229,12 +228,9 @@ impl Suite {
         keep(&self.started, Arc::downgrade(&cluster));
         ensure!(
             self.image.is_none() || !cluster.has().this(Need::SimulatedPods),
-            "E2E_OPERATOR=image wants nodes that run containers: those of this cluster are simulated"
+            "E2E_OPERATOR=image needs nodes that run containers; those of this cluster are simulated"
         );
         install(&cluster, binary).await?;
-        if !cluster.has().this(Need::AuditLog) {
-            println!("e2e: the audit log of {name} cannot be read: that no request wants for a right is not checked");
-        }
         Ok(cluster)
     }
 
@@ -251,7 +247,7 @@ fn taken<T>(list: &Mutex<Vec<T>>) -> Vec<T> {
     std::mem::take(&mut *list.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
-/// A name that no other run has, as short as `hack/cluster` wants it.
+/// A name that no other run has, short enough for `hack/cluster`.
 fn cluster_name(of: &str) -> String {
     let mut name = format!("e2e-{}-{of}", std::process::id());
     name.truncate(40);

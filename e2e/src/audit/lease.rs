@@ -37,6 +37,12 @@ impl Change {
     }
 }
 
+impl std::fmt::Display for History {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().skip(1).try_for_each(|change| writeln!(f, "{change}"))
+    }
+}
+
 impl std::fmt::Display for Change {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Change { version, leader, lasts, received, answered, by, .. } = self;

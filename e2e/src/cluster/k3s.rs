@@ -17,7 +17,8 @@ use tokio::process::Command;
 
 use super::guard::{Ending, Guard, MARK};
 use super::{Found, docker, local};
-use crate::operator::{self, tail};
+use crate::operator;
+use crate::process::tail;
 
 /// The version of Kubernetes that `hack/cluster` builds, too. The digest pins the image; Docker does not look at the tag beside it.
 const NAME: &str = "rancher/k3s";
@@ -80,7 +81,7 @@ pub async fn start(name: &str, image: &Image, folder: &Path) -> Result<Found> {
     std::mem::forget(container);
     let kubeconfig = shared.join("kubeconfig.yaml");
     std::fs::write(&kubeconfig, outside(&inside, &host, port)?)?;
-    Ok(Found { kubeconfig, kubectl, audit_log: Some(audit_log), guard })
+    Ok(Found { kubeconfig, kubectl, audit_log, guard })
 }
 
 /// The shared folder, with what the API server reads from it; where it writes its audit log.
@@ -138,7 +139,7 @@ fn outside(inside: &str, host: &str, port: u16) -> Result<String> {
 }
 
 /// That of the PATH, else the one that was built for the local cluster.
-pub async fn kubectl() -> Result<PathBuf> {
+async fn kubectl() -> Result<PathBuf> {
     let mut version = Command::new("kubectl");
     version.args(["version", "--client"]).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     if version.status().await.is_ok_and(|status| status.success()) {
@@ -146,19 +147,4 @@ pub async fn kubectl() -> Result<PathBuf> {
     }
     let bin = local::binaries().await.context("kubectl is not on the PATH, and cannot be built: install it")?;
     Ok(bin.join("kubectl"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mapped_port_stands_in_the_kubeconfig() {
-        let inside = "clusters:\n- cluster:\n    server: https://127.0.0.1:6443\n  name: default\n";
-        let here = outside(inside, "localhost", 32768).unwrap();
-        assert_eq!(here, "clusters:\n- cluster:\n    server: https://127.0.0.1:32768\n  name: default\n");
-        let there = outside(inside, "172.17.0.1", 32768).unwrap();
-        assert!(there.contains("    server: https://172.17.0.1:32768\n    tls-server-name: localhost\n"), "{there}");
-        assert!(outside("server: https://[::1]:6443", "localhost", 1).is_err());
-    }
 }

@@ -49,7 +49,7 @@ pub async fn start(name: &str, wanted: &Wanted, folder: &Path) -> Result<Found> 
     // Marked, so that the guard ends it too: after the guard it would start what nobody ends.
     up.env(MARK, name);
     let kubeconfig = PathBuf::from(printed(up).await?);
-    let audit_log = Some(kubeconfig.with_file_name("logs").join("audit.log"));
+    let audit_log = kubeconfig.with_file_name("logs").join("audit.log");
     Ok(Found { kubeconfig, kubectl: bin.join("kubectl"), audit_log, guard })
 }
 

@@ -136,7 +136,7 @@ impl Kind for MyCustomResource {
 
 impl Kind for Event {
     fn of(view: &mut View) -> &mut Objects<Self> {
-        &mut view.events
+        &mut view.all_events
     }
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 
 use super::objects::Objects;
-use crate::scene::LEASE;
+use crate::rights::LEASE;
 use crate::types::{MyCustomResource, Pod, PodSet, in_short, uid};
 
 /// An answer, or what was seen instead.
@@ -22,8 +22,8 @@ pub struct View {
     pub pods: Objects<Pod>,
     /// The MyCustomResources.
     pub seekers: Objects<MyCustomResource>,
-    /// The events (events.k8s.io), whoever reported them.
-    pub events: Objects<Event>,
+    /// The events (events.k8s.io) of all reporters.
+    pub all_events: Objects<Event>,
     /// The Leases.
     pub leases: Objects<Lease>,
 }
@@ -133,10 +133,9 @@ impl View {
         found.map(|c| c.message).ok_or_else(|| format!("{set} has no condition {condition}"))
     }
 
-    /// The events that the operator reported about an object, oldest first, as `Reason: note`; a series counts as often
-    /// as it was reported.
-    pub fn events_about(&self, name: &str) -> Vec<String> {
-        let mut events: Vec<&Event> = self.events.all().filter(|event| is_ours(event, name)).collect();
+    /// The events that the operator reported about an object, oldest first, as `Reason: note`. A series counts as often as it was reported.
+    pub fn events(&self, name: &str) -> Vec<String> {
+        let mut events: Vec<&Event> = self.all_events.all().filter(|event| is_ours(event, name)).collect();
         events.sort_by_key(|event| event.event_time.clone());
         events
             .into_iter()

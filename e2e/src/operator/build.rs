@@ -51,16 +51,3 @@ fn executable(messages: &str) -> Option<PathBuf> {
     }
     messages.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok()?.executable).next_back()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_binary_is_the_last_executable_that_cargo_names() {
-        let messages = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
-                        {\"reason\":\"compiler-artifact\",\"executable\":\"/t/podset-operator\"}\n\
-                        {\"reason\":\"build-finished\",\"success\":true}\n";
-        assert_eq!(executable(messages), Some(PathBuf::from("/t/podset-operator")));
-    }
-}

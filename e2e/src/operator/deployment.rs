@@ -78,20 +78,9 @@ impl Deployment<'_> {
     }
 }
 
-/// The way from one folder to another: kustomize takes no other.
-pub fn relative(from: &Path, to: &Path) -> PathBuf {
+/// The relative path from one folder to another, as kustomize requires it.
+fn relative(from: &Path, to: &Path) -> PathBuf {
     let common = from.components().zip(to.components()).take_while(|(one, other)| one == other).count();
     let up = from.components().skip(common).map(|_| std::path::Component::ParentDir);
     up.chain(to.components().skip(common)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_way_goes_up_to_what_is_common_and_down_again() {
-        assert_eq!(relative(Path::new("/a/b/c"), Path::new("/a/d")), Path::new("../../d"));
-        assert_eq!(relative(Path::new("/a"), Path::new("/a/b")), Path::new("b"));
-    }
 }

@@ -1,5 +1,4 @@
-//! Watches through the proxy: the API server's stream is read at once, so that it never sees a slow client, and told to
-//! the operator event by event as the fault in force has it.
+//! Watches through the proxy. The API server's stream is read at once, so that it never sees a slow client, and passed on event by event.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,15 +13,14 @@ use http::{HeaderMap, HeaderValue, Request};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::json;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
-use super::{Answer, Fault, NOTHING_HEARD, State, answer, send, streamed};
+use super::{Answer, Fault, State, answer, send, streamed};
 
-/// Events kept of each resource, to be told again.
+/// Events of each watch that are kept for replays.
 const KEPT: usize = 200;
 
-/// What watches of a resource have told, whichever connection it was. Watches that select other objects have a history of their own: they
-/// may be ahead, and no API server tells one what only the other has heard.
+/// The events of each watch, by path and selector.
 #[derive(Default)]
 pub struct Histories(Mutex<HashMap<String, VecDeque<Bytes>>>);
 
@@ -55,19 +53,19 @@ pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Ans
     Ok(answer(parts.status, parts.headers, streamed(tell)))
 }
 
-/// What is watched: where, and which of it.
+/// Path and selectors of a watch.
 fn kind(request: &Request<Bytes>) -> String {
     let query = request.uri().query().unwrap_or_default();
     let selectors: Vec<_> = query.split('&').filter(|parameter| parameter.contains("Selector=")).collect();
     format!("{} {selectors:?}", request.uri().path())
 }
 
-/// How the events of a watch follow one another.
+/// The encoding of a watch.
 #[derive(Clone, Copy)]
 enum Form {
-    /// JSON: each ends its line.
+    /// JSON: an event is a line.
     Lines,
-    /// Protobuf: each stands behind its length.
+    /// Protobuf: an event follows its length.
     Messages,
 }
 
@@ -77,7 +75,7 @@ impl Form {
         if kind.starts_with(b"application/vnd.kubernetes.protobuf") { Form::Messages } else { Form::Lines }
     }
 
-    /// How long the first event is, if it is there.
+    /// Length of the first event, if it is complete.
     fn first(self, bytes: &[u8]) -> Option<usize> {
         match self {
             Form::Lines => bytes.iter().position(|&byte| byte == b'\n').map(|end| end + 1),
@@ -88,7 +86,7 @@ impl Form {
         }
     }
 
-    /// That the version is too old which the watch began with.
+    /// The event that ends a watch with 410 Gone.
     fn gone(self) -> Bytes {
         match self {
             Form::Messages => Bytes::from_static(GONE),
@@ -103,17 +101,17 @@ impl Form {
     }
 }
 
-/// The same in protobuf.
+/// The event 410 Gone in protobuf.
 const GONE: &[u8] = b"\0\0\0\x45\n\x05ERROR\x12\x3c\n\x3ak8s\0\n\x0c\n\x02v1\x12\x06Status\x12\x26\
     \x1a\x18too old resource version\"\x07Expired0\x9a\x03";
 
-/// Reads whole events with the time of their arrival until the stream ends or nobody wants them.
-async fn read_events(form: Form, mut body: Body, events: UnboundedSender<(Instant, Bytes)>) {
+/// Reads whole events until the stream ends or nobody receives them.
+async fn read_events(form: Form, mut body: Body, events: UnboundedSender<Bytes>) {
     let mut rest = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {
         rest.extend(frame.into_data());
         while let Some(length) = form.first(&rest) {
-            if events.unbounded_send((Instant::now(), rest.split_to(length).freeze())).is_err() {
+            if events.unbounded_send(rest.split_to(length).freeze()).is_err() {
                 return;
             }
         }
@@ -123,16 +121,15 @@ async fn read_events(form: Form, mut body: Body, events: UnboundedSender<(Instan
     }
 }
 
-/// Tells the operator the events, until the watch ends on either side or a fault ends it.
+/// Passes the events on until the watch ends on either side or a fault ends it.
 async fn relay(
     kind: String,
     form: Form,
-    mut events: UnboundedReceiver<(Instant, Bytes)>,
+    mut events: UnboundedReceiver<Bytes>,
     tell: UnboundedSender<Bytes>,
     state: Arc<State>,
 ) {
     let faults = &state.faults;
-    let late = faults.up_to_ms(3_000);
     loop {
         let next = tokio::select! {
             next = events.next() => next,
@@ -142,22 +139,18 @@ async fn relay(
                 }
                 return;
             }
-            () = faults.until(&[Fault::Away]) => return faults.struck(),
-            () = faults.until(&NOTHING_HEARD) => {
+            () = faults.until(|now| now == Some(Fault::Away)) => return faults.struck(),
+            () = faults.until(|now| now.is_some_and(Fault::is_mute)) => {
                 faults.struck();
-                faults.until_none_of(&NOTHING_HEARD).await;
+                faults.until(|now| !now.is_some_and(Fault::is_mute)).await;
                 return;
             }
         };
-        let Some((arrived, event)) = next else { return };
+        let Some(event) = next else { return };
         match faults.now() {
             Some(Fault::WatchesHeld) => {
                 faults.struck();
-                faults.until_none_of(&[Fault::WatchesHeld]).await;
-            }
-            Some(Fault::WatchesLate) => {
-                faults.struck();
-                sleep_until(arrived + late).await;
+                faults.until(|now| now != Some(Fault::WatchesHeld)).await;
             }
             Some(Fault::WatchesReplayed) if faults.chance(40) => {
                 if let Some(old) = state.histories.any(&kind, |kept| faults.below(kept)) {
@@ -174,9 +167,9 @@ async fn relay(
     }
 }
 
-/// Returns some moments after the fault began that ends watches.
+/// Returns a moment after the fault began that ends watches.
 async fn ended(state: &State) {
-    state.faults.until(&[Fault::WatchesEnded]).await;
+    state.faults.until(|now| now == Some(Fault::WatchesEnded)).await;
     sleep(Duration::from_millis(50) + state.faults.up_to_ms(1_500)).await;
     state.faults.struck();
 }

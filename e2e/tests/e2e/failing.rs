@@ -1,83 +1,27 @@
-//! Pods that finish: replaced, ever more slowly, with the newest three kept to look at.
+//! Pods that fail, as KWOK scripts it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use e2e::cluster::Wanted;
+use e2e::cluster::needs::Need::*;
 use e2e::scene::Scene;
-use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
+use e2e::suite::Scenario;
 use serde_json::json;
 use tokio::time::Instant;
 
-/// How long the replacement of the first, second, … pod that failed in a row is held back.
-const WAITS: [i64; 6] = [0, 1, 2, 4, 8, 16];
-
-pub async fn replaced_ever_more_slowly(t: Arc<Scene>) -> Result<()> {
-    let _operator = t.operator().await?;
-    t.create_set("web", 1).await?;
-    let mut known = vec![next_pod(&t, &[]).await?];
-    for (failed, seconds) in WAITS.into_iter().enumerate() {
-        let pod = known.last().expect("there is at least one").clone();
-        let finish = fail(&t, &pod, if failed == 1 { "Succeeded" } else { "Failed" }).await?;
-        if seconds >= 8 {
-            // A status may be five seconds late.
-            let waiting = [("Ready", "False/PodsFailing"), ("Reconciling", "True/BackingOff")];
-            let limit = Duration::from_secs(7);
-            t.within(limit, "the conditions of a set that backs off", |seen| seen.conditions("web", &waiting)).await?;
-        }
-        let next = next_pod(&t, &known).await?;
-        let made = t.stored_pod(&next).await?;
-        // Both times have whole seconds.
-        let waited = made.creation_timestamp().context("a pod without an age")?.0.duration_since(finish).as_secs();
-        let most = seconds + 4;
-        ensure!(
-            (seconds..=most).contains(&waited),
-            "replacement {} came after {waited} s, not {seconds} s",
-            failed + 1
-        );
-        let count = made.annotations().get("app.example.com/replacements").cloned();
-        ensure!(count == Some((failed + 1).to_string()), "replacement {} is marked as {count:?}", failed + 1);
-        known.push(next);
-    }
-    let newest = &known[known.len() - 4..known.len() - 1];
-    t.until("the newest 3 finished pods to be kept and no older one", |seen| {
-        let mut kept: Vec<_> = seen.pods.all().filter(|pod| pod.is_finished()).map(|pod| pod.name_any()).collect();
-        kept.sort_by_key(|name| known.iter().position(|other| other == name));
-        if kept == newest { Ok(()) } else { Err(format!("{kept:?} are kept of {known:?}")) }
-    })
-    .await?;
-    t.until("a set that is well again", |seen| seen.at_rest("web", 1)).await.map(drop)
+pub fn scenarios() -> Vec<Scenario> {
+    let scripted = Wanted { stages: true, ..Wanted::default() };
+    vec![
+        Scenario::new("failing_pods_are_replaced_later_each_time", by_their_own_doing)
+            .in_own_cluster(scripted)
+            .needs(&[Stages, AuditLog]),
+    ]
 }
 
-/// The name of the set's one live and ready pod, which is none of these.
-async fn next_pod(t: &Scene, known: &[String]) -> Result<String> {
-    t.until("a pod in place of the one that failed", |seen| {
-        let mut live = seen.has_live("web", 1)?;
-        let ready = seen.pod(&live[0])?.is_ready();
-        if known.contains(&live[0]) || !ready { Err(format!("{live:?}, ready: {ready}")) } else { Ok(live.remove(0)) }
-    })
-    .await
-}
-
-/// What a kubelet writes when the container has ended, and when that was.
-async fn fail(t: &Scene, pod: &str, phase: &str) -> Result<Timestamp> {
-    let now = Timestamp::from_second(Timestamp::now().as_second())?;
-    let began = t.look(|seen| seen.pod(pod).map(|pod| pod.creation_timestamp())).map_err(anyhow::Error::msg)?;
-    let exit_code = if phase == "Failed" { 1 } else { 0 };
-    let terminated = json!({"exitCode": exit_code, "reason": "Ended", "startedAt": began, "finishedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
-    let status = json!({
-        "phase": phase,
-        "conditions": [{"type": "Ready", "status": "False", "reason": "PodFailed"}],
-        "containerStatuses": [{"name": "fancy-alpine", "image": "x", "imageID": "x", "ready": false, "restartCount": 0,
-            "state": {"running": null, "terminated": terminated}}]
-    });
-    t.patch_pod_status(pod, status).await?;
-    Ok(now)
-}
-
-/// The same with pods whose life is scripted: each fails by itself, half a second after it was ready.
-pub async fn by_their_own_doing(t: Arc<Scene>) -> Result<()> {
+/// Pods that fail half a second after they are ready are replaced later each time, and only the newest three are kept.
+async fn by_their_own_doing(t: Arc<Scene>) -> Result<()> {
     t.kubectl().run_with(&["apply", "-f", "-"], FAILS).await?;
     let _operator = t.operator().await?;
     let spec = json!({"replicas": 2, "template": {"metadata": {"labels": {"fate": "fails"}}}});
@@ -104,15 +48,14 @@ pub async fn by_their_own_doing(t: Arc<Scene>) -> Result<()> {
     );
 
     t.kubectl().run(&["delete", "stage", "pod-fails"]).await?;
-    t.until("a set that is well again", |seen| seen.at_rest("web", 2)).await.map(drop)
+    t.settles("web", 2).await.map(drop)
 }
 
-/// How many there ever were.
+/// How many pods were ever created.
 fn pods_made(t: &Scene) -> Result<usize> {
     Ok(t.requests()?.of("create pods").into_iter().filter(|create| create.code() == 201).count())
 }
 
-/// As KWOK scripts it.
 const FAILS: &str = r#"
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage

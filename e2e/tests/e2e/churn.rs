@@ -1,4 +1,4 @@
-//! People at work, and what they do follows from a seed: sets are scaled, pods killed, labels taken away, sets made anew.
+//! Random users, by a seed: they scale sets, kill pods, remove labels, and delete and create sets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,22 +17,31 @@ use tokio::time::{Instant, sleep};
 
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
-const SETS: [&str; 3] = ["red", "green", "blue"];
+const SETS: [&str; 4] = ["red", "green", "blue", "white"];
+
+/// Sets with `podReplacementPolicy: TerminationComplete`.
+const WAIT_FOR_TERMINATIONS: [&str; 2] = ["blue", "white"];
 
 /// The seed: `E2E_SEED`, or 1.
 pub fn seed() -> u64 {
     std::env::var("E2E_SEED").map_or(1, |seed| seed.parse().expect("E2E_SEED is a number"))
 }
 
-/// Makes the sets.
+/// Creates the sets.
 pub async fn create_sets(t: &Scene) -> Result<()> {
     for set in SETS {
-        t.create_set(set, 3).await?;
+        create(t, set, 3).await?;
     }
     Ok(())
 }
 
-/// Every set has what its spec wants, and a status that says so.
+async fn create(t: &Scene, set: &str, replicas: i64) -> Result<()> {
+    let waits = WAIT_FOR_TERMINATIONS.contains(&set);
+    let policy = if waits { "TerminationComplete" } else { "TerminationStarted" };
+    t.create_set_from(set, json!({"replicas": replicas, "podReplacementPolicy": policy})).await
+}
+
+/// Every set has the pods that its spec wants, and a status that says so.
 pub fn are_at_rest(seen: &View) -> Seen {
     SETS.iter().try_for_each(|set| {
         let wanted = seen.set(set)?.spec.replicas;
@@ -40,16 +49,16 @@ pub fn are_at_rest(seen: &View) -> Seen {
     })
 }
 
-/// Stirs for so long.
-pub async fn stir(t: &Scene, dice: &mut StdRng, time: Duration) -> Result<()> {
+/// Acts for this time.
+pub async fn churn(t: &Scene, dice: &mut StdRng, time: Duration) -> Result<()> {
     let end = Instant::now() + time;
     while Instant::now() < end {
-        stir_once(t, dice).await?;
+        act(t, dice).await?;
     }
     Ok(())
 }
 
-async fn stir_once(t: &Scene, dice: &mut StdRng) -> Result<()> {
+async fn act(t: &Scene, dice: &mut StdRng) -> Result<()> {
     let set = SETS.choose(dice).expect("there are sets");
     match dice.random_range(0..100) {
         0..45 => t.scale(set, dice.random_range(1..=10)).await?,
@@ -66,7 +75,7 @@ async fn stir_once(t: &Scene, dice: &mut StdRng) -> Result<()> {
         }
         _ => {
             t.delete_set(set).await?;
-            t.create_set(set, dice.random_range(1..=10)).await?;
+            create(t, set, dice.random_range(1..=10)).await?;
         }
     }
     sleep(Duration::from_millis(dice.random_range(100..900))).await;
@@ -80,15 +89,15 @@ fn some_pods(t: &Scene, dice: &mut StdRng, set: &str) -> Vec<String> {
     live.unwrap_or_default().sample(dice, count).cloned().collect()
 }
 
-/// Stirs until it is told to stop, or dropped.
-pub struct Stirring {
+/// Users that act until they are stopped.
+pub struct Churn {
     t: Arc<Scene>,
     stop: oneshot::Sender<()>,
     work: JoinSet<Result<()>>,
 }
 
-impl Stirring {
-    /// Makes the sets and begins.
+impl Churn {
+    /// Creates the sets and begins.
     pub async fn begin(t: &Arc<Scene>) -> Result<Self> {
         create_sets(t).await?;
         let (stop, mut stopped) = oneshot::channel();
@@ -97,18 +106,18 @@ impl Stirring {
         work.spawn(async move {
             let mut dice = StdRng::seed_from_u64(seed());
             while stopped.try_recv().is_err() {
-                stir_once(&scene, &mut dice).await?;
+                act(&scene, &mut dice).await?;
             }
             Ok(())
         });
         Ok(Self { t: t.clone(), stop, work })
     }
 
-    /// Stops, and waits until every set is at rest, so long at most.
+    /// Stops the users, and waits until every set is at rest.
     pub async fn end(mut self, limit: Duration) -> Result<()> {
-        // The receiver is gone only where the work has failed, which is told next.
+        // The receiver is gone only if an action has failed, which the next line reports.
         let _ = self.stop.send(());
-        self.work.join_next().await.context("nobody was at work")???;
+        self.work.join_next().await.context("there are no users")???;
         let what = format!("all sets to come to rest (E2E_SEED={})", seed());
         self.t.within(limit, &what, are_at_rest).await
     }
