@@ -70,7 +70,7 @@ impl<'a> Round<'a> {
             sets,
             process: contestant::start(place, contestant).await?,
             user,
-            log: Tail::follow(place.cluster.audit_log()?)?,
+            log: Tail::follow(place.cluster.audit_log())?,
             wanted: 0,
             bare: (Vec::new(), 0),
         };

@@ -57,7 +57,7 @@ impl Scenario {
     /// Gives it its own cluster.
     pub fn in_own_cluster(mut self, wanted: Wanted) -> Self {
         self.own_cluster = Some(wanted);
-        self.needs(&[Need::OwnCluster])
+        self
     }
 
     /// It checks times: few of these run at a time, and none beside heavy ones.

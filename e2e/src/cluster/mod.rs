@@ -115,8 +115,8 @@ impl Cluster {
     }
 
     /// The audit log of its API server, one JSON object a line.
-    pub fn audit_log(&self) -> Result<&Path> {
-        Ok(&self.found.audit_log)
+    pub fn audit_log(&self) -> &Path {
+        &self.found.audit_log
     }
 
     /// A kubectl for it.

@@ -1,6 +1,5 @@
 //! What scenarios need, and what a cluster has. A scenario that needs more is listed as not run, with the reason.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use anyhow::Result;
@@ -11,22 +10,12 @@ use kube::{Client, ResourceExt};
 use super::Way;
 
 /// What a scenario may need.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Need {
-    /// The API server's audit log.
-    AuditLog,
     /// Nodes that KWOK simulates: pods of any image become ready, thousands fit, and tests may write their status.
     SimulatedPods,
-    /// KWOK's Stages, which script the life of pods.
-    Stages,
-    /// A control plane whose parts can be killed.
-    ControlPlane,
-    /// An API server and an etcd that send traces.
-    TracedControlPlane,
-    /// The admission plug-in OwnerReferencesPermissionEnforcement.
-    StrictOwners,
-    /// A cluster without other scenarios.
-    OwnCluster,
+    /// KWOK's Stages, which script the life of pods, and a control plane whose parts can be killed and send traces.
+    LocalCluster,
     /// Operators that are processes of this machine, to be killed, frozen or put behind a proxy.
     Processes,
 }
@@ -34,13 +23,8 @@ pub enum Need {
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::AuditLog => "the API server's audit log",
             Self::SimulatedPods => "nodes simulated by KWOK",
-            Self::Stages => "KWOK's Stages",
-            Self::ControlPlane => "a control plane whose parts can be ended",
-            Self::TracedControlPlane => "a control plane that sends traces",
-            Self::StrictOwners => "the admission plug-in OwnerReferencesPermissionEnforcement",
-            Self::OwnCluster => "a cluster of its own",
+            Self::LocalCluster => "a cluster of hack/cluster",
             Self::Processes => "operators that are processes of this machine",
         })
     }
@@ -48,22 +32,14 @@ impl fmt::Display for Need {
 
 /// What a cluster has.
 #[derive(Clone, Debug)]
-pub struct Has(BTreeSet<Need>);
+pub struct Has(Vec<Need>);
 
 impl Has {
-    /// What the clusters of this way have, with operators as processes or not.
+    /// What the clusters of this way may have, with operators as processes or not.
     pub fn by(way: &Way, processes: bool) -> Self {
-        use Need::*;
-        let mut has: BTreeSet<_> = match way {
-            Way::Local => {
-                [AuditLog, SimulatedPods, Stages, ControlPlane, TracedControlPlane, StrictOwners, OwnCluster].into()
-            }
-            // Whether nodes are simulated is known when the cluster has started.
-            Way::K3s(_) => [AuditLog, SimulatedPods, StrictOwners, OwnCluster].into(),
-        };
-        if processes {
-            has.insert(Processes);
-        }
+        let mut has = vec![Need::SimulatedPods];
+        has.extend(matches!(way, Way::Local).then_some(Need::LocalCluster));
+        has.extend(processes.then_some(Need::Processes));
         Self(has)
     }
 
@@ -72,7 +48,7 @@ impl Has {
         let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
         let simulated = |node: &Node| node.annotations().contains_key("kwok.x-k8s.io/node");
         if nodes.items.is_empty() || !nodes.items.iter().all(simulated) {
-            self.0.remove(&Need::SimulatedPods);
+            self.0.retain(|need| *need != Need::SimulatedPods);
         }
         Ok(())
     }

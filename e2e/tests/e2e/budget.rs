@@ -17,12 +17,11 @@ const SIZE: usize = 10;
 pub fn scenarios() -> Vec<Scenario> {
     let large = Wanted { nodes: 5, pods_a_node: 100_000, ..Wanted::default() };
     vec![
-        Scenario::new("budget_of_100_sets", of_100_sets).in_own_cluster(large).heavy().needs(&[
-            AuditLog,
-            SimulatedPods,
-            Processes,
-        ]),
-        Scenario::new("budget_of_each_change", of_each_change).needs(&[AuditLog, SimulatedPods]),
+        Scenario::new("budget_of_100_sets", of_100_sets)
+            .in_own_cluster(large)
+            .heavy()
+            .needs(&[SimulatedPods, Processes]),
+        Scenario::new("budget_of_each_change", of_each_change).needs(&[SimulatedPods]),
     ]
 }
 

@@ -20,7 +20,7 @@ const CONVERGES: Duration = Duration::from_secs(150);
 pub fn scenarios() -> Vec<Scenario> {
     let scenario = |name, part| {
         let run = move |t| dies_and_comes_back(t, part);
-        Scenario::new(name, run).in_own_cluster(Wanted::default()).needs(&[ControlPlane, Processes])
+        Scenario::new(name, run).in_own_cluster(Wanted::default()).needs(&[LocalCluster, Processes])
     };
     vec![
         scenario("control_plane_api_server_restarts", "kube-apiserver"),

@@ -16,7 +16,7 @@ pub fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("failing_pods_are_replaced_later_each_time", by_their_own_doing)
             .in_own_cluster(scripted)
-            .needs(&[Stages, AuditLog]),
+            .needs(&[LocalCluster]),
     ]
 }
 

@@ -40,7 +40,7 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario::new("leader_terminated_without_answers", terminated_without_answers),
         Scenario::new("leader_out_of_reach_for_a_moment", out_of_reach_for_a_moment),
     ];
-    let needs = [Processes, SimulatedPods, AuditLog];
+    let needs = [Processes, SimulatedPods];
     scenarios.into_iter().map(|scenario| scenario.needs(&needs).by_the_clock()).collect()
 }
 

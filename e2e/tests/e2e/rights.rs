@@ -14,7 +14,7 @@ use serde_json::json;
 pub fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("rights_of_an_editor", of_an_editor),
-        Scenario::new("rights_to_finalizers_are_needed", to_finalizers_are_needed).needs(&[StrictOwners, Processes]),
+        Scenario::new("rights_to_finalizers_are_needed", to_finalizers_are_needed).needs(&[Processes]),
     ]
 }
 

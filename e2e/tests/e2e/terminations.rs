@@ -23,7 +23,7 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario::new("terminations_are_waited_for", are_waited_for).needs(&[SimulatedPods]),
         Scenario::new("terminations_on_a_lost_node", on_a_lost_node)
             .in_own_cluster(scripted)
-            .needs(&[SimulatedPods, Stages]),
+            .needs(&[SimulatedPods, LocalCluster]),
     ]
 }
 

@@ -27,7 +27,7 @@ pub fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("traces_of_operator_api_server_and_etcd", move |t| of_all(t, address))
             .in_own_cluster(Wanted { traces: Some(address), ..Wanted::default() })
-            .needs(&[TracedControlPlane, Processes]),
+            .needs(&[LocalCluster, Processes]),
     ]
 }
 
