@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use futures::future::BoxFuture;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::cluster::needs::{Has, Need};
@@ -78,45 +78,45 @@ pub fn run(folder: PathBuf, scenarios: Vec<Scenario>) -> ExitCode {
     if let Some(code) = guard::serve() {
         return code;
     }
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_A_TIME);
-    let started = Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
-        let suite = runtime.block_on(Suite::new(folder, !arguments.list))?;
-        Ok((runtime, Arc::new(suite)))
-    });
-    let (runtime, suite) = match started {
-        Ok(started) => started,
-        Err(error) => {
-            eprintln!("e2e: {error:#}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let ended = suite.clone();
-    runtime.spawn(signals::end_on_signals(move || ended.end()));
-    let trials = scenarios.into_iter().map(|scenario| trial(scenario, &suite, runtime.handle())).collect();
-    let conclusion = libtest_mimic::run(&arguments, trials);
-    suite.end();
-    suite.print_summary();
-    conclusion.exit_code()
-}
-
-fn trial(scenario: Scenario, suite: &Arc<Suite>, runtime: &Handle) -> Trial {
-    let (suite, runtime) = (suite.clone(), runtime.clone());
-    let name = scenario.name;
-    Trial::ignorable_test(name, move || {
-        let played = runtime.block_on(suite.run(scenario)).map_err(|failure| Failed::from(format!("{failure:#}")))?;
-        Ok(match played {
-            None => Completion::Completed,
-            Some(lack) => {
-                keep(&suite.not_run, format!("{name}: {lack}"));
-                Completion::ignored_with(lack)
-            }
-        })
+    run_all(folder, scenarios).unwrap_or_else(|error| {
+        eprintln!("e2e: {error:#}");
+        ExitCode::FAILURE
     })
 }
 
+fn run_all(folder: PathBuf, scenarios: Vec<Scenario>) -> Result<ExitCode> {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_A_TIME);
+    let runtime = Arc::new(Runtime::new()?);
+    let way = if arguments.list { Way::Local } else { runtime.block_on(Way::choose())? };
+    let suite = Arc::new(Suite {
+        folder,
+        way,
+        image: operator::image()?,
+        binary: OnceCell::new(),
+        shared: OnceCell::new(),
+        started: Mutex::default(),
+        calm: Semaphore::new(BY_THE_CLOCK as usize),
+        not_run: Mutex::default(),
+        failed: Mutex::default(),
+    });
+    let ended = suite.clone();
+    runtime.spawn(signals::end_on_signals(move || ended.end()));
+    let trial = |scenario: Scenario| {
+        let (suite, runtime) = (suite.clone(), runtime.clone());
+        Trial::ignorable_test(scenario.name, move || {
+            let lack = runtime.block_on(suite.run(scenario)).map_err(|error| Failed::from(format!("{error:#}")))?;
+            Ok(lack.map_or(Completion::Completed, Completion::ignored_with))
+        })
+    };
+    let conclusion = libtest_mimic::run(&arguments, scenarios.into_iter().map(trial).collect());
+    suite.end();
+    suite.print_summary();
+    Ok(conclusion.exit_code())
+}
+
 /// What the scenarios of a run share.
-pub struct Suite {
+struct Suite {
     folder: PathBuf,
     way: Way,
     image: Option<String>,
@@ -130,32 +130,9 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Chooses the way to a cluster and prints it, unless nothing runs.
-    async fn new(folder: PathBuf, runs: bool) -> Result<Self> {
-        let way = if runs {
-            let (way, why) = Way::choose().await?;
-            println!("e2e: {way} ({why})");
-            way
-        } else {
-            Way::Local
-        };
-        Ok(Self {
-            folder,
-            way,
-            image: operator::image()?,
-            binary: OnceCell::new(),
-            shared: OnceCell::new(),
-            started: Mutex::default(),
-            calm: Semaphore::new(BY_THE_CLOCK as usize),
-            not_run: Mutex::default(),
-            failed: Mutex::default(),
-        })
-    }
-
     /// Lists the scenarios that were not run, and why others failed.
     fn print_summary(&self) {
-        let not_run = format!("not run here ({})", self.way);
-        for (what, lines) in [(&*not_run, &self.not_run), ("failed", &self.failed)] {
+        for (what, lines) in [("not run here", &self.not_run), ("failed", &self.failed)] {
             let mut lines = taken(lines);
             lines.sort();
             if !lines.is_empty() {
@@ -165,31 +142,34 @@ impl Suite {
     }
 
     /// The operator's binary, which is built once.
-    pub async fn binary(&self) -> Result<&Path> {
-        let built = self
-            .binary
-            .get_or_init(async || operator::build(Profile::Debug).await.map_err(|error| format!("{error:#}")))
-            .await;
-        built.as_deref().map_err(|error| anyhow!("{error}"))
+    async fn binary(&self) -> Result<&Path> {
+        let build = async || operator::build(Profile::Debug).await.map_err(|error| format!("{error:#}"));
+        self.binary.get_or_init(build).await.as_deref().map_err(|error| anyhow!("{error}"))
     }
 
     /// Runs a scenario. Returns what the cluster lacks for it, if anything.
     async fn run(&self, scenario: Scenario) -> Result<Option<String>> {
-        if let Some(lack) = self.has().lacks(&scenario.needs) {
-            return Ok(Some(lack));
+        let name = scenario.name;
+        let not_run = |lack: String| {
+            keep(&self.not_run, format!("{name}: {lack}"));
+            Ok(Some(lack))
+        };
+        let has = Has::by(&self.way, self.image.is_none());
+        if let Some(lack) = has.lacks(&scenario.needs) {
+            return not_run(lack);
         }
         let _calm = self.calm.acquire_many(scenario.calm).await?;
         let cluster = match &scenario.own_cluster {
             None => self.shared_cluster().await?,
-            Some(wanted) => self.cluster(&cluster_name(&dashed(scenario.name)), wanted).await?,
+            Some(wanted) => self.cluster(&dashed(name), wanted).await?,
         };
         if let Some(lack) = cluster.has().lacks(&scenario.needs) {
-            return Ok(Some(lack));
+            return not_run(lack);
         }
-        let folder = self.folder.join(scenario.name);
-        let _ = std::fs::remove_dir_all(&folder); // of an earlier run, if there was one
+        let folder = self.folder.join(name);
+        let _ = std::fs::remove_dir_all(&folder); // of an earlier run
         std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-        let namespace = format!("e2e-{}", dashed(scenario.name));
+        let namespace = format!("e2e-{}", dashed(name));
         let image = self.image.clone();
         let scene = Arc::new(Scene::start(&namespace, cluster, self.binary().await?, image, folder).await?);
         let run = tokio::spawn(tokio::time::timeout(LIMIT, (scenario.run)(scene.clone())));
@@ -197,33 +177,33 @@ impl Suite {
             Ok(Ok(Ok(()))) => scene.ended_well().await,
             Ok(Ok(failed)) => failed,
             Ok(Err(_)) => Err(anyhow!("it took longer than {} s", LIMIT.as_secs())),
-            Err(panic) => Err(anyhow!("it panicked: {}", panicked_with(panic))),
+            Err(panic) => Err(anyhow!("it panicked: {panic}")),
         };
         scene.write_story();
         match end {
             Ok(()) => scene.clean_up().await.map(|()| None),
             Err(failure) => {
-                keep(&self.failed, format!("{}: {failure:#}", scenario.name));
+                keep(&self.failed, format!("{name}: {failure:#}"));
                 Err(anyhow!("{}--- why it failed\n{failure:#}", scene.report().await))
             }
         }
     }
 
-    fn has(&self) -> Has {
-        Has::by(&self.way, self.image.is_none())
-    }
-
     async fn shared_cluster(&self) -> Result<Arc<Cluster>> {
-        let start =
-            async || self.cluster(&cluster_name(""), &Wanted::default()).await.map_err(|error| format!("{error:#}"));
+        let start = async || self.cluster("", &Wanted::default()).await.map_err(|error| format!("{error:#}"));
         self.shared.get_or_init(start).await.clone().map_err(|error| anyhow!("{error}"))
     }
 
     /// A new cluster with the CRDs and the operator's rights.
-    async fn cluster(&self, name: &str, wanted: &Wanted) -> Result<Arc<Cluster>> {
+    async fn cluster(&self, of: &str, wanted: &Wanted) -> Result<Arc<Cluster>> {
+        // A name that no other run has, short enough for `hack/cluster`.
+        let mut name = format!("e2e-{}-{of}", std::process::id());
+        name.truncate(40);
+        let name = name.trim_end_matches('-');
         let binary = self.binary().await?;
         std::fs::create_dir_all(&self.folder).with_context(|| format!("creating {}", self.folder.display()))?;
-        let cluster = Cluster::start(name, &self.way, self.has(), wanted, &self.folder).await;
+        let has = Has::by(&self.way, self.image.is_none());
+        let cluster = Cluster::start(name, &self.way, has, wanted, &self.folder).await;
         let cluster = Arc::new(cluster.with_context(|| format!("no cluster {name}"))?);
         keep(&self.started, Arc::downgrade(&cluster));
         ensure!(
@@ -247,22 +227,6 @@ fn taken<T>(list: &Mutex<Vec<T>>) -> Vec<T> {
     std::mem::take(&mut *list.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
-/// A name that no other run has, short enough for `hack/cluster`.
-fn cluster_name(of: &str) -> String {
-    let mut name = format!("e2e-{}-{of}", std::process::id());
-    name.truncate(40);
-    name.trim_end_matches('-').to_owned()
-}
-
 fn dashed(name: &str) -> String {
-    name.replace("::", "-").replace('_', "-")
-}
-
-fn panicked_with(error: tokio::task::JoinError) -> String {
-    let Ok(panic) = error.try_into_panic() else {
-        return "the run was interrupted".to_owned();
-    };
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
-        .unwrap_or_else(|| "without a word".to_owned())
+    name.replace('_', "-")
 }

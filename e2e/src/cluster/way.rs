@@ -16,24 +16,28 @@ pub enum Way {
 }
 
 impl Way {
-    /// Chooses the way. Also returns why.
-    pub async fn choose() -> Result<(Self, String)> {
+    /// Chooses the way, and prints it.
+    pub async fn choose() -> Result<Self> {
         let asked = std::env::var("E2E_CLUSTER").unwrap_or_default();
-        let because = format!("E2E_CLUSTER={asked}");
-        match asked.as_str() {
+        let way = match asked.as_str() {
             "k3s" => {
                 let image = k3s::image().await.context(
                     "E2E_CLUSTER=k3s needs a Docker daemon that has the image or can pull it; E2E_CLUSTER=local does not",
                 )?;
-                Ok((Self::K3s(image), because))
+                Self::K3s(image)
             }
-            "local" => Ok((Self::Local, because)),
-            "" => Ok(match k3s::image().await {
-                Ok(image) => (Self::K3s(image), "a Docker daemon answers and has the image".to_owned()),
-                Err(error) => (Self::Local, format!("{error:#}")),
-            }),
+            "local" => Self::Local,
+            "" => match k3s::image().await {
+                Ok(image) => Self::K3s(image),
+                Err(error) => {
+                    println!("e2e: no k3s: {error:#}");
+                    Self::Local
+                }
+            },
             other => bail!("E2E_CLUSTER is k3s or local, not {other:?}"),
-        }
+        };
+        println!("e2e: {way}");
+        Ok(way)
     }
 }
 

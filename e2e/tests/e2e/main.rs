@@ -6,7 +6,6 @@ mod budget;
 mod churn;
 mod control_plane;
 mod deletion;
-mod failing;
 mod faults;
 mod foreign;
 mod friend;
@@ -16,7 +15,6 @@ mod kubectl;
 mod leader;
 mod memory;
 mod mission;
-mod namespace;
 mod policy;
 mod quota;
 mod rejections;
@@ -39,7 +37,6 @@ fn main() -> ExitCode {
         memory::scenarios,
         control_plane::scenarios,
         traces::scenarios,
-        failing::scenarios,
         terminations::scenarios,
         guard::scenarios,
         policy::scenarios,
@@ -51,7 +48,6 @@ fn main() -> ExitCode {
         quota::scenarios,
         template::scenarios,
         admission::scenarios,
-        namespace::scenarios,
         autoscaler::scenarios,
         kubectl::scenarios,
         rejections::scenarios,
