@@ -81,7 +81,7 @@ pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Opera
 /// Starts the operator for all namespaces with the default flags, except for the ports of probes and metrics.
 async fn start_operator(place: &Place) -> Result<Operator> {
     let name = format!("operator-{}", place.rounds);
-    let account = Account::existing(place.client(), HOME, ACCOUNT).await?;
+    let account = Account::existing(&place.cluster, HOME, ACCOUNT).await?;
     let settings = Settings::default().elected(Election::DEFAULT).serving();
     Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
 }
@@ -102,7 +102,7 @@ fn start_replicaset_controller(place: &Place) -> Result<Operator> {
 
 async fn start_go_peer(place: &Place) -> Result<Operator> {
     let kubeconfig = place.folder.join(format!("go-{}.kubeconfig", place.rounds));
-    Account::existing(place.client(), NAMESPACE, GO).await?.write_kubeconfig(place.cluster.server(), &kubeconfig)?;
+    Account::existing(&place.cluster, NAMESPACE, GO).await?.write_kubeconfig(place.cluster.server(), &kubeconfig)?;
     let binary = place.go_peer.as_deref().context("the Go operator was not built")?;
     run(place, Contestant::Go, binary, kubeconfig, &[])
 }

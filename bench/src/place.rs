@@ -74,7 +74,7 @@ impl Place {
         make_namespace(&cluster, NAMESPACE).await?;
         let kubectl = Kubectl::new(&cluster, "");
         for account in [FLOOR, GO] {
-            Account::create(cluster.client(), NAMESPACE, account).await?;
+            Account::create(&cluster, NAMESPACE, account).await?;
             let user = format!("--serviceaccount={NAMESPACE}:{account}");
             kubectl.run(&["create", "clusterrolebinding", account, "--clusterrole=cluster-admin", &user]).await?;
         }

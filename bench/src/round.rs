@@ -56,7 +56,7 @@ impl<'a> Round<'a> {
         let user = match contestant {
             // A new token for each round, because a token does not last as long as a benchmark.
             Contestant::Floor => {
-                Account::existing(place.client(), NAMESPACE, FLOOR).await?.client(&place.cluster).await?
+                Account::existing(&place.cluster, NAMESPACE, FLOOR).await?.client(&place.cluster).await?
             }
             _ => place.client().clone(),
         };

@@ -3,18 +3,13 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Client;
-use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
+use crate::kubectl::Kubectl;
 
-/// Lifetime of a token, longer than every scenario.
-const SECONDS: i64 = 3_600;
-
-/// A ServiceAccount and a token of it.
+/// A ServiceAccount with a token.
 pub struct Account {
     namespace: String,
     name: String,
@@ -23,22 +18,16 @@ pub struct Account {
 
 impl Account {
     /// Creates a ServiceAccount.
-    pub async fn create(client: &Client, namespace: &str, name: &str) -> Result<Self> {
-        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-        let accounts = Api::namespaced(client.clone(), namespace);
-        accounts.create(&PostParams::default(), &account).await.with_context(|| format!("creating account {name}"))?;
-        Self::existing(client, namespace, name).await
+    pub async fn create(cluster: &Cluster, namespace: &str, name: &str) -> Result<Self> {
+        Kubectl::new(cluster, namespace).run(&["create", "serviceaccount", name]).await?;
+        Self::existing(cluster, namespace, name).await
     }
 
     /// Requests a token for an existing ServiceAccount.
-    pub async fn existing(client: &Client, namespace: &str, name: &str) -> Result<Self> {
-        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-        let request: TokenRequest =
-            serde_json::from_value(json!({"metadata": {}, "spec": {"audiences": [], "expirationSeconds": SECONDS}}))?;
-        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await;
-        let token = answer.with_context(|| format!("asking for a token of account {name}"))?;
-        let token = token.status.and_then(|status| status.token).context("the API server gave no token")?;
-        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), credentials: json!({"token": token}) })
+    pub async fn existing(cluster: &Cluster, namespace: &str, name: &str) -> Result<Self> {
+        let token = Kubectl::new(cluster, namespace).run(&["create", "token", name, "--duration=1h"]).await?;
+        let credentials = json!({"token": token.trim()});
+        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), credentials })
     }
 
     /// Lets the administrator impersonate it. The API server continues traces only for trusted users.

@@ -6,12 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use futures::TryStreamExt;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
-use kube::{Client, ResourceExt};
-use serde_json::{Value, json};
+use kube::Client;
+use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::account::Account;
@@ -95,7 +92,7 @@ impl Scene {
     pub async fn other_namespace(&self, suffix: &str) -> Result<String> {
         let name = format!("{}-{suffix}", self.namespace);
         make_namespace(&self.cluster, &name).await?;
-        rights::grant_also(self.cluster.client(), &self.namespace, &name).await?;
+        rights::grant_also(&self.cluster, &self.namespace, &name).await?;
         Ok(name)
     }
 
@@ -103,7 +100,7 @@ impl Scene {
     pub async fn namespace_without(&self, suffix: &str, resource: &str) -> Result<String> {
         let name = format!("{}-{suffix}", self.namespace);
         make_namespace(&self.cluster, &name).await?;
-        rights::grant_but(self.cluster.client(), &self.namespace, &name, resource).await?;
+        rights::grant_but(&self.cluster, &self.namespace, &name, resource).await?;
         Ok(name)
     }
 
@@ -142,16 +139,15 @@ impl Scene {
             make_namespace(&self.cluster, &home).await?;
             rights::grant(&self.cluster, &home).await?;
             for namespace in &settings.namespaces {
-                rights::grant_also(self.cluster.client(), &home, namespace).await?;
+                rights::grant_also(&self.cluster, &home, namespace).await?;
             }
             let deployment = Deployment { kubectl: Kubectl::new(&self.cluster, &home), home: &home, image, log };
             return deployment.start(name, &settings, &self.folder).await;
         }
-        let client = self.cluster.client();
         let account = if settings.namespaces.is_empty() {
-            Account::existing(client, rights::HOME, rights::ACCOUNT).await?
+            Account::existing(&self.cluster, rights::HOME, rights::ACCOUNT).await?
         } else {
-            Account::create(client, &self.namespace, &name).await?
+            Account::create(&self.cluster, &self.namespace, &name).await?
         };
         let account = match settings.traces {
             Some(_) => account.impersonated_by(self.cluster.administrator()?),
@@ -244,12 +240,10 @@ impl Scene {
         if self.cluster.has().this(Need::SimulatedPods) {
             return Ok(());
         }
-        let namespaces: Api<Namespace> = Api::all(self.client());
-        for namespace in namespaces.list_metadata(&ListParams::default()).await? {
-            let name = namespace.name_any();
-            if name == self.namespace || name.starts_with(&format!("{}-", self.namespace)) {
-                namespaces.delete(&name, &DeleteParams::default()).await?;
-            }
+        let names = self.kubectl().run(&["get", "namespaces", "--output=jsonpath={.items[*].metadata.name}"]).await?;
+        let others = format!("{}-", self.namespace);
+        for name in names.split_whitespace().filter(|name| *name == self.namespace || name.starts_with(&others)) {
+            self.kubectl().run(&["delete", "namespace", name, "--wait=false"]).await?;
         }
         Ok(())
     }
@@ -298,18 +292,7 @@ impl Scene {
 
 /// Creates a namespace and waits for its ServiceAccount, without which pods are rejected.
 pub async fn make_namespace(cluster: &Cluster, name: &str) -> Result<()> {
-    let client = cluster.client();
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-    Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
-    let created = async {
-        let mut events = Box::pin(accounts.watch(&WatchParams::default().fields("metadata.name=default"), "0").await?);
-        while let Some(event) = events.try_next().await? {
-            if matches!(event, WatchEvent::Added(_)) {
-                break;
-            }
-        }
-        Ok(())
-    };
-    tokio::time::timeout(PATIENCE, created).await.context("it got no ServiceAccount")?
+    let kubectl = Kubectl::new(cluster, name);
+    kubectl.run(&["create", "namespace", name]).await?;
+    kubectl.run(&["wait", "--for=create", "serviceaccount/default", "--timeout=90s"]).await.map(drop)
 }

@@ -45,34 +45,6 @@ pub struct PodSetStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// A MyCustomResource's spec.
-#[derive(CustomResource, Clone, Debug, Deserialize, Serialize)]
-#[kube(
-    group = "poc.test.domain",
-    version = "v1",
-    kind = "MyCustomResource",
-    namespaced,
-    status = "MyCustomResourceStatus",
-    schema = "disabled"
-)]
-pub struct MyCustomResourceSpec {
-    /// Name of the friend, a pod in any namespace.
-    pub name: String,
-}
-
-/// A MyCustomResource's status.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct MyCustomResourceStatus {
-    /// Whether the friend is there; absent is not the same as false.
-    #[serde(rename = "Healthy")]
-    pub healthy: Option<bool>,
-    /// The generation that the status answers.
-    pub observed_generation: Option<i64>,
-    /// Ready, with the reason FriendFound or FriendMissing.
-    pub conditions: Vec<Condition>,
-}
-
 /// A pod.
 #[derive(Clone, Debug, Deserialize, Resource, Serialize)]
 #[resource(inherit = k8s_openapi::api::core::v1::Pod)]

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::types::{MyCustomResource, Pod, PodSet};
+use crate::types::{Pod, PodSet};
 use bound::{Bound, Stream};
 use follow::follow;
 use objects::{Kind, take_in};
@@ -52,7 +52,6 @@ impl Observer {
         let mut observer = Self { client, namespace, state: Arc::default(), watches: JoinSet::new() };
         observer.watch::<PodSet>();
         observer.watch::<Pod>();
-        observer.watch::<MyCustomResource>();
         observer.watch::<Event>();
         observer.watch::<Lease>();
         observer

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::bound::{Bound, Stream};
 use super::follow::Told;
 use super::view::View;
-use crate::types::{MyCustomResource, Pod, PodSet, controller, uid, version};
+use crate::types::{Pod, PodSet, controller, uid, version};
 
 /// The objects by UID and by owner.
 pub struct Objects<K> {
@@ -113,12 +113,6 @@ impl Kind for Pod {
 
     fn judge(&self, bound: &mut Bound, gone: bool) {
         bound.pod(self, gone);
-    }
-}
-
-impl Kind for MyCustomResource {
-    fn of(view: &mut View) -> &mut Objects<Self> {
-        &mut view.seekers
     }
 }
 

@@ -46,6 +46,6 @@ async fn to_finalizers_are_needed(t: Arc<Scene>) -> Result<()> {
     let path = "--output=jsonpath={.status.conditions[?(@.type=='ReplicaFailure')].message}";
     let message = kubectl.run(&["get", "podset/web", path]).await?;
     ensure!(message.contains("cannot set blockOwnerDeletion"), "without the right, the condition says: {message}");
-    grant_also(&t.client(), t.namespace(), &without).await?;
+    grant_also(t.cluster(), t.namespace(), &without).await?;
     kubectl.run(&["wait", "podset/web", "--for=condition=Ready", "--timeout=90s"]).await.map(drop)
 }
