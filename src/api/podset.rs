@@ -125,7 +125,7 @@ pub struct PodSetStatus {
     /// Available pods whose condition Ready is True.
     #[serde(default)]
     pub ready_replicas: i32,
-    /// Pods of this set that are being deleted and have not finished yet.
+    /// Pods of this set that are being deleted and have not finished yet. It is not always up to date, except whether it is 0.
     #[serde(default)]
     pub terminating_replicas: i32,
     /// The generation of the spec that this status describes. During a scale-down it is the former one.

@@ -100,7 +100,7 @@ impl Pass<'_> {
             match self.must_read_first(&view, &plan, state, known.as_ref()) {
                 None => return Ok(ready(view, plan, known)),
                 // The read queues the set again, unless it has ended meanwhile.
-                Some(Read::Namespace) if self.take_over.wait(self.key) => return Err(Next::Resync),
+                Some(Read::Namespace) if self.take_over.wait(&view.set) => return Err(Next::Resync),
                 Some(Read::Namespace) => {}
                 // The set changed while it was read: others may have the memory first.
                 Some(Read::Set(_)) if known.is_some() => return Err(Next::At(self.context.env.now())),
@@ -196,8 +196,9 @@ impl Pass<'_> {
         // The template is no longer needed.
         drop((view, _room));
         let (view, after) = self.plan(state)?;
-        // Other pods go in the place of one that cannot be deleted, before anything is reported.
-        if is_rejected && after.deletes_others(state) {
+        // Other pods go in the place of one that cannot be deleted, before anything is reported. And nothing is reported of a set that
+        // must be read: its spec may have changed while this plan was carried out.
+        if view.is_unread || (is_rejected && after.deletes_others(state)) {
             report::settle(&after, state);
             return Err(Next::At(self.context.env.now()));
         }

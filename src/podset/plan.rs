@@ -49,8 +49,8 @@ pub struct Plan {
     pub relabel: Vec<Seen>,
     /// Why missing pods are not created, or surplus pods not deleted, now.
     pub hold: Hold,
-    /// Whether a pod that counts until it has ended has outlived its grace period.
-    pub is_overdue: bool,
+    /// Pods that count until they have ended, and have outlived their grace periods.
+    pub overdue: BTreeSet<Uid>,
     /// When to plan again if nothing happens.
     pub wake: Option<Timestamp>,
 }
@@ -86,6 +86,8 @@ pub struct Deletion {
     pub uid: Uid,
     /// Its resourceVersion in the cache; 0 if the cache does not have it.
     pub version: u64,
+    /// Whether it must not change before: it would stop counting at once, because it has no node, and the scheduler may be giving it one.
+    pub is_exact: bool,
     /// Why.
     pub why: Why,
 }
@@ -173,8 +175,8 @@ pub fn plan(input: &Input) -> Plan {
     match input.state.retry.waits_until(input.view.set.generation, input.now) {
         Some(until) if plan.has_work() => {
             let wake = soonest(plan.wake, Some(until));
-            let Plan { count, rejected, is_overdue, .. } = plan;
-            Plan { count, rejected, is_overdue, hold: Hold::Failure, wake, ..Plan::default() }
+            let Plan { count, rejected, overdue, .. } = plan;
+            Plan { count, rejected, overdue, hold: Hold::Failure, wake, ..Plan::default() }
         }
         _ => plan,
     }
@@ -184,8 +186,9 @@ impl Input<'_> {
     /// The plan, regardless of recent failures.
     fn desired(&self) -> Plan {
         let set = &self.view.set;
-        let is_overdue = self.ending().filter_map(Seen::overdue_at).any(|at| at <= self.now);
-        let plan = Plan { count: self.count(), look: self.looks(), wake: self.wake(), is_overdue, ..Plan::default() };
+        let is_overdue = |seen: &&Seen| seen.overdue_at().is_some_and(|at| at <= self.now);
+        let overdue = self.ending().filter(is_overdue).map(|seen| seen.pod.uid.clone()).collect();
+        let plan = Plan { count: self.count(), look: self.looks(), wake: self.wake(), overdue, ..Plan::default() };
         let plan = self.with_deletes(plan, self.strays());
         let wanted = match &set.wanted {
             Ok(wanted) if !set.is_deleting => wanted.replicas,
@@ -283,6 +286,7 @@ impl Input<'_> {
             key: set.key.sibling(name),
             uid: uid.clone(),
             version: version(uid),
+            is_exact: false,
             why: Why::Stray,
         };
         self.state.fates.strays.iter().map(deletion).collect()
@@ -309,11 +313,16 @@ impl Input<'_> {
                 break;
             }
             left -= usize::from(may_go(seen));
-            victims.push(deletion(seen, Why::Surplus));
+            victims.push(Deletion { is_exact: self.may_be_bound(seen), ..deletion(seen, Why::Surplus) });
         }
         // Deletes that failed before come last, so that they do not hold up the others.
         victims.sort_by_key(|victim| state.fates.is_going(&victim.uid));
         victims
+    }
+
+    /// Whether the delete of this pod would remove it at once, also if it was bound to a node at the same moment: it then runs unseen.
+    fn may_be_bound(&self, seen: &Seen) -> bool {
+        self.view.set.waits_for_termination() && seen.pod.node.is_none()
     }
 
     /// The live pods whose delete was rejected, if any pod is surplus.
@@ -386,7 +395,7 @@ impl Input<'_> {
 }
 
 fn deletion(seen: &Seen, why: Why) -> Deletion {
-    Deletion { key: seen.pod.key.clone(), uid: seen.pod.uid.clone(), version: seen.pod.version, why }
+    Deletion { key: seen.pod.key.clone(), uid: seen.pod.uid.clone(), version: seen.pod.version, is_exact: false, why }
 }
 
 /// The earlier of two times.

@@ -187,9 +187,10 @@ fn due_events(view: &View, plan: &Plan, new: &PodSetStatus, state: &mut SetState
         // Until the count of replacements restarts, these are the same failures.
         state.reports.failing_told &= state.retry.finishes.next.is_some_and(|next| next.count > 1);
     }
-    let overdue = plan.is_overdue.then(|| status::terminations(view)).flatten();
-    due.extend(overdue.filter(|_| !state.reports.overdue_told).map(|message| events::termination_overdue(&message)));
-    state.reports.overdue_told = plan.is_overdue;
+    let is_news = !plan.overdue.is_subset(&state.reports.overdue);
+    let overdue = is_news.then(|| status::terminations(view)).flatten();
+    due.extend(overdue.map(|message| events::termination_overdue(&message)));
+    state.reports.overdue.clone_from(&plan.overdue);
     due
 }
 

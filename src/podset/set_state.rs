@@ -3,7 +3,7 @@
 //! It is lost with the process. The promise does not need it afterwards: a create of a former process has taken effect, or never will,
 //! before the next one leads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -59,8 +59,8 @@ pub struct Reports {
     pub told: Option<Rejection>,
     /// Whether an event says that pods fail.
     pub failing_told: bool,
-    /// Whether an event says that a pod has outlived its grace period.
-    pub overdue_told: bool,
+    /// The pods of which an event says that they have outlived their grace periods.
+    pub overdue: BTreeSet<Uid>,
     /// The work that is under way and has no event yet.
     pub burst: Option<Burst>,
     /// Work that ended and has no event yet, and how many pods were live then.

@@ -122,9 +122,10 @@ fn describe(view: &View, plan: &Plan, state: &SetState, available: usize, ready:
     }
     let why = why_not_ready(&view.pods).map(|why| format!("; {why}")).unwrap_or_default();
     if let Some(message) = terminations(view) {
+        let ready = if why.is_empty() { WAITING_FOR_TERMINATION } else { NOT_READY };
         let why = format!("; {message}{why}");
         let others = vec![(condition::RECONCILING, WAITING_FOR_TERMINATION, message)];
-        return Described { ready: WAITING_FOR_TERMINATION, why, others };
+        return Described { ready, why, others };
     }
     let progressing = "creating, deleting or waiting for pods".to_owned();
     Described { ready: NOT_READY, why, others: vec![(condition::RECONCILING, "Progressing", progressing)] }
@@ -347,7 +348,7 @@ mod tests {
         let first = testing::pod("c").on("n2").deleted(40);
         let more = vec![testing::pod("a").waits_for("CrashLoopBackOff"), ending("b"), first];
         let message = "0 of 2 pods are ready; waiting for c on n2 and 1 more to terminate; a is in CrashLoopBackOff";
-        assert_eq!(said(more).1, message);
+        assert_eq!(said(more), (NOT_READY.to_owned(), message.to_owned(), 2), "a would not be ready anyway");
     }
 
     #[test]

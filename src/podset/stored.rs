@@ -15,7 +15,8 @@ pub fn holds(status: &PodSetStatus, type_: &str) -> bool {
     find(status, type_).is_some_and(|stored| stored.status == "True")
 }
 
-/// Whether two statuses are equal, apart from the writer and from conditions that others have added.
+/// Whether two statuses are equal, apart from the writer and from conditions that others have added. Pods that terminate one after the
+/// other are no reason to write a status each time: only from and to 0.
 pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
     const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
     let PodSetStatus {
@@ -29,7 +30,8 @@ pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
         written_by: _,
     } = stored;
     (pod_names, available_replicas, ready_replicas) == (&new.pod_names, &new.available_replicas, &new.ready_replicas)
-        && (terminating_replicas, observed_generation) == (&new.terminating_replicas, &new.observed_generation)
+        && (*terminating_replicas == 0) == (new.terminating_replicas == 0)
+        && *observed_generation == new.observed_generation
         && *selector == new.selector
         && statuses::are_same(conditions, &new.conditions, &OWN)
 }

@@ -54,16 +54,43 @@ pub struct TakeOver {
 struct State {
     /// The sets that are older than the term; `None` while they are not known.
     preexisting: Option<HashSet<Uid>>,
-    /// The sets that need another read.
-    forgotten: HashSet<Uid>,
+    /// The sets that need another read, by namespace.
+    forgotten: BTreeMap<Arc<str>, HashSet<Uid>>,
+    /// Those among them whose read has begun.
+    being_read: BTreeMap<Arc<str>, HashSet<Uid>>,
     /// The namespaces whose sets and pods were listed in this term.
     read: BTreeSet<Arc<str>>,
-    /// The namespaces whose read in progress is not enough: it is repeated.
-    outdated: BTreeSet<Arc<str>>,
     /// The sets that wait for the read of their namespace.
     waiting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
     /// The namespaces among them whose read has not begun.
     requested: Vec<Arc<str>>,
+}
+
+impl State {
+    /// Whether the cache may have forgotten pods of this set since the last read of it.
+    fn is_forgotten(&self, set: &Set) -> bool {
+        let holds = |sets: &BTreeMap<Arc<str>, HashSet<Uid>>| {
+            sets.get(&set.key.namespace).is_some_and(|sets| sets.contains(&set.uid))
+        };
+        holds(&self.forgotten) || holds(&self.being_read)
+    }
+
+    fn is_read(&self, set: &Set) -> bool {
+        self.read.contains(&set.key.namespace) && !self.is_forgotten(set)
+    }
+
+    fn begin_read(&mut self, namespace: &Arc<str>) {
+        let forgotten = self.forgotten.remove(namespace);
+        self.being_read.extend(forgotten.map(|sets| (namespace.clone(), sets)));
+    }
+
+    /// The sets that waited for the read.
+    fn end_read(&mut self, namespace: Arc<str>) -> Option<BTreeSet<ObjectKey>> {
+        self.being_read.remove(&namespace);
+        let waiting = self.waiting.remove(&namespace);
+        self.read.insert(namespace);
+        waiting
+    }
 }
 
 impl Default for TakeOver {
@@ -80,34 +107,28 @@ impl TakeOver {
 
     /// Whether the set must be read before its first write, according to this rule.
     pub fn is_unread(&self, set: &Set, rule: fn(may_be_older: bool, is_read: bool) -> bool) -> bool {
-        let State { preexisting, forgotten, read, .. } = &*lock(&self.state);
-        let may_be_older = preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
-        rule(may_be_older || forgotten.contains(&set.uid), read.contains(&set.key.namespace))
+        let state = lock(&self.state);
+        let may_be_older = state.preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
+        rule(may_be_older || state.is_forgotten(set), state.is_read(set))
     }
 
     /// The cache may have forgotten pods of this set that count now. It is read again before its next write.
     pub fn forget(&self, set: &Set) {
-        let mut state = lock(&self.state);
-        let namespace = &set.key.namespace;
-        state.forgotten.insert(set.uid.clone());
-        state.read.remove(namespace);
-        if state.waiting.contains_key(namespace) {
-            state.outdated.insert(namespace.clone());
-        }
+        lock(&self.state).forgotten.entry(set.key.namespace.clone()).or_default().insert(set.uid.clone());
     }
 
     /// Requests the read of a set, which is then queued again. Returns `false` if it has been read in the meantime.
-    pub fn wait(&self, set: &ObjectKey) -> bool {
+    pub fn wait(&self, set: &Set) -> bool {
         let mut state = lock(&self.state);
-        let namespace = &set.namespace;
-        if state.read.contains(namespace) {
+        if state.is_read(set) {
             return false;
         }
+        let namespace = &set.key.namespace;
         if !state.waiting.contains_key(namespace) {
             state.requested.push(namespace.clone());
             self.has_requests.notify_one();
         }
-        state.waiting.entry(namespace.clone()).or_default().insert(set.clone());
+        state.waiting.entry(namespace.clone()).or_default().insert(set.key.clone());
         true
     }
 
@@ -146,15 +167,9 @@ impl TakeOver {
 
     async fn read(&self, context: &Context, namespace: Arc<str>) {
         let scope = Some(namespace.clone());
-        let waiting = loop {
-            lock(&self.state).outdated.remove(&namespace);
-            retry_until_read(context, &scope, || self.with_slot(read_scope(context, &scope))).await;
-            let mut state = lock(&self.state);
-            if !state.outdated.contains(&namespace) {
-                state.read.insert(namespace.clone());
-                break state.waiting.remove(&namespace);
-            }
-        };
+        lock(&self.state).begin_read(&namespace);
+        retry_until_read(context, &scope, || self.with_slot(read_scope(context, &scope))).await;
+        let waiting = lock(&self.state).end_read(namespace);
         waiting.into_iter().flatten().for_each(|set| context.queue.add(set, queue::READ));
     }
 
@@ -236,7 +251,8 @@ mod tests {
     #[test]
     fn a_namespace_is_asked_for_once_and_not_after_it_was_read() {
         let take_over = TakeOver::default();
-        let sets = [ObjectKey::new("a", "web"), ObjectKey::new("a", "db"), ObjectKey::new("b", "web")];
+        let keys = [ObjectKey::new("a", "web"), ObjectKey::new("a", "db"), ObjectKey::new("b", "web")];
+        let sets = keys.map(|key| Set { key, ..testing::set(1) });
         for set in sets.iter().chain(&sets) {
             assert!(take_over.wait(set));
         }
@@ -249,24 +265,25 @@ mod tests {
     }
 
     #[test]
-    fn a_set_whose_pods_may_be_forgotten_is_read_again_even_if_a_read_is_in_progress() {
+    fn a_set_whose_pods_may_be_forgotten_is_read_again_and_holds_up_no_other() {
         let (take_over, set) = (TakeOver::default(), testing::set(1));
-        let namespace = set.key.namespace.clone();
-        let read = || {
-            let mut state = lock(&take_over.state);
-            state.preexisting = Some(HashSet::new());
-            state.read.insert(namespace.clone());
-        };
-        let is_unread = || take_over.is_unread(&set, Rules::default().is_unread);
-        read();
-        assert!(!is_unread());
+        let other = Set { uid: "another".into(), ..testing::set(1) };
+        let namespace = &set.key.namespace;
+        let is_unread = |set| take_over.is_unread(set, Rules::default().is_unread);
+        lock(&take_over.state).end_read(namespace.clone());
+        assert!(!is_unread(&set));
         take_over.forget(&set);
-        assert!(is_unread() && lock(&take_over.state).outdated.is_empty());
-        assert!(take_over.wait(&set.key));
+        assert!(is_unread(&set) && take_over.wait(&set));
+        assert!(!is_unread(&other) && !take_over.wait(&other));
+        lock(&take_over.state).begin_read(namespace);
+        assert!(is_unread(&set));
+        // What the read in progress shows may be too old for this.
         take_over.forget(&set);
-        assert!(lock(&take_over.state).outdated.contains(&namespace), "the read in progress may be too old");
-        read();
-        assert!(!is_unread());
+        lock(&take_over.state).end_read(namespace.clone());
+        assert!(is_unread(&set) && take_over.wait(&set));
+        lock(&take_over.state).begin_read(namespace);
+        lock(&take_over.state).end_read(namespace.clone());
+        assert!(!is_unread(&set) && !take_over.wait(&set));
     }
 
     #[tokio::test(start_paused = true)]

@@ -53,15 +53,18 @@ pub fn create<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Se
     with_body(request.header(ACCEPT, METADATA), "application/json", manifest)
 }
 
-/// Deletes the object of this name, if it has this UID.
+/// Deletes the object of this name, if it has this UID and this resourceVersion.
 ///
 /// # Errors
 ///
 /// As [`get`].
-pub fn delete<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: Option<&str>) -> Built {
+pub fn delete<K: Resource<DynamicType = ()>>(key: &ObjectKey, uid: Option<&str>, version: Option<u64>) -> Built {
     let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
     if let Some(uid) = uid {
-        options["preconditions"] = json!({ "uid": uid });
+        options["preconditions"]["uid"] = uid.into();
+    }
+    if let Some(version) = version {
+        options["preconditions"]["resourceVersion"] = version.to_string().into();
     }
     with_body(Request::delete(object::<K>(key)), "application/json", &options)
 }
@@ -127,7 +130,7 @@ mod tests {
             "POST /api/v1/namespaces/ns/pods?fieldManager=podset-operator&fieldValidation=Strict {}"
         );
         assert_eq!(
-            line(&delete::<Pod>(&key, Some("u")).unwrap()),
+            line(&delete::<Pod>(&key, Some("u"), None).unwrap()),
             r#"DELETE /api/v1/namespaces/ns/pods/web {"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"u"}}"#
         );
         assert_eq!(

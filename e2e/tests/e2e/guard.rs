@@ -54,7 +54,7 @@ async fn rejects_forced_deletes(t: Arc<Scene>) -> Result<()> {
     kubectl.run(&forced("other")).await?;
     kubectl.run_with(&evict, &eviction(json!(null))).await?;
     kubectl.run(&["delete", "pod", &pods[1], SOMEBODY[0], SOMEBODY[1]]).await?;
-    let pods = t.settles("web", 4).await?;
+    let pods = are_replaced(&t, &pods[..2]).await?;
     for (pod, user) in pods.iter().zip([
         "system:node:node-0",
         "system:serviceaccount:kube-system:pod-garbage-collector",
@@ -66,14 +66,21 @@ async fn rejects_forced_deletes(t: Arc<Scene>) -> Result<()> {
     }
 
     // The controllers themselves: the node of a pod is deleted, then the set.
-    let pods = t.settles("web", 4).await?;
+    let pods = are_replaced(&t, &pods).await?;
     let node = t.stored_pod(&pods[0]).await?.spec.and_then(|spec| spec.node_name).unwrap_or_default();
     kubectl.run(&["delete", "node", &node]).await?;
-    t.within(Duration::from_secs(180), "4 pods on other nodes", |seen| {
-        let gone = seen.pod(&pods[0]).is_err();
-        if gone { seen.at_rest("web", 4) } else { Err(format!("{} is still there", pods[0])) }
-    })
-    .await?;
+    are_replaced(&t, &pods[..1]).await?;
     t.delete_set("web").await?;
     t.until("no pod", |seen| if seen.pods.all().count() == 0 { Ok(()) } else { Err("a pod".to_owned()) }).await
+}
+
+/// Waits until these pods are gone and the set has 4 again. Returns their names.
+async fn are_replaced(t: &Scene, pods: &[String]) -> Result<Vec<String>> {
+    t.within(Duration::from_secs(180), "the replacements of deleted pods", |seen| {
+        match pods.iter().find(|pod| seen.pod(pod).is_ok()) {
+            Some(pod) => Err(format!("{pod} is still there")),
+            None => seen.at_rest("web", 4),
+        }
+    })
+    .await
 }

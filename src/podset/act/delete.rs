@@ -36,7 +36,7 @@ pub async fn delete(batch: Batch<'_>, deletions: Vec<Deletion>, state: &mut SetS
 
 /// Handles the answer to a delete. Returns whether the next one may be sent.
 fn handle(batch: Batch<'_>, deleted: Deleted, deletion: Deletion, state: &mut SetState, done: &mut Done) -> bool {
-    let Deletion { key, uid, version, why } = deletion;
+    let Deletion { key, uid, version, why, .. } = deletion;
     let now = batch.context.env.now();
     match deleted {
         Deleted::Accepted(last) => {
@@ -91,7 +91,8 @@ fn backs_off(why: Why, may_land: bool) -> bool {
 
 async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
     let uid = (batch.context.rules.precondition)(&deletion.uid);
-    let build = || requests::delete::<PodResource>(&deletion.key, uid.as_deref());
+    let version = deletion.is_exact.then_some(deletion.version);
+    let build = || requests::delete::<PodResource>(&deletion.key, uid.as_deref(), version);
     let rejected = |words: &str, may_land| Deleted::Rejected { error: cut(words, LONGEST), may_land };
     // What the answer says if a read then shows the pod, not being deleted.
     let otherwise = match batch.context.clients.write.send(&deletion.key.namespace, build).await {
@@ -102,6 +103,9 @@ async fn delete_one(batch: Batch<'_>, deletion: &Deletion) -> Deleted {
                 Deleted::Failed { error, may_land: true }
             }
         },
+        Answer::Rejected(status) if status.code == 409 && deletion.is_exact => {
+            Deleted::Failed { error: status.message, may_land: false }
+        }
         // Not found, or another pod has the name.
         Answer::Rejected(status) if matches!(status.code, 404 | 409) => rejected(&status.message, false),
         Answer::Rejected(status) => return rejected(&status.message, false),

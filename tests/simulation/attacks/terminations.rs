@@ -5,7 +5,7 @@ use podset_operator::podset::{observe::CacheRules, promise::Rules};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::apiserver::{PODS, PODSETS, Requests, object};
+use crate::apiserver::{Fault, PODS, PODSETS, Requests, object};
 
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
@@ -180,6 +180,22 @@ async fn a13_pods_without_a_node_are_replaced_at_once() {
     operator.end().await;
 }
 
+/// The API server removes a pod without a node at once, even if the scheduler binds it at the same moment.
+#[tokio::test(start_paused = true)]
+async fn a13_a_pod_that_may_get_a_node_is_deleted_only_as_it_was_seen() {
+    let server = server_with_set(2);
+    server.pods_live(PodScript { bound_after: Some(seconds(10)), ..PodScript::default() });
+    let operator = leader(&server, Rules::default());
+    sleep(5).await;
+    server.fault(Requests::deletes("pods").first(1), Fault::Delay(seconds(8)));
+    server.scale(NS, "web", 1);
+    at_rest(&server, "web", 1).await;
+    let deletes = server.requests(&Requests::deletes("pods"));
+    assert_eq!(deletes.iter().map(|delete| delete.answered).collect::<Vec<_>>(), [Some(409), Some(200)]);
+    server.check();
+    operator.end().await;
+}
+
 /// A node that is lost: its pods never end, until somebody deletes them by force.
 #[tokio::test(start_paused = true)]
 async fn a13_pods_of_a_lost_node_hold_their_slots_and_one_event_tells_it() {
@@ -197,8 +213,36 @@ async fn a13_pods_of_a_lost_node_hold_their_slots_and_one_event_tells_it() {
     let [event] = &events[..] else { panic!("{events:#?}") };
     assert_eq!(event["type"], "Warning");
     assert!(event["note"].as_str().unwrap().contains(&lost), "{event}");
+    let second = server.live_pods(NS, "web")[0].clone();
+    server.delete_pod(NS, &second);
+    sleep(60).await;
+    assert_eq!(server.events(NS, "WaitingForTermination").len(), 2, "another pod has another event");
+    server.kill_pod(NS, &second);
     server.kill_pod(NS, &lost);
-    server.wait_until(|s| creates(s) == 4, Duration::from_millis(200)).await;
+    server.wait_until(|s| creates(s) == 5, Duration::from_millis(200)).await;
+    server.check();
+    operator.end().await;
+}
+
+/// The number is not exact while it falls: writing each step would cost a request per pod.
+#[tokio::test(start_paused = true)]
+async fn pods_that_terminate_one_by_one_cost_one_status_under_the_default_policy() {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", 10);
+    let operator = leader(&server, Rules::default());
+    ready(&server, "web", 10).await;
+    sleep(10).await;
+    let statuses = || server.count(&Requests::status_patches("podsets"));
+    let before = statuses();
+    let ages = std::sync::atomic::AtomicU64::new(0);
+    server.direct_pods(move |_| {
+        PodScript::default().gone_after(seconds(7 * ages.fetch_add(1, std::sync::atomic::Ordering::Relaxed)))
+    });
+    server.scale(NS, "web", 2);
+    at_rest(&server, "web", 2).await;
+    sleep(120).await;
+    assert_eq!(status(&server)["terminatingReplicas"], 0);
+    assert_eq!(statuses() - before, 2);
     server.check();
     operator.end().await;
 }
@@ -256,6 +300,27 @@ async fn a13_a_change_of_the_policy_finds_pods_that_no_watch_shows() {
         (json!(1), "WaitingForTermination".into())
     );
     at_rest(&server, "web", 3).await;
+    server.check();
+    operator.end().await;
+}
+
+/// The policy changes while a pod is created under the former one.
+#[tokio::test(start_paused = true)]
+async fn a13_a_change_of_the_policy_during_a_create_is_not_answered_too_early() {
+    let server = ApiServer::new(1);
+    going_slowly(&server, 60);
+    server.create_podset(NS, "web", 3);
+    let operator = leader(&server, Rules::default());
+    ready(&server, "web", 3).await;
+    sleep(10).await;
+    let deleted = server.live_pods(NS, "web")[0].clone();
+    server.fault(Requests::creates("pods").first(1), Fault::Delay(seconds(2)));
+    server.delete_pod(NS, &deleted);
+    server.strip_label(NS, &deleted, LABEL);
+    sleep(1).await;
+    server.wait_for_termination(NS, "web");
+    sleep(5).await;
+    assert_eq!(status(&server)["observedGeneration"], 1);
     server.check();
     operator.end().await;
 }

@@ -36,7 +36,7 @@ fn pods_that_cannot_be_deleted_are_told_and_the_set_is_ready_without_them() {
     ] {
         assert!(first(pods, &["a"], Plan::default()).starts_with("Ready=False/PodsNotReady"), "{what}");
     }
-    let other = Deletion { key: testing::set(1).key, uid: "b".into(), version: 1, why: Why::Surplus };
+    let other = Deletion { key: testing::set(1).key, uid: "b".into(), version: 1, is_exact: false, why: Why::Surplus };
     let going = Plan { delete: vec![other], ..Plan::default() };
     assert_eq!(told_of_undeletable(three(), &["a"], going)[1..].len(), 1, "others go in its place");
     let failing = Plan { hold: Hold::Finishing, ..Plan::default() };
