@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use e2e::types::{Pod, uid};
 use kube::ResourceExt;
+use kube::api::Object;
+use serde::Deserialize;
 
 /// What a phase must reach.
 #[derive(Clone, Debug, Default)]
@@ -24,15 +26,22 @@ pub struct Goal {
     pub has_status: bool,
 }
 
-/// A set, as the watch shows it.
-#[derive(Clone, Debug)]
-pub struct SeenSet {
-    /// Whether its status is about its current generation.
-    pub is_current: bool,
-    /// Pods, ready pods and names of pods in its status.
-    pub pods: usize,
-    pub ready: usize,
-    pub names: Vec<String>,
+/// A PodSet or a ReplicaSet.
+pub type Set = Object<Spec, Status>;
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Spec {}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    observed_generation: Option<i64>,
+    /// A ReplicaSet's pods. Its `availableReplicas` are ready ones.
+    replicas: Option<usize>,
+    /// A PodSet's pods.
+    available_replicas: usize,
+    ready_replicas: usize,
+    pod_names: Vec<String>,
 }
 
 #[derive(Default)]
@@ -58,7 +67,7 @@ pub struct Judge {
     goal: Goal,
     owners: HashMap<String, Owner>,
     pods: HashMap<String, Pod>,
-    sets: HashMap<String, SeenSet>,
+    sets: HashMap<String, Set>,
     pub last_event: Instant,
     /// How often the pods were listed in this phase. Each list hides what happened before.
     lists: usize,
@@ -105,13 +114,14 @@ impl Judge {
         }
     }
 
-    /// A set was added, modified or deleted (`None`).
-    pub fn set(&mut self, uid: String, set: Option<SeenSet>, now: Instant) {
+    /// A set was added, modified or deleted (`gone`).
+    pub fn set(&mut self, set: Set, gone: bool, now: Instant) {
         self.last_event = now;
-        match set {
-            Some(set) => self.sets.insert(uid, set),
-            None => self.sets.remove(&uid),
-        };
+        if gone {
+            self.sets.remove(&uid(&set.metadata));
+        } else {
+            self.sets.insert(uid(&set.metadata), set);
+        }
     }
 
     /// The pods were listed: only these exist.
@@ -123,8 +133,8 @@ impl Judge {
     }
 
     /// The sets were listed: only these exist.
-    pub fn only_sets(&mut self, uids: &HashSet<String>) {
-        self.sets.retain(|uid, _| uids.contains(uid));
+    pub fn only_sets(&mut self, sets: Vec<Set>) {
+        self.sets = sets.into_iter().map(|set| (uid(&set.metadata), set)).collect();
     }
 
     /// UIDs and names of every tenth of the live pods, set by set.
@@ -145,12 +155,18 @@ impl Judge {
             victims.is_empty()
                 && with_pods.try_fold(0, |n, owner| (owner.live == *pods).then_some(n + 1)) == Some(*sets)
         };
-        let names_no_victim = |set: &SeenSet| !set.names.iter().any(|name| names_of_victims.contains(name));
-        let is_right = |set: &SeenSet| set.is_current && set.pods == *pods && names_no_victim(set);
+        let is_right = |set: &Set| {
+            set.status.as_ref().is_some_and(|status| {
+                status.observed_generation == set.metadata.generation
+                    && status.replicas.unwrap_or(status.available_replicas) == *pods
+                    && !status.pod_names.iter().any(|name| names_of_victims.contains(name))
+            })
+        };
+        let is_ready = |set: &Set| set.status.as_ref().is_some_and(|status| status.ready_replicas == *pods);
         match () {
             () if !pods_are_right => Progress::Wrong,
             () if self.sets.len() != *sets || !self.sets.values().all(is_right) => Progress::Pods,
-            () if self.sets.values().any(|set| set.ready != *pods) => Progress::Status,
+            () if !self.sets.values().all(is_ready) => Progress::Status,
             () => Progress::Ready,
         }
     }
@@ -210,8 +226,10 @@ mod tests {
     }
 
     fn set(judge: &mut Judge, ready: usize, names: &[&str]) {
-        let names = names.iter().map(|name| name.to_string()).collect();
-        judge.set("a".to_owned(), Some(SeenSet { is_current: true, pods: 2, ready, names }), Instant::now());
+        let status =
+            json!({"observedGeneration": 1, "availableReplicas": 2, "readyReplicas": ready, "podNames": names});
+        let set = json!({"metadata": {"uid": "a", "generation": 1}, "spec": {}, "status": status});
+        judge.set(serde_json::from_value(set).unwrap(), false, Instant::now());
     }
 
     #[test]

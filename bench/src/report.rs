@@ -14,12 +14,12 @@ const HEADLINE: Load = Load { sets: 100, pods: 10 };
 
 /// Rows of the first table.
 const SUMMARY: [(&str, Phase, Figure); 6] = [
-    ("create 1,000 pods: every status right, s", Phase::Create, |measured| measured.status),
-    ("scale up to 2,000: every status right, s", Phase::Up, |measured| measured.status),
-    ("replace 200 lost pods, s", Phase::Repair, |measured| Some(measured.pods)),
+    ("create: until every status is right, s", Phase::Create, |measured| measured.status),
+    ("scale up ×2: until every status is right, s", Phase::Up, |measured| measured.status),
+    ("replace a tenth of the pods, s", Phase::Repair, |measured| Some(measured.pods)),
     ("requests per created pod", Phase::Create, |measured| Some(measured.requests_per_pod())),
     ("CPU per created pod, ms", Phase::Create, Measured::cpu_per_pod),
-    ("peak memory with 2,000 pods, MiB", Phase::Up, |measured| measured.peak),
+    ("peak memory after the scale-up, MiB", Phase::Up, |measured| measured.peak),
 ];
 
 /// Rows of the table of a load, for each phase.
@@ -81,12 +81,24 @@ impl<'a> Report<'a> {
         if let Some(load) = self.headline() {
             let Load { sets, pods } = load;
             page.push_str("![Seconds until the status of every set is right, by phase](benchmarks/times.svg)\n\n");
-            let _ = write!(page, "{sets} sets of {pods} pods, medians of all rounds:\n\n{}", self.summary(load));
+            let rows = SUMMARY.into_iter().map(|(title, phase, figure)| (title.to_owned(), phase, figure));
+            let table = self.table(load, rows, |spread| brief(spread.median));
+            let _ = write!(page, "{sets} sets of {pods} pods, medians of all rounds:\n\n{table}");
         }
         page.push('\n');
         page.push_str(METHOD);
         for load in self.loads() {
-            let _ = write!(page, "\n## {load} pods\n\n{}", self.details(load));
+            // Deleted sets have no status, and the garbage collector deletes their pods.
+            let is_told = |(phase, what): &(Phase, &str)| match phase {
+                Phase::Refill => false,
+                Phase::Delete => *what == FIGURES[0].0,
+                _ => true,
+            };
+            let all = Phase::ALL.into_iter().flat_map(|phase| FIGURES.map(|(what, figure)| (phase, what, figure)));
+            let rows = all.filter(|(phase, what, _)| is_told(&(*phase, what)));
+            let rows = rows.map(|(phase, what, figure)| (format!("{}: {what}", phase.title()), phase, figure));
+            let table = self.table(load, rows, |spread| spread.to_string());
+            let _ = write!(page, "\n## {load} pods\n\n{table}");
         }
         page.push_str("\n## Runs\n\n");
         for (run, parts) in &self.runs {
@@ -99,55 +111,37 @@ impl<'a> Report<'a> {
         self.measured.iter().map(|measured| measured.load).collect()
     }
 
-    fn summary(&self, load: Load) -> String {
-        let rows = SUMMARY.into_iter().map(|(title, phase, figure)| {
-            // The first table is about 100 × 10. Other loads have no such round numbers.
-            let title = if load == HEADLINE { title } else { title.split(':').next().unwrap_or(title) };
-            let cell = |one| self.spread(load, phase, one, figure).map(|spread| brief(spread.median));
-            (title.to_owned(), self.contestants().into_iter().map(cell).collect())
-        });
-        table(&self.contestants(), rows.chain([self.faults(load)]).collect())
-    }
-
-    fn details(&self, load: Load) -> String {
-        let mut rows = Vec::new();
-        for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::Refill) {
-            for (what, figure) in FIGURES {
-                // Deleted sets have no status, and the garbage collector deletes their pods.
-                if phase == Phase::Delete && what != "pods, s" {
-                    continue;
-                }
-                let cell = |one| self.spread(load, phase, one, figure).map(|spread| spread.to_string());
-                let cells = self.contestants().into_iter().map(cell).collect();
-                rows.push((format!("{}: {what}", phase.title()), cells));
+    /// A row for each figure, without those that were not measured.
+    fn table(
+        &self,
+        load: Load,
+        rows: impl Iterator<Item = (String, Phase, Figure)>,
+        show: fn(Spread) -> String,
+    ) -> String {
+        let contestants = self.contestants();
+        let titles: Vec<_> = contestants.iter().map(|contestant| contestant.title()).collect();
+        let mut table = format!("| | {} |\n|---|{}\n", titles.join(" | "), "---|".repeat(titles.len()));
+        let mut add = |title: &str, cells: Vec<Option<String>>| {
+            if cells.iter().any(Option::is_some) {
+                let cells: Vec<_> = cells.iter().map(|cell| cell.as_deref().unwrap_or("–")).collect();
+                let _ = writeln!(table, "| {title} | {} |", cells.join(" | "));
             }
+        };
+        for (title, phase, figure) in rows {
+            add(&title, contestants.iter().map(|one| self.spread(load, phase, *one, figure).map(show)).collect());
         }
-        rows.push(self.faults(load));
-        table(&self.contestants(), rows)
+        add("excess pods at any instant", contestants.iter().map(|one| self.excess(load, *one)).collect());
+        table
     }
 
     /// In all phases and rounds.
-    fn faults(&self, load: Load) -> (String, Vec<Option<String>>) {
-        let cell = |contestant| {
-            let all = || self.measured.iter().filter(|m| (m.load, m.contestant) == (load, contestant));
-            let gaps: usize = all().map(|measured| measured.gaps).sum();
-            let gaps = if gaps > 0 { format!(" ({gaps} gaps in the watch)") } else { String::new() };
-            let excess: usize = all().map(|measured| measured.excess).sum();
-            all().next().map(|_| format!("{excess}{gaps}"))
-        };
-        ("excess pods at any instant".to_owned(), self.contestants().into_iter().map(cell).collect())
+    fn excess(&self, load: Load, contestant: Contestant) -> Option<String> {
+        let all = || self.measured.iter().filter(|m| (m.load, m.contestant) == (load, contestant));
+        let gaps: usize = all().map(|measured| measured.gaps).sum();
+        let gaps = if gaps > 0 { format!(" ({gaps} gaps in the watch)") } else { String::new() };
+        let excess: usize = all().map(|measured| measured.excess).sum();
+        all().next().map(|_| format!("{excess}{gaps}"))
     }
-}
-
-/// A row per title, without the rows in which nothing was measured.
-fn table(contestants: &[Contestant], rows: Vec<(String, Vec<Option<String>>)>) -> String {
-    let titles: Vec<_> = contestants.iter().map(|contestant| contestant.title()).collect();
-    let mut table = format!("| | {} |\n|---|{}\n", titles.join(" | "), "---|".repeat(titles.len()));
-    for (title, cells) in rows.into_iter().filter(|(_, cells)| cells.iter().any(Option::is_some)) {
-        let cells: Vec<_> = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "–".to_owned())).collect();
-        let _ = writeln!(table, "| {title} | {} |", cells.join(" | "));
-    }
-    table
 }
 
 fn circumstances(run: &Run, parts: &BTreeSet<String>) -> String {
@@ -208,7 +202,7 @@ mod tests {
         let page = Report::of(&records).page();
         for line in [
             "| | podset-operator | bare requests |",
-            "| create 1,000 pods: every status right, s | 3.50 | – |",
+            "| create: until every status is right, s | 3.50 | – |",
             "| create: pods, s | 3.00 (2.00–4.00) | 2.00 |",
             "| create: requests per pod | 1.00 | 1.00 |",
             "| create: CPU per pod, ms | 2.50 | – |",

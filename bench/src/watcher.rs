@@ -7,36 +7,17 @@ use anyhow::{Result, bail};
 use e2e::observe::follow::{Told, follow};
 use e2e::types::{Pod, uid};
 use kube::Client;
-use kube::api::{Api, ApiResource, Object};
-use serde::Deserialize;
+use kube::api::{Api, ApiResource};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::judge::{Judge, Progress, SeenSet};
+use crate::judge::{Judge, Progress, Set};
 
 /// Everything is at rest if nothing happens for this time.
 const QUIET: Duration = Duration::from_millis(1_500);
 
 /// Resolution of all times.
 const RESOLUTION: Duration = Duration::from_millis(10);
-
-/// A PodSet or a ReplicaSet.
-type Set = Object<Spec, Status>;
-
-#[derive(Clone, Debug, Deserialize)]
-struct Spec {}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Status {
-    observed_generation: Option<i64>,
-    /// A ReplicaSet's pods. Its `availableReplicas` are ready ones.
-    replicas: Option<usize>,
-    /// A PodSet's pods.
-    available_replicas: usize,
-    ready_replicas: usize,
-    pod_names: Vec<String>,
-}
 
 /// The two watches of one namespace. They end when it is dropped.
 pub struct Watcher {
@@ -122,22 +103,9 @@ fn take_pod(judge: &mut Judge, told: Told<Pod>) {
 fn take_set(judge: &mut Judge, told: Told<Set>) {
     let now = Instant::now();
     match told {
-        Told::Applied(set) => judge.set(uid(&set.metadata), Some(seen_set(set)), now),
-        Told::Deleted(set) => judge.set(uid(&set.metadata), None, now),
-        Told::Listed(sets, _) => {
-            judge.only_sets(&sets.iter().map(|set| uid(&set.metadata)).collect());
-            sets.into_iter().for_each(|set| judge.set(uid(&set.metadata), Some(seen_set(set)), now));
-        }
+        Told::Applied(set) => judge.set(set, false, now),
+        Told::Deleted(set) => judge.set(set, true, now),
+        Told::Listed(sets, _) => judge.only_sets(sets),
         Told::Nothing(_) => {}
-    }
-}
-
-fn seen_set(set: Set) -> SeenSet {
-    let status = set.status.unwrap_or_default();
-    SeenSet {
-        is_current: status.observed_generation == set.metadata.generation,
-        pods: status.replicas.unwrap_or(status.available_replicas),
-        ready: status.ready_replicas,
-        names: status.pod_names,
     }
 }

@@ -15,6 +15,7 @@ mod kubectl;
 mod leader;
 mod memory;
 mod mission;
+mod namespace;
 mod policy;
 mod quota;
 mod rejections;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         quota::scenarios,
         template::scenarios,
         admission::scenarios,
+        namespace::scenarios,
         autoscaler::scenarios,
         kubectl::scenarios,
         rejections::scenarios,
