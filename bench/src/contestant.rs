@@ -1,16 +1,16 @@
 //! The objects and the process of each contestant.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::account::Account;
-use e2e::operator::{Election, Operator, Plan, Settings};
+use e2e::operator::{Election, Operator, Settings};
 use e2e::rights::{ACCOUNT, HOME};
 use e2e::types::PodSet;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use kube::api::ApiResource;
 use serde_json::{Value, json};
+use tokio::process::Command;
 
 use crate::place::{FLOOR, GO, NAMESPACE, Place};
 use crate::records::Contestant;
@@ -87,43 +87,27 @@ async fn start_operator(place: &Place) -> Result<Operator> {
 }
 
 fn start_replicaset_controller(place: &Place) -> Result<Operator> {
-    let arguments = [
+    let mut command = Command::new(place.cluster.kubectl().with_file_name("kube-controller-manager"));
+    command.arg("--kubeconfig").arg(place.cluster.kubeconfig()).args([
         "--controllers=replicaset-controller",
         "--use-service-account-credentials", // so that the audit log shows its own user
         "--leader-elect=false",              // the cluster's kube-controller-manager holds the Lease
         "--secure-port=0",
         QPS,
         BURST,
-    ];
-    let binary = place.cluster.kubectl().with_file_name("kube-controller-manager");
-    let kubeconfig = place.cluster.kubeconfig().to_owned();
-    run(place, Contestant::ReplicaSet, &binary, kubeconfig, &arguments)
+    ]);
+    let name = format!("replicaset-{}", place.rounds);
+    Operator::start(command, name, user(Contestant::ReplicaSet), &place.cluster, &place.folder)
 }
 
 async fn start_go_peer(place: &Place) -> Result<Operator> {
-    let kubeconfig = place.folder.join(format!("go-{}.kubeconfig", place.rounds));
-    Account::existing(&place.cluster, NAMESPACE, GO).await?.write_kubeconfig(place.cluster.server(), &kubeconfig)?;
-    let binary = place.go_peer.as_deref().context("the Go operator was not built")?;
-    run(place, Contestant::Go, binary, kubeconfig, &[])
-}
-
-fn run(
-    place: &Place,
-    contestant: Contestant,
-    binary: &Path,
-    kubeconfig: PathBuf,
-    arguments: &[&str],
-) -> Result<Operator> {
-    Operator::start(Plan {
-        binary,
-        user: user(contestant),
-        kubeconfig,
-        arguments: arguments.iter().map(|argument| argument.to_string()).collect(),
-        environment: Vec::new(),
-        cluster: &place.cluster,
-        folder: &place.folder,
-        name: format!("{contestant:?}-{}", place.rounds).to_lowercase(),
-    })
+    let name = format!("go-{}", place.rounds);
+    let kubeconfig = place.folder.join(format!("{name}.kubeconfig"));
+    let account = Account::existing(&place.cluster, NAMESPACE, GO).await?;
+    account.write_kubeconfig(place.cluster.server(), &kubeconfig)?;
+    let mut command = Command::new(place.go_peer.as_deref().context("the Go operator was not built")?);
+    command.arg("--kubeconfig").arg(kubeconfig);
+    Operator::start(command, name, account.user(), &place.cluster, &place.folder)
 }
 
 /// Terminates it and waits. The operator releases its Lease.

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::kubectl::Kubectl;
 
-/// A ServiceAccount with a token.
 pub struct Account {
     namespace: String,
     name: String,
@@ -17,7 +16,6 @@ pub struct Account {
 }
 
 impl Account {
-    /// Creates a ServiceAccount.
     pub async fn create(cluster: &Cluster, namespace: &str, name: &str) -> Result<Self> {
         Kubectl::new(cluster, namespace).run(&["create", "serviceaccount", name]).await?;
         Self::existing(cluster, namespace, name).await
@@ -37,17 +35,14 @@ impl Account {
         self
     }
 
-    /// Its user name at the API server.
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
-    /// Its namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// A client with its token.
     pub async fn client(&self, cluster: &Cluster) -> Result<Client> {
         let mut config = cluster.anonymous().await?;
         config.auth_info = serde_json::from_value(self.credentials.clone())?;

@@ -24,7 +24,6 @@ struct Replica {
     proxy: Option<Proxy>,
 }
 
-/// Replicas of one operator.
 pub struct Fleet {
     t: Arc<Scene>,
     replicas: Vec<Replica>,
@@ -47,7 +46,6 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Starts one more replica.
     pub async fn add(&mut self, settings: Settings) -> Result<()> {
         let operator = self.t.run(settings).await?;
         self.replicas.push(Replica { operator, proxy: None });
@@ -84,17 +82,14 @@ impl Fleet {
         found.with_context(|| format!("no replica {name}"))
     }
 
-    /// The process of that name.
     pub fn operator(&mut self, name: &str) -> Result<&mut Operator> {
         Ok(&mut self.replica(name)?.operator)
     }
 
-    /// The proxy of the replica of that name.
     pub fn proxy(&mut self, name: &str) -> Result<&Proxy> {
         self.replica(name)?.proxy.as_ref().with_context(|| format!("{name} has no proxy"))
     }
 
-    /// All proxies.
     pub fn proxies(&self) -> impl Iterator<Item = &Proxy> {
         self.replicas.iter().filter_map(|replica| replica.proxy.as_ref())
     }

@@ -9,7 +9,6 @@ use tokio::process::Command;
 
 use crate::cluster::Cluster;
 
-/// kubectl for one cluster and namespace.
 #[derive(Clone)]
 pub struct Kubectl {
     program: PathBuf,

@@ -30,7 +30,6 @@ pub use crate::rights::LEASE;
 /// How long a scenario waits for something that takes seconds.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The environment of one scenario.
 pub struct Scene {
     namespace: String,
     cluster: Arc<Cluster>,
@@ -68,22 +67,18 @@ impl Scene {
         })
     }
 
-    /// The scenario's namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The administrator's client.
     pub fn client(&self) -> Client {
         self.cluster.client().clone()
     }
 
-    /// The scenario's cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// kubectl in the scenario's namespace.
     pub fn kubectl(&self) -> Kubectl {
         Kubectl::new(&self.cluster, &self.namespace)
     }
@@ -109,12 +104,10 @@ impl Scene {
         Proxy::start(self.cluster.anonymous().await?, seed).await
     }
 
-    /// The settings of an operator for the scenario's namespace.
     pub fn settings(&self) -> Settings {
         Settings::of(&[&self.namespace])
     }
 
-    /// Starts an operator for the scenario's namespace.
     pub async fn operator(&self) -> Result<Operator> {
         self.run(self.settings()).await
     }
@@ -124,7 +117,6 @@ impl Scene {
         self.run(Settings::of(namespaces)).await
     }
 
-    /// Starts an operator.
     pub async fn run(&self, settings: Settings) -> Result<Operator> {
         let (name, log) = {
             let mut logs = self.logs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -191,7 +183,6 @@ impl Scene {
         story.push_str(&format!("{:.6} {line}\n", Timestamp::now()));
     }
 
-    /// Looks once, now.
     pub fn look<T>(&self, look: impl FnOnce(&View) -> T) -> T {
         self.observer.look(look)
     }

@@ -29,7 +29,6 @@ const LIMIT: Duration = Duration::from_secs(480);
 
 type Run = Box<dyn FnOnce(Arc<Scene>) -> BoxFuture<'static, Result<()>> + Send>;
 
-/// One scenario.
 pub struct Scenario {
     name: &'static str,
     needs: Vec<Need>,
@@ -54,7 +53,6 @@ impl Scenario {
         self
     }
 
-    /// Gives it its own cluster.
     pub fn in_own_cluster(mut self, wanted: Wanted) -> Self {
         self.own_cluster = Some(wanted);
         self

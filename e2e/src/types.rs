@@ -6,7 +6,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::{CustomResource, Resource};
 use serde::{Deserialize, Serialize};
 
-/// A PodSet's spec.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize)]
 #[kube(
     group = "app.example.com",
@@ -25,66 +24,49 @@ pub struct PodSetSpec {
     pub pod_replacement_policy: String,
 }
 
-/// A PodSet's status.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSetStatus {
-    /// Names of the available pods.
     pub pod_names: Vec<String>,
     /// Pending or Running pods that are not being deleted.
     pub available_replicas: i64,
-    /// Of those, the ready ones.
     pub ready_replicas: i64,
     /// Pods that are being deleted and have not finished.
     pub terminating_replicas: i64,
-    /// The generation that the status answers.
     pub observed_generation: Option<i64>,
-    /// The set's labels as a selector.
     pub selector: Option<String>,
     /// Ready, Reconciling, Stalled, ReplicaFailure.
     pub conditions: Vec<Condition>,
 }
 
-/// A pod.
 #[derive(Clone, Debug, Deserialize, Resource, Serialize)]
 #[resource(inherit = k8s_openapi::api::core::v1::Pod)]
 pub struct Pod {
-    /// Names, labels, owners.
     pub metadata: ObjectMeta,
-    /// The node only.
     #[serde(default)]
     pub spec: PodSpec,
-    /// Phase and conditions.
     #[serde(default)]
     pub status: PodStatus,
 }
 
-/// The part of a pod's spec that scenarios read.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    /// Where it was scheduled to.
     pub node_name: Option<String>,
 }
 
-/// The part of a pod's status that scenarios read.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct PodStatus {
-    /// Pending, Running, Succeeded, Failed, Unknown.
     pub phase: Option<String>,
-    /// Ready among them.
     pub conditions: Vec<PodCondition>,
 }
 
-/// A condition of a pod.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodCondition {
-    /// Ready, PodScheduled, …
     #[serde(rename = "type")]
     pub type_: String,
-    /// True, False or Unknown.
     pub status: String,
 }
 
@@ -100,7 +82,6 @@ impl Pod {
         !self.is_finished() && (self.metadata.deletion_timestamp.is_none() || is_bound)
     }
 
-    /// Failed or Succeeded.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase(), "Failed" | "Succeeded")
     }
@@ -127,7 +108,6 @@ impl Pod {
 }
 
 impl PodSet {
-    /// The status, empty if there is none.
     pub fn state(&self) -> PodSetStatus {
         self.status.clone().unwrap_or_default()
     }
@@ -149,7 +129,6 @@ pub fn controller(metadata: &ObjectMeta) -> Option<&str> {
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }
 
-/// The UID.
 pub fn uid(metadata: &ObjectMeta) -> String {
     metadata.uid.clone().unwrap_or_default()
 }

@@ -5,7 +5,6 @@ use std::fs;
 use anyhow::{Context, Result};
 use rustix::param::clock_ticks_per_second;
 
-/// CPU time and memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usage {
     /// CPU time of all its threads since its start, in ms, in steps of 10.

@@ -15,12 +15,10 @@ impl Scene {
         self.kubectl().run(&["apply", "-f", &path.to_string_lossy()]).await.map(drop)
     }
 
-    /// Creates a PodSet of default pods.
     pub async fn create_set(&self, name: &str, replicas: i64) -> Result<()> {
         self.create_set_from(name, json!({"replicas": replicas})).await
     }
 
-    /// Creates a PodSet with this spec.
     pub async fn create_set_from(&self, name: &str, spec: Value) -> Result<()> {
         self.log(&format!("create set {name}: {spec}"));
         let manifest = json!({
@@ -33,7 +31,6 @@ impl Scene {
         created.with_context(|| format!("creating PodSet {name}")).map(drop)
     }
 
-    /// Changes `spec.replicas`.
     pub async fn scale(&self, name: &str, replicas: i64) -> Result<()> {
         self.log(&format!("scale {name} to {replicas}"));
         self.patch_set(name, json!({"spec": {"replicas": replicas}})).await
@@ -54,7 +51,6 @@ impl Scene {
         .await
     }
 
-    /// Patches a PodSet.
     pub async fn patch_set(&self, name: &str, patch: Value) -> Result<()> {
         let patched = self.sets().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         patched.with_context(|| format!("patching PodSet {name}")).map(drop)
@@ -67,14 +63,12 @@ impl Scene {
         deleted.with_context(|| format!("deleting PodSet {name}")).map(drop)
     }
 
-    /// Deletes a pod.
     pub async fn delete_pod(&self, name: &str) -> Result<()> {
         self.log(&format!("delete pod {name}"));
         let deleted = self.pods().delete(name, &DeleteParams::default()).await;
         deleted.with_context(|| format!("deleting pod {name}")).map(drop)
     }
 
-    /// Patches a pod.
     pub async fn patch_pod(&self, name: &str, patch: Value) -> Result<()> {
         self.log(&format!("patch pod {name}: {patch}"));
         let patched = self.pods().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
@@ -100,18 +94,15 @@ impl Scene {
         created.with_context(|| format!("creating pod {name}")).map(drop)
     }
 
-    /// The whole pod.
     pub async fn stored_pod(&self, name: &str) -> Result<v1::Pod> {
         let pods: Api<v1::Pod> = Api::namespaced(self.client(), self.namespace());
         pods.get(name).await.with_context(|| format!("reading pod {name}"))
     }
 
-    /// The PodSets of the namespace.
     pub fn sets(&self) -> Api<PodSet> {
         Api::namespaced(self.client(), self.namespace())
     }
 
-    /// The pods of the namespace.
     pub fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client(), self.namespace())
     }

@@ -63,7 +63,6 @@ impl History {
         Ok(Self::of(&requests))
     }
 
-    /// The history that these writes make.
     pub fn of(writes: &[Request]) -> Self {
         // Each operator has its own user and identity: the holder that a user wrote is that user.
         let wrote =

@@ -54,27 +54,22 @@ impl Request {
         text(&self.object_ref["resource"])
     }
 
-    /// The name of the object.
     pub fn name(&self) -> &str {
         text(&self.object_ref["name"])
     }
 
-    /// Who sent it.
     pub fn user(&self) -> &str {
         text(&self.user["username"])
     }
 
-    /// The HTTP status of the response.
     pub fn code(&self) -> u64 {
         self.response_status["code"].as_u64().unwrap_or(0)
     }
 
-    /// When the API server received it.
     pub fn received(&self) -> Timestamp {
         self.request_received_timestamp.0
     }
 
-    /// When the API server had answered it.
     pub fn answered(&self) -> Timestamp {
         self.stage_timestamp.0
     }

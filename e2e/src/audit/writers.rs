@@ -39,7 +39,6 @@ impl Verdict {
         Ok(Self::of(&requests, &history))
     }
 
-    /// Judges these writes.
     pub fn of(writes: &[Request], history: &History) -> Self {
         let mut verdict = Self { violations: history.thefts(), ..Self::default() };
         for write in writes {

@@ -1,7 +1,7 @@
 //! A process that outlives the harness and ends what it has started, also if the harness is killed. It waits on a pipe that only the harness
 //! holds. It is this program, with an environment variable.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -19,19 +19,11 @@ pub const MARK: &str = "E2E_CLUSTER_NAME";
 /// Makes this program a guard.
 const ORDER: &str = "E2E_GUARD";
 
-/// What a guard ends after all processes with the mark.
-#[derive(Debug, Deserialize, Serialize)]
-pub enum Ending {
-    /// A cluster of `hack/cluster`.
-    Local,
-    /// A container of the cluster's name, and the folder that it shares with this machine.
-    Container(PathBuf),
-}
-
+/// What a guard ends after all processes with the mark: a container and the folder that it shares, or a cluster of `hack/cluster`.
 #[derive(Deserialize, Serialize)]
 struct Order {
     name: String,
-    ending: Ending,
+    container: Option<PathBuf>,
 }
 
 /// The harness's side of the guard.
@@ -41,8 +33,8 @@ pub struct Guard {
 
 impl Guard {
     /// Starts the guard. The cluster is started after it, so that it never remains.
-    pub fn start(name: &str, ending: Ending) -> Result<Self> {
-        let order = serde_json::to_string(&Order { name: name.to_owned(), ending })?;
+    pub fn start(name: &str, container: Option<PathBuf>) -> Result<Self> {
+        let order = serde_json::to_string(&Order { name: name.to_owned(), container })?;
         let mut command = Command::new(std::env::current_exe()?);
         // In its own process group, so that Ctrl-C does not end it.
         command.env(ORDER, order).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
@@ -72,35 +64,27 @@ pub fn serve() -> Option<ExitCode> {
     Some(match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("{error:#}"));
+            // Without a panic: the reader of the error output may be gone.
+            let _ = writeln!(std::io::stderr(), "e2e: {error:#}");
             ExitCode::FAILURE
         }
     })
 }
 
-fn wait_and_end(Order { name, ending }: Order) -> Result<()> {
+fn wait_and_end(Order { name, container }: Order) -> Result<()> {
     // The pipe ends with the harness.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     kill_marked(&name);
-    match ending {
-        Ending::Local => {
-            let mut down = Command::new(local::script());
-            down.args(["down", &name]).stderr(Stdio::null());
-            ensure!(
-                down.status()?.success(),
-                "the cluster {name} did not end: see '{} status'",
-                local::script().display()
-            );
-            Ok(())
-        }
-        Ending::Container(folder) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let removed = runtime.block_on(docker::remove(&name));
-            // Files of root may remain.
-            let _ = std::fs::remove_dir_all(folder);
-            removed
-        }
-    }
+    let Some(folder) = container else {
+        let down = Command::new(local::script()).args(["down", &name]).stderr(Stdio::null()).status()?;
+        ensure!(down.success(), "the cluster {name} did not end: see '{} status'", local::script().display());
+        return Ok(());
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let removed = runtime.block_on(docker::remove(&name));
+    // Files of root may remain.
+    let _ = std::fs::remove_dir_all(folder);
+    removed
 }
 
 fn kill_marked(name: &str) {
@@ -114,10 +98,4 @@ fn kill_marked(name: &str) {
             let _ = kill_process(id, Signal::KILL);
         }
     }
-}
-
-/// Without a panic: the reader of the error output may be gone.
-fn say(words: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "e2e: {words}");
 }

@@ -15,7 +15,7 @@ use testcontainers_modules::testcontainers::runners::AsyncRunner;
 use testcontainers_modules::testcontainers::{ContainerAsync, ImageExt};
 use tokio::process::Command;
 
-use super::guard::{Ending, Guard, MARK};
+use super::guard::{Guard, MARK};
 use super::{Found, docker, local};
 use crate::operator;
 use crate::process::tail;
@@ -33,7 +33,6 @@ const INSIDE: &str = "/etc/rancher/k3s";
 /// k3s imports the images in this folder.
 const IMAGES: &str = "/var/lib/rancher/k3s/agent/images";
 
-/// The image of k3s.
 #[derive(Clone, Debug)]
 pub struct Image {
     name: String,
@@ -58,7 +57,7 @@ pub async fn image() -> Result<Image> {
 pub async fn start(name: &str, image: &Image, folder: &Path) -> Result<Found> {
     let kubectl = kubectl().await?;
     let (shared, log) = (folder.join(name), folder.join(format!("{name}.log")));
-    let guard = Guard::start(name, Ending::Container(shared.clone()))?;
+    let guard = Guard::start(name, Some(shared.clone()))?;
     let images = shared.join("images");
     std::fs::create_dir_all(&images).with_context(|| format!("creating {}", images.display()))?;
     std::fs::copy(super::audit_policy(), shared.join("audit-policy.yaml"))?;

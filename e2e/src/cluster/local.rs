@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use tokio::process::Command;
 
-use super::guard::{Ending, Guard, MARK};
+use super::guard::{Guard, MARK};
 use super::{Found, Wanted};
 use crate::process::printed;
 use crate::root;
@@ -24,7 +24,7 @@ const NO_FSYNC: &str = "etcd=unsafe-no-fsync=true";
 /// Starts a cluster. The first time, that builds Kubernetes.
 pub async fn start(name: &str, wanted: &Wanted, folder: &Path) -> Result<Found> {
     let bin = binaries().await?;
-    let guard = Guard::start(name, Ending::Local)?;
+    let guard = Guard::start(name, None)?;
     let mut up = Command::new(script());
     up.args(["up", name, "--", "--kube-audit-policy"]).arg(&wanted.audit_policy);
     // kwokctl panics unless the first argument of each part comes before any second one.
@@ -75,14 +75,12 @@ pub async fn binaries() -> Result<PathBuf> {
     Ok(printed(bin).await?.into())
 }
 
-/// The parts of the control plane.
 pub struct Parts {
     folder: PathBuf,
     name: String,
 }
 
 impl Parts {
-    /// Of the cluster with this kubeconfig.
     pub fn of(name: &str, kubeconfig: &Path) -> Self {
         Self { folder: kubeconfig.with_file_name("pids"), name: name.to_owned() }
     }

@@ -28,9 +28,7 @@ use needs::Has;
 /// What a scenario requires of its own cluster.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Simulated nodes.
     pub nodes: u32,
-    /// Pods per node.
     pub pods_a_node: u32,
     /// Whether KWOK reads Stages, which script the life of pods.
     pub stages: bool,
@@ -61,7 +59,6 @@ impl Default for Wanted {
     }
 }
 
-/// What a way provides.
 struct Found {
     kubeconfig: PathBuf,
     kubectl: PathBuf,
@@ -69,7 +66,6 @@ struct Found {
     guard: Guard,
 }
 
-/// A running cluster. It ends when this is dropped, and with this process.
 pub struct Cluster {
     name: String,
     has: Has,
@@ -99,17 +95,14 @@ impl Cluster {
         self.found.guard.end();
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it has.
     pub fn has(&self) -> &Has {
         &self.has
     }
 
-    /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.found.kubeconfig
     }
@@ -119,7 +112,6 @@ impl Cluster {
         &self.found.audit_log
     }
 
-    /// A kubectl for it.
     pub fn kubectl(&self) -> &Path {
         &self.found.kubectl
     }
@@ -129,7 +121,6 @@ impl Cluster {
         Parts::of(&self.name, &self.found.kubeconfig)
     }
 
-    /// The administrator's client.
     pub fn client(&self) -> &Client {
         &self.client
     }

@@ -9,7 +9,6 @@ use kube::{Client, ResourceExt};
 
 use super::Way;
 
-/// What a scenario may need.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Need {
     /// Nodes that KWOK simulates: pods of any image become ready, thousands fit, and tests may write their status.
@@ -30,7 +29,6 @@ impl fmt::Display for Need {
     }
 }
 
-/// What a cluster has.
 #[derive(Clone, Debug)]
 pub struct Has(Vec<Need>);
 
@@ -53,7 +51,6 @@ impl Has {
         Ok(())
     }
 
-    /// Whether it has this.
     pub fn this(&self, need: Need) -> bool {
         self.0.contains(&need)
     }

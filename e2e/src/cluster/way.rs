@@ -6,7 +6,6 @@ use anyhow::{Context, Result, bail};
 
 use super::k3s;
 
-/// A way to a cluster.
 #[derive(Clone, Debug)]
 pub enum Way {
     /// A container for each, by testcontainers.

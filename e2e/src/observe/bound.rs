@@ -14,9 +14,7 @@ use crate::types::{Pod, PodSet, uid, version};
 /// The watch of an event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stream {
-    /// The watch of PodSets.
     Sets,
-    /// The watch of pods.
     Pods,
 }
 

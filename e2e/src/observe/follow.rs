@@ -15,7 +15,6 @@ use crate::types::version;
 pub enum Told<K> {
     /// All objects there are, as of a resourceVersion: at the start, and where the API server forgot where we were.
     Listed(Vec<K>, u64),
-    /// An object was added or changed.
     Applied(K),
     /// An object is gone; its resourceVersion is that of its end.
     Deleted(K),

@@ -46,7 +46,6 @@ impl State {
 }
 
 impl Observer {
-    /// Starts the watches.
     pub fn start(client: &Client, namespace: &str) -> Self {
         let (client, namespace) = (client.clone(), namespace.to_owned());
         let mut observer = Self { client, namespace, state: Arc::default(), watches: JoinSet::new() };
@@ -87,7 +86,6 @@ impl Observer {
         }
     }
 
-    /// Looks once, now.
     pub fn look<T>(&self, look: impl FnOnce(&View) -> T) -> T {
         look(&self.state.lock().0)
     }

@@ -27,12 +27,10 @@ impl<K> Default for Objects<K> {
 }
 
 impl<K: Resource> Objects<K> {
-    /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &K> {
         self.by_uid.values()
     }
 
-    /// The one with this name.
     pub fn named(&self, name: &str) -> Option<&K> {
         self.all().find(|object| object.meta().name.as_deref() == Some(name))
     }
@@ -78,14 +76,12 @@ impl<K: Resource> Objects<K> {
     }
 }
 
-/// A kind that is watched.
 pub trait Kind:
     Clone + Debug + DeserializeOwned + Resource<DynamicType = (), Scope = NamespaceResourceScope> + Send + Sync + 'static
 {
     /// Its stream in the check of the bound.
     const STREAM: Option<Stream> = None;
 
-    /// Its objects in a view.
     fn of(view: &mut View) -> &mut Objects<Self>;
 
     /// Passes an event to the check of the bound.

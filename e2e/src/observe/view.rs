@@ -14,23 +14,19 @@ pub type Seen<T = ()> = Result<T, String>;
 /// The namespace.
 #[derive(Default)]
 pub struct View {
-    /// The PodSets.
     pub sets: Objects<PodSet>,
     /// All pods, also foreign ones.
     pub pods: Objects<Pod>,
     /// The events (events.k8s.io) of all reporters.
     pub all_events: Objects<Event>,
-    /// The Leases.
     pub leases: Objects<Lease>,
 }
 
 impl View {
-    /// The PodSet with this name.
     pub fn set(&self, name: &str) -> Seen<&PodSet> {
         self.sets.named(name).ok_or_else(|| format!("no PodSet {name}"))
     }
 
-    /// The pod with this name.
     pub fn pod(&self, name: &str) -> Seen<&Pod> {
         self.pods.named(name).ok_or_else(|| format!("no pod {name}"))
     }

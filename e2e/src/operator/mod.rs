@@ -21,26 +21,6 @@ pub use build::{BINARY, Profile, build};
 pub use deployment::{Deployment, image};
 pub use settings::{Election, Settings};
 
-/// How to start a controller.
-pub struct Plan<'a> {
-    /// The program.
-    pub binary: &'a Path,
-    /// Its name, which it gets as the name of its pod.
-    pub name: String,
-    /// Its user name at the API server.
-    pub user: String,
-    /// For the API server.
-    pub kubeconfig: PathBuf,
-    /// Without the kubeconfig.
-    pub arguments: Vec<String>,
-    /// Additional variables.
-    pub environment: Vec<(&'static str, String)>,
-    /// It is killed with its cluster.
-    pub cluster: &'a Cluster,
-    /// Folder of its log.
-    pub folder: &'a Path,
-}
-
 /// A running operator. A process is killed when this is dropped.
 pub struct Operator {
     process: Option<Child>,
@@ -61,17 +41,15 @@ impl Operator {
     ) -> Result<Self> {
         let kubeconfig = folder.join(format!("{name}.kubeconfig"));
         account.write_kubeconfig(settings.server.as_ref().unwrap_or(cluster.server()), &kubeconfig)?;
-        let arguments = std::iter::once("run".to_owned()).chain(settings.flags(account.namespace())).collect();
-        let (user, environment) = (account.user(), settings.environment());
-        Self::start(Plan { binary, name, user, kubeconfig, arguments, environment, cluster, folder })
+        let mut command = Command::new(binary);
+        command.arg("run").args(settings.flags(account.namespace())).envs(settings.environment());
+        command.arg("--kubeconfig").arg(kubeconfig);
+        Self::start(command, name, account.user(), cluster, folder)
     }
 
-    /// Starts a controller.
-    pub fn start(plan: Plan) -> Result<Self> {
-        let Plan { binary, name, user, kubeconfig, arguments, environment, cluster, folder } = plan;
+    /// Starts a controller, whose user at the API server is `user`. Its log is in `folder`, and it is killed with the cluster.
+    pub fn start(mut command: Command, name: String, user: String, cluster: &Cluster, folder: &Path) -> Result<Self> {
         let log = folder.join(format!("{name}.log"));
-        let mut command = Command::new(binary);
-        command.args(arguments).arg("--kubeconfig").arg(kubeconfig);
         // Without the caller's settings.
         for (variable, _) in std::env::vars_os() {
             let name = variable.to_string_lossy();
@@ -80,14 +58,13 @@ impl Operator {
             }
         }
         command.env_remove("KUBECONFIG").env_remove("RUST_LOG").env("NO_COLOR", "1").env("POD_NAME", &name);
-        command.envs(environment).envs([cluster.mark()]);
+        command.envs([cluster.mark()]);
         let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).kill_on_drop(true);
-        let process = Some(command.spawn().with_context(|| format!("starting {}", binary.display()))?);
+        let process = Some(command.spawn().with_context(|| format!("starting {name}"))?);
         Ok(Self { process, name, user, log })
     }
 
-    /// An operator that runs in the cluster.
     fn deployed(name: String, user: String, log: PathBuf) -> Self {
         Self { process: None, name, user, log }
     }
@@ -103,17 +80,14 @@ impl Operator {
         &self.name
     }
 
-    /// Its user name at the API server.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// The file of its log.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Its process ID.
     pub fn id(&mut self) -> Result<u32> {
         self.process()?.id().context("it has ended")
     }
@@ -128,7 +102,6 @@ impl Operator {
         }
     }
 
-    /// Sends it a signal.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
         // Its ID is not reused before its exit status was read.
         self.is_running()?;
@@ -144,7 +117,6 @@ impl Operator {
         }
     }
 
-    /// Kills it (SIGKILL).
     pub async fn kill(mut self) -> Result<()> {
         Ok(self.process()?.kill().await?)
     }

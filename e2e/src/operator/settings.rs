@@ -13,27 +13,21 @@ pub struct Settings {
     pub namespaces: Vec<String>,
     /// Another API server than the cluster's, as in the `clusters` of a kubeconfig.
     pub server: Option<Value>,
-    /// Leader election.
     pub election: Option<Election>,
     /// Whether it serves probes and metrics, on free ports.
     pub serves: bool,
-    /// The collector of traces.
     pub traces: Option<SocketAddr>,
 }
 
 /// The times of a leader election, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Election {
-    /// `--leader-elect-lease-duration`
     pub lease_duration: u64,
-    /// `--leader-elect-renew-deadline`
     pub renew_deadline: u64,
-    /// `--leader-elect-retry-period`
     pub retry_period: u64,
 }
 
 impl Election {
-    /// The operator's defaults.
     pub const DEFAULT: Election = Election { lease_duration: 15, renew_deadline: 10, retry_period: 2 };
     /// For scenarios that wait until a Lease expires.
     pub const SHORT: Election = Election { lease_duration: 6, renew_deadline: 4, retry_period: 1 };
@@ -45,25 +39,21 @@ impl Settings {
         Self { namespaces: namespaces.iter().map(|namespace| namespace.to_string()).collect(), ..Self::default() }
     }
 
-    /// Behind this proxy.
     pub fn behind(mut self, proxy: &Proxy) -> Self {
         self.server = Some(proxy.server());
         self
     }
 
-    /// With leader election.
     pub fn elected(mut self, election: Election) -> Self {
         self.election = Some(election);
         self
     }
 
-    /// With probes and metrics.
     pub fn serving(mut self) -> Self {
         self.serves = true;
         self
     }
 
-    /// With traces.
     pub fn traced(mut self, collector: SocketAddr) -> Self {
         self.traces = Some(collector);
         self

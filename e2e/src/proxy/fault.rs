@@ -28,7 +28,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them.
     pub const ALL: [Fault; 7] = [
         Fault::Away,
         Fault::Silent,

@@ -35,7 +35,6 @@ pub struct Proxy {
     _server: JoinSet<()>,
 }
 
-/// What all connections share.
 struct State {
     upstream: Client,
     faults: Faults,

@@ -9,8 +9,6 @@ use e2e::cluster::needs::Need::*;
 use e2e::observe::view::{Seen, View};
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -108,8 +106,7 @@ const LOST: &str = "lost";
 /// Nothing simulates the kubelets.
 async fn on_a_lost_node(t: Arc<Scene>) -> Result<()> {
     t.kubectl().run(&["delete", "stages", "--all"]).await?;
-    let nodes: Api<Node> = Api::all(t.client());
-    make_node(&nodes).await?;
+    create_node(&t).await?;
     let _operator = t.operator().await?;
     let on_it = json!({"nodeName": LOST, "tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "main", "image": "example.com/nothing"}]});
@@ -123,13 +120,13 @@ async fn on_a_lost_node(t: Arc<Scene>) -> Result<()> {
 
     lose(&t).await?;
     let condition = json!([{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]);
-    patch_node_status(&nodes, json!({"conditions": condition})).await?;
+    patch_node_status(&t, json!({"conditions": condition})).await?;
     t.kubectl().run(&["taint", "node", LOST, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"]).await?;
     t.until("2 pods after the taint", |seen| seen.has_live("web", 2)).await?;
 
     // The pods of a deleted node are deleted. The set's pods cannot run anywhere else.
     let deleted = lose(&t).await?;
-    nodes.delete(LOST, &DeleteParams::default()).await?;
+    t.kubectl().run(&["delete", "node", LOST]).await?;
     t.within(Duration::from_secs(180), "the terminating pod to be collected", |seen| match seen.pod(&deleted) {
         Ok(_) => Err(format!("{deleted} is still there")),
         Err(_) => Ok(()),
@@ -144,21 +141,21 @@ async fn lose(t: &Scene) -> Result<String> {
         let ready = json!([{"type": "Ready", "status": "True"}]);
         t.patch_pod_status(pod, json!({"phase": "Running", "conditions": ready})).await?;
     }
-    t.until("2 ready pods", |seen| seen.at_rest("web", 2)).await?;
+    t.settles("web", 2).await?;
     t.delete_pod(&live[0]).await?;
     t.until("a set that waits", |seen| waits(seen, 1, 1)).await?;
     Ok(live[0].clone())
 }
 
-async fn make_node(nodes: &Api<Node>) -> Result<()> {
-    let node = json!({"metadata": {"name": LOST}, "spec": {"taints": [{"key": "lost", "effect": "NoSchedule"}]}});
-    nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
+async fn create_node(t: &Scene) -> Result<()> {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": LOST},
+        "spec": {"taints": [{"key": "lost", "effect": "NoSchedule"}]}});
+    t.kubectl().run_with(&["create", "-f", "-"], &node.to_string()).await?;
     let room = json!({"cpu": "8", "memory": "32Gi", "pods": "110"});
-    patch_node_status(nodes, json!({"capacity": room, "allocatable": room})).await
+    patch_node_status(t, json!({"capacity": room, "allocatable": room})).await
 }
 
-async fn patch_node_status(nodes: &Api<Node>, status: Value) -> Result<()> {
-    let patch = Patch::Strategic(json!({"status": status}));
-    nodes.patch_status(LOST, &PatchParams::default(), &patch).await?;
-    Ok(())
+async fn patch_node_status(t: &Scene, status: Value) -> Result<()> {
+    let patch = json!({"status": status}).to_string();
+    t.kubectl().run(&["patch", "node", LOST, "--subresource=status", "--patch", &patch]).await.map(drop)
 }
