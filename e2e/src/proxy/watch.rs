@@ -8,8 +8,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Request};
+use http::Request;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::json;
@@ -45,11 +44,10 @@ impl Histories {
 pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Answer> {
     let kind = kind(&request);
     let (parts, body) = send(request, &state.upstream).await?.into_parts();
-    let form = Form::of(&parts.headers);
     let (events, read) = unbounded();
     let (told, tell) = unbounded();
-    tokio::spawn(read_events(form, body, events));
-    tokio::spawn(relay(kind, form, read, told, state.clone()));
+    tokio::spawn(read_events(body, events));
+    tokio::spawn(relay(kind, read, told, state.clone()));
     Ok(answer(parts.status, parts.headers, streamed(tell)))
 }
 
@@ -60,58 +58,22 @@ fn kind(request: &Request<Bytes>) -> String {
     format!("{} {selectors:?}", request.uri().path())
 }
 
-/// The encoding of a watch.
-#[derive(Clone, Copy)]
-enum Form {
-    /// JSON: an event is a line.
-    Lines,
-    /// Protobuf: an event follows its length.
-    Messages,
+/// The event that ends a watch with 410 Gone.
+fn gone() -> Bytes {
+    let status = json!({"type": "ERROR", "object": {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410, "reason": "Expired",
+        "message": "too old resource version"
+    }});
+    Bytes::from(format!("{status}\n"))
 }
 
-impl Form {
-    fn of(headers: &HeaderMap) -> Self {
-        let kind = headers.get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
-        if kind.starts_with(b"application/vnd.kubernetes.protobuf") { Form::Messages } else { Form::Lines }
-    }
-
-    /// Length of the first event, if it is complete.
-    fn first(self, bytes: &[u8]) -> Option<usize> {
-        match self {
-            Form::Lines => bytes.iter().position(|&byte| byte == b'\n').map(|end| end + 1),
-            Form::Messages => {
-                let length = u32::from_be_bytes(*bytes.first_chunk()?) as usize + size_of::<u32>();
-                (length <= bytes.len()).then_some(length)
-            }
-        }
-    }
-
-    /// The event that ends a watch with 410 Gone.
-    fn gone(self) -> Bytes {
-        match self {
-            Form::Messages => Bytes::from_static(GONE),
-            Form::Lines => {
-                let status = json!({"type": "ERROR", "object": {
-                    "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410,
-                    "reason": "Expired", "message": "too old resource version"
-                }});
-                Bytes::from(format!("{status}\n"))
-            }
-        }
-    }
-}
-
-/// The event 410 Gone in protobuf.
-const GONE: &[u8] = b"\0\0\0\x45\n\x05ERROR\x12\x3c\n\x3ak8s\0\n\x0c\n\x02v1\x12\x06Status\x12\x26\
-    \x1a\x18too old resource version\"\x07Expired0\x9a\x03";
-
-/// Reads whole events until the stream ends or nobody receives them.
-async fn read_events(form: Form, mut body: Body, events: UnboundedSender<Bytes>) {
+/// Reads whole events, each a line, until the stream ends or nobody receives them.
+async fn read_events(mut body: Body, events: UnboundedSender<Bytes>) {
     let mut rest = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {
         rest.extend(frame.into_data());
-        while let Some(length) = form.first(&rest) {
-            if events.unbounded_send(rest.split_to(length).freeze()).is_err() {
+        while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+            if events.unbounded_send(rest.split_to(end + 1).freeze()).is_err() {
                 return;
             }
         }
@@ -122,20 +84,14 @@ async fn read_events(form: Form, mut body: Body, events: UnboundedSender<Bytes>)
 }
 
 /// Passes the events on until the watch ends on either side or a fault ends it.
-async fn relay(
-    kind: String,
-    form: Form,
-    mut events: UnboundedReceiver<Bytes>,
-    tell: UnboundedSender<Bytes>,
-    state: Arc<State>,
-) {
+async fn relay(kind: String, mut events: UnboundedReceiver<Bytes>, tell: UnboundedSender<Bytes>, state: Arc<State>) {
     let faults = &state.faults;
     loop {
         let next = tokio::select! {
             next = events.next() => next,
             () = ended(&state) => {
                 if faults.chance(30) {
-                    let _ = tell.unbounded_send(form.gone());
+                    let _ = tell.unbounded_send(gone());
                 }
                 return;
             }

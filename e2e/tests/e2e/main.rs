@@ -1,6 +1,5 @@
-//! The scenarios. `cargo test -p e2e` runs all of them, `cargo test -p e2e -- quota` those with that word in their name.
+//! The scenarios. `cargo test -p e2e` runs all of them, `cargo test -p e2e -- leader` those with that word in their name.
 
-mod admission;
 mod autoscaler;
 mod budget;
 mod churn;
@@ -10,14 +9,12 @@ mod faults;
 mod foreign;
 mod friend;
 mod guard;
-mod healing;
 mod kubectl;
 mod leader;
 mod memory;
 mod mission;
 mod namespace;
 mod policy;
-mod quota;
 mod rejections;
 mod restart;
 mod rights;
@@ -43,12 +40,9 @@ fn main() -> ExitCode {
         policy::scenarios,
         restart::scenarios,
         deletion::scenarios,
-        healing::scenarios,
         foreign::scenarios,
         friend::scenarios,
-        quota::scenarios,
         template::scenarios,
-        admission::scenarios,
         namespace::scenarios,
         autoscaler::scenarios,
         kubectl::scenarios,

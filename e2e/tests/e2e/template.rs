@@ -7,7 +7,7 @@ use e2e::cluster::needs::Need::*;
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::json;
 
 pub fn scenarios() -> Vec<Scenario> {
     vec![
@@ -48,47 +48,30 @@ async fn looks_like(t: &Scene, name: &str, tier: &str, image: &str) -> Result<()
     Ok(())
 }
 
+/// The API server rejects it, and the operator waits for a correction.
 async fn that_is_invalid_stalls(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator().await?;
-    let main = json!([{"name": "main", "image": "example.com/app"}]);
-    let broken = [
-        ("value", json!({"restartPolicy": "Sometimes", "containers": main})),
-        ("type", json!({"containers": "none"})),
-        ("field", json!({"kontainers": [], "containers": main})),
-    ];
-    for (set, spec) in &broken {
-        t.create_set_from(set, json!({"replicas": 2, "template": {"spec": spec}})).await?;
-    }
-    for (set, _) in &broken {
-        t.until(&format!("the set with a wrong {set} to stall"), |seen| {
-            seen.has_live(set, 0)?;
-            let expected = [
-                ("Ready", "False/InvalidTemplate"),
-                ("Stalled", "True/InvalidTemplate"),
-                ("ReplicaFailure", "True/FailedCreate"),
-            ];
-            seen.conditions(set, &expected)
-        })
-        .await?;
-        t.patch_set(set, json!({"spec": {"template": null}})).await?;
-        t.settles(set, 2).await?;
-    }
-    Ok(())
+    let spec = json!({"kontainers": [], "containers": [{"name": "main", "image": "example.com/app"}]});
+    t.create_set_from("web", json!({"replicas": 2, "template": {"spec": spec}})).await?;
+    t.until("the set to stall", |seen| {
+        seen.has_live("web", 0)?;
+        let expected = [
+            ("Ready", "False/InvalidTemplate"),
+            ("Stalled", "True/InvalidTemplate"),
+            ("ReplicaFailure", "True/FailedCreate"),
+        ];
+        seen.conditions("web", &expected)
+    })
+    .await?;
+    t.patch_set("web", json!({"spec": {"template": null}})).await?;
+    t.settles("web", 2).await.map(drop)
 }
 
+/// The default pods comply with the profile restricted.
 async fn under_pod_security(t: Arc<Scene>) -> Result<()> {
     let label = "pod-security.kubernetes.io/enforce=restricted";
     t.kubectl().run(&["label", "namespace", t.namespace(), label]).await?;
     let _operator = t.operator().await?;
-    t.create_set("default", 2).await?;
-    t.settles("default", 2).await?;
-    let privileged: Value = json!({"replicas": 2, "template": {"spec": {"containers": [
-        {"name": "main", "image": "example.com/app", "securityContext": {"privileged": true}}]}}});
-    t.create_set_from("root", privileged).await?;
-    t.until("the rejection of a privileged pod", |seen| {
-        seen.has_live("root", 0)?;
-        let message = seen.message("root", "ReplicaFailure")?;
-        if message.contains("violates PodSecurity") { Ok(()) } else { Err(message) }
-    })
-    .await
+    t.create_set("web", 2).await?;
+    t.settles("web", 2).await.map(drop)
 }
