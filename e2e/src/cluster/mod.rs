@@ -69,6 +69,7 @@ struct Found {
 pub struct Cluster {
     name: String,
     has: Has,
+    credentials: Kubeconfig,
     server: Value,
     client: Client,
     found: Found,
@@ -81,13 +82,14 @@ impl Cluster {
             Way::K3s(image) => k3s::start(name, image, folder).await,
             Way::Local => local::start(name, wanted, folder).await,
         }?;
-        let mut config = config(&found.kubeconfig).await?;
+        let credentials = Kubeconfig::read_from(&found.kubeconfig).context("reading the kubeconfig")?;
+        let mut config = Config::from_custom_kubeconfig(credentials.clone(), &KubeConfigOptions::default()).await?;
         // A retried create would be rejected if the first one took effect without a response.
         config.default_retry = false;
         let client = Client::try_from(config)?;
         has.look_at_nodes(&client).await.context("asking for its nodes")?;
-        let server = server(&found.kubeconfig)?;
-        Ok(Self { name: name.to_owned(), has, server, client, found })
+        let server = serde_json::to_value(credentials.clusters.first().and_then(|named| named.cluster.as_ref()))?;
+        Ok(Self { name: name.to_owned(), has, credentials, server, client, found })
     }
 
     /// Ends it, and every process with its [`mark`](Self::mark).
@@ -127,14 +129,14 @@ impl Cluster {
 
     /// The administrator's credentials, as in the `users` of a kubeconfig.
     pub fn administrator(&self) -> Result<Value> {
-        let users = read(&self.found.kubeconfig)?.auth_infos;
-        let user = users.into_iter().next().and_then(|named| named.auth_info).context("a kubeconfig without a user")?;
-        Ok(serde_json::to_value(user)?)
+        let user = self.credentials.auth_infos.first().and_then(|named| named.auth_info.as_ref());
+        Ok(serde_json::to_value(user.context("a kubeconfig without a user")?)?)
     }
 
     /// The configuration of a client without credentials, for a proxy that passes on those of others.
     pub async fn anonymous(&self) -> Result<Config> {
-        let mut config = config(&self.found.kubeconfig).await?;
+        let options = KubeConfigOptions::default();
+        let mut config = Config::from_custom_kubeconfig(self.credentials.clone(), &options).await?;
         config.auth_info = AuthInfo::default();
         Ok(config)
     }
@@ -152,19 +154,4 @@ impl Cluster {
 
 fn audit_policy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cluster/audit-policy.yaml")
-}
-
-async fn config(kubeconfig: &Path) -> Result<Config> {
-    Ok(Config::from_custom_kubeconfig(read(kubeconfig)?, &KubeConfigOptions::default()).await?)
-}
-
-fn server(kubeconfig: &Path) -> Result<Value> {
-    let clusters = read(kubeconfig)?.clusters;
-    let cluster =
-        clusters.into_iter().next().and_then(|named| named.cluster).context("a kubeconfig without a cluster")?;
-    Ok(serde_json::to_value(cluster)?)
-}
-
-fn read(kubeconfig: &Path) -> Result<Kubeconfig> {
-    Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))
 }

@@ -154,6 +154,9 @@ impl Set {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+
     use super::*;
     use crate::observe::fixtures::{pod, set};
 
@@ -197,5 +200,22 @@ mod tests {
         assert_eq!(bound.violations(), &[] as &[String]);
         bound.set(&set(7, Some(2), 2, 1), false);
         assert_eq!(bound.violations().len(), 1, "observed, and still 3 of them");
+    }
+
+    #[test]
+    fn a_terminating_pod_counts_only_if_the_set_waits_for_terminations() {
+        for (policy, violations) in [("TerminationStarted", 0), ("TerminationComplete", 1)] {
+            let mut bound = Bound::default();
+            let mut set = set(1, None, 1, 1);
+            set.spec.pod_replacement_policy = policy.to_owned();
+            bound.set(&set, false);
+            let mut terminating = pod(2, "a", "Running");
+            terminating.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+            terminating.spec.node_name = Some("node".to_owned());
+            bound.pod(&terminating, false);
+            bound.pod(&pod(3, "b", "Running"), false);
+            bound.progress(Stream::Sets, 3);
+            assert_eq!(bound.violations().len(), violations, "{policy}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 const SETS: [&str; 3] = ["red", "green", "blue"];
 
 /// The name of a create without an answer counts as a pod for 60 s. The API server reconnects to etcd only after up to 0.9 times as long as
-/// etcd was away, and whoever watches reconnects as late again.
+/// etcd was away, and watches of clients are as late again.
 const CONVERGES: Duration = Duration::from_secs(150);
 
 pub fn scenarios() -> Vec<Scenario> {

@@ -113,7 +113,7 @@ async fn lease_edited_by_hand(t: Arc<Scene>) -> Result<()> {
     election.ends().await
 }
 
-/// What the replicas watch stops, repeats or ends: the Lease as they see it is not the Lease as it is. The leader keeps leading.
+/// The watches of all replicas stop, repeat or end, so that they see an outdated Lease. The leader keeps leading.
 async fn watches_disturbed(t: Arc<Scene>) -> Result<()> {
     let election = Election::begin(&t, Times::SHORT, true).await?;
     let leader = election.fleet.leader().await?;
