@@ -36,6 +36,7 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario::new("leader_lease_edited_by_hand", lease_edited_by_hand),
         Scenario::new("leader_watches_disturbed", watches_disturbed),
         Scenario::new("leader_killed", killed),
+        Scenario::new("leader_with_other_times", with_other_times),
         Scenario::new("leader_terminated", terminated),
         Scenario::new("leader_terminated_without_answers", terminated_without_answers),
         Scenario::new("leader_out_of_reach_for_a_moment", out_of_reach_for_a_moment),
@@ -138,6 +139,22 @@ async fn killed(t: Arc<Scene>) -> Result<()> {
     election.ends().await
 }
 
+/// During a rollout that shortens the times, a leader with the old times may lead for longer than a new Lease lasts. It is waited for.
+async fn with_other_times(t: Arc<Scene>) -> Result<()> {
+    let long = Times { lease_duration: 12, renew_deadline: 9, retry_period: 1 };
+    let mut election = Election::of(&t, 2, long, true).await?;
+    for _ in 0..2 {
+        election.fleet.add(t.settings().elected(Times::SHORT)).await?;
+    }
+    election.fleet.is_complete().await?;
+    let leader = election.fleet.leader().await?;
+    let cut = Timestamp::now();
+    election.fleet.proxy(&leader)?.inject(Fault::Silent);
+    election.is_taken_over(&leader, cut).await?;
+    election.exits_without_the_lease(&leader).await?;
+    election.ends().await
+}
+
 /// It finishes what it has begun, releases the Lease and exits. Another one leads within a second.
 async fn terminated(t: Arc<Scene>) -> Result<()> {
     let mut election = Election::begin(&t, Times::DEFAULT, false).await?;
@@ -204,7 +221,7 @@ async fn out_of_reach_for_a_moment(t: Arc<Scene>) -> Result<()> {
     election.ends().await
 }
 
-/// Three replicas, and random users.
+/// Replicas, and random users.
 struct Election {
     t: Arc<Scene>,
     fleet: Fleet,
@@ -214,7 +231,11 @@ struct Election {
 
 impl Election {
     async fn begin(t: &Arc<Scene>, times: Times, behind_proxies: bool) -> Result<Self> {
-        let fleet = Fleet::start(t, 3, &t.settings().elected(times), behind_proxies).await?;
+        Self::of(t, 3, times, behind_proxies).await
+    }
+
+    async fn of(t: &Arc<Scene>, size: usize, times: Times, behind_proxies: bool) -> Result<Self> {
+        let fleet = Fleet::start(t, size, &t.settings().elected(times), behind_proxies).await?;
         let churn = Churn::begin(t).await?;
         sleep(Duration::from_secs(2)).await;
         Ok(Self { t: t.clone(), fleet, churn, times })
