@@ -29,6 +29,7 @@ RUN mkdir -p src bench/src crates/leadership/src crates/operator-kit/src e2e/src
     hack/image/compile "$TARGETARCH" && \
     rm -r src crates
 COPY crates crates
+COPY config/crd/bases config/crd/bases
 COPY src src
 # What was compiled of the empty one looks newer than the sources are.
 RUN find crates src -name '*.rs' -exec touch {} + && hack/image/compile "$TARGETARCH" /image

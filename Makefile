@@ -85,7 +85,10 @@ conformance: ## Record the answers of a real API server and compare the simulate
 	@set -e; trap 'hack/cluster/cluster down conformance' EXIT; \
 	SIMULATION_KUBECONFIG=$$(NODES=0 hack/cluster/cluster up conformance); export SIMULATION_KUBECONFIG; \
 	$(KUBECTL) --kubeconfig "$$SIMULATION_KUBECONFIG" apply -k config/crd; \
-	$(KUBECTL) --kubeconfig "$$SIMULATION_KUBECONFIG" wait --for condition=Established -f config/crd/bases; \
+	for attempt in 1 2 3; do \
+	  $(KUBECTL) --kubeconfig "$$SIMULATION_KUBECONFIG" wait --for condition=Established -f config/crd/bases && break; \
+	  sleep 1; \
+	done; \
 	cargo test -p podset-operator --test simulation -- --exact behaviour::conformance::record --ignored; \
 	cargo test -p podset-operator --test simulation -- behaviour::conformance
 

@@ -137,7 +137,8 @@ start_cluster() {
   typed "export KUBECONFIG=\$(hack/cluster/cluster up $script)"
   KUBECONFIG=$(cluster up "$script" -- "${cluster_options[@]}")
   export KUBECONFIG KUBECACHEDIR=$state/kubectl-cache KUBERC=off
-  show "kubectl apply -k config/crd" "kubectl wait crd --all --for=condition=Established" "kubectl apply -k config/rbac"
+  # Not at once after the CRDs: until they have conditions, `kubectl wait` fails instead of waiting.
+  show "kubectl apply -k config/crd" "kubectl apply -k config/rbac" "kubectl wait crd --all --for=condition=Established"
   operators=$state/operator.kubeconfig
   (umask 077 && kubectl config view --minify --raw >"$operators")
   user=$(kubectl config view --minify --output jsonpath='{.users[0].name}')

@@ -23,7 +23,13 @@ pub async fn install(cluster: &Cluster, binary: &Path) -> Result<()> {
     let kubectl = Kubectl::new(cluster, "");
     kubectl.run_with(&["apply", "-f", "-"], &crds).await?;
     let names = [format!("crd/{SETS}"), format!("crd/{SEEKERS}")];
-    kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", &names[0], &names[1]]).await?;
+    // Until the API server has filled in the conditions, `kubectl wait` fails instead of waiting.
+    let established = async {
+        while kubectl.run(&["wait", "--for=condition=Established", &names[0], &names[1]]).await.is_err() {
+            sleep(Duration::from_millis(200)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), established).await.context("the CRDs are not established")?;
     let rbac = crate::root().join("config/rbac");
     kubectl.run(&["apply", "-k", &rbac.to_string_lossy()]).await.map(drop)
 }

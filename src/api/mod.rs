@@ -1,8 +1,9 @@
 //! The two custom resources: types, schemas, and the names of labels, annotations and conditions. No I/O, no decision.
 //!
-//! `podset-operator crd` prints [`crds`], and `config/crd/bases` contains them.
+//! `config/crd/bases` contains [`crds`] as YAML, and `podset-operator crd` prints these files.
 
 mod mycustomresource;
+mod pod_spec;
 mod podset;
 
 pub use mycustomresource::{MyCustomResource, MyCustomResourceSpec, MyCustomResourceStatus};
@@ -42,20 +43,16 @@ pub mod condition {
     pub const REPLICA_FAILURE: &str = "ReplicaFailure";
 }
 
+/// The files of `config/crd/bases`, which `podset-operator crd` prints. The code that generates them would add 1 MB to the binary.
+pub const CRD_FILES: [&str; 2] = [
+    include_str!("../../config/crd/bases/app.example.com_podsets.yaml"),
+    include_str!("../../config/crd/bases/poc.test.domain_mycustomresources.yaml"),
+];
+
 /// The custom resource definitions, each with the name of its file in `config/crd/bases`.
 pub fn crds() -> [(&'static str, CustomResourceDefinition); 2] {
     [
         ("app.example.com_podsets.yaml", podset::crd()),
         ("poc.test.domain_mycustomresources.yaml", MyCustomResource::crd()),
     ]
-}
-
-/// A definition as a YAML document.
-///
-/// # Errors
-///
-/// If it cannot be written as YAML.
-pub fn yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
-    let text = serde_saphyr::to_string(crd)?;
-    Ok(format!("{}\n", text.trim_end()))
 }

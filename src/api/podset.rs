@@ -12,9 +12,11 @@ use kube::{
     CustomResource, CustomResourceExt, KubeSchema,
     core::{Message, Rule},
 };
-use schemars::{JsonSchema, Schema, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use super::pod_spec;
 
 /// A PodSet keeps a number of identical pods running, and never runs more than that number.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
@@ -56,6 +58,7 @@ use serde_json::{Map, Value};
     validation = label_rule("app.kubernetes.io/managed-by", "'podset-operator'", "'podset-operator'")
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = grace_period_rule())]
 pub struct PodSetSpec {
     /// The number of pods that the set keeps.
     #[serde(default = "default_replicas")]
@@ -91,10 +94,10 @@ pub struct PodTemplate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PodTemplateMetadata")]
     pub metadata: Option<PodTemplateMetadata>,
-    /// The spec of the pods, a core/v1 PodSpec. The API server checks it when a pod is created: an unknown field or an
-    /// invalid value shows in the conditions Stalled and ReplicaFailure.
+    /// The spec of the pods, a core/v1 PodSpec of Kubernetes 1.36. An invalid value that this schema does not reject shows
+    /// in the conditions Stalled and ReplicaFailure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "preserved_object")]
+    #[schemars(schema_with = "pod_spec::schema")]
     pub spec: Option<Map<String, Value>>,
 }
 
@@ -151,12 +154,6 @@ pub(crate) fn default_replicas() -> i32 {
     1
 }
 
-/// An object that the API server stores unchanged, so that it keeps pod fields of newer clusters. The schema of a whole pod would also not
-/// fit into the annotation of `kubectl apply`.
-fn preserved_object(_: &mut schemars::SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
-}
-
 fn name_rule() -> Rule {
     Rule::new("self.metadata.name.size() <= 63")
         .message("the name of a PodSet becomes a label of its pods, so it may have at most 63 characters")
@@ -167,6 +164,20 @@ fn name_rule() -> Rule {
 fn replicas_rule() -> Rule {
     Rule::new("self >= 1 && self <= 10")
         .message("a PodSet keeps 1 to 10 pods: to keep none, delete the PodSet; to keep more, create another PodSet")
+}
+
+/// Belongs to the spec, not to the whole object: the API server then skips it when something else changes, such as the status.
+fn grace_period_rule() -> Rule {
+    let period = "template.spec.terminationGracePeriodSeconds";
+    Rule::new(
+        "self.podReplacementPolicy != 'TerminationComplete' || \
+         self.?template.?spec.?terminationGracePeriodSeconds.orValue(30) != 0",
+    )
+    .field_path(format!(".{period}"))
+    .message(Message::Message(format!(
+        "with podReplacementPolicy TerminationComplete the grace period must not be 0, because a pod is then deleted while its \
+         containers may still run: set spec.{period} to at least 1, or leave it out"
+    )))
 }
 
 /// The definition of PodSet. Its schema names `metadata.name`, because the API server rejects a rule whose fieldPath is not in the schema.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 pub fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("rejections_of_a_podset", of_a_podset),
+        Scenario::new("rejections_of_a_template", of_a_template),
         Scenario::new("rejections_of_a_mycustomresource", of_a_mycustomresource),
     ]
 }
@@ -36,6 +37,69 @@ async fn of_a_podset(t: Arc<Scene>) -> Result<()> {
     let default = t.sets().get("default").await?;
     ensure!(default.spec.replicas == 1, "the default of spec.replicas is {}", default.spec.replicas);
     Ok(())
+}
+
+/// By the schema of a pod's spec, which kubectl explains and which says how lists are merged.
+async fn of_a_template(t: Arc<Scene>) -> Result<()> {
+    let main = |rest: Value| {
+        let mut main = json!({"name": "main", "image": "example.com/app"});
+        main.as_object_mut().expect("an object").extend(rest.as_object().cloned().unwrap_or_default());
+        json!({"containers": [main]})
+    };
+    let probe = json!({"livenessProbe": {"httpGet": {"port": "http"}, "periodSecond": 3}});
+    let twice = json!({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]});
+    for (spec, words) in [
+        (json!({"kontainers": []}), r#"unknown field "spec.template.spec.kontainers""#),
+        (main(probe), r#"unknown field "spec.template.spec.containers[0].livenessProbe.periodSecond""#),
+        (
+            main(json!({"ephemeralContainers": []})),
+            r#"unknown field "spec.template.spec.containers[0].ephemeralContainers""#,
+        ),
+        (json!({"containers": "none"}), r#"spec.template.spec.containers: Invalid value: "string""#),
+        (main(json!({"tty": "yes"})), r#"spec.template.spec.containers[0].tty: Invalid value: "string""#),
+        (json!({"hostname": "web"}), "spec.template.spec.containers: Required value"),
+        (main(twice), "spec.template.spec.containers[0].env[1]: Duplicate value"),
+    ] {
+        rejected(&t, &podset("web", json!({"template": {"spec": spec}})), words).await?;
+    }
+    let named = json!({"template": {"metadata": {"generateName": "web"}}});
+    rejected(&t, &podset("web", named), r#"unknown field "spec.template.metadata.generateName""#).await?;
+    ends_after(&t, 0, "TerminationStarted", None).await?;
+    ends_after(&t, 1, "TerminationComplete", None).await?;
+    let path = "spec.template.spec.terminationGracePeriodSeconds: Invalid value";
+    for words in [path, "terminationGracePeriodSeconds to at least 1, or leave it out"] {
+        ends_after(&t, 0, "TerminationComplete", Some(words)).await?;
+    }
+
+    let kubectl = t.kubectl();
+    for (field, words) in [("", "terminationGracePeriodSeconds"), (".containers.livenessProbe", "periodSeconds")] {
+        let explained = kubectl.run(&["explain", &format!("podset.spec.template.spec{field}")]).await?;
+        ensure!(explained.contains(words), "kubectl explains the template's spec{field} as {explained}");
+    }
+
+    // Two managers of one list: each keeps its own items.
+    for (manager, variable) in [("one", "A"), ("two", "B")] {
+        let spec = main(json!({"env": [{"name": variable, "value": manager}], "ports": [{"containerPort": 80}]}));
+        let manifest = podset("shared", json!({"template": {"spec": spec}}));
+        let arguments = ["apply", "--server-side", "--field-manager", manager, "-f", "-"];
+        kubectl.run_with(&arguments, &manifest.to_string()).await?;
+    }
+    let shared: Value = serde_json::from_str(&kubectl.run(&["get", "podset", "shared", "--output=json"]).await?)?;
+    let containers = &shared["spec"]["template"]["spec"]["containers"];
+    ensure!(containers[0]["env"].as_array().map(Vec::len) == Some(2), "the lists of two managers became {containers}");
+    ensure!(containers[0]["ports"] == json!([{"containerPort": 80, "protocol": "TCP"}]), "the ports are {containers}");
+    Ok(())
+}
+
+/// A set whose pods have this grace period is accepted, or rejected with these words.
+async fn ends_after(t: &Scene, seconds: i64, policy: &str, words: Option<&str>) -> Result<()> {
+    let spec =
+        json!({"terminationGracePeriodSeconds": seconds, "containers": [{"name": "main", "image": "example.com/app"}]});
+    let manifest = podset("web", json!({"podReplacementPolicy": policy, "template": {"spec": spec}}));
+    match words {
+        Some(words) => rejected(t, &manifest, words).await,
+        None => accepted(t, &manifest).await,
+    }
 }
 
 async fn of_a_mycustomresource(t: Arc<Scene>) -> Result<()> {

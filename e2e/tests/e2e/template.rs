@@ -48,10 +48,10 @@ async fn looks_like(t: &Scene, name: &str, tier: &str, image: &str) -> Result<()
     Ok(())
 }
 
-/// The API server rejects it, and the operator waits for a correction.
+/// By a rule that the schema of a PodSet does not have. The API server rejects the pods, and the operator waits for a correction.
 async fn that_is_invalid_stalls(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator().await?;
-    let spec = json!({"kontainers": [], "containers": [{"name": "main", "image": "example.com/app"}]});
+    let spec = json!({"restartPolicy": "Sometimes", "containers": [{"name": "main", "image": "example.com/app"}]});
     t.create_set_from("web", json!({"replicas": 2, "template": {"spec": spec}})).await?;
     t.until("the set to stall", |seen| {
         seen.has_live("web", 0)?;
