@@ -96,16 +96,12 @@ conformance: ## Record the answers of a real API server and compare the simulate
 test-e2e: ## Run the end-to-end tests on a cluster of their own: k3s or local (e2e/README.md)
 	cargo test -p e2e
 
-# Parts, loads and options of the benchmark: `cargo bench -p e2e -- --help`.
+# Parts and options of the benchmark: `make bench BENCH=--help`.
 BENCH ?= --write
 
 .PHONY: bench
-bench: ## Run the benchmark for docs/benchmarks.md, which takes hours (BENCH='100x10 --write': a part)
-	@set -f; set -x; cargo bench -p e2e -- $$BENCH
-
-.PHONY: bench-short
-bench-short: ## Run the part of the benchmark that CI checks: requests, pods at every instant, requests at rest
-	cargo bench -p e2e -- short
+bench: ## Run the benchmark for docs/benchmarks.md, which takes hours (BENCH='100x10 --rounds 1': a part)
+	@set -f; set -x; cargo run --profile bench -p bench -- $$BENCH
 
 # Without Go's cache of test results, which does not see files outside the module.
 .PHONY: verify

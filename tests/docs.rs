@@ -315,8 +315,10 @@ fn a_flag_wins_over_its_variable() {
 
 #[test]
 fn paths_are_there() {
-    let tops =
-        ["src/", "tests/", "config/", "docs/", "hack/", "e2e/", "charts/", "dist/", "target/", ".github/", ".ci/"];
+    let tops = [
+        "src/", "tests/", "config/", "docs/", "hack/", "bench/", "e2e/", "charts/", "dist/", "target/", ".github/",
+        ".ci/",
+    ];
     let mut wrong = Vec::new();
     for page in pages() {
         for (line, word) in page.words() {

@@ -1,21 +1,14 @@
-//! A ServiceAccount by which one operator process talks to the API server. Each process has its own, so that the audit
-//! log tells for every request which of them sent it.
+//! ServiceAccounts. Each operator process has its own, so that the audit log shows which process sent a request.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Client;
-use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
+use crate::kubectl::Kubectl;
 
-/// A token outlives every scenario.
-const SECONDS: i64 = 3_600;
-
-/// A ServiceAccount and a token of it.
 pub struct Account {
     namespace: String,
     name: String,
@@ -23,50 +16,40 @@ pub struct Account {
 }
 
 impl Account {
-    /// A new ServiceAccount.
-    pub async fn create(client: &Client, namespace: &str, name: &str) -> Result<Self> {
-        let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-        let accounts = Api::namespaced(client.clone(), namespace);
-        accounts.create(&PostParams::default(), &account).await.with_context(|| format!("creating account {name}"))?;
-        Self::existing(client, namespace, name).await
+    pub async fn create(cluster: &Cluster, namespace: &str, name: &str) -> Result<Self> {
+        Kubectl::new(cluster, namespace).run(&["create", "serviceaccount", name]).await?;
+        Self::existing(cluster, namespace, name).await
     }
 
-    /// A ServiceAccount that is there already.
-    pub async fn existing(client: &Client, namespace: &str, name: &str) -> Result<Self> {
-        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-        let request: TokenRequest =
-            serde_json::from_value(json!({"metadata": {}, "spec": {"audiences": [], "expirationSeconds": SECONDS}}))?;
-        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await;
-        let token = answer.with_context(|| format!("asking for a token of account {name}"))?;
-        let token = token.status.and_then(|status| status.token).context("the API server gave no token")?;
-        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), credentials: json!({"token": token}) })
+    /// Requests a token for an existing ServiceAccount.
+    pub async fn existing(cluster: &Cluster, namespace: &str, name: &str) -> Result<Self> {
+        let token = Kubectl::new(cluster, namespace).run(&["create", "token", name, "--duration=1h"]).await?;
+        let credentials = json!({"token": token.trim()});
+        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), credentials })
     }
 
-    /// The same, but played by the administrator: the API server sees who it is, and gives it no other rights.
-    pub fn played_by(mut self, administrator: Value) -> Self {
+    /// Lets the administrator impersonate it. The API server continues traces only for trusted users.
+    pub fn impersonated_by(mut self, administrator: Value) -> Self {
         self.credentials = administrator;
         self.credentials["as"] = json!(self.user());
         self
     }
 
-    /// What the API server calls it.
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 
-    /// Its namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// A client that is it.
     pub async fn client(&self, cluster: &Cluster) -> Result<Client> {
         let mut config = cluster.anonymous().await?;
         config.auth_info = serde_json::from_value(self.credentials.clone())?;
         Ok(Client::try_from(config)?)
     }
 
-    /// Writes a kubeconfig with it for an API server, given as in the `clusters` of a kubeconfig.
+    /// Writes a kubeconfig for this API server, given as in the `clusters` of a kubeconfig.
     pub fn write_kubeconfig(&self, cluster: &Value, file: &Path) -> Result<()> {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "it",

@@ -1,4 +1,4 @@
-//! Several replicas of the operator that elect a leader among them by the Lease of the scenario's namespace.
+//! Several replicas of the operator, with leader election.
 
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -13,70 +13,46 @@ use crate::operator::{Operator, Settings};
 use crate::proxy::Proxy;
 use crate::scene::Scene;
 
-/// How long replicas may take to start, and to elect their first leader.
+/// How long replicas may take to start and to elect a leader.
 const START: Duration = Duration::from_secs(60);
 
-/// What a replica watches when its caches are warm.
+/// What a replica watches once it has started.
 const WATCHES: [&str; 4] = ["watch podsets", "watch pods", "watch mycustomresources", "watch leases"];
 
-/// A replica, and what stands between it and its API server.
-pub struct Replica {
-    /// The process.
-    pub operator: Operator,
-    /// Its own proxy, where it has one.
-    pub proxy: Option<Proxy>,
+struct Replica {
+    operator: Operator,
+    proxy: Option<Proxy>,
 }
 
-/// Replicas of one operator.
 pub struct Fleet {
     t: Arc<Scene>,
     replicas: Vec<Replica>,
 }
 
 impl Fleet {
-    /// No replica yet.
-    pub fn new(t: &Arc<Scene>) -> Self {
-        Self { t: t.clone(), replicas: Vec::new() }
-    }
-
-    /// Starts so many that reach the API server directly, and waits until one leads and all are warm.
-    pub async fn start(t: &Arc<Scene>, size: usize, settings: &Settings) -> Result<Self> {
-        let mut fleet = Self::new(t);
-        for _ in 0..size {
-            fleet.add(settings.clone()).await?;
+    /// Starts `size` replicas, directly or each behind its own proxy, and waits until one leads and all have started.
+    pub async fn start(t: &Arc<Scene>, size: usize, settings: &Settings, behind_proxies: bool) -> Result<Self> {
+        let mut fleet = Self { t: t.clone(), replicas: Vec::new() };
+        for seed in 0..size as u64 {
+            if behind_proxies {
+                let proxy = t.proxy(seed).await?;
+                let operator = t.run(settings.clone().behind(&proxy)).await?;
+                fleet.replicas.push(Replica { operator, proxy: Some(proxy) });
+            } else {
+                fleet.add(settings.clone()).await?;
+            }
         }
         fleet.is_complete().await?;
         Ok(fleet)
     }
 
-    /// The same, each behind a proxy of its own.
-    pub async fn start_behind_proxies(t: &Arc<Scene>, size: usize, settings: &Settings) -> Result<Self> {
-        let mut fleet = Self::new(t);
-        for _ in 0..size {
-            fleet.add_behind_proxy(settings.clone()).await?;
-        }
-        fleet.is_complete().await?;
-        Ok(fleet)
-    }
-
-    /// Starts one more; its name.
-    pub async fn add(&mut self, settings: Settings) -> Result<String> {
+    pub async fn add(&mut self, settings: Settings) -> Result<()> {
         let operator = self.t.run(settings).await?;
-        let name = operator.name().to_owned();
         self.replicas.push(Replica { operator, proxy: None });
-        Ok(name)
+        Ok(())
     }
 
-    /// Starts one more behind a proxy of its own; its name.
-    pub async fn add_behind_proxy(&mut self, settings: Settings) -> Result<String> {
-        let proxy = self.t.proxy(self.replicas.len() as u64).await?;
-        let operator = self.t.run(settings.behind(&proxy)).await?;
-        let name = operator.name().to_owned();
-        self.replicas.push(Replica { operator, proxy: Some(proxy) });
-        Ok(name)
-    }
-
-    /// Waits until one leads and the caches of all are warm.
+    /// Waits until all have started and one leads.
     pub async fn is_complete(&mut self) -> Result<()> {
         let end = Instant::now() + START;
         while let Some(missing) = self.missing()? {
@@ -101,33 +77,29 @@ impl Fleet {
         Ok(None)
     }
 
-    /// The names of the replicas.
-    pub fn names(&self) -> Vec<String> {
-        self.replicas.iter().map(|replica| replica.operator.name().to_owned()).collect()
-    }
-
-    /// The replica of that name.
-    pub fn replica(&mut self, name: &str) -> Result<&mut Replica> {
+    fn replica(&mut self, name: &str) -> Result<&mut Replica> {
         let found = self.replicas.iter_mut().find(|replica| replica.operator.name() == name);
         found.with_context(|| format!("no replica {name}"))
     }
 
-    /// The process of that name.
     pub fn operator(&mut self, name: &str) -> Result<&mut Operator> {
         Ok(&mut self.replica(name)?.operator)
     }
 
-    /// The proxy of the replica of that name.
     pub fn proxy(&mut self, name: &str) -> Result<&Proxy> {
         self.replica(name)?.proxy.as_ref().with_context(|| format!("{name} has no proxy"))
     }
 
-    /// The name of the replica that leads, once one does and knows it.
+    pub fn proxies(&self) -> impl Iterator<Item = &Proxy> {
+        self.replicas.iter().filter_map(|replica| replica.proxy.as_ref())
+    }
+
+    /// The name of the leader, once it has renewed the Lease.
     pub async fn leader(&self) -> Result<String> {
         self.t.within(START, "a leader", |seen| self.named(&seen.renewing_holder()?)).await
     }
 
-    /// Waits until a replica other than this one holds the Lease, so long at most; its name.
+    /// Waits until another replica than this one holds the Lease. Returns its name.
     pub async fn another_leads(&self, than: &str, limit: Duration) -> Result<String> {
         let what = format!("another leader than {than}");
         self.t
@@ -138,16 +110,16 @@ impl Fleet {
             .await
     }
 
-    /// The replica of this identity.
+    /// The replica with this identity.
     fn named(&self, holder: &str) -> Seen<String> {
         let is_it = |name: &&str| holder.strip_prefix(*name).is_some_and(|rest| rest.starts_with('_'));
         let name = self.replicas.iter().map(|replica| replica.operator.name()).find(is_it);
         name.map(str::to_owned).ok_or_else(|| format!("the Lease is held by {holder:?}"))
     }
 
-    /// Kills a replica (SIGKILL); when that was.
+    /// Kills a replica (SIGKILL). Returns when.
     pub async fn kill(&mut self, name: &str) -> Result<Timestamp> {
-        self.t.tell(&format!("{name} is killed"));
+        self.t.log(&format!("{name} is killed"));
         let place = self.replicas.iter().position(|replica| replica.operator.name() == name);
         let replica = self.replicas.swap_remove(place.with_context(|| format!("no replica {name}"))?);
         let now = Timestamp::now();
@@ -155,38 +127,36 @@ impl Fleet {
         Ok(now)
     }
 
-    /// Waits until a replica has ended, and is none of the fleet any more.
+    /// Waits until a replica has exited, and removes it from the fleet.
     pub async fn has_ended(&mut self, name: &str, limit: Duration) -> Result<ExitStatus> {
         let status = self.operator(name)?.ended(limit).await?;
-        self.t.tell(&format!("{name} ended with {status}"));
+        self.t.log(&format!("{name} ended with {status}"));
         self.replicas.retain(|replica| replica.operator.name() != name);
         Ok(status)
     }
 
-    /// Fails unless all that are left run; then asks each to end, and fails unless each does so in order.
+    /// Fails unless all replicas run. Then terminates each, and fails unless it exits with code 0.
     pub async fn ends_well(mut self) -> Result<()> {
         self.replicas.iter_mut().try_for_each(|replica| replica.operator.is_running())?;
-        for name in self.names() {
-            self.operator(&name)?.ask_to_end()?;
-            let status = self.has_ended(&name, Duration::from_secs(20)).await?;
-            if status.code() != Some(0) {
-                bail!("asked to end, {name} ended with {status}");
-            }
+        for replica in self.replicas {
+            let name = replica.operator.name().to_owned();
+            let status = replica.operator.terminate(Duration::from_secs(20)).await?;
+            ensure!(status.code() == Some(0), "SIGTERM ended {name} with {status}");
         }
         Ok(())
     }
 
-    /// How long it took from a moment until the write of the Lease was answered that began the next term.
+    /// Time from a moment until the response to the write of the Lease that began the next term.
     pub async fn next_term_after(&self, moment: Timestamp) -> Result<SignedDuration> {
         let end = Instant::now() + Duration::from_secs(10);
         loop {
             let history = self.t.history()?;
             if let Some(began) = history.terms().into_iter().map(|(_, began)| began).find(|began| *began > moment) {
                 let took = began.duration_since(moment);
-                self.t.tell(&format!("the next term began after {took:#}"));
+                self.t.log(&format!("the next term began after {took:#}"));
                 return Ok(took);
             }
-            // The log of a request may come after its effect.
+            // A request may be logged after it took effect.
             ensure!(Instant::now() < end, "the audit log does not tell of a next term");
             sleep(Duration::from_millis(100)).await;
         }

@@ -1,5 +1,4 @@
-//! What a user installs in a cluster before the operator runs: the custom resources, and the rights of `config/rbac`. And the bound that
-//! lives in the custom resource alone.
+//! Installs what a user installs before the operator runs: the CRDs and the rights of `config/rbac`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,13 +11,11 @@ use tokio::time::{sleep, timeout};
 use crate::cluster::Cluster;
 use crate::kubectl::Kubectl;
 use crate::process::printed;
-use crate::rights;
 
 const SETS: &str = "podsets.app.example.com";
 const SEEKERS: &str = "mycustomresources.poc.test.domain";
 
-/// Installs the custom resources of this binary, and the rights. To be done early: the garbage collector looks for new kinds every 30 s
-/// only, and does not collect what they own before that.
+/// Installs the CRDs of this binary and the rights. The garbage collector looks for new kinds only every 30 s.
 pub async fn install(cluster: &Cluster, binary: &Path) -> Result<()> {
     let mut crd = Command::new(binary);
     crd.arg("crd");
@@ -32,11 +29,12 @@ pub async fn install(cluster: &Cluster, binary: &Path) -> Result<()> {
             sleep(Duration::from_millis(200)).await;
         }
     };
-    timeout(Duration::from_secs(60), established).await.context("the custom resources are not established")?;
-    rights::install(&kubectl).await
+    timeout(Duration::from_secs(60), established).await.context("the CRDs are not established")?;
+    let rbac = crate::root().join("config/rbac");
+    kubectl.run(&["apply", "-k", &rbac.to_string_lossy()]).await.map(drop)
 }
 
-/// Allows so many replicas in a PodSet, and waits until that is in force: a moment after the custom resource was changed.
+/// Raises the maximum of `spec.replicas`, and waits until that is in force.
 pub async fn raise_bound(cluster: &Cluster, most: usize) -> Result<()> {
     let kubectl = Kubectl::new(cluster, "default");
     let replicas = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/replicas";
@@ -56,5 +54,5 @@ pub async fn raise_bound(cluster: &Cluster, most: usize) -> Result<()> {
             sleep(Duration::from_millis(200)).await;
         }
     };
-    timeout(Duration::from_secs(30), accepted).await.context("the higher bound does not come into force")
+    timeout(Duration::from_secs(30), accepted).await.context("the higher maximum does not come into force")
 }

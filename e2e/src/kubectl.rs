@@ -1,4 +1,4 @@
-//! kubectl, as a user would call it.
+//! kubectl, as users call it.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -9,7 +9,6 @@ use tokio::process::Command;
 
 use crate::cluster::Cluster;
 
-/// kubectl for one cluster and namespace.
 #[derive(Clone)]
 pub struct Kubectl {
     program: PathBuf,
@@ -18,7 +17,7 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// kubectl with `--namespace`, where it is not empty.
+    /// kubectl with this namespace, or with none if it is empty.
     pub fn new(cluster: &Cluster, namespace: &str) -> Self {
         Self {
             program: cluster.kubectl().to_owned(),
@@ -27,31 +26,26 @@ impl Kubectl {
         }
     }
 
-    /// The same with another kubeconfig.
-    pub fn with_kubeconfig(self, kubeconfig: PathBuf) -> Self {
-        Self { kubeconfig, ..self }
-    }
-
-    /// What it prints; its error output is the error where it fails.
+    /// Returns what it prints, or fails with its error output.
     pub async fn run(&self, arguments: &[&str]) -> Result<String> {
         self.run_with(arguments, "").await
     }
 
-    /// The same with a manifest on its standard input (`-f -`).
+    /// The same with a manifest for `-f -`.
     pub async fn run_with(&self, arguments: &[&str], manifest: &str) -> Result<String> {
         let mut command = Command::new(&self.program);
-        // Beside the kubeconfig the cache goes with the cluster: the next one at the same port has other kinds.
+        // The cache must end with the cluster: the next one at the same port has other kinds.
         let cache = self.kubeconfig.with_file_name("kubectl-cache");
         command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--cache-dir").arg(cache);
         if !self.namespace.is_empty() {
             command.args(["--namespace", &self.namespace]);
         }
-        // No settings of the caller's: no other kubeconfig, no preferences.
+        // Without the caller's settings.
         command.env_remove("KUBECONFIG").env("KUBECTL_KUBERC", "false").args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("running {}", self.program.display()))?;
         if let Some(mut stdin) = child.stdin.take() {
-            // It may end before it has read everything: its exit code tells.
+            // It may exit before it has read everything. Its exit code shows that.
             let _ = stdin.write_all(manifest.as_bytes()).await;
         }
         let output = child.wait_with_output().await?;
@@ -62,11 +56,11 @@ impl Kubectl {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Its words when it fails; an error where it succeeds.
-    pub async fn refused(&self, arguments: &[&str], manifest: &str) -> Result<String> {
+    /// Returns its error output, or fails if it succeeds.
+    pub async fn rejected(&self, arguments: &[&str], manifest: &str) -> Result<String> {
         match self.run_with(arguments, manifest).await {
-            Ok(output) => bail!("kubectl {} was not refused: {output}", arguments.join(" ")),
-            Err(refusal) => Ok(refusal.to_string()),
+            Ok(output) => bail!("kubectl {} was not rejected: {output}", arguments.join(" ")),
+            Err(rejection) => Ok(rejection.to_string()),
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Programs that the harness runs to their end.
+//! Programs that run to their end, and the end of files.
 
+use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 
-/// What a program prints. Its error output is for people and passed on to them, while it runs.
+/// What a program prints. Its error output is shown while it runs.
 pub async fn printed(mut command: Command) -> Result<String> {
     let what = format!("{:?}", command.as_std());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -13,4 +14,11 @@ pub async fn printed(mut command: Command) -> Result<String> {
     let output = running.wait_with_output().await.with_context(|| format!("running {what}"))?;
     ensure!(output.status.success(), "{what} failed ({}), for the reason above", output.status);
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// The last lines of a file, or why it cannot be read.
+pub fn tail(file: &Path, lines: usize) -> String {
+    let text = std::fs::read_to_string(file).unwrap_or_else(|error| format!("{}: {error}", file.display()));
+    let all: Vec<_> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
 }

@@ -1,19 +1,16 @@
-//! The rights of `config/rbac`, as the operators under test have them: installed in a cluster as a user would, and bound
-//! in a scenario's namespace as for an operator with `--watch-namespace`. Nothing here says what the rights are.
+//! The rights of `config/rbac`, bound in a scenario's namespace as for an operator with `--watch-namespace`.
+
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::Client;
-use kube::ResourceExt;
-use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
-use tokio::time::{Duration, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
-use crate::cluster::{Cluster, LABEL};
+use crate::cluster::Cluster;
 use crate::kubectl::Kubectl;
-use crate::root;
-use crate::scene::LEASE;
+
+/// Name of the Lease. Each scenario has one in its namespace.
+pub const LEASE: &str = "podset-operator";
 
 /// The namespace of `config/rbac`.
 pub const HOME: &str = "podset-operator-system";
@@ -25,93 +22,80 @@ const MANAGER: &str = "podset-operator-manager-role";
 const ELECTION: &str = "podset-operator-leader-election-role";
 const REVIEWS: &str = "podset-operator-metrics-auth-role";
 
-/// Installs them, as a user does.
-pub async fn install(kubectl: &Kubectl) -> Result<()> {
-    let folder = root().join("config/rbac");
-    kubectl.run(&["apply", "-k", &folder.to_string_lossy()]).await.map(drop)
-}
-
 /// Lets every ServiceAccount of a namespace run an operator for it: its objects, a Lease in it, and the reviews.
 pub async fn grant(cluster: &Cluster, namespace: &str) -> Result<()> {
-    let client = cluster.client();
-    let installed: Api<Role> = Api::namespaced(client.clone(), HOME);
-    let election = installed.get(ELECTION).await.context("reading the Role of the leader election")?;
-    let role: Role = serde_json::from_value(json!({"metadata": {"name": ELECTION}, "rules": election.rules}))?;
-    Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &role).await?;
-    bind(client, namespace, "Role", ELECTION, namespace).await?;
-    let mut binding: ClusterRoleBinding =
-        serde_json::from_value(binding(&format!("{namespace}-reviews"), "ClusterRole", REVIEWS, namespace))?;
-    // No namespace takes it along.
-    binding.labels_mut().insert(LABEL.to_owned(), cluster.name().to_owned());
-    Api::all(client.clone()).create(&PostParams::default(), &binding).await?;
-    let lease = json!({"namespace": namespace, "verb": "list", "group": "coordination.k8s.io", "resource": "leases", "name": LEASE});
-    come_into_force(client, namespace, lease).await?;
-    let review = json!({"verb": "create", "group": "authorization.k8s.io", "resource": "subjectaccessreviews"});
-    come_into_force(client, namespace, review).await?;
-    grant_also(client, namespace, namespace).await
-}
-
-/// The right to make pods in the namespace: stands for all that are given with it.
-fn pods_in(namespace: &str) -> Value {
-    json!({"namespace": namespace, "verb": "create", "resource": "pods"})
+    let rules = rules(cluster, "role", ELECTION).await?;
+    let role = object("Role", namespace, ELECTION, json!({"rules": rules}));
+    let of_lease = binding("RoleBinding", namespace, "Role", ELECTION, namespace);
+    let mut of_reviews = binding("ClusterRoleBinding", "", "ClusterRole", REVIEWS, namespace);
+    of_reviews["metadata"]["name"] = format!("{namespace}-reviews").into();
+    apply(cluster, vec![role, of_lease, of_reviews]).await?;
+    is_in_force(cluster, namespace, &["list", &format!("leases.coordination.k8s.io/{LEASE}"), "-n", namespace]).await?;
+    is_in_force(cluster, namespace, &["create", "subjectaccessreviews.authorization.k8s.io"]).await?;
+    grant_also(cluster, namespace, namespace).await
 }
 
 /// Lets every ServiceAccount of the namespace `of` work on the objects of the namespace `at`.
-pub async fn grant_also(client: &Client, of: &str, at: &str) -> Result<()> {
-    bind(client, at, "ClusterRole", MANAGER, of).await?;
-    come_into_force(client, of, pods_in(at)).await
+pub async fn grant_also(cluster: &Cluster, of: &str, at: &str) -> Result<()> {
+    apply(cluster, vec![binding("RoleBinding", at, "ClusterRole", MANAGER, of)]).await?;
+    is_in_force(cluster, of, &["create", "pods", "-n", at]).await
 }
 
-/// Who is authorised is answered from a cache: an operator that was quicker than that would be refused at first.
-async fn come_into_force(client: &Client, of: &str, right: Value) -> Result<()> {
-    timeout(Duration::from_secs(30), is_known(client, of, right)).await.context("its rights do not come into force")?
-}
-
-/// The same without a right: to this resource.
-pub async fn grant_but(client: &Client, of: &str, at: &str, resource: &str) -> Result<()> {
-    let installed: Api<ClusterRole> = Api::all(client.clone());
-    let mut rules =
-        installed.get(MANAGER).await.context("reading the ClusterRole of the manager")?.rules.unwrap_or_default();
+/// The same without the rights to this resource.
+pub async fn grant_but(cluster: &Cluster, of: &str, at: &str, resource: &str) -> Result<()> {
+    let mut rules = rules(cluster, "clusterrole", MANAGER).await?;
     let all = rules.len();
-    rules.retain(|rule| rule.resources.iter().flatten().all(|named| named != resource));
+    rules.retain(|rule| rule["resources"] != json!([resource]));
     ensure!(rules.len() == all - 1, "config/rbac has no rule of its own for {resource}");
-    let name = format!("{MANAGER}-cut");
-    let role: Role = serde_json::from_value(json!({"metadata": {"name": name}, "rules": rules}))?;
-    Api::namespaced(client.clone(), at).create(&PostParams::default(), &role).await?;
-    bind(client, at, "Role", &name, of).await?;
-    come_into_force(client, of, pods_in(at)).await
+    let role = object("Role", at, MANAGER, json!({"rules": rules}));
+    apply(cluster, vec![role, binding("RoleBinding", at, "Role", MANAGER, of)]).await?;
+    is_in_force(cluster, of, &["create", "pods", "-n", at]).await
 }
 
-async fn bind(client: &Client, at: &str, kind: &str, role: &str, of: &str) -> Result<()> {
-    let binding: RoleBinding = serde_json::from_value(binding(&format!("{role}-of-{of}"), kind, role, of))?;
-    Api::namespaced(client.clone(), at).create(&PostParams::default(), &binding).await?;
-    Ok(())
+async fn rules(cluster: &Cluster, kind: &str, name: &str) -> Result<Vec<Value>> {
+    let role = Kubectl::new(cluster, HOME).run(&["get", kind, name, "--output=json"]).await?;
+    let role: Value = serde_json::from_str(&role)?;
+    role["rules"].as_array().cloned().with_context(|| format!("{name} has no rules"))
 }
 
-/// All accounts of the namespace, so that each operator can have one of its own.
-fn binding(name: &str, kind: &str, role: &str, of: &str) -> Value {
-    json!({
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group(of)}]
-    })
+async fn apply(cluster: &Cluster, items: Vec<Value>) -> Result<()> {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    Kubectl::new(cluster, "").run_with(&["apply", "-f", "-"], &list.to_string()).await.map(drop)
 }
 
-fn group(namespace: &str) -> String {
-    format!("system:serviceaccounts:{namespace}")
-}
-
-async fn is_known(client: &Client, of: &str, right: Value) -> Result<()> {
-    let question: SubjectAccessReview = serde_json::from_value(json!({"metadata": {}, "spec": {
-        "user": format!("system:serviceaccount:{of}:any"), "groups": [group(of)],
-        "resourceAttributes": right
-    }}))?;
-    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    loop {
-        let answer = reviews.create(&PostParams::default(), &question).await?;
-        if answer.status.is_some_and(|status| status.allowed) {
-            return Ok(());
-        }
-        sleep(Duration::from_millis(20)).await;
+fn object(kind: &str, namespace: &str, name: &str, fields: Value) -> Value {
+    let mut object = fields;
+    object["apiVersion"] = "rbac.authorization.k8s.io/v1".into();
+    object["kind"] = kind.into();
+    object["metadata"] = json!({"name": name});
+    if !namespace.is_empty() {
+        object["metadata"]["namespace"] = namespace.into();
     }
+    object
+}
+
+/// For all accounts of the namespace `of`, because each operator has its own.
+fn binding(kind: &str, at: &str, role_kind: &str, role: &str, of: &str) -> Value {
+    let group = "rbac.authorization.k8s.io";
+    let reference = json!({"apiGroup": group, "kind": role_kind, "name": role});
+    let subject = json!({"apiGroup": group, "kind": "Group", "name": format!("system:serviceaccounts:{of}")});
+    object(
+        kind,
+        at,
+        &format!("{role_kind}-{role}-of-{of}").to_lowercase(),
+        json!({"roleRef": reference, "subjects": [subject]}),
+    )
+}
+
+/// The API server authorizes from a cache, so an operator that starts at once would be rejected.
+async fn is_in_force(cluster: &Cluster, of: &str, right: &[&str]) -> Result<()> {
+    let user = [format!("--as=system:serviceaccount:{of}:any"), format!("--as-group=system:serviceaccounts:{of}")];
+    let question = [&["auth", "can-i"], right, &[&user[0], &user[1]]].concat();
+    let kubectl = Kubectl::new(cluster, "");
+    let granted = async {
+        while kubectl.run(&question).await.is_err() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), granted).await.context("the rights do not come into force")
 }

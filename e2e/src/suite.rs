@@ -1,4 +1,4 @@
-//! A run: the clusters that its scenarios share or have for themselves, and an end that leaves nothing behind.
+//! Runs the scenarios: starts the clusters, and leaves nothing behind.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use futures::future::BoxFuture;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::cluster::needs::{Has, Need};
@@ -18,23 +18,22 @@ use crate::operator::{self, Profile};
 use crate::scene::Scene;
 use crate::signals;
 
-/// Scenarios at a time. They wait far more than they compute, so this is more than the cores of a small machine.
+/// Scenarios at a time. They wait more than they compute.
 const AT_A_TIME: usize = 6;
 
-/// Scenarios about times at a time: each has three replicas, whose leases run out when the machine is too busy for them.
+/// Scenarios about times at a time. Their Leases expire if the machine is too busy.
 const BY_THE_CLOCK: u32 = 3;
 
-/// No scenario takes longer: one that hangs must not hide what the others found.
+/// Limit of a scenario, so that one that hangs does not hide the results of the others.
 const LIMIT: Duration = Duration::from_secs(480);
 
 type Run = Box<dyn FnOnce(Arc<Scene>) -> BoxFuture<'static, Result<()>> + Send>;
 
-/// One story that is told to the operator.
 pub struct Scenario {
     name: &'static str,
     needs: Vec<Need>,
     own_cluster: Option<Wanted>,
-    /// How many permits of [`Suite`]'s `calm` it takes.
+    /// Permits of [`Suite::calm`].
     calm: u32,
     run: Run,
 }
@@ -48,115 +47,90 @@ impl Scenario {
         Self { name, needs: Vec::new(), own_cluster: None, calm: 0, run: Box::new(|scene| Box::pin(run(scene))) }
     }
 
-    /// Where one of these is not to be had, it is not run, and listed as such.
+    /// It is ignored, with the reason, if the cluster lacks one of these.
     pub fn needs(mut self, needs: &[Need]) -> Self {
         self.needs.extend(needs);
         self
     }
 
-    /// Gives it a cluster of its own besides.
     pub fn in_own_cluster(mut self, wanted: Wanted) -> Self {
         self.own_cluster = Some(wanted);
-        self.needs(&[Need::OwnCluster])
+        self
     }
 
-    /// It holds the operator to the second: few of these run at a time, and none beside what wants much of the machine.
+    /// It checks times: few of these run at a time, and none beside heavy ones.
     pub fn by_the_clock(mut self) -> Self {
         self.calm = 1;
         self
     }
 
-    /// It wants so much of the machine that nothing about times can be shown beside it.
+    /// It uses so much of the machine that no times can be checked beside it.
     pub fn heavy(mut self) -> Self {
         self.calm = BY_THE_CLOCK;
         self
     }
 }
 
-/// Runs the scenarios that the command line asks for, as `cargo test` would, and answers its exit code. Logs of
-/// operators, and what is kept of scenarios that fail, go into `folder`.
+/// Runs the scenarios that the command line names, as `cargo test` does. Logs and reports are in `folder`.
 pub fn run(folder: PathBuf, scenarios: Vec<Scenario>) -> ExitCode {
     if let Some(code) = guard::serve() {
         return code;
     }
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(AT_A_TIME);
-    let started = Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
-        let suite = runtime.block_on(Suite::new(folder, !arguments.list))?;
-        Ok((runtime, Arc::new(suite)))
-    });
-    let (runtime, suite) = match started {
-        Ok(started) => started,
-        Err(error) => {
-            eprintln!("e2e: {error:#}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let ended = suite.clone();
-    runtime.spawn(signals::end_on_signals(move || ended.end()));
-    let trials = scenarios.into_iter().map(|scenario| trial(scenario, &suite, runtime.handle())).collect();
-    let conclusion = libtest_mimic::run(&arguments, trials);
-    suite.end();
-    suite.tell_at_the_end();
-    conclusion.exit_code()
-}
-
-fn trial(scenario: Scenario, suite: &Arc<Suite>, runtime: &Handle) -> Trial {
-    let (suite, runtime) = (suite.clone(), runtime.clone());
-    let name = scenario.name;
-    Trial::ignorable_test(name, move || {
-        let played = runtime.block_on(suite.play(scenario)).map_err(|failure| Failed::from(format!("{failure:#}")))?;
-        Ok(match played {
-            None => Completion::Completed,
-            Some(lack) => {
-                keep(&suite.not_run, format!("{name}: {lack}"));
-                Completion::ignored_with(lack)
-            }
-        })
+    run_all(folder, scenarios).unwrap_or_else(|error| {
+        eprintln!("e2e: {error:#}");
+        ExitCode::FAILURE
     })
 }
 
-/// What the scenarios of a run have in common.
-pub struct Suite {
+fn run_all(folder: PathBuf, scenarios: Vec<Scenario>) -> Result<ExitCode> {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_A_TIME);
+    let runtime = Arc::new(Runtime::new()?);
+    let way = if arguments.list { Way::Local } else { runtime.block_on(Way::choose())? };
+    let suite = Arc::new(Suite {
+        folder,
+        way,
+        image: operator::image()?,
+        binary: OnceCell::new(),
+        shared: OnceCell::new(),
+        started: Mutex::default(),
+        calm: Semaphore::new(BY_THE_CLOCK as usize),
+        not_run: Mutex::default(),
+        failed: Mutex::default(),
+    });
+    let ended = suite.clone();
+    runtime.spawn(signals::end_on_signals(move || ended.end()));
+    let trial = |scenario: Scenario| {
+        let (suite, runtime) = (suite.clone(), runtime.clone());
+        Trial::ignorable_test(scenario.name, move || {
+            let lack = runtime.block_on(suite.run(scenario)).map_err(|error| Failed::from(format!("{error:#}")))?;
+            Ok(lack.map_or(Completion::Completed, Completion::ignored_with))
+        })
+    };
+    let conclusion = libtest_mimic::run(&arguments, scenarios.into_iter().map(trial).collect());
+    suite.end();
+    suite.print_summary();
+    Ok(conclusion.exit_code())
+}
+
+/// What the scenarios of a run share.
+struct Suite {
     folder: PathBuf,
     way: Way,
     image: Option<String>,
     binary: OnceCell<Result<PathBuf, String>>,
     shared: OnceCell<Result<Arc<Cluster>, String>>,
     started: Mutex<Vec<Weak<Cluster>>>,
-    /// Who may run beside whom where times matter: see [`Scenario::by_the_clock`].
+    /// Keeps scenarios about times apart from heavy ones.
     calm: Semaphore,
     not_run: Mutex<Vec<String>>,
     failed: Mutex<Vec<String>>,
 }
 
 impl Suite {
-    /// Chooses the way to a cluster, and says which and why; but where nothing is to run, that is of no interest.
-    async fn new(folder: PathBuf, runs: bool) -> Result<Self> {
-        let way = if runs {
-            let (way, why) = Way::choose().await?;
-            println!("e2e: {way} ({why})");
-            way
-        } else {
-            Way::Local
-        };
-        Ok(Self {
-            folder,
-            way,
-            image: operator::image()?,
-            binary: OnceCell::new(),
-            shared: OnceCell::new(),
-            started: Mutex::default(),
-            calm: Semaphore::new(BY_THE_CLOCK as usize),
-            not_run: Mutex::default(),
-            failed: Mutex::default(),
-        })
-    }
-
-    /// Nothing is left out in silence, and why a scenario failed is not lost in a long log.
-    fn tell_at_the_end(&self) {
-        let not_run = format!("not run here ({})", self.way.word());
-        for (what, lines) in [(&*not_run, &self.not_run), ("failed", &self.failed)] {
+    /// Lists the scenarios that were not run, and why others failed.
+    fn print_summary(&self) {
+        for (what, lines) in [("not run here", &self.not_run), ("failed", &self.failed)] {
             let mut lines = taken(lines);
             lines.sort();
             if !lines.is_empty() {
@@ -165,76 +139,76 @@ impl Suite {
         }
     }
 
-    /// The operator's binary, built when first asked for.
-    pub async fn binary(&self) -> Result<&Path> {
-        let built = self
-            .binary
-            .get_or_init(async || operator::build(Profile::Debug).await.map_err(|error| format!("{error:#}")))
-            .await;
-        built.as_deref().map_err(|error| anyhow!("{error}"))
+    /// The operator's binary, which is built once.
+    async fn binary(&self) -> Result<&Path> {
+        let build = async || operator::build(Profile::Debug).await.map_err(|error| format!("{error:#}"));
+        self.binary.get_or_init(build).await.as_deref().map_err(|error| anyhow!("{error}"))
     }
 
-    /// Plays it; what it lacks, where it cannot be played here.
-    async fn play(&self, scenario: Scenario) -> Result<Option<String>> {
-        if let Some(lack) = self.has().lacks(&scenario.needs) {
-            return Ok(Some(lack));
+    /// Runs a scenario. Returns what the cluster lacks for it, if anything.
+    async fn run(&self, scenario: Scenario) -> Result<Option<String>> {
+        let name = scenario.name;
+        let not_run = |lack: String| {
+            keep(&self.not_run, format!("{name}: {lack}"));
+            Ok(Some(lack))
+        };
+        let has = Has::by(&self.way, self.image.is_none());
+        if let Some(lack) = has.lacks(&scenario.needs) {
+            return not_run(lack);
         }
         let _calm = self.calm.acquire_many(scenario.calm).await?;
         let cluster = match &scenario.own_cluster {
             None => self.shared_cluster().await?,
-            Some(wanted) => self.cluster(&cluster_name(&dashed(scenario.name)), wanted).await?,
+            Some(wanted) => self.cluster(&dashed(name), wanted).await?,
         };
         if let Some(lack) = cluster.has().lacks(&scenario.needs) {
-            return Ok(Some(lack));
+            return not_run(lack);
         }
-        let folder = self.folder.join(scenario.name);
-        let _ = std::fs::remove_dir_all(&folder); // of an earlier run, if there was one
+        let folder = self.folder.join(name);
+        let _ = std::fs::remove_dir_all(&folder); // of an earlier run
         std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-        let namespace = format!("e2e-{}", dashed(scenario.name));
+        let namespace = format!("e2e-{}", dashed(name));
         let image = self.image.clone();
         let scene = Arc::new(Scene::start(&namespace, cluster, self.binary().await?, image, folder).await?);
-        let story = tokio::spawn(tokio::time::timeout(LIMIT, (scenario.run)(scene.clone())));
-        let end = match story.await {
+        let run = tokio::spawn(tokio::time::timeout(LIMIT, (scenario.run)(scene.clone())));
+        let end = match run.await {
             Ok(Ok(Ok(()))) => scene.ended_well().await,
             Ok(Ok(failed)) => failed,
             Ok(Err(_)) => Err(anyhow!("it took longer than {} s", LIMIT.as_secs())),
-            Err(panic) => Err(anyhow!("it panicked: {}", panicked_with(panic))),
+            Err(panic) => Err(anyhow!("it panicked: {panic}")),
         };
         scene.write_story();
         match end {
-            Ok(()) => scene.leave().await.map(|()| None),
+            Ok(()) => scene.clean_up().await.map(|()| None),
             Err(failure) => {
-                keep(&self.failed, format!("{}: {failure:#}", scenario.name));
+                keep(&self.failed, format!("{name}: {failure:#}"));
                 Err(anyhow!("{}--- why it failed\n{failure:#}", scene.report().await))
             }
         }
     }
 
-    fn has(&self) -> Has {
-        Has::by(&self.way, self.image.is_none())
-    }
-
     async fn shared_cluster(&self) -> Result<Arc<Cluster>> {
-        let start =
-            async || self.cluster(&cluster_name(""), &Wanted::default()).await.map_err(|error| format!("{error:#}"));
+        let start = async || self.cluster("", &Wanted::default()).await.map_err(|error| format!("{error:#}"));
         self.shared.get_or_init(start).await.clone().map_err(|error| anyhow!("{error}"))
     }
 
-    /// A new cluster with the custom resources and the operator's rights in it.
-    async fn cluster(&self, name: &str, wanted: &Wanted) -> Result<Arc<Cluster>> {
+    /// A new cluster with the CRDs and the operator's rights.
+    async fn cluster(&self, of: &str, wanted: &Wanted) -> Result<Arc<Cluster>> {
+        // A name that no other run has, short enough for `hack/cluster`.
+        let mut name = format!("e2e-{}-{of}", std::process::id());
+        name.truncate(40);
+        let name = name.trim_end_matches('-');
         let binary = self.binary().await?;
         std::fs::create_dir_all(&self.folder).with_context(|| format!("creating {}", self.folder.display()))?;
-        let cluster = Cluster::start(name, &self.way, self.has(), wanted, &self.folder).await;
+        let has = Has::by(&self.way, self.image.is_none());
+        let cluster = Cluster::start(name, &self.way, has, wanted, &self.folder).await;
         let cluster = Arc::new(cluster.with_context(|| format!("no cluster {name}"))?);
         keep(&self.started, Arc::downgrade(&cluster));
         ensure!(
             self.image.is_none() || !cluster.has().this(Need::SimulatedPods),
-            "E2E_OPERATOR=image wants nodes that run containers: those of this cluster are simulated"
+            "E2E_OPERATOR=image needs nodes that run containers; those of this cluster are simulated"
         );
         install(&cluster, binary).await?;
-        if !cluster.has().this(Need::AuditLog) {
-            println!("e2e: the audit log of {name} cannot be read: that no request wants for a right is not checked");
-        }
         Ok(cluster)
     }
 
@@ -251,22 +225,6 @@ fn taken<T>(list: &Mutex<Vec<T>>) -> Vec<T> {
     std::mem::take(&mut *list.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
-/// A name that no other run has, as short as `hack/cluster` wants it.
-fn cluster_name(of: &str) -> String {
-    let mut name = format!("e2e-{}-{of}", std::process::id());
-    name.truncate(40);
-    name.trim_end_matches('-').to_owned()
-}
-
 fn dashed(name: &str) -> String {
-    name.replace("::", "-").replace('_', "-")
-}
-
-fn panicked_with(error: tokio::task::JoinError) -> String {
-    let Ok(panic) = error.try_into_panic() else {
-        return "the run was interrupted".to_owned();
-    };
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
-        .unwrap_or_else(|| "without a word".to_owned())
+    name.replace('_', "-")
 }

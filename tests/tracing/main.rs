@@ -2,7 +2,6 @@
 //! told, by which protocol, and that a bad collector is never felt. Beside that, what only a process shows: how it ends.
 
 mod api;
-#[path = "../../e2e/src/collector.rs"]
 mod collector;
 mod ending;
 mod flood;

@@ -1,10 +1,8 @@
-//! "One writer" as a check: every write that took effect was sent by the one who held the Lease at that time; and nobody
-//! takes a Lease that has not run out.
+//! Checks that every write was sent by the replica that held the Lease when it took effect, and that nobody took a Lease before it expired.
 //!
-//! What is exact: Lease and objects are in one etcd, so the resourceVersion after a write tells between which two changes of
-//! the Lease it took effect. Where a write left no resourceVersion of its own (a delete, or a patch that changed nothing)
-//! time decides, and in favour of the sender: it took effect at some moment between its receipt and its answer, and so did the
-//! changes of the Lease. No I/O, no clock.
+//! Lease and objects are in one etcd, so the resourceVersion after a write shows between which two changes of the Lease it took effect.
+//! For a write without its own resourceVersion (a delete, or a patch that changed nothing), time decides in favour of the sender: it took
+//! effect between its receipt and its response, and so did the changes of the Lease.
 
 use std::path::Path;
 
@@ -14,21 +12,21 @@ use k8s_openapi::jiff::SignedDuration;
 use super::lease::{Change, History};
 use super::{AGENT, Request, entries, read};
 
-/// For so long after a person changed the Lease its former holder may not know of it.
+/// For this time after a person changed the Lease, its former holder may not know.
 const NEWS: SignedDuration = SignedDuration::from_secs(1);
 
-/// What belongs to the election itself, or changes nothing for all that it is a create.
+/// Writes of the election itself, and creates that change nothing.
 const NO_WRITES: [&str; 5] =
     ["leases", "tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"];
 
-/// What the check has found.
+/// The result of the check.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// Writes that were judged: a check of nothing proves nothing.
+    /// Writes that were judged.
     pub judged: usize,
-    /// Writes of a leader that did not know yet what a person had done to the Lease.
+    /// Writes of a leader that did not know yet of an edit by hand.
     pub exempt: usize,
-    /// What was wrong, one line for each write of an object or of the Lease.
+    /// A line for each wrong write.
     pub violations: Vec<String>,
 }
 
@@ -41,7 +39,6 @@ impl Verdict {
         Ok(Self::of(&requests, &history))
     }
 
-    /// Judges these writes.
     pub fn of(writes: &[Request], history: &History) -> Self {
         let mut verdict = Self { violations: history.thefts(), ..Self::default() };
         for write in writes {
@@ -55,7 +52,7 @@ impl Verdict {
         verdict
     }
 
-    /// An error where anybody wrote who was not the leader; else how many writes were judged.
+    /// Fails if there is a violation. Returns how many writes were judged.
     pub fn held(&self) -> Result<usize> {
         match self.violations.first() {
             None => Ok(self.judged),
@@ -65,13 +62,13 @@ impl Verdict {
 }
 
 fn is_write(request: &Request) -> bool {
-    request.took_effect() && !NO_WRITES.contains(&request.object_ref.resource.as_str())
+    request.took_effect() && !NO_WRITES.contains(&request.resource())
 }
 
 fn judge(write: &Request, history: &History) -> Result<(), String> {
     let changes = &history.0;
     let is_leader = |change: &&Change| change.leader.as_deref() == Some(write.user());
-    // All before this one were over before the write arrived.
+    // All before this one were over before the write was received.
     let sure = changes.iter().rposition(|change| change.answered < write.received()).unwrap_or(0);
     let own_version = write.version().filter(|version| changes.get(sure).is_some_and(|c| c.version < Some(*version)));
     let possible = match own_version {
@@ -88,7 +85,7 @@ fn judge(write: &Request, history: &History) -> Result<(), String> {
         let leaders: Vec<_> = possible.iter().map(|change| change.leader.as_deref().unwrap_or("nobody")).collect();
         return Err(format!("the Lease was held by {leaders:?}"));
     }
-    // A renewal is sent before it is received, and a term counts from the sending: so it cannot have ended later.
+    // A term counts from when a renewal was sent, which was before it was received.
     let renewed = changes.iter().rfind(|change| is_leader(change) && change.received <= write.received());
     match renewed {
         Some(renewed) if write.received() > renewed.received + renewed.lasts => {
@@ -113,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// A request of `user` that was received `at` milliseconds and answered 10 ms later.
+    /// A request that was received `at` milliseconds and answered 10 ms later.
     fn request(user: &str, verb: &str, at: i64, version: u64, spec: serde_json::Value) -> Request {
         let time = |ms: i64| format!("2026-01-01T00:00:{:02}.{:03}000Z", ms / 1000, ms % 1000);
         serde_json::from_value(json!({
@@ -128,76 +125,44 @@ mod tests {
     const B: &str = "system:serviceaccount:here:b";
 
     fn lease(user: &str, at: i64, version: u64, holder: &str) -> Request {
-        request(user, "patch", at, version, json!({"holderIdentity": holder, "leaseDurationSeconds": 15}))
+        let duration = if holder.is_empty() { 1 } else { 15 };
+        request(user, "patch", at, version, json!({"holderIdentity": holder, "leaseDurationSeconds": duration}))
     }
 
-    fn given_back(user: &str, at: i64, version: u64) -> Request {
-        request(user, "patch", at, version, json!({"holderIdentity": "", "leaseDurationSeconds": 1}))
-    }
-
-    /// A takes it at 1 s and gives it back at 5 s, B takes it right after.
-    fn handed_over() -> History {
-        History::of(&[lease(A, 1_000, 10, "a_1"), given_back(A, 5_000, 50), lease(B, 5_015, 51, "b_1")])
-    }
-
-    fn violations(write: Request, history: &History) -> usize {
-        Verdict::of(&[write], history).violations.len()
+    fn is_wrong(write: Request, history: &History) -> bool {
+        !Verdict::of(&[write], history).violations.is_empty()
     }
 
     #[test]
-    fn the_resource_version_tells_under_which_leader_a_write_took_effect() {
-        let history = handed_over();
-        let write = |user, at, version| violations(request(user, "create", at, version, json!(null)), &history);
-        assert_eq!(write(A, 4_995, 49), 0);
-        assert_eq!(write(A, 4_995, 52), 1, "sent in time, and took effect under the next leader");
-        assert_eq!(write(B, 5_030, 52), 0);
-        assert_eq!(write(B, 4_000, 40), 1, "nobody but the leader");
-        assert_eq!(write(A, 500, 5), 1, "nor before there is one");
-        assert_eq!(history.terms().len(), 2);
-        assert_eq!(history.released(A).map(|at| at.as_millisecond() % 60_000), Some(5_010));
+    fn a_write_is_judged_by_its_resource_version_or_by_time() {
+        // A takes it at 1 s and releases it at 5 s, B takes it right after.
+        let history = History::of(&[lease(A, 1_000, 10, "a_1"), lease(A, 5_000, 50, ""), lease(B, 5_015, 51, "b_1")]);
+        let create = |user, at, version| is_wrong(request(user, "create", at, version, json!(null)), &history);
+        assert!(!create(A, 4_995, 49) && create(A, 4_995, 52), "A sent it in time, and it took effect under B");
+        assert!(!create(B, 5_030, 52) && create(B, 4_000, 40) && create(A, 500, 5));
+        // A delete has no resourceVersion of its own.
+        let delete = |user, at| is_wrong(request(user, "delete", at, 7, json!(null)), &history);
+        assert!(!delete(A, 5_005) && delete(A, 5_040) && !delete(B, 5_040) && delete(B, 4_000));
+        assert_eq!((history.terms().len(), history.thefts().len()), (2, 0));
     }
 
     #[test]
-    fn a_write_without_a_version_of_its_own_is_judged_by_time_in_favour_of_the_sender() {
-        let history = handed_over();
-        let delete = |user, at| violations(request(user, "delete", at, 7, json!(null)), &history);
-        assert_eq!(delete(A, 5_005), 0, "it may have been deleted before the release");
-        assert_eq!(delete(A, 5_040), 1);
-        assert_eq!(delete(B, 5_040), 0);
-        assert_eq!(delete(B, 4_000), 1);
-    }
-
-    #[test]
-    fn a_lease_that_nobody_renewed_is_nobodys() {
+    fn an_expired_lease_permits_no_write_and_a_live_one_no_theft() {
         let history = History::of(&[lease(A, 1_000, 10, "a_1")]);
-        assert_eq!(violations(request(A, "create", 15_900, 20, json!(null)), &history), 0);
-        assert_eq!(violations(request(A, "create", 16_100, 20, json!(null)), &history), 1);
+        assert!(!is_wrong(request(A, "create", 15_900, 20, json!(null)), &history));
+        assert!(is_wrong(request(A, "create", 16_100, 20, json!(null)), &history));
+        let thefts = |at| History::of(&[lease(A, 1_000, 10, "a_1"), lease(B, at, 50, "b_1")]).thefts().len();
+        assert_eq!((thefts(16_100), thefts(15_900)), (0, 1));
     }
 
     #[test]
-    fn a_lease_is_waited_out_or_given_back() {
-        let thefts = |writes: &[Request]| History::of(writes).thefts().len();
-        assert_eq!(thefts(&[lease(A, 1_000, 10, "a_1"), lease(B, 16_100, 50, "b_1")]), 0);
-        assert_eq!(thefts(&[lease(A, 1_000, 10, "a_1"), lease(B, 15_900, 50, "b_1")]), 1);
-        assert_eq!(thefts(&[lease(A, 1_000, 10, "a_1"), given_back(A, 3_000, 20), lease(B, 3_100, 50, "b_1")]), 0);
-        let deleted = request("kubernetes-admin", "delete", 1_004, 0, json!(null));
-        let renewed_meanwhile = lease(A, 1_006, 11, "a_1");
-        let made_again = request(B, "create", 9_000, 60, json!({"holderIdentity": "b_1", "leaseDurationSeconds": 15}));
-        let history = History::of(&[lease(A, 1_000, 10, "a_1"), deleted, renewed_meanwhile, made_again]);
-        assert_eq!(history.terms().len(), 2, "a deletion comes right before what makes the Lease again");
-        assert_eq!(history.thefts().len(), 1);
-    }
-
-    #[test]
-    fn after_an_edit_by_hand_its_former_holder_has_a_second() {
+    fn after_an_edit_by_hand_the_former_leader_has_a_second() {
         let deleted = request("kubernetes-admin", "delete", 5_000, 0, json!(null));
         for edit in [lease("kubernetes-admin", 5_000, 50, "nobody"), deleted] {
             let taken = request(B, "create", 20_000, 80, json!({"holderIdentity": "b_1", "leaseDurationSeconds": 15}));
             let history = History::of(&[lease(A, 1_000, 10, "a_1"), edit, taken]);
-            assert_eq!(history.thefts().len(), 0);
-            assert_eq!(violations(request(A, "create", 5_900, 55, json!(null)), &history), 0);
-            assert_eq!(violations(request(A, "create", 6_100, 56, json!(null)), &history), 1);
-            assert_eq!(violations(request(B, "create", 5_900, 55, json!(null)), &history), 1, "not for others");
+            let create = |user, at| is_wrong(request(user, "create", at, 55, json!(null)), &history);
+            assert!(history.thefts().is_empty() && !create(A, 5_900) && create(A, 6_100) && create(B, 5_900));
         }
     }
 }

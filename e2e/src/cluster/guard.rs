@@ -1,9 +1,7 @@
-//! A process that outlives the harness, and ends what that has started: in the end, and also if the harness is killed. It waits on a pipe
-//! that only the harness holds.
-//!
-//! It is this very program, told by its environment what to do.
+//! A process that outlives the harness and ends what it has started, also if the harness is killed. It waits on a pipe that only the harness
+//! holds. It is this program, with an environment variable.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -13,47 +11,37 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::{docker, kubeconfig, local};
+use super::{docker, local};
 
-/// Every process with this variable and the cluster's name in its environment ends with the cluster.
+/// Every process with this variable and the cluster's name ends with the cluster.
 pub const MARK: &str = "E2E_CLUSTER_NAME";
 
-/// By which the program learns that it is a guard, and of what.
+/// Makes this program a guard.
 const ORDER: &str = "E2E_GUARD";
 
-/// What a guard ends, after all processes with the mark.
-#[derive(Debug, Deserialize, Serialize)]
-pub enum Ending {
-    /// A cluster of `hack/cluster`.
-    Local,
-    /// A container of the cluster's name, and the folder that it shares with this machine.
-    Container(PathBuf),
-    /// What was made in a cluster that stays.
-    Kubeconfig(kubeconfig::Traces),
-}
-
+/// What a guard ends after all processes with the mark: a container and the folder that it shares, or a cluster of `hack/cluster`.
 #[derive(Deserialize, Serialize)]
 struct Order {
     name: String,
-    ending: Ending,
+    container: Option<PathBuf>,
 }
 
-/// The harness's end of it.
+/// The harness's side of the guard.
 pub struct Guard {
     process: Mutex<Child>,
 }
 
 impl Guard {
-    /// Starts it: before what it shall end, for whatever ends the harness while that starts must not leave it behind.
-    pub fn start(name: &str, ending: Ending) -> Result<Self> {
-        let order = serde_json::to_string(&Order { name: name.to_owned(), ending })?;
+    /// Starts the guard. The cluster is started after it, so that it never remains.
+    pub fn start(name: &str, container: Option<PathBuf>) -> Result<Self> {
+        let order = serde_json::to_string(&Order { name: name.to_owned(), container })?;
         let mut command = Command::new(std::env::current_exe()?);
-        // A group of its own keeps Ctrl-C in a terminal from it.
+        // In its own process group, so that Ctrl-C does not end it.
         command.env(ORDER, order).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
         Ok(Self { process: Mutex::new(command.spawn().context("starting the cluster's guard")?) })
     }
 
-    /// Lets it do its work, and waits until that is done.
+    /// Lets the guard work, and waits.
     pub fn end(&self) {
         let mut process = self.process.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         drop(process.stdin.take());
@@ -69,46 +57,36 @@ impl Drop for Guard {
     }
 }
 
-/// Does a guard's work, where this process was started as one.
+/// Does a guard's work if this process was started as one.
 pub fn serve() -> Option<ExitCode> {
     let order = std::env::var(ORDER).ok()?;
     let done = serde_json::from_str(&order).map_err(anyhow::Error::from).and_then(wait_and_end);
     Some(match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("{error:#}"));
+            // Without a panic: the reader of the error output may be gone.
+            let _ = writeln!(std::io::stderr(), "e2e: {error:#}");
             ExitCode::FAILURE
         }
     })
 }
 
-fn wait_and_end(Order { name, ending }: Order) -> Result<()> {
-    // It ends with the harness; what could be read is nothing to us.
+fn wait_and_end(Order { name, container }: Order) -> Result<()> {
+    // The pipe ends with the harness.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     kill_marked(&name);
-    match ending {
-        Ending::Local => {
-            let mut down = Command::new(local::script());
-            down.args(["down", &name]).stderr(Stdio::null());
-            ensure!(
-                down.status()?.success(),
-                "the cluster {name} did not end: see '{} status'",
-                local::script().display()
-            );
-            Ok(())
-        }
-        Ending::Container(folder) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let removed = runtime.block_on(docker::remove(&name));
-            // What a container of root's has left in it may not be ours to remove.
-            let _ = std::fs::remove_dir_all(folder);
-            removed
-        }
-        Ending::Kubeconfig(traces) => traces.remove(&name),
-    }
+    let Some(folder) = container else {
+        let down = Command::new(local::script()).args(["down", &name]).stderr(Stdio::null()).status()?;
+        ensure!(down.success(), "the cluster {name} did not end: see '{} status'", local::script().display());
+        return Ok(());
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let removed = runtime.block_on(docker::remove(&name));
+    // Files of root may remain.
+    let _ = std::fs::remove_dir_all(folder);
+    removed
 }
 
-/// Operators, and whatever else was started for the cluster.
 fn kill_marked(name: &str) {
     let mark = format!("{MARK}={name}");
     for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -116,14 +94,8 @@ fn kill_marked(name: &str) {
         let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
         let marked = environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes());
         if let Some(id) = id.filter(|_| marked) {
-            // It may have ended meanwhile.
+            // It may have exited.
             let _ = kill_process(id, Signal::KILL);
         }
     }
-}
-
-/// Whoever read our words may be gone: a broken pipe must not stop a guard.
-fn say(words: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "e2e: {words}");
 }

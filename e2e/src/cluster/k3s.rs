@@ -1,4 +1,4 @@
-//! The k3s way: a whole Kubernetes in a container, by testcontainers.
+//! The k3s way: Kubernetes in a container, by testcontainers.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -15,24 +15,24 @@ use testcontainers_modules::testcontainers::runners::AsyncRunner;
 use testcontainers_modules::testcontainers::{ContainerAsync, ImageExt};
 use tokio::process::Command;
 
-use super::guard::{Ending, Guard, MARK};
+use super::guard::{Guard, MARK};
 use super::{Found, docker, local};
-use crate::operator::{self, tail};
+use crate::operator;
+use crate::process::tail;
 
-/// The version of Kubernetes that `hack/cluster` builds, too. The digest pins the image; Docker does not look at the tag beside it.
+/// The version of Kubernetes that `hack/cluster` builds. The digest pins the image.
 const NAME: &str = "rancher/k3s";
 const TAG: &str = "v1.36.3-k3s1@sha256:d0f79175794edd9694b4a12bafc5c52ae1977369a2f7cf256264e7bd2dae0be9";
 
-/// A first start on a slow machine unpacks a lot.
+/// Limit of the start.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Where the container has the folder that it shares with this machine.
+/// The shared folder inside the container.
 const INSIDE: &str = "/etc/rancher/k3s";
 
-/// What lies there when k3s starts, its nodes have.
+/// k3s imports the images in this folder.
 const IMAGES: &str = "/var/lib/rancher/k3s/agent/images";
 
-/// An image that the daemon has.
 #[derive(Clone, Debug)]
 pub struct Image {
     name: String,
@@ -45,29 +45,25 @@ impl fmt::Display for Image {
     }
 }
 
-/// The image to start: that of `E2E_K3S_IMAGE` and `E2E_K3S_TAG`, or the one pinned here; pulled if it is missing.
+/// The image: that of `E2E_K3S_IMAGE` and `E2E_K3S_TAG`, or the one pinned here.
 pub async fn image() -> Result<Image> {
     let or = |variable: &str, default: &str| std::env::var(variable).unwrap_or(default.to_owned());
     let image = Image { name: or("E2E_K3S_IMAGE", NAME), tag: or("E2E_K3S_TAG", TAG) };
-    let name = image.to_string();
-    let docker = docker::daemon().await?;
-    if !docker::has(&docker, &name).await? {
-        eprintln!("e2e: the Docker daemon has no image {name}: pulling it");
-        docker::pull(&docker, &name)
-            .await
-            .with_context(|| format!("the image {name} is not there and cannot be pulled"))?;
-    }
+    docker::require(&image.to_string()).await?;
     Ok(image)
 }
 
-/// Starts one. What it shares with this machine is a folder beside its log, which stays.
+/// Starts a container. It shares a folder with this machine, beside its log.
 pub async fn start(name: &str, image: &Image, folder: &Path) -> Result<Found> {
     let kubectl = kubectl().await?;
     let (shared, log) = (folder.join(name), folder.join(format!("{name}.log")));
-    let guard = Guard::start(name, Ending::Container(shared.clone()))?;
-    let audit_log = fill(&shared)?;
+    let guard = Guard::start(name, Some(shared.clone()))?;
     let images = shared.join("images");
-    std::fs::create_dir(&images)?;
+    std::fs::create_dir_all(&images).with_context(|| format!("creating {}", images.display()))?;
+    std::fs::copy(super::audit_policy(), shared.join("audit-policy.yaml"))?;
+    // Created by this user, so that it can be read: the API server runs as root.
+    let audit_log = shared.join("audit.log");
+    File::create(&audit_log)?;
     if let Some(operator) = operator::image()? {
         docker::save(&operator, &images.join("operator.tar")).await?;
     }
@@ -76,28 +72,18 @@ pub async fn start(name: &str, image: &Image, folder: &Path) -> Result<Found> {
     })?;
     let (host, port) = (container.get_host().await?.to_string(), container.get_host_port_ipv4(KUBE_SECURE_PORT).await?);
     let inside = container.image().read_kube_config().context("reading the kubeconfig that k3s wrote")?;
-    // It is removed by the guard alone: whoever is killed drops nothing.
+    // The guard removes it.
     std::mem::forget(container);
     let kubeconfig = shared.join("kubeconfig.yaml");
     std::fs::write(&kubeconfig, outside(&inside, &host, port)?)?;
-    Ok(Found { kubeconfig, kubectl, audit_log: Some(audit_log), guard })
-}
-
-/// The shared folder, with what the API server reads from it; where it writes its audit log.
-fn fill(shared: &Path) -> Result<PathBuf> {
-    std::fs::create_dir_all(shared).with_context(|| format!("creating {}", shared.display()))?;
-    std::fs::copy(super::audit_policy(), shared.join("audit-policy.yaml"))?;
-    let audit_log = shared.join("audit.log");
-    // Made by us, it can be read by us: the API server, as root, would make it for itself alone.
-    File::create(&audit_log)?;
-    Ok(audit_log)
+    Ok(Found { kubeconfig, kubectl, audit_log, guard })
 }
 
 async fn run(name: &str, image: &Image, shared: &Path, log: &Path) -> Result<ContainerAsync<K3s>> {
     let log = Mutex::new(OpenOptions::new().create(true).append(true).open(log)?);
     let keep = move |frame: &LogFrame| {
         let mut log = log.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // What cannot be written is missing from the log, where it shows.
+        // The log shows that lines are missing.
         let _ = log.write_all(frame.bytes());
     };
     let container = K3s::default()
@@ -115,7 +101,7 @@ async fn run(name: &str, image: &Image, shared: &Path, log: &Path) -> Result<Con
     Ok(container.start().await?)
 }
 
-/// A bare cluster as strict as the local one, with the same audit log.
+/// As strict as the local cluster, with the same audit log.
 fn arguments() -> Vec<String> {
     let api_server = |argument: String| format!("--kube-apiserver-arg={argument}");
     vec![
@@ -128,17 +114,17 @@ fn arguments() -> Vec<String> {
     ]
 }
 
-/// The kubeconfig for this side of the port mapping.
+/// The kubeconfig with the mapped port.
 fn outside(inside: &str, host: &str, port: u16) -> Result<String> {
-    // Of the names in the certificate this one is right wherever the daemon is.
+    // The certificate has this name wherever the daemon is.
     let (host, name) = if host == "localhost" { ("127.0.0.1", "") } else { (host, "\n    tls-server-name: localhost") };
     let there = "server: https://127.0.0.1:6443";
     anyhow::ensure!(inside.contains(there), "k3s wrote a kubeconfig without '{there}':\n{inside}");
     Ok(inside.replace(there, &format!("server: https://{host}:{port}{name}")))
 }
 
-/// That of the PATH, else the one that was built for the local cluster.
-pub async fn kubectl() -> Result<PathBuf> {
+/// kubectl from the PATH, or the one of the local cluster.
+async fn kubectl() -> Result<PathBuf> {
     let mut version = Command::new("kubectl");
     version.args(["version", "--client"]).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     if version.status().await.is_ok_and(|status| status.success()) {
@@ -146,19 +132,4 @@ pub async fn kubectl() -> Result<PathBuf> {
     }
     let bin = local::binaries().await.context("kubectl is not on the PATH, and cannot be built: install it")?;
     Ok(bin.join("kubectl"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_mapped_port_stands_in_the_kubeconfig() {
-        let inside = "clusters:\n- cluster:\n    server: https://127.0.0.1:6443\n  name: default\n";
-        let here = outside(inside, "localhost", 32768).unwrap();
-        assert_eq!(here, "clusters:\n- cluster:\n    server: https://127.0.0.1:32768\n  name: default\n");
-        let there = outside(inside, "172.17.0.1", 32768).unwrap();
-        assert!(there.contains("    server: https://172.17.0.1:32768\n    tls-server-name: localhost\n"), "{there}");
-        assert!(outside("server: https://[::1]:6443", "localhost", 1).is_err());
-    }
 }

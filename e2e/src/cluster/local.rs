@@ -1,4 +1,4 @@
-//! The local way: `hack/cluster`, the parts of Kubernetes as processes of this machine.
+//! The local way: the parts of Kubernetes as processes of this machine, by `hack/cluster`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,27 +7,27 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use tokio::process::Command;
 
-use super::guard::{Ending, Guard, MARK};
+use super::guard::{Guard, MARK};
 use super::{Found, Wanted};
 use crate::process::printed;
 use crate::root;
 
-/// As on OpenShift: who sets blockOwnerDeletion needs the right to change the owner's finalizers.
+/// As on OpenShift: setting blockOwnerDeletion requires the right to change the owner's finalizers.
 const STRICT: &str = "kube-apiserver=enable-admission-plugins=OwnerReferencesPermissionEnforcement";
 
-/// The audit log is one file, however long it gets: at 100 MB it would go on in another.
+/// The audit log is not rotated.
 const ONE_LOG: &str = "kube-apiserver=audit-log-maxsize=100000";
 
-/// What was written survives the end of etcd without it, though not that of the machine; and a disk that is busy stops nobody's lease.
+/// A busy disk delays no Lease. The data survives the end of etcd, but not of the machine.
 const NO_FSYNC: &str = "etcd=unsafe-no-fsync=true";
 
-/// Starts one; the first time on a machine that builds Kubernetes, and says so. What it has to read is put into `folder`.
+/// Starts a cluster. The first time, that builds Kubernetes.
 pub async fn start(name: &str, wanted: &Wanted, folder: &Path) -> Result<Found> {
     let bin = binaries().await?;
-    let guard = Guard::start(name, Ending::Local)?;
+    let guard = Guard::start(name, None)?;
     let mut up = Command::new(script());
     up.args(["up", name, "--", "--kube-audit-policy"]).arg(&wanted.audit_policy);
-    // In this order: kwokctl wants the first argument of each part before any second one, and panics otherwise.
+    // kwokctl panics unless the first argument of each part comes before any second one.
     up.args(["--extra-args", STRICT]);
     if !wanted.is_durable {
         up.args(["--extra-args", NO_FSYNC]);
@@ -46,14 +46,14 @@ pub async fn start(name: &str, wanted: &Wanted, folder: &Path) -> Result<Found> 
     }
     up.args(["--extra-args", ONE_LOG]);
     up.env("NODES", wanted.nodes.to_string()).env("NODE_PODS", wanted.pods_a_node.to_string());
-    // Marked, so that the guard ends it too: after the guard it would start what nobody ends.
+    // The guard ends it, too.
     up.env(MARK, name);
     let kubeconfig = PathBuf::from(printed(up).await?);
-    let audit_log = Some(kubeconfig.with_file_name("logs").join("audit.log"));
+    let audit_log = kubeconfig.with_file_name("logs").join("audit.log");
     Ok(Found { kubeconfig, kubectl: bin.join("kubectl"), audit_log, guard })
 }
 
-/// What lets the API server and etcd send the traces that others have begun, and no others, to this collector.
+/// Lets the API server and etcd send the traces that clients have started to this collector.
 fn traced(collector: SocketAddr, file: &Path) -> Result<Vec<String>> {
     let config = json!({
         "apiVersion": "apiserver.config.k8s.io/v1", "kind": "TracingConfiguration",
@@ -68,26 +68,24 @@ fn traced(collector: SocketAddr, file: &Path) -> Result<Vec<String>> {
     Ok(arguments.into_iter().flat_map(|argument| ["--extra-args".to_owned(), argument]).collect())
 }
 
-/// The folder of kubectl and of the parts; they are built if they are missing.
+/// The folder of kubectl and of the parts, which are built if they are missing.
 pub async fn binaries() -> Result<PathBuf> {
     let mut bin = Command::new(script());
     bin.arg("bin");
     Ok(printed(bin).await?.into())
 }
 
-/// Ends a part of the control plane on the spot, or starts what has ended.
 pub struct Parts {
     folder: PathBuf,
     name: String,
 }
 
 impl Parts {
-    /// Of the cluster with this kubeconfig.
     pub fn of(name: &str, kubeconfig: &Path) -> Self {
         Self { folder: kubeconfig.with_file_name("pids"), name: name.to_owned() }
     }
 
-    /// Kills one: kube-apiserver, etcd, …
+    /// Kills a part: kube-apiserver, etcd, …
     pub async fn kill(&self, part: &str) -> Result<()> {
         use rustix::process::{Pid, Signal, kill_process, test_kill_process};
         let file = self.folder.join(format!("{part}.pid"));
@@ -100,7 +98,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Starts all that have ended, and waits until the API server answers and all of them do their work.
+    /// Starts the parts that have ended, and waits until all work.
     pub async fn heal(&self) -> Result<()> {
         let mut up = Command::new(script());
         up.args(["up", &self.name]).env(MARK, &self.name);

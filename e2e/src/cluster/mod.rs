@@ -1,15 +1,12 @@
-//! Where the scenarios run. There are three [ways](Way) to a cluster, and nothing else of the harness knows which one was taken:
+//! The clusters in which the scenarios run, started in one of two [ways](Way):
 //! - [`k3s`]: a container for each, by testcontainers
-//! - [`local`]: the parts of Kubernetes as processes of this machine, by `hack/cluster`
-//! - [`kubeconfig`]: one that is there already and was named on purpose
+//! - [`local`]: processes of this machine, by `hack/cluster`
 //!
-//! Each starts a [`guard`] first, which ends what was started however this process ends. What a cluster [has](needs::Has) beyond an API
-//! server differs.
+//! A [`guard`] ends what was started, however this process ends. What a cluster [has](needs::Has) differs.
 
 mod docker;
 pub mod guard;
 mod k3s;
-mod kubeconfig;
 mod local;
 pub mod needs;
 mod way;
@@ -22,31 +19,28 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
 
-pub use kubeconfig::LABEL;
 pub use local::Parts;
 pub use way::Way;
 
 use guard::Guard;
 use needs::Has;
 
-/// What a scenario asks of a cluster of its own.
+/// What a scenario requires of its own cluster.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Simulated nodes.
     pub nodes: u32,
-    /// Pods that each of them takes.
     pub pods_a_node: u32,
-    /// Whether the life of pods can be scripted.
+    /// Whether KWOK reads Stages, which script the life of pods.
     pub stages: bool,
-    /// Whether scheduler, controllers and nodes ask as often as they like.
+    /// Whether the clients of scheduler, controllers and nodes have no limits.
     pub unthrottled: bool,
-    /// Whether etcd waits for the disk: needed only where speed is measured.
+    /// Whether etcd waits for the disk, for measurements.
     pub is_durable: bool,
-    /// Where the API server and etcd send the traces that a caller has begun.
+    /// Where the API server and etcd send the traces that a client has started.
     pub traces: Option<SocketAddr>,
-    /// The controllers of kube-controller-manager that run, by name; all that run by default, if there are none.
+    /// Controllers of kube-controller-manager; the default ones if there are none.
     pub controllers: Vec<&'static str>,
-    /// What the API server writes into its audit log.
+    /// The audit policy of the API server.
     pub audit_policy: PathBuf,
 }
 
@@ -65,90 +59,84 @@ impl Default for Wanted {
     }
 }
 
-/// What a way leads to.
 struct Found {
     kubeconfig: PathBuf,
     kubectl: PathBuf,
-    audit_log: Option<PathBuf>,
+    audit_log: PathBuf,
     guard: Guard,
 }
 
-/// A running cluster. It ends when it is dropped, and when this process ends, however that happens.
 pub struct Cluster {
     name: String,
     has: Has,
+    credentials: Kubeconfig,
     server: Value,
     client: Client,
     found: Found,
 }
 
 impl Cluster {
-    /// Starts one under this name, which no other cluster may have. Logs of it go into `folder`.
+    /// Starts a cluster with this name. Its logs are in `folder`.
     pub async fn start(name: &str, way: &Way, mut has: Has, wanted: &Wanted, folder: &Path) -> Result<Self> {
         let found = match way {
             Way::K3s(image) => k3s::start(name, image, folder).await,
             Way::Local => local::start(name, wanted, folder).await,
-            Way::Kubeconfig(named) => kubeconfig::take(name, named, folder).await,
         }?;
-        let mut config = config(&found.kubeconfig).await?;
-        // A create that took effect without an answer is refused the second time.
+        let credentials = Kubeconfig::read_from(&found.kubeconfig).context("reading the kubeconfig")?;
+        let mut config = Config::from_custom_kubeconfig(credentials.clone(), &KubeConfigOptions::default()).await?;
+        // A retried create would be rejected if the first one took effect without a response.
         config.default_retry = false;
         let client = Client::try_from(config)?;
         has.look_at_nodes(&client).await.context("asking for its nodes")?;
-        let server = server(&found.kubeconfig)?;
-        Ok(Self { name: name.to_owned(), has, server, client, found })
+        let server = serde_json::to_value(credentials.clusters.first().and_then(|named| named.cluster.as_ref()))?;
+        Ok(Self { name: name.to_owned(), has, credentials, server, client, found })
     }
 
-    /// Ends it, and every process that carries its [`mark`](Self::mark).
+    /// Ends it, and every process with its [`mark`](Self::mark).
     pub fn end(&self) {
         self.found.guard.end();
     }
 
-    /// The name under which it was started.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it has beyond an API server.
     pub fn has(&self) -> &Has {
         &self.has
     }
 
-    /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.found.kubeconfig
     }
 
     /// The audit log of its API server, one JSON object a line.
-    pub fn audit_log(&self) -> Result<&Path> {
-        self.found.audit_log.as_deref().context("this cluster's audit log cannot be read from here")
+    pub fn audit_log(&self) -> &Path {
+        &self.found.audit_log
     }
 
-    /// A kubectl for it.
     pub fn kubectl(&self) -> &Path {
         &self.found.kubectl
     }
 
-    /// The parts of its control plane, where it [has](needs::Need::ControlPlane) them.
+    /// The parts of its control plane, to be killed.
     pub fn parts(&self) -> Parts {
         Parts::of(&self.name, &self.found.kubeconfig)
     }
 
-    /// The administrator's client.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// How the administrator shows who that is, as in the `users` of a kubeconfig.
+    /// The administrator's credentials, as in the `users` of a kubeconfig.
     pub fn administrator(&self) -> Result<Value> {
-        let users = read(&self.found.kubeconfig)?.auth_infos;
-        let user = users.into_iter().next().and_then(|named| named.auth_info).context("a kubeconfig without a user")?;
-        Ok(serde_json::to_value(user)?)
+        let user = self.credentials.auth_infos.first().and_then(|named| named.auth_info.as_ref());
+        Ok(serde_json::to_value(user.context("a kubeconfig without a user")?)?)
     }
 
-    /// The configuration of a client that is nobody, for one that passes on what others say of themselves.
+    /// The configuration of a client without credentials, for a proxy that passes on those of others.
     pub async fn anonymous(&self) -> Result<Config> {
-        let mut config = config(&self.found.kubeconfig).await?;
+        let options = KubeConfigOptions::default();
+        let mut config = Config::from_custom_kubeconfig(self.credentials.clone(), &options).await?;
         config.auth_info = AuthInfo::default();
         Ok(config)
     }
@@ -158,7 +146,7 @@ impl Cluster {
         &self.server
     }
 
-    /// An environment variable for every process that must not outlive the cluster.
+    /// An environment variable for every process that ends with the cluster.
     pub fn mark(&self) -> (&'static str, &str) {
         (guard::MARK, &self.name)
     }
@@ -166,19 +154,4 @@ impl Cluster {
 
 fn audit_policy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cluster/audit-policy.yaml")
-}
-
-async fn config(kubeconfig: &Path) -> Result<Config> {
-    Ok(Config::from_custom_kubeconfig(read(kubeconfig)?, &KubeConfigOptions::default()).await?)
-}
-
-fn server(kubeconfig: &Path) -> Result<Value> {
-    let clusters = read(kubeconfig)?.clusters;
-    let cluster =
-        clusters.into_iter().next().and_then(|named| named.cluster).context("a kubeconfig without a cluster")?;
-    Ok(serde_json::to_value(cluster)?)
-}
-
-fn read(kubeconfig: &Path) -> Result<Kubeconfig> {
-    Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))
 }

@@ -1,5 +1,4 @@
-//! Follows one kind of object in one namespace: a consistent list, then watches from the resourceVersion where the last
-//! one ended, so that no event is lost when a watch ends. Says what happened to whoever asked, in order.
+//! Lists and watches one kind of object in one namespace. A new watch starts where the last one ended, so that no event is lost.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -8,22 +7,22 @@ use futures::TryStreamExt;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::{Error, Resource};
 use serde::de::DeserializeOwned;
+use tokio::time::sleep;
 
 use crate::types::version;
 
-/// What a follower tells.
+/// One step of a watch.
 pub enum Told<K> {
-    /// All objects there are, as of a resourceVersion: at the start, and where the API server forgot where we were.
+    /// All objects, at the start and after a gap, and the resourceVersion of the list.
     Listed(Vec<K>, u64),
-    /// An object was added or changed.
     Applied(K),
-    /// An object is gone; its resourceVersion is that of its end.
+    /// An object was deleted. Its resourceVersion is that of the deletion.
     Deleted(K),
-    /// Nothing else happened up to this resourceVersion.
+    /// No other event up to this resourceVersion.
     Nothing(u64),
 }
 
-/// Follows until the task is dropped; never fails, for a scenario that waits says what it has last seen.
+/// Follows until the task is dropped. It never fails: a scenario that waits reports what it saw last.
 pub async fn follow<K>(api: Api<K>, mut tell: impl FnMut(Told<K>))
 where
     K: Clone + Debug + DeserializeOwned + Resource,
@@ -33,24 +32,14 @@ where
             Ok(list) => {
                 let from = list.metadata.resource_version.and_then(|v| v.parse().ok()).unwrap_or(0);
                 tell(Told::Listed(list.items, from));
-                watch_from(&api, from, &mut tell).await;
+                let mut from = from;
+                // Until the API server has forgotten where the last watch ended.
+                while !matches!(watch_once(&api, &mut from, &mut tell).await, Err(Error::Api(status)) if status.code == 410)
+                {
+                    sleep(Duration::from_millis(100)).await;
+                }
             }
-            // The reason shows in the message of the scenario's wait: nothing was seen.
-            Err(_) => tokio::time::sleep(Duration::from_millis(500)).await,
-        }
-    }
-}
-
-/// Watches until the API server no longer knows the place where the last watch ended.
-async fn watch_from<K>(api: &Api<K>, mut from: u64, tell: &mut impl FnMut(Told<K>))
-where
-    K: Clone + Debug + DeserializeOwned + Resource,
-{
-    loop {
-        match watch_once(api, &mut from, tell).await {
-            Ok(()) => {}
-            Err(Error::Api(status)) if status.code == 410 => return,
-            Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+            Err(_) => sleep(Duration::from_millis(500)).await,
         }
     }
 }

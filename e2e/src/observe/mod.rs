@@ -1,5 +1,4 @@
-//! Eyes on a scenario's namespace: one watch for each kind, straight from the API server and never through the proxy
-//! that torments the operator, and waits for what they see.
+//! Watches a scenario's namespace, one watch for each kind, straight from the API server.
 
 pub mod bound;
 #[cfg(test)]
@@ -11,26 +10,27 @@ pub mod view;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
-use crate::types::{MyCustomResource, Pod, PodSet};
+use crate::types::{Pod, PodSet};
 use bound::{Bound, Stream};
 use follow::follow;
 use objects::{Kind, take_in};
 use view::{Seen, View};
 
-/// The watches of one namespace; they end when it is dropped.
+/// The watches of one namespace. They end when this is dropped.
 pub struct Observer {
     client: Client,
     namespace: String,
     state: Arc<State>,
-    _watches: JoinSet<()>,
+    watches: JoinSet<()>,
 }
 
 #[derive(Default)]
@@ -41,26 +41,32 @@ struct State {
 
 impl State {
     fn lock(&self) -> MutexGuard<'_, (View, Bound)> {
-        // A scenario that panicked while it looked has not changed anything.
         self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 impl Observer {
-    /// Begins to watch.
     pub fn start(client: &Client, namespace: &str) -> Self {
-        let state = Arc::new(State::default());
-        let mut watches = JoinSet::new();
-        watches.spawn(watch_kind::<PodSet>(client.clone(), namespace.to_owned(), state.clone()));
-        watches.spawn(watch_kind::<Pod>(client.clone(), namespace.to_owned(), state.clone()));
-        watches.spawn(watch_kind::<MyCustomResource>(client.clone(), namespace.to_owned(), state.clone()));
-        watches.spawn(watch_kind::<Event>(client.clone(), namespace.to_owned(), state.clone()));
-        watches.spawn(watch_kind::<Lease>(client.clone(), namespace.to_owned(), state.clone()));
-        Self { client: client.clone(), namespace: namespace.to_owned(), state, _watches: watches }
+        let (client, namespace) = (client.clone(), namespace.to_owned());
+        let mut observer = Self { client, namespace, state: Arc::default(), watches: JoinSet::new() };
+        observer.watch::<PodSet>();
+        observer.watch::<Pod>();
+        observer.watch::<Event>();
+        observer.watch::<Lease>();
+        observer
     }
 
-    /// Waits until `look` is satisfied, and fails with what it saw last after `limit`, or as soon as a set has too many
-    /// pods: nothing that happens after that makes it right.
+    fn watch<K: Kind>(&mut self) {
+        let state = self.state.clone();
+        let api = Api::<K>::namespaced(self.client.clone(), &self.namespace);
+        self.watches.spawn(follow(api, move |told| {
+            let (view, bound) = &mut *state.lock();
+            take_in(view, bound, told);
+            state.changed.send_replace(());
+        }));
+    }
+
+    /// Waits until `look` is satisfied. Fails with what it saw last after `limit`, or as soon as a set has too many pods.
     pub async fn until<T>(&self, what: &str, limit: Duration, mut look: impl FnMut(&View) -> Seen<T>) -> Result<T> {
         let mut changes = self.state.changed.subscribe();
         let end = Instant::now() + limit;
@@ -74,56 +80,43 @@ impl Observer {
                     Err(last) => last,
                 }
             };
-            let left = end.saturating_duration_since(Instant::now());
-            if tokio::time::timeout(left, changes.changed()).await.is_err() {
+            if timeout(end.saturating_duration_since(Instant::now()), changes.changed()).await.is_err() {
                 bail!("waited {} s for {what}; last seen: {last}", limit.as_secs());
             }
         }
     }
 
-    /// Looks once, now.
     pub fn look<T>(&self, look: impl FnOnce(&View) -> T) -> T {
         look(&self.state.lock().0)
     }
 
-    /// Waits until everything that has happened so far was seen, and fails if a set ever had too many pods. Answers
-    /// how many events were judged.
+    /// Waits until the watches are as far as a list, and fails if a set ever had too many pods. Returns how many events were judged.
     pub async fn bound_held(&self) -> Result<usize> {
-        let (sets, sets_version) = self.list::<PodSet>().await?;
-        let (pods, pods_version) = self.list::<Pod>().await?;
-        self.until("the watches to catch up with a list", Duration::from_secs(60), |view| {
-            view.sets.caught_up(&sets, sets_version)?;
-            view.pods.caught_up(&pods, pods_version)
-        })
-        .await?;
-        let (_, bound) = &mut *self.state.lock();
-        bound.progress(Stream::Sets, sets_version);
-        bound.progress(Stream::Pods, pods_version);
-        fail_if_over(bound)?;
-        Ok(bound.judged())
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let sets =
+                Api::<PodSet>::namespaced(self.client.clone(), &self.namespace).list(&ListParams::default()).await?;
+            let pods =
+                Api::<Pod>::namespaced(self.client.clone(), &self.namespace).list(&ListParams::default()).await?;
+            {
+                let (view, bound) = &mut *self.state.lock();
+                fail_if_over(bound)?;
+                if view.sets.are(&sets.items) && view.pods.are(&pods.items) {
+                    bound.progress(Stream::Sets, sets.metadata.resource_version.unwrap_or_default().parse()?);
+                    bound.progress(Stream::Pods, pods.metadata.resource_version.unwrap_or_default().parse()?);
+                    fail_if_over(bound)?;
+                    return Ok(bound.judged());
+                }
+            }
+            ensure!(Instant::now() < end, "the watches do not catch up with lists");
+            sleep(Duration::from_millis(100)).await;
+        }
     }
-
-    async fn list<K: Kind>(&self) -> Result<(Vec<K>, u64)> {
-        let api: Api<K> = Api::namespaced(self.client.clone(), &self.namespace);
-        let list = api.list(&ListParams::default()).await?;
-        let version = list.metadata.resource_version.as_deref().unwrap_or_default().parse()?;
-        Ok((list.items, version))
-    }
-}
-
-async fn watch_kind<K: Kind>(client: Client, namespace: String, state: Arc<State>) {
-    follow::<K>(Api::namespaced(client, &namespace), |told| {
-        let (view, bound) = &mut *state.lock();
-        take_in(view, bound, told);
-        state.changed.send_replace(());
-    })
-    .await;
 }
 
 fn fail_if_over(bound: &Bound) -> Result<()> {
-    let violations = bound.violations();
-    if let Some(first) = violations.first() {
-        bail!("TOO MANY PODS: {first} (and after {} later events)", violations.len() - 1);
+    match bound.violations() {
+        [] => Ok(()),
+        [first, others @ ..] => bail!("TOO MANY PODS: {first} (and after {} later events)", others.len()),
     }
-    Ok(())
 }

@@ -1,6 +1,6 @@
-//! The objects of one kind as a watch has them, and what makes a kind one that is watched.
+//! The objects of one kind as a watch shows them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -11,36 +11,43 @@ use serde::de::DeserializeOwned;
 
 use super::bound::{Bound, Stream};
 use super::follow::Told;
-use super::view::{Seen, View};
-use crate::types::{MyCustomResource, Pod, PodSet, controller, uid, version};
+use super::view::View;
+use crate::types::{Pod, PodSet, controller, uid, version};
 
-/// The objects by UID and by owner, and which of them were seen to go.
+/// The objects by UID and by owner.
 pub struct Objects<K> {
     by_uid: BTreeMap<String, K>,
     by_owner: BTreeMap<String, BTreeSet<String>>,
-    gone: HashSet<String>,
 }
 
 impl<K> Default for Objects<K> {
     fn default() -> Self {
-        Self { by_uid: BTreeMap::new(), by_owner: BTreeMap::new(), gone: HashSet::new() }
+        Self { by_uid: BTreeMap::new(), by_owner: BTreeMap::new() }
     }
 }
 
 impl<K: Resource> Objects<K> {
-    /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &K> {
         self.by_uid.values()
     }
 
-    /// The one of that name.
     pub fn named(&self, name: &str) -> Option<&K> {
         self.all().find(|object| object.meta().name.as_deref() == Some(name))
     }
 
-    /// Those whose controller owner reference carries this UID.
+    /// Those whose controller has this UID.
     pub fn owned_by(&self, owner: &str) -> impl Iterator<Item = &K> {
         self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.by_uid.get(uid))
+    }
+
+    /// Whether they are the same as in a list.
+    pub fn are(&self, listed: &[K]) -> bool {
+        self.by_uid.len() == listed.len() && listed.iter().all(|object| self.has(object))
+    }
+
+    fn has(&self, object: &K) -> bool {
+        let known = self.by_uid.get(&uid(object.meta()));
+        known.is_some_and(|known| version(known.meta()) == version(object.meta()))
     }
 
     fn apply(&mut self, object: K) {
@@ -49,67 +56,44 @@ impl<K: Resource> Objects<K> {
         if let Some(owner) = controller(object.meta()) {
             self.by_owner.entry(owner.to_owned()).or_default().insert(uid.clone());
         }
-        self.gone.remove(&uid);
         self.by_uid.insert(uid, object);
     }
 
     fn remove(&mut self, uid: &str) -> Option<K> {
-        self.gone.insert(uid.to_owned());
         let object = self.by_uid.remove(uid)?;
-        if let Some(owner) = controller(object.meta())
-            && let Some(owned) = self.by_owner.get_mut(owner)
-        {
+        if let Some(owned) = controller(object.meta()).and_then(|owner| self.by_owner.get_mut(owner)) {
             owned.remove(uid);
         }
         Some(object)
     }
 
-    /// Takes out those that this list does not have as they are here.
-    fn differing(&mut self, listed: &[K]) -> Vec<K> {
-        let versions: HashMap<_, _> =
-            listed.iter().map(|object| (uid(object.meta()), version(object.meta()))).collect();
-        let is_the_same = |uid: &String, known: &K| versions.get(uid) == Some(&version(known.meta()));
-        let known = self.by_uid.iter().filter(|(uid, known)| !is_the_same(uid, known));
-        let uids: Vec<_> = known.map(|(uid, _)| uid.clone()).collect();
+    /// Removes those that a list does not have in the same version.
+    fn remove_others(&mut self, listed: &[K]) -> Vec<K> {
+        let versions: HashMap<_, _> = listed.iter().map(|it| (uid(it.meta()), version(it.meta()))).collect();
+        let differs = |(uid, known): &(&String, &K)| versions.get(*uid) != Some(&version(known.meta()));
+        let uids: Vec<_> = self.by_uid.iter().filter(differs).map(|(uid, _)| uid.clone()).collect();
         uids.iter().filter_map(|uid| self.remove(uid)).collect()
-    }
-
-    /// What a list at `version_of_list` has, the watch has told, and what the list has not, the watch has seen go.
-    pub fn caught_up(&self, listed: &[K], version_of_list: u64) -> Seen {
-        for object in listed {
-            let uid = uid(object.meta());
-            let current = self.by_uid.get(&uid).is_some_and(|known| version(known.meta()) >= version(object.meta()));
-            if !current && !self.gone.contains(&uid) {
-                return Err(format!("{:?} is newer than the watch", object.meta().name));
-            }
-        }
-        let listed: HashSet<_> = listed.iter().map(|object| uid(object.meta())).collect();
-        let ghost = |known: &&K| version(known.meta()) <= version_of_list && !listed.contains(&uid(known.meta()));
-        match self.all().find(ghost) {
-            Some(known) => Err(format!("{:?} is gone, which the watch has not told yet", known.meta().name)),
-            None => Ok(()),
-        }
     }
 }
 
-/// A kind that an observer watches.
-pub trait Kind: Clone + Debug + DeserializeOwned + Resource<DynamicType = (), Scope = NamespaceResourceScope> {
-    /// Its place in a view.
-    fn of(view: &mut View) -> &mut Objects<Self>;
-
-    /// Its stream in the check of the bound, if it has a part in that.
+pub trait Kind:
+    Clone + Debug + DeserializeOwned + Resource<DynamicType = (), Scope = NamespaceResourceScope> + Send + Sync + 'static
+{
+    /// Its stream in the check of the bound.
     const STREAM: Option<Stream> = None;
 
-    /// Tells the check of the bound about one event.
+    fn of(view: &mut View) -> &mut Objects<Self>;
+
+    /// Passes an event to the check of the bound.
     fn judge(&self, _bound: &mut Bound, _gone: bool) {}
 }
 
 impl Kind for PodSet {
+    const STREAM: Option<Stream> = Some(Stream::Sets);
+
     fn of(view: &mut View) -> &mut Objects<Self> {
         &mut view.sets
     }
-
-    const STREAM: Option<Stream> = Some(Stream::Sets);
 
     fn judge(&self, bound: &mut Bound, gone: bool) {
         bound.set(self, gone);
@@ -117,26 +101,20 @@ impl Kind for PodSet {
 }
 
 impl Kind for Pod {
+    const STREAM: Option<Stream> = Some(Stream::Pods);
+
     fn of(view: &mut View) -> &mut Objects<Self> {
         &mut view.pods
     }
-
-    const STREAM: Option<Stream> = Some(Stream::Pods);
 
     fn judge(&self, bound: &mut Bound, gone: bool) {
         bound.pod(self, gone);
     }
 }
 
-impl Kind for MyCustomResource {
-    fn of(view: &mut View) -> &mut Objects<Self> {
-        &mut view.seekers
-    }
-}
-
 impl Kind for Event {
     fn of(view: &mut View) -> &mut Objects<Self> {
-        &mut view.events
+        &mut view.all_events
     }
 }
 
@@ -146,21 +124,21 @@ impl Kind for Lease {
     }
 }
 
-/// Puts what a follower told into the view and the check of the bound.
+/// Updates the view and the check of the bound.
 pub fn take_in<K: Kind>(view: &mut View, bound: &mut Bound, told: Told<K>) {
-    match told {
+    let version = match told {
         Told::Applied(object) => {
             object.judge(bound, false);
-            K::of(view).apply(object);
+            return K::of(view).apply(object);
         }
         Told::Deleted(object) => {
             object.judge(bound, true);
-            K::of(view).remove(&uid(object.meta()));
+            return drop(K::of(view).remove(&uid(object.meta())));
         }
-        Told::Nothing(version) => progress::<K>(bound, version),
+        Told::Nothing(version) => version,
         Told::Listed(mut objects, version_of_list) => {
-            // First what went or changed while nobody watched: nobody can say what it was meanwhile, nor until when.
-            for object in K::of(view).differing(&objects) {
+            // What changed during the gap is unknown until its next event.
+            for object in K::of(view).remove_others(&objects) {
                 object.judge(bound, true);
             }
             objects.sort_by_key(|object| version(object.meta()));
@@ -168,12 +146,9 @@ pub fn take_in<K: Kind>(view: &mut View, bound: &mut Bound, told: Told<K>) {
                 object.judge(bound, false);
                 K::of(view).apply(object);
             }
-            progress::<K>(bound, version_of_list);
+            version_of_list
         }
-    }
-}
-
-fn progress<K: Kind>(bound: &mut Bound, version: u64) {
+    };
     if let Some(stream) = K::STREAM {
         bound.progress(stream, version);
     }
@@ -185,7 +160,7 @@ mod tests {
     use crate::observe::fixtures::{pod, set};
 
     #[test]
-    fn what_a_set_wanted_while_nobody_watched_it_is_not_judged() {
+    fn what_a_set_wanted_during_a_gap_is_not_judged() {
         let (mut view, mut bound) = (View::default(), Bound::default());
         take_in(&mut view, &mut bound, Told::Listed(vec![set(1, Some(1), 1, 1)], 1));
         take_in(&mut view, &mut bound, Told::Listed(vec![pod(2, "a", "Running")], 2));
@@ -198,17 +173,5 @@ mod tests {
         take_in(&mut view, &mut bound, Told::Applied(pod(6, "c", "Running")));
         take_in::<PodSet>(&mut view, &mut bound, Told::Nothing(6));
         assert_eq!(bound.violations().len(), 1);
-    }
-
-    #[test]
-    fn a_pod_that_finished_while_nobody_watched_made_room() {
-        let (mut view, mut bound) = (View::default(), Bound::default());
-        take_in(&mut view, &mut bound, Told::Listed(vec![set(1, Some(1), 1, 1)], 1));
-        take_in(&mut view, &mut bound, Told::Listed(vec![pod(2, "a", "Running")], 2));
-        // It failed at 3, its replacement came at 4, and something else about it changed at 5.
-        take_in(&mut view, &mut bound, Told::Listed(vec![pod(5, "a", "Failed"), pod(4, "b", "Running")], 5));
-        take_in::<PodSet>(&mut view, &mut bound, Told::Nothing(5));
-        assert_eq!(bound.violations(), &[] as &[String]);
-        assert_eq!(bound.judged(), 3);
     }
 }

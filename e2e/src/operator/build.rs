@@ -1,27 +1,24 @@
-//! The operator's binary, built from this workspace.
+//! Builds the operator.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
+use serde_json::Value;
 use tokio::process::Command;
 
 use crate::process::printed;
 
-/// The variable that names a binary to take in place of one built from this workspace.
+/// Names a binary to test instead of building one.
 pub const BINARY: &str = "E2E_OPERATOR_BINARY";
 
 /// How the operator is built.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Profile {
-    /// In little time, with checks.
     Debug,
-    /// As it is shipped.
     Release,
 }
 
-/// Builds the operator and answers where its binary is: `cargo test` of this crate builds no other package's. A binary
-/// named by `E2E_OPERATOR_BINARY` is taken as it is.
+/// Builds the operator and returns its binary, or the one that `E2E_OPERATOR_BINARY` names.
 pub async fn build(profile: Profile) -> Result<PathBuf> {
     if let Some(binary) = std::env::var_os(BINARY) {
         return Ok(binary.into());
@@ -33,7 +30,7 @@ pub async fn build(profile: Profile) -> Result<PathBuf> {
         command.arg("--release");
     }
     command.args(["--message-format", "json-render-diagnostics"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-    // What cargo says of this package to its tests would make build scripts of others run again, each time.
+    // Cargo's variables for this package would make build scripts of others run again each time.
     for (variable, _) in std::env::vars_os() {
         let name = variable.to_string_lossy();
         if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
@@ -41,26 +38,7 @@ pub async fn build(profile: Profile) -> Result<PathBuf> {
         }
     }
     let messages = printed(command).await.context("the operator does not compile")?;
-    executable(&messages).context("cargo built the operator and does not say where")
-}
-
-fn executable(messages: &str) -> Option<PathBuf> {
-    #[derive(Deserialize)]
-    struct Message {
-        executable: Option<PathBuf>,
-    }
-    messages.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok()?.executable).next_back()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_binary_is_the_last_executable_that_cargo_names() {
-        let messages = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
-                        {\"reason\":\"compiler-artifact\",\"executable\":\"/t/podset-operator\"}\n\
-                        {\"reason\":\"build-finished\",\"success\":true}\n";
-        assert_eq!(executable(messages), Some(PathBuf::from("/t/podset-operator")));
-    }
+    let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let binary = artifacts.filter_map(|artifact| Some(artifact["executable"].as_str()?.into())).next_back();
+    binary.context("cargo does not print where the binary is")
 }

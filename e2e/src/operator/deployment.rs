@@ -1,5 +1,4 @@
-//! The operator in the cluster, as a user has it: the Deployment of `config/manager`, from its image, with the ServiceAccount and the
-//! rights of `config/rbac`. What differs is the namespace, and the flags of the scenario.
+//! The operator as users deploy it: the Deployment of `config/manager` from its image, with the rights of `config/rbac`, in another namespace.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,7 @@ use crate::kubectl::Kubectl;
 use crate::rights::ACCOUNT;
 use crate::root;
 
-/// The image that operators shall run from, as `make docker-build` names it unless it is told otherwise; none if they are processes.
+/// The operator's image, as `make docker-build` names it by default; `None` if operators are processes.
 pub fn image() -> Result<Option<String>> {
     match std::env::var("E2E_OPERATOR").unwrap_or_default().as_str() {
         "" | "process" => Ok(None),
@@ -21,20 +20,17 @@ pub fn image() -> Result<Option<String>> {
     }
 }
 
-/// What is to be deployed.
 pub struct Deployment<'a> {
-    /// kubectl for the namespace.
     pub kubectl: Kubectl,
-    /// The namespace, which has the rights.
+    /// The namespace.
     pub home: &'a str,
-    /// The image, which the nodes have or can pull.
     pub image: &'a str,
-    /// Where its log is kept, if the scenario fails.
+    /// The file for its log, if the scenario fails.
     pub log: PathBuf,
 }
 
 impl Deployment<'_> {
-    /// Deploys it and waits until all replicas are ready. Its manifests are kept in the scenario's folder.
+    /// Deploys it and waits until all replicas are ready. The kustomization is in the scenario's folder.
     pub async fn start(self, name: String, settings: &Settings, folder: &Path) -> Result<Operator> {
         let folder = folder.join(&name);
         std::fs::create_dir_all(&folder)?;
@@ -50,7 +46,7 @@ impl Deployment<'_> {
         Ok(Operator::deployed(name, format!("system:serviceaccount:{}:{ACCOUNT}", self.home), self.log))
     }
 
-    /// The kustomization (JSON is YAML) that makes the scenario's operator out of `config/manager`.
+    /// The kustomization (JSON is YAML).
     fn overlay(&self, settings: &Settings, folder: &Path) -> Result<String> {
         let (name, tag) =
             self.image.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).unwrap_or((self.image, "latest"));
@@ -73,25 +69,13 @@ impl Deployment<'_> {
         let kubectl = Kubectl::new(cluster, &format!("{scenario}-{name}"));
         let selector = "--selector=app.kubernetes.io/name=podset-operator";
         let lines = kubectl.run(&["logs", selector, "--prefix", "--tail=2000"]).await;
-        // What cannot be written is missing from the report, where it shows.
         let _ = std::fs::write(log, lines.unwrap_or_else(|error| error.to_string()));
     }
 }
 
-/// The way from one folder to another: kustomize takes no other.
-pub fn relative(from: &Path, to: &Path) -> PathBuf {
+/// The relative path from one folder to another, as kustomize requires it.
+fn relative(from: &Path, to: &Path) -> PathBuf {
     let common = from.components().zip(to.components()).take_while(|(one, other)| one == other).count();
     let up = from.components().skip(common).map(|_| std::path::Component::ParentDir);
     up.chain(to.components().skip(common)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_way_goes_up_to_what_is_common_and_down_again() {
-        assert_eq!(relative(Path::new("/a/b/c"), Path::new("/a/d")), Path::new("../../d"));
-        assert_eq!(relative(Path::new("/a"), Path::new("/a/b")), Path::new("b"));
-    }
 }

@@ -1,12 +1,9 @@
-//! A proxy between the operator and its API server that does to requests and watches what networks, overloaded servers
-//! and stale caches do: one [`Fault`] at a time, chosen by the scenario.
+//! A proxy between the operator and the API server that injects one [`Fault`] at a time.
 //!
-//! Plain HTTP on loopback towards the operator; towards the API server kube's own client, without credentials. What the
-//! operator sends is passed on as it is, its own credentials included.
+//! It speaks plain HTTP to the operator. Its client has no credentials: it passes on those of the operator.
 
 mod fault;
 mod watch;
-mod write;
 
 use std::convert::Infallible;
 use std::io;
@@ -14,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -31,33 +28,25 @@ use tokio::task::JoinSet;
 pub use fault::Fault;
 use fault::Faults;
 
-/// A running proxy; it ends when it is dropped, and with it every connection.
+/// A running proxy. It ends when this is dropped, and with it every connection.
 pub struct Proxy {
     address: SocketAddr,
     state: Arc<State>,
     _server: JoinSet<()>,
 }
 
-/// What all connections share.
 struct State {
     upstream: Client,
     faults: Faults,
     histories: watch::Histories,
 }
 
-/// Faults that no request survives.
-const CUT_OFF: [Fault; 3] = [Fault::Away, Fault::Silent, Fault::AnswersLost];
-
-/// Those of them under which connections stay open and nothing is heard on them.
-const NOTHING_HEARD: [Fault; 2] = [Fault::Silent, Fault::AnswersLost];
-
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 impl Proxy {
-    /// Starts one before the API server of this anonymous configuration, with no fault. Whatever is left to chance follows from
-    /// the seed, as far as the order of the requests is the same.
+    /// Starts a proxy in front of the API server of this configuration, which has no credentials.
     pub async fn start(mut config: Config, seed: u64) -> Result<Self> {
-        // The operator decides what is repeated, and nobody else.
+        // Only the operator decides what is retried.
         config.default_retry = false;
         let upstream = Client::try_from(config)?;
         let state = Arc::new(State { upstream, faults: Faults::new(seed), histories: watch::Histories::default() });
@@ -69,21 +58,21 @@ impl Proxy {
     }
 
     /// From now on this fault, and no other.
-    pub fn torment(&self, fault: Fault) {
+    pub fn inject(&self, fault: Fault) {
         self.state.faults.set(Some(fault));
     }
 
     /// From now on no fault.
-    pub fn relent(&self) {
+    pub fn heal(&self) {
         self.state.faults.set(None);
     }
 
-    /// How often the present fault, or the last one, has struck: a fault that never strikes proves nothing.
+    /// How often the last fault has struck. A fault that never strikes proves nothing.
     pub fn strikes(&self) -> usize {
         self.state.faults.strikes()
     }
 
-    /// The proxy in place of the API server, as in the `clusters` of a kubeconfig.
+    /// The proxy as an API server, as in the `clusters` of a kubeconfig.
     pub fn server(&self) -> Value {
         json!({"server": format!("http://{}", self.address)})
     }
@@ -106,11 +95,11 @@ async fn serve(stream: TcpStream, state: Arc<State>) {
         let state = state.clone();
         async move { handle(request, &state).await }
     });
-    // It fails where the operator hung up, or where a fault cut the connection: both are what was wanted.
+    // It fails if the operator hangs up, or if a fault closes the connection.
     let _ = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// Answers one request; an error cuts the connection without an answer.
+/// Answers one request. An error closes the connection.
 async fn handle(request: Request<Incoming>, state: &Arc<State>) -> io::Result<Answer> {
     let (mut parts, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
@@ -118,47 +107,38 @@ async fn handle(request: Request<Incoming>, state: &Arc<State>) -> io::Result<An
         parts.headers.remove(name);
     }
     let request = Request::from_parts(parts, body);
-    if let Some(fault) = cut_off(state) {
-        if fault == Fault::AnswersLost && !is_watch(&request) {
-            // In a task of its own: once it has arrived it is done, also if the operator hangs up.
+    let query = request.uri().query().unwrap_or_default();
+    let is_watch = query.split('&').any(|parameter| matches!(parameter, "watch=true" | "watch=1" | "watch"));
+    let is_create = request.method() == Method::POST && request.uri().path().ends_with("/pods");
+    match state.faults.now() {
+        Some(Fault::Away | Fault::Silent) => return cut(state).await,
+        Some(Fault::AnswersLost) if is_watch => return cut(state).await,
+        Some(fault) if fault == Fault::AnswersLost || fault == Fault::CreatesUnanswered && is_create => {
+            // In its own task, because it takes effect also if the operator hangs up.
             let upstream = state.upstream.clone();
             tokio::spawn(async move { pass(request, &upstream).await });
+            state.faults.struck();
+            state.faults.until(|now| now != Some(fault)).await;
+            return Err(io::ErrorKind::ConnectionAborted.into());
         }
-        return cut(fault, state).await;
+        _ => {}
     }
-    let answer = if is_watch(&request) {
-        watch::pass(request, state).await
-    } else if request.method() == Method::GET {
-        pass(request, &state.upstream).await
-    } else {
-        write::pass(request, state).await
-    };
-    match cut_off(state) {
-        Some(fault) => cut(fault, state).await, // since the request was passed on
-        None => answer,
+    let answer = if is_watch { watch::pass(request, state).await } else { pass(request, &state.upstream).await };
+    match state.faults.now() {
+        // Since the request was passed on.
+        Some(Fault::Away | Fault::Silent | Fault::AnswersLost) => cut(state).await,
+        _ => answer,
     }
 }
 
-fn cut_off(state: &State) -> Option<Fault> {
-    state.faults.now().filter(|fault| CUT_OFF.contains(fault))
-}
-
-/// What becomes of a connection while the operator is cut off: where nothing is heard any more, it is open until the
-/// fault ends, and its other side has given it up by then.
-async fn cut(fault: Fault, state: &State) -> io::Result<Answer> {
+/// Closes the connection: at once if the API server is away, else when the fault ends.
+async fn cut(state: &State) -> io::Result<Answer> {
     state.faults.struck();
-    if fault != Fault::Away {
-        state.faults.until_none_of(&NOTHING_HEARD).await;
-    }
+    state.faults.until(|now| !now.is_some_and(Fault::is_mute)).await;
     Err(io::ErrorKind::ConnectionAborted.into())
 }
 
-fn is_watch(request: &Request<Bytes>) -> bool {
-    let query = request.uri().query().unwrap_or_default();
-    query.split('&').any(|parameter| matches!(parameter, "watch=true" | "watch=1" | "watch"))
-}
-
-/// Passes a request on and answers what the API server answered, whole.
+/// Passes a request on, and returns the whole response.
 async fn pass(request: Request<Bytes>, upstream: &Client) -> io::Result<Answer> {
     let (parts, body) = send(request, upstream).await?.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
@@ -171,7 +151,7 @@ async fn send(request: Request<Bytes>, upstream: &Client) -> io::Result<Response
 
 fn answer<B>(status: StatusCode, mut headers: HeaderMap, body: B) -> Answer
 where
-    B: http_body_util::BodyExt<Data = Bytes, Error = Infallible> + Send + 'static,
+    B: BodyExt<Data = Bytes, Error = Infallible> + Send + 'static,
 {
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::TRANSFER_ENCODING);
@@ -182,23 +162,7 @@ where
 }
 
 fn streamed(
-    lines: impl Stream<Item = Bytes> + Send + 'static,
+    events: impl Stream<Item = Bytes> + Send + 'static,
 ) -> impl hyper::body::Body<Data = Bytes, Error = Infallible> {
-    use futures::StreamExt;
-    StreamBody::new(lines.map(|line| Ok(Frame::data(line))))
-}
-
-/// A failure as the API server words it.
-fn refusal(code: u16, reason: &str) -> Answer {
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
-        "message": format!("the proxy of the test says {reason}")
-    });
-    let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
-    if code == 429 {
-        headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
-    }
-    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    answer(code, headers, Full::new(Bytes::from(status.to_string())))
+    StreamBody::new(events.map(|event| Ok(Frame::data(event))))
 }

@@ -1,5 +1,4 @@
-//! Watches through the proxy: the API server's stream is read at once, so that it never sees a slow client, and told to
-//! the operator event by event as the fault in force has it.
+//! Watches through the proxy. The API server's stream is read at once, so that it never sees a slow client, and passed on event by event.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -9,20 +8,18 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Request};
+use http::Request;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::json;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
-use super::{Answer, Fault, NOTHING_HEARD, State, answer, send, streamed};
+use super::{Answer, Fault, State, answer, send, streamed};
 
-/// Events kept of each resource, to be told again.
+/// Events of each watch that are kept for replays.
 const KEPT: usize = 200;
 
-/// What watches of a resource have told, whichever connection it was. Watches that select other objects have a history of their own: they
-/// may be ahead, and no API server tells one what only the other has heard.
+/// The events of each watch, by path and selector.
 #[derive(Default)]
 pub struct Histories(Mutex<HashMap<String, VecDeque<Bytes>>>);
 
@@ -47,73 +44,36 @@ impl Histories {
 pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Answer> {
     let kind = kind(&request);
     let (parts, body) = send(request, &state.upstream).await?.into_parts();
-    let form = Form::of(&parts.headers);
     let (events, read) = unbounded();
     let (told, tell) = unbounded();
-    tokio::spawn(read_events(form, body, events));
-    tokio::spawn(relay(kind, form, read, told, state.clone()));
+    tokio::spawn(read_events(body, events));
+    tokio::spawn(relay(kind, read, told, state.clone()));
     Ok(answer(parts.status, parts.headers, streamed(tell)))
 }
 
-/// What is watched: where, and which of it.
+/// Path and selectors of a watch.
 fn kind(request: &Request<Bytes>) -> String {
     let query = request.uri().query().unwrap_or_default();
     let selectors: Vec<_> = query.split('&').filter(|parameter| parameter.contains("Selector=")).collect();
     format!("{} {selectors:?}", request.uri().path())
 }
 
-/// How the events of a watch follow one another.
-#[derive(Clone, Copy)]
-enum Form {
-    /// JSON: each ends its line.
-    Lines,
-    /// Protobuf: each stands behind its length.
-    Messages,
+/// The event that ends a watch with 410 Gone.
+fn gone() -> Bytes {
+    let status = json!({"type": "ERROR", "object": {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410, "reason": "Expired",
+        "message": "too old resource version"
+    }});
+    Bytes::from(format!("{status}\n"))
 }
 
-impl Form {
-    fn of(headers: &HeaderMap) -> Self {
-        let kind = headers.get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
-        if kind.starts_with(b"application/vnd.kubernetes.protobuf") { Form::Messages } else { Form::Lines }
-    }
-
-    /// How long the first event is, if it is there.
-    fn first(self, bytes: &[u8]) -> Option<usize> {
-        match self {
-            Form::Lines => bytes.iter().position(|&byte| byte == b'\n').map(|end| end + 1),
-            Form::Messages => {
-                let length = u32::from_be_bytes(*bytes.first_chunk()?) as usize + size_of::<u32>();
-                (length <= bytes.len()).then_some(length)
-            }
-        }
-    }
-
-    /// That the version is too old which the watch began with.
-    fn gone(self) -> Bytes {
-        match self {
-            Form::Messages => Bytes::from_static(GONE),
-            Form::Lines => {
-                let status = json!({"type": "ERROR", "object": {
-                    "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410,
-                    "reason": "Expired", "message": "too old resource version"
-                }});
-                Bytes::from(format!("{status}\n"))
-            }
-        }
-    }
-}
-
-/// The same in protobuf.
-const GONE: &[u8] = b"\0\0\0\x45\n\x05ERROR\x12\x3c\n\x3ak8s\0\n\x0c\n\x02v1\x12\x06Status\x12\x26\
-    \x1a\x18too old resource version\"\x07Expired0\x9a\x03";
-
-/// Reads whole events with the time of their arrival until the stream ends or nobody wants them.
-async fn read_events(form: Form, mut body: Body, events: UnboundedSender<(Instant, Bytes)>) {
+/// Reads whole events, each a line, until the stream ends or nobody receives them.
+async fn read_events(mut body: Body, events: UnboundedSender<Bytes>) {
     let mut rest = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {
         rest.extend(frame.into_data());
-        while let Some(length) = form.first(&rest) {
-            if events.unbounded_send((Instant::now(), rest.split_to(length).freeze())).is_err() {
+        while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
+            if events.unbounded_send(rest.split_to(end + 1).freeze()).is_err() {
                 return;
             }
         }
@@ -123,41 +83,30 @@ async fn read_events(form: Form, mut body: Body, events: UnboundedSender<(Instan
     }
 }
 
-/// Tells the operator the events, until the watch ends on either side or a fault ends it.
-async fn relay(
-    kind: String,
-    form: Form,
-    mut events: UnboundedReceiver<(Instant, Bytes)>,
-    tell: UnboundedSender<Bytes>,
-    state: Arc<State>,
-) {
+/// Passes the events on until the watch ends on either side or a fault ends it.
+async fn relay(kind: String, mut events: UnboundedReceiver<Bytes>, tell: UnboundedSender<Bytes>, state: Arc<State>) {
     let faults = &state.faults;
-    let late = faults.up_to_ms(3_000);
     loop {
         let next = tokio::select! {
             next = events.next() => next,
             () = ended(&state) => {
                 if faults.chance(30) {
-                    let _ = tell.unbounded_send(form.gone());
+                    let _ = tell.unbounded_send(gone());
                 }
                 return;
             }
-            () = faults.until(&[Fault::Away]) => return faults.struck(),
-            () = faults.until(&NOTHING_HEARD) => {
+            () = faults.until(|now| now == Some(Fault::Away)) => return faults.struck(),
+            () = faults.until(|now| now.is_some_and(Fault::is_mute)) => {
                 faults.struck();
-                faults.until_none_of(&NOTHING_HEARD).await;
+                faults.until(|now| !now.is_some_and(Fault::is_mute)).await;
                 return;
             }
         };
-        let Some((arrived, event)) = next else { return };
+        let Some(event) = next else { return };
         match faults.now() {
             Some(Fault::WatchesHeld) => {
                 faults.struck();
-                faults.until_none_of(&[Fault::WatchesHeld]).await;
-            }
-            Some(Fault::WatchesLate) => {
-                faults.struck();
-                sleep_until(arrived + late).await;
+                faults.until(|now| now != Some(Fault::WatchesHeld)).await;
             }
             Some(Fault::WatchesReplayed) if faults.chance(40) => {
                 if let Some(old) = state.histories.any(&kind, |kept| faults.below(kept)) {
@@ -174,9 +123,9 @@ async fn relay(
     }
 }
 
-/// Returns some moments after the fault began that ends watches.
+/// Returns a moment after the fault began that ends watches.
 async fn ended(state: &State) {
-    state.faults.until(&[Fault::WatchesEnded]).await;
+    state.faults.until(|now| now == Some(Fault::WatchesEnded)).await;
     sleep(Duration::from_millis(50) + state.faults.up_to_ms(1_500)).await;
     state.faults.struck();
 }

@@ -1,12 +1,10 @@
-//! The operator behind a proxy that torments it, one fault at a time, while sets are scaled and pods die. The bound
-//! holds at every event, and when the fault ends the sets converge and their status is right.
-//!
-//! What is done, and when, follows from a seed: `E2E_SEED` sets another one.
+//! The operator behind a proxy that injects faults, while random users are at work. After each fault the sets converge.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use e2e::cluster::needs::Need::*;
 use e2e::operator::Operator;
 use e2e::proxy::{Fault, Proxy};
 use e2e::scene::Scene;
@@ -14,118 +12,87 @@ use e2e::suite::Scenario;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-use crate::stir::{are_at_rest, create_sets, seed, stir};
+use crate::churn::{are_at_rest, churn, create_sets, seed};
 
-/// A create that was never answered holds its pod's replacement back for 60 s, and may land 20 s late.
+/// A create without an answer delays the replacement of its pod by 60 s.
 const CONVERGES: Duration = Duration::from_secs(120);
 
-/// Within this time every fault meets what it strikes: sets go on after a create without an answer in 60 s.
+/// Within this time every fault strikes: after a create without an answer a set continues after 60 s.
 const STRIKES: Duration = Duration::from_secs(90);
 
 pub fn scenarios() -> Vec<Scenario> {
     use Fault::*;
-    let seconds = Duration::from_secs;
+    let scenario = |name, faults: &'static [Fault], seconds| {
+        let run = move |t| one_by_one(t, faults, Duration::from_secs(seconds));
+        Scenario::new(name, run).needs(&[Processes, SimulatedPods])
+    };
     vec![
-        Scenario::new("fault_after_fault", move |t| without_a_rest(t, seconds(5))),
-        Scenario::new("fault_creates_late", move |t| under(t, &[CreatesLate], seconds(30))),
-        Scenario::new("fault_create_lands_after_its_pod_died", lands_after_its_pod_died),
-        Scenario::new("fault_creates_cut", move |t| under(t, &[CreatesCut], seconds(15))),
-        Scenario::new("fault_writes_done_but_failed", move |t| under(t, &[WritesDoneButFailed], seconds(15))),
-        Scenario::new("fault_writes_done_but_refused", move |t| under(t, &[WritesDoneButRefused], seconds(15))),
-        Scenario::new("fault_writes_refused", move |t| under(t, &[WritesRefused, Away], seconds(12))),
-        Scenario::new("fault_watches_held_and_late", move |t| under(t, &[WatchesHeld, WatchesLate], seconds(15))),
-        Scenario::new("fault_watches_replayed_and_ended", move |t| {
-            under(t, &[WatchesReplayed, WatchesEnded], seconds(15))
-        }),
+        Scenario::new("fault_after_fault", all_without_a_rest).needs(&[Processes, SimulatedPods]),
+        scenario("fault_connections", &[Away, Silent, AnswersLost], 12),
+        scenario("fault_creates_unanswered", &[CreatesUnanswered], 15),
+        scenario("fault_watches", &[WatchesHeld, WatchesReplayed, WatchesEnded], 15),
     ]
 }
 
-/// These faults, for so long each, and after each of them the operator has to bring everything into order.
-async fn under(t: Arc<Scene>, faults: &'static [Fault], each: Duration) -> Result<()> {
-    let mut torment = Torment::begin(&t).await?;
+/// After each fault, all sets come to rest.
+async fn one_by_one(t: Arc<Scene>, faults: &[Fault], each: Duration) -> Result<()> {
+    let mut injection = FaultInjection::begin(&t).await?;
     for fault in faults {
-        torment.by(*fault, each).await?;
-        torment.ends(&format!("after {fault:?}")).await?;
+        injection.inject(*fault, each).await?;
+        injection.ends(&format!("after {fault:?}")).await?;
     }
     Ok(())
 }
 
-/// Every fault, for so long each, in an order that the seed decides, and one right after the other.
-async fn without_a_rest(t: Arc<Scene>, each: Duration) -> Result<()> {
-    let mut torment = Torment::begin(&t).await?;
+/// Every fault, one right after the other, in an order that the seed decides.
+async fn all_without_a_rest(t: Arc<Scene>) -> Result<()> {
+    let mut injection = FaultInjection::begin(&t).await?;
     let mut order = Fault::ALL;
-    order.shuffle(&mut torment.dice);
+    order.shuffle(&mut injection.dice);
     for fault in order {
-        torment.by(fault, each).await?;
+        injection.inject(fault, Duration::from_secs(8)).await?;
     }
-    torment.ends(&format!("after {order:?}")).await
+    injection.ends(&format!("after {order:?}")).await
 }
 
-/// The first create of a pod is on its way for long; a second one of the same name makes the pod, which dies; and when
-/// it has been replaced, the first create lands.
-async fn lands_after_its_pod_died(t: Arc<Scene>) -> Result<()> {
-    let proxy = t.proxy(1).await?;
-    proxy.torment(Fault::FirstCreatesLate);
-    let mut operator = t.operator_behind(&proxy).await?;
-    let sets: Vec<String> = (0..8).map(|n| format!("set-{n}")).collect();
-    for set in &sets {
-        t.create_set(set, 1).await?;
-    }
-    for set in &sets {
-        let pods = t.until("the pod that was asked for twice", |seen| seen.has_live(set, 1)).await?;
-        t.delete_pod(&pods[0]).await?;
-    }
-    ensure!(proxy.strikes() >= sets.len(), "{} creates were late, too few", proxy.strikes());
-    let both_are_there = Duration::from_secs(45);
-    sleep(both_are_there).await;
-    proxy.relent();
-    operator.is_running()?;
-    t.within(CONVERGES, "1 pod in each set", |seen| sets.iter().try_for_each(|set| seen.at_rest(set, 1).map(drop)))
-        .await
-}
-
-/// An operator behind its proxy, some sets, and the dice that decide what happens to them.
-struct Torment<'t> {
+/// An operator behind a proxy, some sets, and the dice that decide what the users do.
+struct FaultInjection<'t> {
     t: &'t Scene,
     proxy: Proxy,
     operator: Operator,
     dice: StdRng,
-    seed: u64,
 }
 
-impl<'t> Torment<'t> {
+impl<'t> FaultInjection<'t> {
     async fn begin(t: &'t Scene) -> Result<Self> {
-        let seed = seed();
-        let proxy = t.proxy(seed).await?;
-        let operator = t.operator_behind(&proxy).await?;
+        let proxy = t.proxy(seed()).await?;
+        let operator = t.run(t.settings().behind(&proxy)).await?;
         create_sets(t).await?;
-        let mut begun = Self { t, proxy, operator, dice: StdRng::seed_from_u64(seed), seed };
+        let mut begun = Self { t, proxy, operator, dice: StdRng::seed_from_u64(seed()) };
         begun.ends("before any fault").await?;
         Ok(begun)
     }
 
-    /// Lets the fault strike for so long, while people are at work; for longer if it has not struck by then: the operator may
-    /// still wait for what a former fault held back.
-    async fn by(&mut self, fault: Fault, time: Duration) -> Result<()> {
-        self.t.tell(&format!("{fault:?} begins"));
-        self.proxy.torment(fault);
+    /// Injects a fault while users are at work, until it has struck.
+    async fn inject(&mut self, fault: Fault, time: Duration) -> Result<()> {
+        self.t.log(&format!("{fault:?} begins"));
+        self.proxy.inject(fault);
         let end = Instant::now() + STRIKES;
-        stir(self.t, &mut self.dice, time).await?;
+        churn(self.t, &mut self.dice, time).await?;
         while self.proxy.strikes() == 0 && Instant::now() < end {
-            stir(self.t, &mut self.dice, time).await?;
+            churn(self.t, &mut self.dice, time).await?;
         }
-        let strikes = self.proxy.strikes();
-        self.t.tell(&format!("{fault:?} has struck {strikes} times"));
-        ensure!(strikes > 0, "{fault:?} never struck: it proves nothing");
+        self.t.log(&format!("{fault:?} has struck {} times", self.proxy.strikes()));
+        ensure!(self.proxy.strikes() > 0, "{fault:?} never struck");
         self.operator.is_running()
     }
 
-    /// No fault any more: every set comes to rest at what its spec wants, with a status that says so.
+    /// Ends the fault. Every set comes to rest.
     async fn ends(&mut self, when: &str) -> Result<()> {
-        self.proxy.relent();
-        let what = format!("all sets to come to rest {when} (E2E_SEED={})", self.seed);
+        self.proxy.heal();
+        let what = format!("all sets to come to rest {when} (E2E_SEED={})", seed());
         self.t.within(CONVERGES, &what, are_at_rest).await?;
         self.operator.is_running()?;
         self.t.bound_held().await.map(drop)

@@ -1,25 +1,37 @@
-//! Large objects: the operator's memory stays within the limit of its Deployment, however large the objects are that users store.
+//! The operator's memory stays within the limit of its Deployment, however large the objects are that users create.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::bench::usage::Usage;
+use e2e::cluster::Wanted;
+use e2e::cluster::needs::Need::*;
 use e2e::operator::Operator;
 use e2e::scene::Scene;
+use e2e::suite::Scenario;
+use e2e::usage::Usage;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 /// Sets whose templates are large, each of one pod.
 const SETS: usize = 40;
 
-/// Large pods of others in the same namespace; every second one has the label by which the operator finds its own.
+/// Large foreign pods in the same namespace. Every second one has the label by which the operator selects its pods.
 const PODS: usize = 60;
 
-/// In MiB. The limit of the Deployment is 128.
+/// Maximum in MiB. The limit of the Deployment is 128.
 const MOST: f64 = 100.0;
 
-pub async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
+pub fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario::new("memory_with_large_objects", with_large_objects)
+            .in_own_cluster(Wanted::default())
+            .heavy()
+            .needs(&[Processes, SimulatedPods]),
+    ]
+}
+
+async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
     let mut operator = t.operator().await?;
     let large = |n: usize| format!("large-{n}");
     let sets = (0..SETS).map(move |n| {
@@ -28,7 +40,7 @@ pub async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
     });
     create(&t, "/apis/app.example.com/v1alpha1", "podsets", sets).await?;
     t.create_set("small", 3).await?;
-    t.until("3 pods of a small set beside the large ones", |seen| seen.at_rest("small", 3)).await?;
+    t.settles("small", 3).await?;
     let limit = Duration::from_secs(120);
     t.within(limit, "a pod of each large set", |seen| (0..SETS).try_for_each(|n| seen.at_rest(&large(n), 1).map(drop)))
         .await?;
@@ -45,12 +57,12 @@ pub async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
     let mut operator = t.operator().await?;
     t.scale("small", 4).await?;
     t.scale(&large(0), 2).await?;
-    t.until("4 pods of the small set", |seen| seen.at_rest("small", 4)).await?;
-    t.until("2 pods of a large set", |seen| seen.at_rest(&large(0), 2)).await?;
+    t.settles("small", 4).await?;
+    t.settles(&large(0), 2).await?;
     needs_little(&t, &mut operator, "to take over")
 }
 
-/// The spec of a pod that has 800 KB.
+/// The spec of a pod of 800 KB.
 fn large_spec() -> Value {
     let variable = |n| json!({"name": format!("TEXT_{n}"), "value": "x".repeat(200_000)});
     let env: Vec<Value> = (0..4).map(variable).collect();
@@ -73,7 +85,7 @@ async fn create(t: &Scene, api: &str, resource: &str, manifests: impl Iterator<I
 
 fn needs_little(t: &Scene, operator: &mut Operator, what: &str) -> Result<()> {
     let peak = Usage::of(operator.id()?)?.peak;
-    t.tell(&format!("the operator needed {peak:.1} MiB {what}"));
+    t.log(&format!("the operator needed {peak:.1} MiB {what}"));
     ensure!(peak < MOST, "the operator needed {peak:.1} MiB {what}");
     Ok(())
 }

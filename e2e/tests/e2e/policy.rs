@@ -1,79 +1,58 @@
-//! The sample of `config/policy`: what templates of PodSets may have while it is installed.
+//! The sample of `config/policy` restricts the templates of PodSets.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use e2e::cluster::Wanted;
 use e2e::root;
 use e2e::scene::Scene;
+use e2e::suite::Scenario;
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
 
-/// In a cluster of its own: the policy is for all namespaces.
-pub async fn restricts_templates(t: Arc<Scene>) -> Result<()> {
-    let kubectl = t.kubectl();
-    let older = podset("older", json!({"hostNetwork": true}));
-    kubectl.run_with(&["create", "-f", "-"], &older).await?;
-    kubectl.run(&["apply", "-k", &root().join("config/policy").to_string_lossy()]).await?;
-    let in_force = async {
-        while kubectl
-            .refused(&["create", "--dry-run=server", "-f", "-"], &podset("web", json!({"hostPID": true})))
-            .await
-            .is_err()
-        {
-            sleep(Duration::from_millis(200)).await;
-        }
-    };
-    timeout(Duration::from_secs(60), in_force).await.context("the policy does not come into force")?;
-
-    let volume =
-        |source: &str, with: Value| json!({"volumes": [{"name": "ok", "emptyDir": {}}, {"name": "v", source: with}]});
-    let container = |context: Value| json!([{"name": "x", "image": "x", "securityContext": context}]);
-    for (bad, words) in [
-        (json!({"hostNetwork": true}), "may not use the host's"),
-        (json!({"hostPID": true}), "may not use the host's"),
-        (json!({"hostIPC": true}), "may not use the host's"),
-        (volume("hostPath", json!({"path": "/"})), "may not mount a path of the host"),
-        (json!({"containers": container(json!({"privileged": true}))}), "may not have privileged containers"),
-        (json!({"initContainers": container(json!({"privileged": true}))}), "may not have privileged containers"),
-        (json!({"serviceAccountName": "admin"}), "may name these ServiceAccounts only: default"),
-        (json!({"serviceAccount": "admin"}), "may name these ServiceAccounts only: default"),
-        (json!({"nodeName": "node-1"}), "may not name a node"),
-    ] {
-        let refusal = kubectl.refused(&["create", "--dry-run=server", "-f", "-"], &podset("web", bad.clone())).await?;
-        ensure!(refusal.contains(words), "{bad} is refused with other words than '{words}': {refusal}");
-    }
-    for good in [
-        json!({}),
-        json!({"hostNetwork": false, "serviceAccountName": "default"}),
-        volume("emptyDir", json!({})),
-        json!({"containers": container(json!({"privileged": false}))}),
-    ] {
-        kubectl.run_with(&["create", "--dry-run=server", "-f", "-"], &podset("web", good)).await?;
-    }
-    kubectl.run(&["apply", "-k", &root().join("config/samples").to_string_lossy(), "--dry-run=server"]).await?;
-
-    // An older PodSet is not stuck: it can be scaled and deleted, and not be given another forbidden spec.
-    kubectl.run(&["scale", "podset/older", "--replicas=3"]).await?;
-    let refusal = kubectl
-        .refused(&["patch", "podset/older", "--type=merge", "--patch", r#"{"spec":{"replicas":2}}"#], "")
-        .await?;
-    ensure!(refusal.contains("may not use the host's"), "an older set is refused with other words: {refusal}");
-    kubectl
-        .run(&["patch", "podset/older", "--type=merge", "--patch", r#"{"metadata":{"finalizers":["example.com/x"]}}"#])
-        .await?;
-    kubectl.run(&["delete", "podset/older", "--wait=false"]).await?;
-    kubectl.run(&["patch", "podset/older", "--type=merge", "--patch", r#"{"metadata":{"finalizers":null}}"#]).await?;
-    kubectl.run(&["wait", "podset/older", "--for=delete", "--timeout=60s"]).await.map(drop)
+pub fn scenarios() -> Vec<Scenario> {
+    // The policy applies to all namespaces.
+    vec![Scenario::new("policy_restricts_templates", restricts_templates).in_own_cluster(Wanted::default())]
 }
 
-/// A PodSet whose template has these fields, and a container unless they name others.
-fn podset(name: &str, fields: Value) -> String {
-    let mut pod = json!({"containers": [{"name": "main", "image": "example.com/nothing"}]});
-    for (field, value) in fields.as_object().into_iter().flatten() {
-        pod[field] = value.clone();
+async fn restricts_templates(t: Arc<Scene>) -> Result<()> {
+    let kubectl = t.kubectl();
+    let create = ["create", "--dry-run=server", "-f", "-"];
+    kubectl.run_with(&["create", "-f", "-"], &podset("older", json!({"hostNetwork": true})).to_string()).await?;
+    kubectl.run(&["apply", "-k", &root().join("config/policy").to_string_lossy()]).await?;
+    let forbidden = podset("web", json!({"hostPID": true}));
+    t.until_kubectl("the policy to come into force", &create, &forbidden, |it| it.is_err()).await?;
+
+    let volume = |source: &str, with: Value| json!({"volumes": [{"name": "v", source: with}]});
+    let privileged = |is| json!([{"name": "x", "image": "x", "securityContext": {"privileged": is}}]);
+    for (bad, words) in [
+        (json!({"hostNetwork": true}), "may not use the host's"),
+        (json!({"hostIPC": true}), "may not use the host's"),
+        (volume("hostPath", json!({"path": "/"})), "may not mount a path of the host"),
+        (json!({"containers": privileged(true)}), "may not have privileged containers"),
+        (json!({"initContainers": privileged(true)}), "may not have privileged containers"),
+        (json!({"serviceAccountName": "admin"}), "may name these ServiceAccounts only: default"),
+        (json!({"nodeName": "node-1"}), "may not name a node"),
+    ] {
+        let rejection = kubectl.rejected(&create, &podset("web", bad.clone()).to_string()).await?;
+        ensure!(rejection.contains(words), "{bad} is rejected with other words than '{words}': {rejection}");
+    }
+    for good in [
+        json!({"serviceAccountName": "default"}),
+        volume("emptyDir", json!({})),
+        json!({"containers": privileged(false)}),
+    ] {
+        kubectl.run_with(&create, &podset("web", good).to_string()).await?;
+    }
+    // An older PodSet can be scaled and deleted.
+    kubectl.run(&["scale", "podset/older", "--replicas=3"]).await?;
+    kubectl.run(&["delete", "podset/older", "--timeout=60s"]).await.map(drop)
+}
+
+/// A PodSet whose template has these fields, and a container unless they have others.
+fn podset(name: &str, mut pod: Value) -> Value {
+    if pod["containers"].is_null() {
+        pod["containers"] = json!([{"name": "main", "image": "example.com/nothing"}]);
     }
     json!({"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": name},
         "spec": {"template": {"spec": pod}}})
-    .to_string()
 }

@@ -1,24 +1,35 @@
-//! `podReplacementPolicy: TerminationComplete`: a pod that is being deleted holds its place until it has ended.
+//! `podReplacementPolicy: TerminationComplete`: a terminating pod is replaced only after it has terminated.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::cluster::Wanted;
+use e2e::cluster::needs::Need::*;
 use e2e::observe::view::{Seen, View};
 use e2e::scene::Scene;
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use e2e::suite::Scenario;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-/// How long nothing may happen.
+/// For this time nothing may happen.
 const A_WHILE: Duration = Duration::from_secs(5);
 
-/// A pod that a finalizer keeps from going stands for one whose containers run on. A kubelet would end them.
-pub async fn are_waited_for(t: Arc<Scene>) -> Result<()> {
+pub fn scenarios() -> Vec<Scenario> {
+    let scripted = Wanted { stages: true, ..Wanted::default() };
+    vec![
+        Scenario::new("terminations_are_waited_for", are_waited_for).needs(&[SimulatedPods]),
+        Scenario::new("terminations_on_a_lost_node", on_a_lost_node)
+            .in_own_cluster(scripted)
+            .needs(&[SimulatedPods, LocalCluster]),
+    ]
+}
+
+/// A pod with a finalizer stands for one whose containers do not stop. A kubelet would stop them.
+async fn are_waited_for(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator().await?;
     t.create_set_from("web", json!({"replicas": 3, "podReplacementPolicy": "TerminationComplete"})).await?;
-    let three = t.until("3 pods", |seen| seen.at_rest("web", 3)).await?;
+    let three = t.settles("web", 3).await?;
 
     hold(&t, &three[0], true).await?;
     t.delete_pod(&three[0]).await?;
@@ -29,19 +40,19 @@ pub async fn are_waited_for(t: Arc<Scene>) -> Result<()> {
     ensure!(message == expected, "the message is '{message}' instead of '{expected}'");
     stays(&t, "a set that waits", |seen| waits(seen, 2, 1)).await?;
     hold(&t, &three[0], false).await?;
-    t.until("3 pods again", |seen| seen.at_rest("web", 3)).await?;
+    t.settles("web", 3).await?;
 
-    // The terminal phase frees the place, not the removal of the finalizer.
+    // A terminal phase ends the wait, before the finalizer is removed.
     let three = t.look(|seen| seen.has_live("web", 3)).map_err(anyhow::Error::msg)?;
     hold(&t, &three[0], true).await?;
     t.delete_pod(&three[0]).await?;
     t.until("a set that waits", |seen| waits(seen, 2, 1)).await?;
     t.patch_pod_status(&three[0], json!({"phase": "Succeeded"})).await?;
-    t.until("3 pods beside the finished one", |seen| seen.at_rest("web", 3)).await?;
+    t.settles("web", 3).await?;
     ensure!(t.look(|seen| seen.pod(&three[0]).is_ok()), "the finished pod is still there");
     hold(&t, &three[0], false).await?;
 
-    // From 3 to 1 and back: the two that were deleted still count.
+    // Scaled from 3 to 1 and back: the two terminating pods still count.
     let three = t.look(|seen| seen.has_live("web", 3)).map_err(anyhow::Error::msg)?;
     for pod in &three {
         hold(&t, pod, true).await?;
@@ -56,15 +67,15 @@ pub async fn are_waited_for(t: Arc<Scene>) -> Result<()> {
     for pod in &three {
         hold(&t, pod, false).await?;
     }
-    t.until("3 pods", |seen| seen.at_rest("web", 3)).await?;
+    t.settles("web", 3).await?;
 
-    // A forced delete removes the object, and with it all that the operator can know.
+    // A forced delete ends the wait: the operator cannot know more.
     let three = t.look(|seen| seen.has_live("web", 3)).map_err(anyhow::Error::msg)?;
     t.kubectl().run(&["delete", "pod", &three[0], "--force", "--grace-period=0"]).await?;
-    t.until("3 pods", |seen| seen.at_rest("web", 3)).await.map(drop)
+    t.settles("web", 3).await.map(drop)
 }
 
-/// The set waits for so many pods, and so many others are ready.
+/// The set has `ready` pods and waits for `terminating` others.
 fn waits(seen: &View, ready: usize, terminating: i64) -> Seen {
     seen.has_live("web", ready)?;
     let status = seen.set("web")?.state();
@@ -75,7 +86,7 @@ fn waits(seen: &View, ready: usize, terminating: i64) -> Seen {
     seen.conditions("web", &expected)
 }
 
-/// Puts a foreign finalizer on a pod, or takes it away.
+/// Adds a foreign finalizer to a pod, or removes it.
 async fn hold(t: &Scene, pod: &str, is_held: bool) -> Result<()> {
     let finalizers = if is_held { json!(["example.com/hold"]) } else { Value::Null };
     t.patch_pod(pod, json!({"metadata": {"finalizers": finalizers}})).await
@@ -92,11 +103,10 @@ async fn stays(t: &Scene, what: &str, mut holds: impl FnMut(&View) -> Seen) -> R
 /// A node without a kubelet.
 const LOST: &str = "lost";
 
-/// In a cluster of its own, in which nobody plays the kubelets.
-pub async fn on_a_lost_node(t: Arc<Scene>) -> Result<()> {
+/// Nothing simulates the kubelets.
+async fn on_a_lost_node(t: Arc<Scene>) -> Result<()> {
     t.kubectl().run(&["delete", "stages", "--all"]).await?;
-    let nodes: Api<Node> = Api::all(t.client());
-    make_node(&nodes).await?;
+    create_node(&t).await?;
     let _operator = t.operator().await?;
     let on_it = json!({"nodeName": LOST, "tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "main", "image": "example.com/nothing"}]});
@@ -110,13 +120,13 @@ pub async fn on_a_lost_node(t: Arc<Scene>) -> Result<()> {
 
     lose(&t).await?;
     let condition = json!([{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]);
-    patch_node_status(&nodes, json!({"conditions": condition})).await?;
+    patch_node_status(&t, json!({"conditions": condition})).await?;
     t.kubectl().run(&["taint", "node", LOST, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"]).await?;
     t.until("2 pods after the taint", |seen| seen.has_live("web", 2)).await?;
 
-    // Others follow the deleted node, and the set's pods cannot run anywhere else.
+    // The pods of a deleted node are deleted. The set's pods cannot run anywhere else.
     let deleted = lose(&t).await?;
-    nodes.delete(LOST, &DeleteParams::default()).await?;
+    t.kubectl().run(&["delete", "node", LOST]).await?;
     t.within(Duration::from_secs(180), "the terminating pod to be collected", |seen| match seen.pod(&deleted) {
         Ok(_) => Err(format!("{deleted} is still there")),
         Err(_) => Ok(()),
@@ -124,28 +134,28 @@ pub async fn on_a_lost_node(t: Arc<Scene>) -> Result<()> {
     .await
 }
 
-/// Two pods run on the lost node, and one of them is deleted. Its name.
+/// Two pods run on the lost node, and one of them is deleted. Returns its name.
 async fn lose(t: &Scene) -> Result<String> {
     let live = t.until("2 pods", |seen| seen.has_live("web", 2)).await?;
     for pod in &live {
         let ready = json!([{"type": "Ready", "status": "True"}]);
         t.patch_pod_status(pod, json!({"phase": "Running", "conditions": ready})).await?;
     }
-    t.until("2 ready pods", |seen| seen.at_rest("web", 2)).await?;
+    t.settles("web", 2).await?;
     t.delete_pod(&live[0]).await?;
     t.until("a set that waits", |seen| waits(seen, 1, 1)).await?;
     Ok(live[0].clone())
 }
 
-async fn make_node(nodes: &Api<Node>) -> Result<()> {
-    let node = json!({"metadata": {"name": LOST}, "spec": {"taints": [{"key": "lost", "effect": "NoSchedule"}]}});
-    nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
+async fn create_node(t: &Scene) -> Result<()> {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": LOST},
+        "spec": {"taints": [{"key": "lost", "effect": "NoSchedule"}]}});
+    t.kubectl().run_with(&["create", "-f", "-"], &node.to_string()).await?;
     let room = json!({"cpu": "8", "memory": "32Gi", "pods": "110"});
-    patch_node_status(nodes, json!({"capacity": room, "allocatable": room})).await
+    patch_node_status(t, json!({"capacity": room, "allocatable": room})).await
 }
 
-async fn patch_node_status(nodes: &Api<Node>, status: Value) -> Result<()> {
-    let patch = Patch::Strategic(json!({"status": status}));
-    nodes.patch_status(LOST, &PatchParams::default(), &patch).await?;
-    Ok(())
+async fn patch_node_status(t: &Scene, status: Value) -> Result<()> {
+    let patch = json!({"status": status}).to_string();
+    t.kubectl().run(&["patch", "node", LOST, "--subresource=status", "--patch", &patch]).await.map(drop)
 }

@@ -1,4 +1,4 @@
-// What the operator is compared with in Go: `cargo bench -p e2e -- --only operator,go` builds and runs it.
+// What the operator is compared with in Go: `make bench BENCH='--only operator,go'` builds and runs it.
 module podset-operator/hack/bench/go-peer
 
 go 1.26.0

@@ -1,0 +1,75 @@
+//! The chart of the page.
+
+use anyhow::{Result, anyhow};
+use plotters::prelude::*;
+
+use crate::records::{Contestant, Load, Measured, Phase};
+use crate::report::{Figure, Report};
+
+const SIZE: (u32, u32) = (900, 380);
+
+/// Width of a bar, where the bars of all contestants fill one unit with a gap.
+const BAR: f64 = 0.2;
+
+const PHASES: [Phase; 5] = [Phase::Create, Phase::Up, Phase::Repair, Phase::Down, Phase::Delete];
+
+/// Seconds until every status is right: until the pods are right where there is no status.
+const TIME: Figure = |measured: &Measured| Some(measured.status.unwrap_or(measured.pods));
+
+fn color(contestant: Contestant) -> RGBColor {
+    match contestant {
+        Contestant::Operator => RGBColor(37, 99, 235),
+        Contestant::ReplicaSet => RGBColor(217, 119, 6),
+        Contestant::Go => RGBColor(5, 150, 105),
+        Contestant::Floor => RGBColor(156, 163, 175),
+    }
+}
+
+/// The medians of a load, a group of bars for each phase, as SVG.
+pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
+    let mut svg = String::new();
+    draw(&mut svg, report, load).map_err(|error| anyhow!("drawing the chart: {error}"))?;
+    Ok(svg)
+}
+
+fn draw(svg: &mut String, report: &Report<'_>, load: Load) -> Result<(), Box<dyn std::error::Error>> {
+    let contestants = report.contestants();
+    let value = |phase, contestant| report.spread(load, phase, contestant, TIME).map(|spread| spread.median);
+    let all = contestants.iter().flat_map(|one| PHASES.into_iter().filter_map(|phase| value(phase, *one)));
+    let most = all.fold(0.0, f64::max);
+
+    let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    area.fill(&WHITE)?;
+    let title = format!("{} sets of {} pods: seconds until every status is right", load.sets, load.pods);
+    let mut chart = ChartBuilder::on(&area)
+        .caption(title, ("sans-serif", 18))
+        .margin(12)
+        .x_label_area_size(30)
+        .y_label_area_size(45)
+        .build_cartesian_2d(0.0..PHASES.len() as f64, 0.0..most * 1.1)?;
+    chart.configure_mesh().disable_x_mesh().disable_x_axis().max_light_lines(0).y_desc("seconds").draw()?;
+    for (number, contestant) in contestants.into_iter().enumerate() {
+        let color = color(contestant);
+        let bar = |(group, phase): (usize, Phase)| {
+            let left = group as f64 + (1.0 - 4.0 * BAR) / 2.0 + number as f64 * BAR;
+            value(phase, contestant).map(|top| Rectangle::new([(left, 0.0), (left + BAR, top)], color.filled()))
+        };
+        chart
+            .draw_series(PHASES.into_iter().enumerate().filter_map(bar))?
+            .label(contestant.title())
+            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .border_style(BLACK.mix(0.2))
+        .background_style(WHITE)
+        .draw()?;
+    let style = ("sans-serif", 14).into_text_style(&area);
+    for (group, phase) in PHASES.into_iter().enumerate() {
+        let (x, y) = chart.backend_coord(&(group as f64 + 0.2, 0.0));
+        area.draw_text(phase.title(), &style, (x, y + 8))?;
+    }
+    area.present()?;
+    Ok(())
+}

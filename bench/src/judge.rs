@@ -1,0 +1,258 @@
+//! Decides whether everything is as wanted, by the events of two watches, pods and sets. Counts pods too many. No I/O, no clock.
+//!
+//! The events of the pods come in the order in which they happened, so each count of a set's pods was true at one instant.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+use e2e::types::{Pod, uid};
+use kube::ResourceExt;
+use kube::api::Object;
+use serde::Deserialize;
+
+/// What a phase must reach.
+#[derive(Clone, Debug, Default)]
+pub struct Goal {
+    pub sets: usize,
+    /// Pods of each set; 0 if the sets are deleted.
+    pub pods: usize,
+    /// Maximum of live pods of a set at any instant.
+    pub most: usize,
+    /// UIDs of the pods that the benchmark deletes.
+    pub victims: HashSet<String>,
+    /// Their names, which may not be in a status any more.
+    pub names_of_victims: HashSet<String>,
+    /// Bare pods have no sets with a status.
+    pub has_status: bool,
+}
+
+/// A PodSet or a ReplicaSet.
+pub type Set = Object<Spec, Status>;
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Spec {}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    observed_generation: Option<i64>,
+    /// A ReplicaSet's pods. Its `availableReplicas` are ready ones.
+    replicas: Option<usize>,
+    /// A PodSet's pods.
+    available_replicas: usize,
+    ready_replicas: usize,
+    pod_names: Vec<String>,
+}
+
+#[derive(Default)]
+struct Owner {
+    live: usize,
+    excess: usize,
+}
+
+/// How much is as wanted.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Progress {
+    Wrong,
+    /// Every set has the right number of pods.
+    Pods,
+    /// And every status says so.
+    Status,
+    /// And every status says that all pods are ready.
+    Ready,
+}
+
+/// The goal, and what the watches have shown.
+pub struct Judge {
+    goal: Goal,
+    owners: HashMap<String, Owner>,
+    pods: HashMap<String, Pod>,
+    sets: HashMap<String, Set>,
+    pub last_event: Instant,
+    /// How often the pods were listed in this phase. Each list hides what happened before.
+    lists: usize,
+}
+
+impl Judge {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            goal: Goal::default(),
+            owners: HashMap::new(),
+            pods: HashMap::new(),
+            sets: HashMap::new(),
+            last_event: now,
+            lists: 0,
+        }
+    }
+
+    /// Starts a phase.
+    pub fn begin(&mut self, goal: Goal) {
+        self.goal = goal;
+        self.lists = 0;
+        self.owners.values_mut().for_each(|owner| owner.excess = 0);
+        self.goal.victims.retain(|uid| self.pods.get(uid).is_some_and(Pod::is_live));
+    }
+
+    /// A pod was added, modified or deleted (`gone`).
+    pub fn pod(&mut self, pod: Pod, gone: bool, now: Instant) {
+        self.last_event = now;
+        let uid = uid(&pod.metadata);
+        let is_live = pod.is_live() && !gone;
+        if !is_live {
+            self.goal.victims.remove(&uid);
+        }
+        // Its owner may have changed.
+        let before = self.pods.remove(&uid).filter(Pod::is_live);
+        if let Some(owner) = before.and_then(|before| self.owners.get_mut(before.owner().unwrap_or_default())) {
+            owner.live -= 1;
+        }
+        let owner = self.owners.entry(pod.owner().unwrap_or_default().to_owned()).or_default();
+        owner.live += usize::from(is_live);
+        owner.excess = owner.excess.max(owner.live.saturating_sub(self.goal.most));
+        if !gone {
+            self.pods.insert(uid, pod);
+        }
+    }
+
+    /// A set was added, modified or deleted (`gone`).
+    pub fn set(&mut self, set: Set, gone: bool, now: Instant) {
+        self.last_event = now;
+        if gone {
+            self.sets.remove(&uid(&set.metadata));
+        } else {
+            self.sets.insert(uid(&set.metadata), set);
+        }
+    }
+
+    /// The pods were listed: only these exist.
+    pub fn only_pods(&mut self, uids: &HashSet<String>, now: Instant) {
+        self.lists += 1;
+        let gone: Vec<_> =
+            self.pods.iter().filter(|(uid, _)| !uids.contains(*uid)).map(|(_, pod)| pod.clone()).collect();
+        gone.into_iter().for_each(|pod| self.pod(pod, true, now));
+    }
+
+    /// The sets were listed: only these exist.
+    pub fn only_sets(&mut self, sets: Vec<Set>) {
+        self.sets = sets.into_iter().map(|set| (uid(&set.metadata), set)).collect();
+    }
+
+    /// UIDs and names of every tenth of the live pods, set by set.
+    pub fn tenth(&self) -> Vec<(String, String)> {
+        let mut live: Vec<_> = self.pods.values().filter(|pod| pod.is_live()).collect();
+        live.sort_by_key(|pod| (pod.owner(), &pod.metadata.name));
+        live.into_iter().step_by(10).map(|pod| (uid(&pod.metadata), pod.name_any())).collect()
+    }
+
+    /// How much is as wanted now.
+    pub fn progress(&self) -> Progress {
+        let Goal { sets, pods, victims, names_of_victims, .. } = &self.goal;
+        let mut with_pods = self.owners.values().filter(|owner| owner.live > 0);
+        // The phase has begun once all victims were seen to go.
+        let pods_are_right = if *pods == 0 {
+            with_pods.next().is_none()
+        } else {
+            victims.is_empty()
+                && with_pods.try_fold(0, |n, owner| (owner.live == *pods).then_some(n + 1)) == Some(*sets)
+        };
+        let is_right = |set: &Set| {
+            set.status.as_ref().is_some_and(|status| {
+                status.observed_generation == set.metadata.generation
+                    && status.replicas.unwrap_or(status.available_replicas) == *pods
+                    && !status.pod_names.iter().any(|name| names_of_victims.contains(name))
+            })
+        };
+        let is_ready = |set: &Set| set.status.as_ref().is_some_and(|status| status.ready_replicas == *pods);
+        match () {
+            () if !pods_are_right => Progress::Wrong,
+            () if self.sets.len() != *sets || !self.sets.values().all(is_right) => Progress::Pods,
+            () if !self.sets.values().all(is_ready) => Progress::Status,
+            () => Progress::Ready,
+        }
+    }
+
+    /// Whether everything is as wanted, and no pod terminates or becomes ready any more.
+    pub fn rests(&self) -> bool {
+        let enough = if self.goal.has_status { Progress::Ready } else { Progress::Pods };
+        let all_pods_are_ready = || self.pods.values().all(|pod| pod.is_live() && pod.is_ready());
+        self.progress() >= enough && self.pods.len() == self.goal.sets * self.goal.pods && all_pods_are_ready()
+    }
+
+    /// The sum over the sets of the most pods that each had too many, and how often the watch of the pods started again.
+    pub fn faults(&self) -> (usize, usize) {
+        (self.owners.values().map(|owner| owner.excess).sum(), self.lists)
+    }
+
+    /// The current numbers, for an error message.
+    pub fn summary(&self) -> String {
+        let (sets, pods, progress) = (self.sets.len(), self.pods.len(), self.progress());
+        let ready = self.pods.values().filter(|pod| pod.is_ready()).count();
+        format!("{} × {} wanted; {sets} sets, {pods} pods, {ready} ready: {progress:?}", self.goal.sets, self.goal.pods)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn goal(pods: usize) -> Goal {
+        Goal { sets: 1, pods, most: 2, has_status: true, ..Goal::default() }
+    }
+
+    /// One set of two pods, at rest.
+    fn set_of_two() -> Judge {
+        let mut judge = Judge::new(Instant::now());
+        judge.begin(goal(2));
+        pod(&mut judge, "1", "False", false);
+        pod(&mut judge, "2", "False", false);
+        assert_eq!(judge.progress(), Progress::Pods);
+        set(&mut judge, 0, &["1", "2"]);
+        assert_eq!(judge.progress(), Progress::Status);
+        pod(&mut judge, "1", "True", false);
+        pod(&mut judge, "2", "True", false);
+        set(&mut judge, 2, &["1", "2"]);
+        assert!(judge.progress() == Progress::Ready && judge.rests());
+        judge
+    }
+
+    fn pod(judge: &mut Judge, name: &str, ready: &str, gone: bool) {
+        let owner = json!({"apiVersion": "v1", "kind": "Set", "name": "a", "uid": "a", "controller": true});
+        let metadata = json!({"name": name, "uid": name, "ownerReferences": [owner]});
+        let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status});
+        judge.pod(serde_json::from_value(pod).unwrap(), gone, Instant::now());
+    }
+
+    fn set(judge: &mut Judge, ready: usize, names: &[&str]) {
+        let status =
+            json!({"observedGeneration": 1, "availableReplicas": 2, "readyReplicas": ready, "podNames": names});
+        let set = json!({"metadata": {"uid": "a", "generation": 1}, "spec": {}, "status": status});
+        judge.set(serde_json::from_value(set).unwrap(), false, Instant::now());
+    }
+
+    #[test]
+    fn a_pod_too_many_for_an_instant_is_counted() {
+        let mut judge = set_of_two();
+        pod(&mut judge, "3", "False", false);
+        assert_eq!(judge.progress(), Progress::Wrong);
+        pod(&mut judge, "3", "False", true);
+        assert_eq!((judge.faults(), judge.progress()), ((1, 0), Progress::Ready));
+        judge.begin(goal(2));
+        assert_eq!(judge.faults(), (0, 0));
+    }
+
+    #[test]
+    fn victims_must_be_seen_to_go_and_may_not_be_in_a_status() {
+        let mut judge = set_of_two();
+        let victims = || HashSet::from(["1".to_owned()]);
+        judge.begin(Goal { victims: victims(), names_of_victims: victims(), ..goal(2) });
+        assert_eq!(judge.progress(), Progress::Wrong);
+        pod(&mut judge, "1", "True", true);
+        pod(&mut judge, "3", "True", false);
+        assert_eq!(judge.progress(), Progress::Pods, "the status names the victim");
+        set(&mut judge, 2, &["2", "3"]);
+        assert!(judge.rests(), "{}", judge.summary());
+    }
+}

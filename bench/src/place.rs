@@ -1,0 +1,99 @@
+//! The cluster on which everything is measured.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use e2e::account::Account;
+use e2e::cluster::needs::Has;
+use e2e::cluster::{Cluster, Wanted, Way};
+use e2e::install::{install, raise_bound};
+use e2e::kubectl::Kubectl;
+use e2e::operator::{self, Profile};
+use e2e::process::printed;
+use e2e::scene::make_namespace;
+use kube::Client;
+use tokio::process::Command;
+
+/// The namespace of the sets whose pods are watched.
+pub const NAMESPACE: &str = "bench";
+
+/// ServiceAccounts of the bare requests and of the Go operator.
+pub const FLOOR: &str = "floor";
+pub const GO: &str = "go";
+
+/// Maximum of `spec.replicas`: twice the largest load.
+const LARGEST: usize = 100_000;
+
+/// The controllers that pods and namespaces need. The ReplicaSet controller runs in its own process.
+const CONTROLLERS: [&str; 5] = [
+    "garbage-collector-controller",
+    "namespace-controller",
+    "serviceaccount-controller",
+    "root-ca-certificate-publisher-controller",
+    "node-lifecycle-controller",
+];
+
+/// The cluster, the operator's binary, and a folder for logs and results.
+pub struct Place {
+    pub cluster: Arc<Cluster>,
+    /// The release build of the operator.
+    pub binary: PathBuf,
+    /// The Go operator, if it takes part.
+    pub go_peer: Option<PathBuf>,
+    /// Folder of logs and results.
+    pub folder: PathBuf,
+    /// Connections that the bare requests use to create pods, and to delete them.
+    pub connections: (usize, usize),
+    /// Number of rounds so far, which is part of object names.
+    pub rounds: usize,
+}
+
+impl Place {
+    /// Builds the operator and starts a cluster for it.
+    pub async fn prepare(folder: &Path, with_go: bool) -> Result<Self> {
+        std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+        println!("bench: building the operator");
+        let binary = operator::build(Profile::Release).await?;
+        let go_peer = if with_go { Some(build_go_peer(folder).await?) } else { None };
+        println!("bench: starting a cluster");
+        let wanted = Wanted {
+            nodes: 5,
+            pods_a_node: 100_000,
+            unthrottled: true,
+            is_durable: true,
+            controllers: CONTROLLERS.into(),
+            audit_policy: Path::new(env!("CARGO_MANIFEST_DIR")).join("audit-policy.yaml"),
+            ..Wanted::default()
+        };
+        let name = format!("bench-{}", std::process::id());
+        let has = Has::by(&Way::Local, true);
+        let cluster = Arc::new(Cluster::start(&name, &Way::Local, has, &wanted, folder).await?);
+        install(&cluster, &binary).await?;
+        raise_bound(&cluster, LARGEST).await?;
+        make_namespace(&cluster, NAMESPACE).await?;
+        let kubectl = Kubectl::new(&cluster, "");
+        for account in [FLOOR, GO] {
+            Account::create(&cluster, NAMESPACE, account).await?;
+            let user = format!("--serviceaccount={NAMESPACE}:{account}");
+            kubectl.run(&["create", "clusterrolebinding", account, "--clusterrole=cluster-admin", &user]).await?;
+        }
+        Ok(Self { cluster, binary, go_peer, folder: folder.to_owned(), connections: (32, 32), rounds: 0 })
+    }
+
+    /// The administrator's client, whose requests are not counted.
+    pub fn client(&self) -> &Client {
+        self.cluster.client()
+    }
+}
+
+async fn build_go_peer(folder: &Path) -> Result<PathBuf> {
+    println!("bench: building the Go operator, which takes minutes the first time");
+    let binary = folder.join("go-peer");
+    let mut build = Command::new("go");
+    build.current_dir(e2e::root().join("hack/bench/go-peer")).args(["build", "-trimpath", "-ldflags=-s -w", "-o"]);
+    // Independent of the caller's Go settings.
+    build.arg(&binary).arg(".").envs([("GOFLAGS", ""), ("GOWORK", "off"), ("CGO_ENABLED", "0")]);
+    printed(build).await.context("the Go operator cannot be built: --only operator,replicaset,floor leaves it out")?;
+    Ok(binary)
+}

@@ -1,0 +1,215 @@
+//! The page of the benchmark, in Markdown.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use crate::records::{Contestant, Load, Measured, Phase, Record, Run};
+use crate::spread::{Spread, brief};
+
+/// A figure of one phase, if it was measured.
+pub type Figure = fn(&Measured) -> Option<f64>;
+
+/// The load that the page starts with, if it was measured.
+const HEADLINE: Load = Load { sets: 100, pods: 10 };
+
+/// Rows of the first table.
+const SUMMARY: [(&str, Phase, Figure); 6] = [
+    ("create: until every status is right, s", Phase::Create, |measured| measured.status),
+    ("scale up ×2: until every status is right, s", Phase::Up, |measured| measured.status),
+    ("replace a tenth of the pods, s", Phase::Repair, |measured| Some(measured.pods)),
+    ("requests per created pod", Phase::Create, |measured| Some(measured.requests_per_pod())),
+    ("CPU per created pod, ms", Phase::Create, Measured::cpu_per_pod),
+    ("peak memory after the scale-up, MiB", Phase::Up, |measured| measured.peak),
+];
+
+/// Rows of the table of a load, for each phase.
+const FIGURES: [(&str, Figure); 6] = [
+    ("pods, s", |measured| Some(measured.pods)),
+    ("status, s", |measured| measured.status),
+    ("ready, s", |measured| measured.ready),
+    ("requests per pod", |measured| Some(measured.requests_per_pod())),
+    ("CPU per pod, ms", Measured::cpu_per_pod),
+    ("peak memory, MiB", |measured| measured.peak),
+];
+
+/// The records, sorted by kind.
+#[derive(Default)]
+pub struct Report<'a> {
+    runs: Vec<(&'a Run, BTreeSet<String>)>,
+    measured: Vec<&'a Measured>,
+}
+
+impl<'a> Report<'a> {
+    /// Sorts the records.
+    pub fn of(records: &'a [Record]) -> Self {
+        let mut report = Self::default();
+        for record in records {
+            match record {
+                Record::Run(run) => report.runs.push((run, BTreeSet::new())),
+                Record::Phase(measured) => {
+                    report.measured.push(measured);
+                    if let Some((_, parts)) = report.runs.last_mut() {
+                        parts.insert(format!("{} ({})", measured.load, measured.contestant.title()));
+                    }
+                }
+            }
+        }
+        report
+    }
+
+    /// The contestants, in order.
+    pub fn contestants(&self) -> Vec<Contestant> {
+        let is_there = |one: &Contestant| self.measured.iter().any(|measured| measured.contestant == *one);
+        Contestant::ALL.into_iter().filter(is_there).collect()
+    }
+
+    /// The load of the chart and of the first table.
+    pub fn headline(&self) -> Option<Load> {
+        let loads = self.loads();
+        loads.get(&HEADLINE).or(loads.first()).copied()
+    }
+
+    /// A figure over all rounds.
+    pub fn spread(&self, load: Load, phase: Phase, contestant: Contestant, figure: Figure) -> Option<Spread> {
+        let is_it = |m: &&&Measured| (m.load, m.phase, m.contestant) == (load, phase, contestant);
+        Spread::of(self.measured.iter().filter(is_it).filter_map(|measured| figure(measured)))
+    }
+
+    /// The page. Its chart is `benchmarks/times.svg` beside it.
+    pub fn page(&self) -> String {
+        let mut page = String::from(HEAD);
+        if let Some(load) = self.headline() {
+            let Load { sets, pods } = load;
+            page.push_str("![Seconds until the status of every set is right, by phase](benchmarks/times.svg)\n\n");
+            let rows = SUMMARY.into_iter().map(|(title, phase, figure)| (title.to_owned(), phase, figure));
+            let table = self.table(load, rows, |spread| brief(spread.median));
+            let _ = write!(page, "{sets} sets of {pods} pods, medians of all rounds:\n\n{table}");
+        }
+        page.push('\n');
+        page.push_str(METHOD);
+        for load in self.loads() {
+            // Deleted sets have no status, and the garbage collector deletes their pods.
+            let is_told = |(phase, what): &(Phase, &str)| match phase {
+                Phase::Refill => false,
+                Phase::Delete => *what == FIGURES[0].0,
+                _ => true,
+            };
+            let all = Phase::ALL.into_iter().flat_map(|phase| FIGURES.map(|(what, figure)| (phase, what, figure)));
+            let rows = all.filter(|(phase, what, _)| is_told(&(*phase, what)));
+            let rows = rows.map(|(phase, what, figure)| (format!("{}: {what}", phase.title()), phase, figure));
+            let table = self.table(load, rows, |spread| spread.to_string());
+            let _ = write!(page, "\n## {load} pods\n\n{table}");
+        }
+        page.push_str("\n## Runs\n\n");
+        for (run, parts) in &self.runs {
+            page.push_str(&circumstances(run, parts));
+        }
+        page
+    }
+
+    fn loads(&self) -> BTreeSet<Load> {
+        self.measured.iter().map(|measured| measured.load).collect()
+    }
+
+    /// A row for each figure, without those that were not measured.
+    fn table(
+        &self,
+        load: Load,
+        rows: impl Iterator<Item = (String, Phase, Figure)>,
+        show: fn(Spread) -> String,
+    ) -> String {
+        let contestants = self.contestants();
+        let titles: Vec<_> = contestants.iter().map(|contestant| contestant.title()).collect();
+        let mut table = format!("| | {} |\n|---|{}\n", titles.join(" | "), "---|".repeat(titles.len()));
+        let mut add = |title: &str, cells: Vec<Option<String>>| {
+            if cells.iter().any(Option::is_some) {
+                let cells: Vec<_> = cells.iter().map(|cell| cell.as_deref().unwrap_or("–")).collect();
+                let _ = writeln!(table, "| {title} | {} |", cells.join(" | "));
+            }
+        };
+        for (title, phase, figure) in rows {
+            add(&title, contestants.iter().map(|one| self.spread(load, phase, *one, figure).map(show)).collect());
+        }
+        add("excess pods at any instant", contestants.iter().map(|one| self.excess(load, *one)).collect());
+        table
+    }
+
+    /// In all phases and rounds.
+    fn excess(&self, load: Load, contestant: Contestant) -> Option<String> {
+        let all = || self.measured.iter().filter(|m| (m.load, m.contestant) == (load, contestant));
+        let gaps: usize = all().map(|measured| measured.gaps).sum();
+        let gaps = if gaps > 0 { format!(" ({gaps} gaps in the watch)") } else { String::new() };
+        let excess: usize = all().map(|measured| measured.excess).sum();
+        all().next().map(|_| format!("{excess}{gaps}"))
+    }
+}
+
+fn circumstances(run: &Run, parts: &BTreeSet<String>) -> String {
+    let Run { date, processor, cores, kubernetes, revision, connections, remark } = run;
+    let remark = remark.as_ref().map(|remark| format!(" {remark}")).unwrap_or_default();
+    let parts: Vec<_> = parts.iter().map(String::as_str).collect();
+    format!(
+        "- {date}, {}: {processor}, {cores} cores, shared with the control plane. Kubernetes {kubernetes}, operator \
+         revision {revision}. Bare requests over {} connections to create and {} to delete.{remark}\n",
+        parts.join(", "),
+        connections.0,
+        connections.1
+    )
+}
+
+const HEAD: &str = "\
+# Benchmarks
+
+How long users wait for the operator, and what it costs, compared with other controllers on the same cluster.
+
+";
+
+const METHOD: &str = include_str!("../method.md");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(contestant: Contestant, round: u32, pods: f64) -> Record {
+        let is_floor = contestant == Contestant::Floor;
+        Record::Phase(Measured {
+            contestant,
+            load: HEADLINE,
+            round,
+            phase: Phase::Create,
+            pods,
+            status: (!is_floor).then_some(pods + 0.5),
+            ready: None,
+            touched: 20,
+            requests: [("create pods".to_owned(), 20), ("patch leases".to_owned(), 3)].into(),
+            cpu: (!is_floor).then_some(50.0),
+            peak: (!is_floor).then_some(10.0),
+            excess: 0,
+            gaps: 0,
+        })
+    }
+
+    #[test]
+    fn rounds_become_medians() {
+        let mut records: Vec<_> = [3.0, 2.0, 4.0]
+            .into_iter()
+            .zip(1..)
+            .map(|(pods, round)| measured(Contestant::Operator, round, pods))
+            .collect();
+        records.push(measured(Contestant::Floor, 1, 2.0));
+        let line = serde_json::to_string(&records[0]).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), records[0]);
+        let page = Report::of(&records).page();
+        for line in [
+            "| | podset-operator | bare requests |",
+            "| create: until every status is right, s | 3.50 | – |",
+            "| create: pods, s | 3.00 (2.00–4.00) | 2.00 |",
+            "| create: requests per pod | 1.00 | 1.00 |",
+            "| create: CPU per pod, ms | 2.50 | – |",
+            "| excess pods at any instant | 0 | 0 |",
+        ] {
+            assert!(page.lines().any(|other| other == line), "{line}\n{page}");
+        }
+        assert!(!page.contains("create: ready") && !page.contains("## Start"), "nothing was measured: {page}");
+    }
+}

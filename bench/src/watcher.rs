@@ -1,0 +1,111 @@
+//! Watches the pods and the sets, and passes every event to the judge.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use e2e::observe::follow::{Told, follow};
+use e2e::types::{Pod, uid};
+use kube::Client;
+use kube::api::{Api, ApiResource};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::judge::{Judge, Progress, Set};
+
+/// Everything is at rest if nothing happens for this time.
+const QUIET: Duration = Duration::from_millis(1_500);
+
+/// Resolution of all times.
+const RESOLUTION: Duration = Duration::from_millis(10);
+
+/// The two watches of one namespace. They end when it is dropped.
+pub struct Watcher {
+    judge: Arc<Mutex<Judge>>,
+    _watches: JoinSet<()>,
+}
+
+/// Since when everything has been as wanted.
+#[derive(Default)]
+pub struct Marks {
+    pub pods: Option<Instant>,
+    pub status: Option<Instant>,
+    pub ready: Option<Instant>,
+}
+
+impl Watcher {
+    /// Starts the watches.
+    pub fn start(client: &Client, namespace: &str, sets: Option<&ApiResource>) -> Self {
+        let judge = Arc::new(Mutex::new(Judge::new(Instant::now())));
+        let mut watches = JoinSet::new();
+        let told = judge.clone();
+        let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+        watches.spawn(follow(pods, move |event| take_pod(&mut lock(&told), event)));
+        if let Some(resource) = sets {
+            let told = judge.clone();
+            let sets = Api::<Set>::namespaced_with(client.clone(), namespace, resource);
+            watches.spawn(follow(sets, move |event| take_set(&mut lock(&told), event)));
+        }
+        Self { judge, _watches: watches }
+    }
+
+    /// The judge.
+    pub fn judge(&self) -> MutexGuard<'_, Judge> {
+        lock(&self.judge)
+    }
+
+    /// Waits until everything is as wanted and nothing happens any more, as long as `goes_on` returns no error.
+    pub async fn until_at_rest(&self, limit: Duration, mut goes_on: impl FnMut() -> Result<()>) -> Result<Marks> {
+        let (end, mut marks) = (Instant::now() + limit, Marks::default());
+        loop {
+            let now = Instant::now();
+            {
+                let judge = self.judge();
+                let progress = judge.progress();
+                let set = |mark: &mut Option<Instant>, right: bool| *mark = right.then(|| mark.unwrap_or(now));
+                set(&mut marks.pods, progress >= Progress::Pods);
+                set(&mut marks.status, progress >= Progress::Status);
+                set(&mut marks.ready, progress >= Progress::Ready);
+                let is_quiet = now.saturating_duration_since(judge.last_event) >= QUIET;
+                if is_quiet && judge.rests() {
+                    return Ok(marks);
+                }
+                if now > end {
+                    bail!("not at rest after {} s: {}", limit.as_secs(), judge.summary());
+                }
+            }
+            goes_on()?;
+            sleep(RESOLUTION).await;
+        }
+    }
+}
+
+fn lock(judge: &Mutex<Judge>) -> MutexGuard<'_, Judge> {
+    judge.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn take_pod(judge: &mut Judge, told: Told<Pod>) {
+    let now = Instant::now();
+    match told {
+        Told::Applied(pod) => judge.pod(pod, false, now),
+        Told::Deleted(pod) => judge.pod(pod, true, now),
+        Told::Listed(mut pods, _) => {
+            // First remove the pods that went during the gap. Otherwise they would count as excess.
+            judge.only_pods(&pods.iter().map(|pod| uid(&pod.metadata)).collect(), now);
+            // Also take finished pods before their replacements.
+            pods.sort_by_key(Pod::is_live);
+            pods.into_iter().for_each(|pod| judge.pod(pod, false, now));
+        }
+        Told::Nothing(_) => {}
+    }
+}
+
+fn take_set(judge: &mut Judge, told: Told<Set>) {
+    let now = Instant::now();
+    match told {
+        Told::Applied(set) => judge.set(set, false, now),
+        Told::Deleted(set) => judge.set(set, true, now),
+        Told::Listed(sets, _) => judge.only_sets(sets),
+        Told::Nothing(_) => {}
+    }
+}

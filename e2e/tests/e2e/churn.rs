@@ -1,0 +1,124 @@
+//! Random users, by a seed: they scale sets, kill pods, remove labels, and delete and create sets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use e2e::observe::view::{Seen, View};
+use e2e::scene::Scene;
+use kube::ResourceExt;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use serde_json::json;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+const LABEL: &str = "app.kubernetes.io/managed-by";
+
+const SETS: [&str; 4] = ["red", "green", "blue", "white"];
+
+/// Sets with `podReplacementPolicy: TerminationComplete`.
+const WAIT_FOR_TERMINATIONS: [&str; 2] = ["blue", "white"];
+
+/// The seed: `E2E_SEED`, or 1.
+pub fn seed() -> u64 {
+    std::env::var("E2E_SEED").map_or(1, |seed| seed.parse().expect("E2E_SEED is a number"))
+}
+
+/// Creates the sets.
+pub async fn create_sets(t: &Scene) -> Result<()> {
+    for set in SETS {
+        create(t, set, 3).await?;
+    }
+    Ok(())
+}
+
+async fn create(t: &Scene, set: &str, replicas: i64) -> Result<()> {
+    let waits = WAIT_FOR_TERMINATIONS.contains(&set);
+    let policy = if waits { "TerminationComplete" } else { "TerminationStarted" };
+    t.create_set_from(set, json!({"replicas": replicas, "podReplacementPolicy": policy})).await
+}
+
+/// Every set has the pods that its spec wants, and a status that says so.
+pub fn are_at_rest(seen: &View) -> Seen {
+    SETS.iter().try_for_each(|set| {
+        let wanted = seen.set(set)?.spec.replicas;
+        seen.at_rest(set, wanted as usize).map(drop)
+    })
+}
+
+/// Acts for this time.
+pub async fn churn(t: &Scene, dice: &mut StdRng, time: Duration) -> Result<()> {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        act(t, dice).await?;
+    }
+    Ok(())
+}
+
+async fn act(t: &Scene, dice: &mut StdRng) -> Result<()> {
+    let set = SETS.choose(dice).expect("there are sets");
+    match dice.random_range(0..100) {
+        0..45 => t.scale(set, dice.random_range(1..=10)).await?,
+        45..90 => {
+            for pod in some_pods(t, dice, set) {
+                // It may be gone by now.
+                let _ = t.delete_pod(&pod).await;
+            }
+        }
+        90..96 => {
+            for pod in some_pods(t, dice, set).iter().take(1) {
+                let _ = t.patch_pod(pod, json!({"metadata": {"labels": {LABEL: null}}})).await;
+            }
+        }
+        _ => {
+            t.delete_set(set).await?;
+            create(t, set, dice.random_range(1..=10)).await?;
+        }
+    }
+    sleep(Duration::from_millis(dice.random_range(100..900))).await;
+    Ok(())
+}
+
+/// The names of up to three live pods of the set.
+fn some_pods(t: &Scene, dice: &mut StdRng, set: &str) -> Vec<String> {
+    let live = t.look(|seen| seen.live(set).map(|pods| pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>()));
+    let count = dice.random_range(1..=3);
+    live.unwrap_or_default().sample(dice, count).cloned().collect()
+}
+
+/// Users that act until they are stopped.
+pub struct Churn {
+    t: Arc<Scene>,
+    stop: oneshot::Sender<()>,
+    work: JoinSet<Result<()>>,
+}
+
+impl Churn {
+    /// Creates the sets and begins.
+    pub async fn begin(t: &Arc<Scene>) -> Result<Self> {
+        create_sets(t).await?;
+        let (stop, mut stopped) = oneshot::channel();
+        let scene = t.clone();
+        let mut work = JoinSet::new();
+        work.spawn(async move {
+            let mut dice = StdRng::seed_from_u64(seed());
+            while stopped.try_recv().is_err() {
+                act(&scene, &mut dice).await?;
+            }
+            Ok(())
+        });
+        Ok(Self { t: t.clone(), stop, work })
+    }
+
+    /// Stops the users, and waits until every set is at rest.
+    pub async fn end(mut self, limit: Duration) -> Result<()> {
+        // The receiver is gone only if an action has failed, which the next line reports.
+        let _ = self.stop.send(());
+        self.work.join_next().await.context("there are no users")???;
+        let what = format!("all sets to come to rest (E2E_SEED={})", seed());
+        self.t.within(limit, &what, are_at_rest).await
+    }
+}

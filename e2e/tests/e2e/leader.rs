@@ -1,0 +1,278 @@
+//! Three replicas, one leader, and random users. Whatever happens to the leader or to its Lease: one replica at a time writes, another one
+//! leads in time, and the sets converge.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::cluster::needs::Need::*;
+use e2e::fleet::Fleet;
+use e2e::operator::Election as Times;
+use e2e::proxy::Fault;
+use e2e::scene::{LEASE, Scene};
+use e2e::suite::Scenario;
+use futures::future::try_join_all;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use crate::churn::Churn;
+
+/// A create without an answer delays the replacement of its pod by 60 s.
+const CONVERGES: Duration = Duration::from_secs(120);
+
+/// What a busy machine may add to a promised time.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// A process that has lost its Lease exits within this time.
+const EXITS: Duration = Duration::from_secs(5);
+
+pub fn scenarios() -> Vec<Scenario> {
+    let scenarios = vec![
+        Scenario::new("leader_cut_off_silently", |t| cut_off(t, Fault::Silent)),
+        Scenario::new("leader_cut_off_from_its_answers", |t| cut_off(t, Fault::AnswersLost)),
+        Scenario::new("leader_cut_off_with_every_connection", |t| cut_off(t, Fault::Away)),
+        Scenario::new("leader_frozen_during_creates", frozen_during_creates),
+        Scenario::new("leader_lease_edited_by_hand", lease_edited_by_hand),
+        Scenario::new("leader_watches_disturbed", watches_disturbed),
+        Scenario::new("leader_killed", killed),
+        Scenario::new("leader_with_other_times", with_other_times),
+        Scenario::new("leader_terminated", terminated),
+        Scenario::new("leader_terminated_without_answers", terminated_without_answers),
+        Scenario::new("leader_out_of_reach_for_a_moment", out_of_reach_for_a_moment),
+    ];
+    let needs = [Processes, SimulatedPods];
+    scenarios.into_iter().map(|scenario| scenario.needs(&needs).by_the_clock()).collect()
+}
+
+/// Cut off for good, it exits, and another one leads.
+async fn cut_off(t: Arc<Scene>, fault: Fault) -> Result<()> {
+    let mut election = Election::begin(&t, Times::SHORT, true).await?;
+    let leader = election.fleet.leader().await?;
+    let cut = Timestamp::now();
+    election.fleet.proxy(&leader)?.inject(fault);
+    t.log(&format!("{leader} is cut off: {fault:?}"));
+    let next = election.is_taken_over(&leader, cut).await?;
+    ensure!(election.fleet.proxy(&leader)?.strikes() > 0, "{fault:?} never struck");
+    // What is left of it, if anything, continues.
+    election.fleet.proxy(&leader)?.heal();
+    election.exits_without_the_lease(&leader).await?;
+    sleep(Duration::from_secs(3)).await;
+    ensure!(election.fleet.leader().await? == next, "{next} does not lead any more");
+    election.ends().await
+}
+
+/// Its time stops during many creates, some of which are between the check of leadership and the socket. After it continues, nothing of
+/// what it had begun takes effect.
+async fn frozen_during_creates(t: Arc<Scene>) -> Result<()> {
+    let mut election = Election::begin(&t, Times::SHORT, false).await?;
+    for (round, some) in [3, 11, 19].into_iter().enumerate() {
+        let leader = election.fleet.leader().await?;
+        // So many at once that it needs new connections, which take their time.
+        let burst: Vec<String> = (0..16).map(|n| format!("burst-{round}-{n}")).collect();
+        try_join_all(burst.iter().map(|set| t.create_set(set, 10))).await?;
+        t.until(&format!("{some} pods of a burst"), |seen| {
+            let pods: usize = burst.iter().filter_map(|set| seen.live(set).ok()).map(|pods| pods.len()).sum();
+            if pods >= some { Ok(()) } else { Err(format!("{pods} pods")) }
+        })
+        .await?;
+        election.fleet.operator(&leader)?.signal(Signal::STOP)?;
+        election.is_taken_over(&leader, Timestamp::now()).await?;
+        sleep(Duration::from_secs(1)).await;
+        election.fleet.operator(&leader)?.signal(Signal::CONT)?;
+        election.exits_without_the_lease(&leader).await?;
+        t.until("10 pods in each set of the burst", |seen| {
+            burst.iter().try_for_each(|set| seen.at_rest(set, 10).map(drop))
+        })
+        .await?;
+        try_join_all(burst.iter().map(|set| t.delete_set(set))).await?;
+        election.adds_a_replica().await?;
+    }
+    election.ends().await
+}
+
+/// The leader stops at once, and another one leads: when the Lease would have expired, or at once if it was released.
+async fn lease_edited_by_hand(t: Arc<Scene>) -> Result<()> {
+    let patch = |patch| vec!["patch", "lease", LEASE, "--type=merge", patch];
+    let mut election = Election::begin(&t, Times::SHORT, false).await?;
+    for (edit, command) in [
+        ("deleted", vec!["delete", "lease", LEASE]),
+        ("emptied", patch(r#"-p={"spec": null}"#)),
+        ("overwritten", patch(r#"-p={"spec": {"holderIdentity": "somebody-else"}}"#)),
+        ("released", patch(r#"-p={"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}"#)),
+    ] {
+        let leader = election.fleet.leader().await?;
+        t.log(&format!("the Lease is {edit}"));
+        let before = Timestamp::now();
+        t.kubectl().run(&command).await?;
+        // On a busy machine, kubectl takes a second to start.
+        let after = Timestamp::now();
+        election.exits_without_the_lease(&leader).await?;
+        election.is_taken_over_between(&leader, before, after).await?;
+        election.adds_a_replica().await?;
+    }
+    election.ends().await
+}
+
+/// The watches of all replicas stop, repeat or end, so that they see an outdated Lease. The leader keeps leading.
+async fn watches_disturbed(t: Arc<Scene>) -> Result<()> {
+    let election = Election::begin(&t, Times::SHORT, true).await?;
+    let leader = election.fleet.leader().await?;
+    for fault in [Fault::WatchesHeld, Fault::WatchesReplayed, Fault::WatchesEnded] {
+        election.fleet.proxies().for_each(|proxy| proxy.inject(fault));
+        sleep(Duration::from_secs(2 * Times::SHORT.lease_duration)).await;
+        ensure!(election.fleet.leader().await? == leader, "under {fault:?}, {leader} lost a Lease that it renewed");
+    }
+    election.fleet.proxies().for_each(|proxy| proxy.heal());
+    election.ends().await
+}
+
+/// Nobody releases the Lease: another one leads when it has expired.
+async fn killed(t: Arc<Scene>) -> Result<()> {
+    let mut election = Election::begin(&t, Times::SHORT, false).await?;
+    for _ in 0..3 {
+        let leader = election.fleet.leader().await?;
+        let when = election.fleet.kill(&leader).await?;
+        election.is_taken_over(&leader, when).await?;
+        election.adds_a_replica().await?;
+    }
+    election.ends().await
+}
+
+/// During a rollout that shortens the times, a leader with the old times may lead for longer than a new Lease lasts. It is waited for.
+async fn with_other_times(t: Arc<Scene>) -> Result<()> {
+    let long = Times { lease_duration: 12, renew_deadline: 9, retry_period: 1 };
+    let mut election = Election::of(&t, 2, long, true).await?;
+    for _ in 0..2 {
+        election.fleet.add(t.settings().elected(Times::SHORT)).await?;
+    }
+    election.fleet.is_complete().await?;
+    let leader = election.fleet.leader().await?;
+    let cut = Timestamp::now();
+    election.fleet.proxy(&leader)?.inject(Fault::Silent);
+    election.is_taken_over(&leader, cut).await?;
+    election.exits_without_the_lease(&leader).await?;
+    election.ends().await
+}
+
+/// It finishes what it has begun, releases the Lease and exits. Another one leads within a second.
+async fn terminated(t: Arc<Scene>) -> Result<()> {
+    let mut election = Election::begin(&t, Times::DEFAULT, false).await?;
+    for _ in 0..2 {
+        let leader = election.fleet.leader().await?;
+        let operator = election.fleet.operator(&leader)?;
+        let user = operator.user().to_owned();
+        operator.signal(Signal::TERM)?;
+        let status = election.fleet.has_ended(&leader, Duration::from_secs(15)).await?;
+        ensure!(status.code() == Some(0), "SIGTERM ended {leader} with {status}");
+        let next = election.fleet.another_leads(&leader, Duration::from_secs(20)).await?;
+        let released = t.history()?.released(&user).with_context(|| format!("{leader} did not release the Lease"))?;
+        let took = election.fleet.next_term_after(released).await?;
+        ensure!(took <= SignedDuration::from_secs(1), "{next} led {took:#} after the Lease was released");
+    }
+    election.ends().await
+}
+
+/// It waits in vain for the responses to creates, which may still take effect. So it does not release the Lease, also if a second signal
+/// ends it at once.
+async fn terminated_without_answers(t: Arc<Scene>) -> Result<()> {
+    for (second_signal, code) in [(false, 0), (true, 143)] {
+        let set = format!("web-{code}");
+        let mut fleet = Fleet::start(&t, 2, &t.settings().elected(Times::SHORT), true).await?;
+        let leader = fleet.leader().await?;
+        fleet.proxy(&leader)?.inject(Fault::CreatesUnanswered);
+        t.create_set(&set, 5).await?;
+        t.until("a pod without an answer", |seen| match seen.live(&set)?.len() {
+            0 => Err("no pod".to_owned()),
+            _ => Ok(()),
+        })
+        .await?;
+        let operator = fleet.operator(&leader)?;
+        let user = operator.user().to_owned();
+        operator.signal(Signal::TERM)?;
+        let early = operator.ended(Duration::from_millis(500)).await;
+        ensure!(early.is_err(), "{leader} did not wait for its answers: it ended with {early:?}");
+        if second_signal {
+            operator.signal(Signal::TERM)?;
+        }
+        let status = fleet.has_ended(&leader, Duration::from_secs(20)).await?;
+        ensure!(status.code() == Some(code), "{leader} ended with {status}, not {code}");
+        fleet.another_leads(&leader, Duration::from_secs(15)).await?;
+        ensure!(t.history()?.released(&user).is_none(), "{leader} released the Lease with creates unanswered");
+        t.settles(&set, 5).await?;
+        fleet.ends_well().await?;
+    }
+    t.one_writer()
+}
+
+/// Cut off for less than the renew deadline, it keeps leading.
+async fn out_of_reach_for_a_moment(t: Arc<Scene>) -> Result<()> {
+    let mut election = Election::begin(&t, Times::DEFAULT, true).await?;
+    let leader = election.fleet.leader().await?;
+    for fault in [Fault::Away, Fault::Silent, Fault::AnswersLost] {
+        election.fleet.proxy(&leader)?.inject(fault);
+        sleep(Duration::from_secs(3)).await;
+        election.fleet.proxy(&leader)?.heal();
+        sleep(Duration::from_secs(5)).await;
+        election.fleet.operator(&leader)?.is_running()?;
+    }
+    let terms = t.history()?.terms().len();
+    ensure!(terms == 1, "there were {terms} terms");
+    election.ends().await
+}
+
+/// Replicas, and random users.
+struct Election {
+    t: Arc<Scene>,
+    fleet: Fleet,
+    churn: Churn,
+    times: Times,
+}
+
+impl Election {
+    async fn begin(t: &Arc<Scene>, times: Times, behind_proxies: bool) -> Result<Self> {
+        Self::of(t, 3, times, behind_proxies).await
+    }
+
+    async fn of(t: &Arc<Scene>, size: usize, times: Times, behind_proxies: bool) -> Result<Self> {
+        let fleet = Fleet::start(t, size, &t.settings().elected(times), behind_proxies).await?;
+        let churn = Churn::begin(t).await?;
+        sleep(Duration::from_secs(2)).await;
+        Ok(Self { t: t.clone(), fleet, churn, times })
+    }
+
+    /// Another one leads as soon as the Lease of a leader that is gone may be taken. Returns its name.
+    async fn is_taken_over(&mut self, from: &str, since: Timestamp) -> Result<String> {
+        self.is_taken_over_between(from, since, since).await
+    }
+
+    /// The same after something that happened at some time between `since` and `until`.
+    async fn is_taken_over_between(&mut self, from: &str, since: Timestamp, until: Timestamp) -> Result<String> {
+        let promised = Duration::from_secs(self.times.lease_duration + self.times.retry_period);
+        let next = self.fleet.another_leads(from, promised + SLACK + EXITS).await?;
+        let took = self.fleet.next_term_after(since).await? - until.duration_since(since);
+        let most = SignedDuration::try_from(promised + SLACK)?;
+        ensure!(took <= most, "{next} took {took:#} to take over, {promised:?} are promised");
+        Ok(next)
+    }
+
+    /// A replica that lost its Lease exits with code 1.
+    async fn exits_without_the_lease(&mut self, name: &str) -> Result<()> {
+        let status = self.fleet.has_ended(name, EXITS).await?;
+        ensure!(status.code() == Some(1), "without its Lease, {name} ended with {status}");
+        Ok(())
+    }
+
+    /// Adds a replica for one that is gone.
+    async fn adds_a_replica(&mut self) -> Result<()> {
+        self.fleet.add(self.t.settings().elected(self.times)).await?;
+        self.fleet.is_complete().await
+    }
+
+    /// The users stop, the sets come to rest, the replicas exit in order, and one at a time has written.
+    async fn ends(self) -> Result<()> {
+        self.churn.end(CONVERGES).await?;
+        self.fleet.ends_well().await?;
+        self.t.one_writer()
+    }
+}
