@@ -18,6 +18,7 @@ mod policy;
 mod rejections;
 mod restart;
 mod rights;
+mod rollouts;
 mod template;
 mod terminations;
 mod traces;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         foreign::scenarios,
         friend::scenarios,
         template::scenarios,
+        rollouts::scenarios,
         namespace::scenarios,
         autoscaler::scenarios,
         kubectl::scenarios,

@@ -60,7 +60,8 @@ async fn deletion(t: Arc<Scene>) -> Result<()> {
 
 fn is_a_pod_of_the_sample(pod: &Pod) -> Result<()> {
     let (name, owner, spec) = (pod.name_any(), json!(pod.metadata.owner_references), json!(pod.spec));
-    let labels = json!({"app": "podset-sample", "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator"});
+    let labels = json!({"app": "podset-sample", "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator",
+        "controller-revision-hash": pod.labels().get("controller-revision-hash")});
     ensure!(json!(pod.labels()) == labels, "{name} has the labels {:?}", pod.labels());
     let expected = json!([{"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "name": "podset-sample",
         "controller": true, "blockOwnerDeletion": true, "uid": owner[0]["uid"]}]);

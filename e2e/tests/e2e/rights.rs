@@ -15,6 +15,8 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::ResourceExt;
 use serde_json::json;
 
+use crate::rollouts;
+
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
 pub fn scenarios() -> Vec<Scenario> {
@@ -40,6 +42,14 @@ async fn are_all_used(t: Arc<Scene>) -> Result<()> {
         None => Err("no label".to_owned()),
     })
     .await?;
+    // One template after another: each is stored, the second one twice, and the oldest is deleted.
+    let template = |version: &str| json!({"metadata": {"annotations": {"version": version}}});
+    let spec = json!({"replicas": 1, "revisionHistoryLimit": 0, "template": template("1")});
+    t.create_set_from("updated", spec).await?;
+    for version in ["2", "1", "3", "4"] {
+        t.patch_set("updated", json!({"spec": {"template": template(version)}})).await?;
+        rollouts::rolled_out(&t, "updated", 1).await?;
+    }
     t.scale("web", 2).await?;
     let two = t.settles("web", 2).await?;
     let gone = pods.iter().find(|pod| !two.contains(pod)).context("all of 3 pods are left")?;

@@ -1,4 +1,4 @@
-//! The pod template: it is for new pods only, and the API server checks it.
+//! The pod template: with OnDelete it is for new pods only, and the API server checks it.
 
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ async fn is_for_new_pods(t: Arc<Scene>) -> Result<()> {
             "spec": {"containers": [{"name": "main", "image": format!("example.com/{tier}")}]}})
     };
     let _operator = t.operator().await?;
-    t.create_set_from("web", json!({"replicas": 1, "template": template("one")})).await?;
+    let on_delete = json!({"type": "OnDelete"});
+    t.create_set_from("web", json!({"replicas": 1, "template": template("one"), "updateStrategy": on_delete})).await?;
     let old = t.settles("web", 1).await?;
     looks_like(&t, &old[0], "one", "example.com/one").await?;
     let uid = t.stored_pod(&old[0]).await?.uid();

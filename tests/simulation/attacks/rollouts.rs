@@ -46,7 +46,7 @@ fn change_template(server: &ApiServer, to: &str) {
 
 /// The versions of the live pods, sorted.
 fn versions(server: &ApiServer) -> String {
-    let live = server.pods(NS, "web").into_iter().filter(|pod| object::is_live(pod));
+    let live = server.pods(NS, "web").into_iter().filter(object::is_live);
     let mut versions: Vec<String> = live.map(|pod| version(&pod).to_owned()).collect();
     versions.sort();
     versions.join(" ")

@@ -1,0 +1,111 @@
+//! A changed template reaches the pods, step by step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::scene::Scene;
+use e2e::suite::Scenario;
+use serde_json::{Value, json};
+
+/// Longer than any step of a rollout takes.
+const STILL: Duration = Duration::from_secs(15);
+
+pub fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario::new("rollout_reaches_all_pods", reaches_all_pods),
+        Scenario::new("rollout_of_a_broken_template", of_a_broken_template),
+        Scenario::new("rollout_of_an_invalid_template", of_an_invalid_template),
+    ]
+}
+
+/// A template of the default pod, with this annotation and, if it is broken, a node that does not exist.
+fn template(version: &str, is_broken: bool) -> Value {
+    let container = json!({"name": "main", "image": "quay.io/amacdona/strauss", "command": ["sleep", "3600"]});
+    let nowhere = if is_broken { json!({"nowhere": "yes"}) } else { Value::Null };
+    json!({"metadata": {"annotations": {"version": version}}, "spec": {"containers": [container], "nodeSelector": nowhere}})
+}
+
+async fn change_template(t: &Scene, version: &str, is_broken: bool) -> Result<()> {
+    t.log(&format!("template {version}, broken: {is_broken}"));
+    t.patch_set("web", json!({"spec": {"template": template(version, is_broken)}})).await
+}
+
+/// Waits until all pods have the template of the spec, and returns their names.
+pub async fn rolled_out(t: &Scene, set: &str, pods: usize) -> Result<Vec<String>> {
+    t.until(&format!("{pods} pods of the new template"), |seen| {
+        let live = seen.at_rest(set, pods)?;
+        let status = seen.set(set)?.state();
+        let is_done =
+            status.updated_available_replicas == pods as i64 && status.current_revision == status.update_revision;
+        if is_done { Ok(live) } else { Err(format!("{status:?}")) }
+    })
+    .await
+}
+
+/// All pods are replaced, also after a change of nothing but an annotation. Each template is stored once.
+async fn reaches_all_pods(t: Arc<Scene>) -> Result<()> {
+    let _operator = t.operator().await?;
+    t.create_set_from("web", json!({"replicas": 4, "template": template("one", false)})).await?;
+    let first = rolled_out(&t, "web", 4).await?;
+    change_template(&t, "two", false).await?;
+    let second = rolled_out(&t, "web", 4).await?;
+    ensure!(second.iter().all(|pod| !first.contains(pod)), "{first:?} were to be replaced: {second:?}");
+    t.has_events("web", &["ScaledUp", "RolloutStarted", "RolloutComplete"]).await?;
+
+    let restart = json!({"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "2026-11-25T12:00:00Z"}}});
+    t.patch_set("web", json!({"spec": {"template": restart}})).await?;
+    let third = rolled_out(&t, "web", 4).await?;
+    ensure!(third.iter().all(|pod| !second.contains(pod)), "{second:?} were to be restarted: {third:?}");
+    let revisions = t.kubectl().run(&["get", "controllerrevisions", "--output=name"]).await?;
+    ensure!(revisions.lines().count() == 3, "three templates are stored as {revisions}");
+    Ok(())
+}
+
+/// No more than `maxUnavailable` pods are lost, and the next template replaces them.
+async fn of_a_broken_template(t: Arc<Scene>) -> Result<()> {
+    let _operator = t.operator().await?;
+    let strategy = json!({"rollingUpdate": {"maxUnavailable": "40%"}});
+    let spec = json!({"replicas": 5, "template": template("one", false), "updateStrategy": strategy, "progressDeadlineSeconds": 5});
+    t.create_set_from("web", spec).await?;
+    let first = rolled_out(&t, "web", 5).await?;
+    change_template(&t, "two", true).await?;
+    t.until("a rollout that makes no progress", |seen| {
+        seen.has_live("web", 5)?;
+        seen.conditions(
+            "web",
+            &[("Ready", "False/ProgressDeadlineExceeded"), ("Stalled", "True/ProgressDeadlineExceeded")],
+        )
+    })
+    .await?;
+    tokio::time::sleep(STILL).await;
+    let ready = t.look(|seen| seen.live("web").map(|live| live.into_iter().filter(|pod| pod.is_ready()).count()));
+    ensure!(ready == Ok(3), "2 of 5 pods may be unavailable: {ready:?} are ready");
+
+    change_template(&t, "three", false).await?;
+    let third = rolled_out(&t, "web", 5).await?;
+    ensure!(third.iter().all(|pod| !first.contains(pod)), "{first:?} were to be replaced: {third:?}");
+    Ok(())
+}
+
+/// The API server is asked before any pod is deleted.
+async fn of_an_invalid_template(t: Arc<Scene>) -> Result<()> {
+    let _operator = t.operator().await?;
+    t.create_set_from("web", json!({"replicas": 3, "template": template("one", false)})).await?;
+    let first = rolled_out(&t, "web", 3).await?;
+    let never = json!({"template": {"spec": {"restartPolicy": "Sometimes"}}});
+    t.patch_set("web", json!({"spec": never})).await?;
+    t.until("a set whose template is invalid", |seen| {
+        let expected = [
+            ("Ready", "False/InvalidTemplate"),
+            ("Stalled", "True/InvalidTemplate"),
+            ("ReplicaFailure", "True/FailedCreate"),
+        ];
+        seen.conditions("web", &expected)
+    })
+    .await?;
+    let live = t.look(|seen| seen.has_live("web", 3));
+    ensure!(live == Ok(first.clone()), "{first:?} were to stay: {live:?}");
+    t.patch_set("web", json!({"spec": {"template": {"spec": {"restartPolicy": "Always"}}}})).await?;
+    rolled_out(&t, "web", 3).await.map(drop)
+}
