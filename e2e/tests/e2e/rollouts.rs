@@ -33,7 +33,11 @@ async fn change_template(t: &Scene, version: &str, is_broken: bool) -> Result<()
 
 /// Waits until all pods have the template of the spec, and returns their names.
 pub async fn rolled_out(t: &Scene, set: &str, pods: usize) -> Result<Vec<String>> {
+    let wanted = t.sets().get(set).await?.metadata.generation;
     t.until(&format!("{pods} pods of the new template"), |seen| {
+        if seen.set(set)?.metadata.generation != wanted {
+            return Err("the new template is not seen".to_owned());
+        }
         let live = seen.at_rest(set, pods)?;
         let status = seen.set(set)?.state();
         let is_done =
