@@ -137,11 +137,11 @@ pub struct RollingUpdate {
     /// rounded down, but to no less than 1.
     #[schemars(schema_with = "max_unavailable")]
     pub max_unavailable: Option<IntOrString>,
-    /// How many pods keep their former template: a number, or a percentage of spec.replicas, which is rounded up. To raise it does not
-    /// roll back.
+    /// How many pods keep their former template: a number, or a percentage of spec.replicas, which is rounded up. Raising it
+    /// does not roll pods back.
     #[schemars(schema_with = "partition")]
     pub partition: Option<IntOrString>,
-    /// Whether no pod is replaced because of its template for now.
+    /// Pauses the rollout: no pod is deleted because of its template.
     pub paused: bool,
 }
 
@@ -168,7 +168,8 @@ pub struct PodTemplate {
 /// The metadata of the pods that a template can set.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct PodTemplateMetadata {
-    /// Labels of the pods. The labels app, version and app.kubernetes.io/managed-by belong to the set.
+    /// Labels of the pods. The labels app, version, app.kubernetes.io/managed-by and controller-revision-hash
+    /// belong to the set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BTreeMap<String, String>")]
     pub labels: Option<BTreeMap<String, String>>,
@@ -195,16 +196,16 @@ pub struct PodSetStatus {
     /// Pods of this set that are being deleted and have not finished yet. It is not always up to date, except whether it is 0.
     #[serde(default)]
     pub terminating_replicas: i32,
-    /// Available pods of the template in the spec.
+    /// Pods of status.availableReplicas that have the template of the spec.
     #[serde(default)]
     pub updated_replicas: i32,
-    /// Those among them that are ready.
+    /// Those of them that are ready.
     #[serde(default)]
     pub updated_ready_replicas: i32,
-    /// Those among them that have been ready for spec.minReadySeconds.
+    /// Pods with the template of the spec that have been ready for spec.minReadySeconds.
     #[serde(default)]
     pub updated_available_replicas: i32,
-    /// The revision that all pods had last, as the label controller-revision-hash.
+    /// The last revision with which all pods were available, a value of the label controller-revision-hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub current_revision: Option<Arc<str>>,

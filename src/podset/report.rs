@@ -25,7 +25,8 @@ use operator_kit::{
 /// How many pod names a log line shows.
 const NAMES_SHOWN: usize = 10;
 
-/// How long a status may say nothing new of a rollout whose next pod is not available yet. So a rollout costs about one status for each pod.
+/// During a rollout, the longest time between two status writes while no further pod becomes available. This limits a rollout to about one
+/// status write for each pod.
 const STEP: SignedDuration = SignedDuration::from_secs(30);
 
 /// Updates the state with the result of a pass, and logs it in one line. `from` is the number of live pods before the pass.
@@ -187,7 +188,7 @@ fn is_within_step(stored: &PodSetStatus, new: &PodSetStatus, plan: &Plan) -> boo
     plan.rollout == Rollout::InProgress && is_rolling(stored) && is_rolling(new) && said(stored) == said(new)
 }
 
-/// The events about the rollout of a template. The stored status tells what was said before.
+/// The events about the rollout of a template. The stored status shows which ones were already sent.
 fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetState) -> Vec<Event> {
     let Some(revision) = &new.update_revision else { return Vec::new() };
     let is_complete = new.current_revision.as_ref() == Some(revision);

@@ -124,6 +124,11 @@ impl PodBuilder {
         self.with(|pod| pod.replacements = count)
     }
 
+    /// Of this revision.
+    pub fn of(self, revision: Revision) -> Self {
+        self.with(|pod| pod.revision = Some(revision))
+    }
+
     pub fn version(self, version: u64) -> Self {
         self.with(|pod| pod.version = version)
     }

@@ -8,8 +8,8 @@ use e2e::scene::Scene;
 use e2e::suite::Scenario;
 use serde_json::{Value, json};
 
-/// Longer than any step of a rollout takes.
-const STILL: Duration = Duration::from_secs(15);
+/// How long to observe that a stalled rollout deletes no further pods.
+const OBSERVED_FOR: Duration = Duration::from_secs(15);
 
 pub fn scenarios() -> Vec<Scenario> {
     vec![
@@ -19,7 +19,7 @@ pub fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// A template of the default pod, with this annotation and, if it is broken, a node that does not exist.
+/// A template with the annotation `version`. If it is broken, its node selector matches no node.
 fn template(version: &str, is_broken: bool) -> Value {
     let container = json!({"name": "main", "image": "quay.io/amacdona/strauss", "command": ["sleep", "3600"]});
     let nowhere = if is_broken { json!({"nowhere": "yes"}) } else { Value::Null };
@@ -82,7 +82,7 @@ async fn of_a_broken_template(t: Arc<Scene>) -> Result<()> {
         )
     })
     .await?;
-    tokio::time::sleep(STILL).await;
+    tokio::time::sleep(OBSERVED_FOR).await;
     let ready = t.look(|seen| seen.live("web").map(|live| live.into_iter().filter(|pod| pod.is_ready()).count()));
     ensure!(ready == Ok(3), "2 of 5 pods may be unavailable: {ready:?} are ready");
 

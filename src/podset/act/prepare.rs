@@ -68,10 +68,11 @@ struct Manifest<'a> {
     data: &'a Data<&'a Template>,
 }
 
-/// The metadata of a ControllerRevision.
+/// A ControllerRevision without its content.
 #[derive(Deserialize)]
 struct StoredMeta {
     metadata: Meta,
+    revision: i64,
 }
 
 impl Watched for StoredMeta {
@@ -198,11 +199,11 @@ async fn make_newest(batch: Batch<'_>, key: &ObjectKey, revision: Revision) -> R
     }
 }
 
-/// Deletes the ControllerRevisions that are too many: the oldest ones that no pod has. What fails is done with the next one.
+/// Deletes unused ControllerRevisions beyond the history limit, oldest first. A failed delete is tried again when the next template is stored.
 async fn delete_oldest(batch: Batch<'_>, view: &View) {
     let Batch { context, set, .. } = batch;
     let Ok(Wanted { revision, update, .. }) = &set.wanted else { return };
-    // Each has a generation of its own.
+    // Each was stored for another generation, so there cannot be more.
     if set.generation <= i64::from(update.history) + 1 {
         return;
     }
@@ -210,7 +211,7 @@ async fn delete_oldest(batch: Batch<'_>, view: &View) {
         what: "controllerrevisions.apps",
         path: requests::collection::<ControllerRevision>(&Some(set.key.namespace.clone())),
         labels: Some(api::WATCHED_PODS),
-        metadata_only: true,
+        metadata_only: false,
         is_stale: context.rules.cache.is_stale,
     };
     let is_own = |found: &StoredMeta| is_owned(&found.metadata, &set.uid);
@@ -219,9 +220,9 @@ async fn delete_oldest(batch: Batch<'_>, view: &View) {
     let used = used.chain(set.former_revision()).chain([*revision]);
     let used: Vec<String> = used.map(|revision| key(set, revision).name.to_string()).collect();
     stored.retain(|found| !used.contains(&found.metadata.name));
-    stored.sort_by_key(|found| found.metadata.creation_timestamp);
+    stored.sort_by_key(|found| found.revision);
     let surplus = stored.len().saturating_sub(usize::try_from(update.history).unwrap_or(usize::MAX));
-    for StoredMeta { metadata } in stored.into_iter().take(surplus) {
+    for StoredMeta { metadata, .. } in stored.into_iter().take(surplus) {
         let (key, uid) = (metadata.key(), metadata.uid);
         let build = || requests::delete::<ControllerRevision>(&key, Some(&uid), None);
         context.clients.write.send(&key.namespace, build).await;
@@ -258,7 +259,7 @@ async fn dry_run(batch: Batch<'_>, revision: Revision, template: Option<&Templat
     }
 }
 
-/// A former template; the template of the spec if it is no longer stored.
+/// Reads a former template. `None`: it is no longer stored, so pods get the template of the spec. `Some(None)`: the default pod.
 pub async fn former_template(batch: Batch<'_>, revision: Revision) -> Result<Option<Option<Template>>, String> {
     if revision == Revision::of(None, 0) {
         return Ok(Some(None));

@@ -99,7 +99,8 @@ pub struct Deletion {
     pub uid: Uid,
     /// Its resourceVersion in the cache; 0 if the cache does not have it.
     pub version: u64,
-    /// Whether it must not change before: it would stop counting at once, because it has no node, and the scheduler may be giving it one.
+    /// Whether the delete requires this resourceVersion. Needed for a pod without a node under TerminationComplete: the API server would
+    /// remove it at once, even if the scheduler has just bound it.
     pub is_exact: bool,
     /// Why.
     pub why: Why,

@@ -1,7 +1,7 @@
 //! Part of *plan*: which pods have which template, and which are deleted because of it. Pure.
 //!
-//! A rollout only deletes. [`Count::missing`](super::Count::missing) then says that pods are missing, and each missing pod gets the template of the spec or, while
-//! that one is not proven, the one that all pods had last. So a template that does not work takes no more pods than `maxUnavailable`.
+//! A rollout only deletes. [`Count::missing`] then counts the missing pods. A missing pod gets the new template while fewer pods than
+//! `most_updated` have it. Otherwise it gets that of `status.currentRevision`. So a template that does not work takes no more pods than `maxUnavailable`.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -54,7 +54,7 @@ impl Input<'_> {
     }
 
     /// How many pods may have the template of the spec now.
-    fn quota(&self, count: Count, wanted: &Wanted) -> usize {
+    fn most_updated(&self, count: Count, wanted: &Wanted) -> usize {
         let max_unavailable = wanted.update.max_unavailable.unwrap_or(wanted.replicas);
         (wanted.replicas - wanted.update.partition).min(count.updated_available + max_unavailable)
     }
@@ -67,13 +67,14 @@ impl Input<'_> {
         let is_invalid = self.state.preparation.failed(Some(wanted.revision)).is_some_and(|failed| failed.is_invalid)
             || rejected.is_some_and(|rejected| rejected.is_invalid_template(self.view.set.generation));
         let is_paused = wanted.update.is_paused && count.updated == 0;
-        let new = if is_invalid || is_paused { 0 } else { self.quota(count, wanted).saturating_sub(count.updated) };
+        let new =
+            if is_invalid || is_paused { 0 } else { self.most_updated(count, wanted).saturating_sub(count.updated) };
         let old = create.len().saturating_sub(new);
         create.iter_mut().take(old).for_each(|creation| creation.former = former);
         create
     }
 
-    /// Whether pods have finished, but none of the new template of this creation: then nothing is known against it.
+    /// Whether this pod gets the new template and no pod with that template has finished. It then does not wait for the restart backoff.
     pub(super) fn is_first_try(&self, creation: &Creation) -> bool {
         let has_finished = |seen: &Seen| seen.pod.is_finished() && self.is_updated(seen);
         let is_new = self.view.set.former_revision().is_some() && creation.former.is_none();
@@ -145,10 +146,10 @@ impl Input<'_> {
         if is_busy || occupied - ending > wanted.replicas || certain < live {
             return Vec::new();
         }
-        // A create without an answer may bring a pod of either template.
+        // Missing pods will get the new template, as far as `most_updated` allows. A create without an answer may bring a pod of either template.
         let unknown = occupied - live - ending;
         let free = wanted.replicas - (occupied - ending);
-        let mut left = self.quota(plan.count, wanted).saturating_sub(updated + unknown + free);
+        let mut left = self.most_updated(plan.count, wanted).saturating_sub(updated + unknown + free);
         let mut available = plan.count.available;
         let least = wanted.replicas.saturating_sub(max_unavailable);
         let old: Vec<&Seen> = self.old().collect();

@@ -14,6 +14,7 @@ use crate::podset::{
 };
 
 mod rejected_deletes;
+mod rollout;
 
 /// Names as a test gives them.
 #[derive(Debug, Default)]
