@@ -133,7 +133,15 @@ impl Pass<'_> {
         let view = View { pods: caches.pods.of(&caches.owner(&set)), set, is_unread };
         state.retry.finishes.update(&view, now);
         let names = NamesIn { pods: &caches.pods, set: &view.set, name: rules.name, now };
-        let plan = plan::plan(&Input { view: &view, state, names: &names, quarantine, may_run: rules.may_run, now });
+        let plan = plan::plan(&Input {
+            view: &view,
+            state,
+            names: &names,
+            quarantine,
+            may_run: rules.may_run,
+            rollout: rules.rollout,
+            now,
+        });
         state.progress = plan.progress;
         Ok((view, plan))
     }

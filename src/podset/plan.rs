@@ -11,7 +11,7 @@ mod outcome;
 mod rollout;
 
 pub use outcome::{Count, Creation, Deletion, Hold, Look, Plan, Prepare, Rollout, Why};
-pub use rollout::Progress;
+pub use rollout::{Progress, RolloutRules};
 
 use super::{
     names::Names,
@@ -34,6 +34,8 @@ pub struct Input<'a> {
     pub quarantine: SignedDuration,
     /// Whether a pod is being deleted and may still run.
     pub may_run: fn(pod: &Seen) -> bool,
+    /// What bounds a rollout.
+    pub rollout: RolloutRules,
     /// The time.
     pub now: Timestamp,
 }

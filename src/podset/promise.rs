@@ -50,7 +50,7 @@ use jiff::Timestamp;
 use super::{
     names,
     observe::{CacheRules, Pod, Seen, View},
-    plan::{Plan, Why},
+    plan::{Plan, RolloutRules, Why},
     pod,
     revision::Revision,
     set_state::{Create, SetState},
@@ -66,6 +66,8 @@ pub struct Rules {
     pub cache: CacheRules,
     /// Whether a pod of a set that waits for terminations may run although it is being deleted. Then it counts.
     pub may_run: fn(pod: &Seen) -> bool,
+    /// What bounds a rollout.
+    pub rollout: RolloutRules,
     /// The name of the pod with this index in the set of this name and UID.
     pub name: fn(set: &str, uid: &str, index: u32) -> String,
     /// Whether a create that is too old to take effect may be forgotten.
@@ -93,6 +95,7 @@ impl Default for Rules {
         Rules {
             cache: CacheRules::default(),
             may_run: Seen::is_ending,
+            rollout: RolloutRules::default(),
             name: names::pod_name,
             may_forget: Create::may_be_forgotten,
             is_unread: |may_be_older, is_read| may_be_older && !is_read,

@@ -12,6 +12,27 @@ use crate::podset::{
     revision::Revision,
 };
 
+/// What bounds a rollout. A test can replace a rule and see pods be lost.
+#[derive(Clone, Copy, Debug)]
+pub struct RolloutRules {
+    /// How many pods may have the new template: `most` in the end, and not more than have proved it and `maxUnavailable`.
+    pub most_updated: fn(most: usize, proven: usize, max_unavailable: usize) -> usize,
+    /// Whether an available pod may go, if so many are available, and at least so many are to be.
+    pub may_go: fn(available: usize, least: usize) -> bool,
+    /// Whether pods whose template has been changed are replaced from the former one while the new one is not proven.
+    pub is_careful: bool,
+}
+
+impl Default for RolloutRules {
+    fn default() -> Self {
+        RolloutRules {
+            most_updated: |most, proven, max_unavailable| most.min(proven + max_unavailable),
+            may_go: |available, least| available > least,
+            is_careful: true,
+        }
+    }
+}
+
 /// The last progress of a rollout.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
@@ -56,13 +77,15 @@ impl Input<'_> {
     /// How many pods may have the template of the spec now.
     fn most_updated(&self, count: Count, wanted: &Wanted) -> usize {
         let max_unavailable = wanted.update.max_unavailable.unwrap_or(wanted.replicas);
-        (wanted.replicas - wanted.update.partition).min(count.updated_available + max_unavailable)
+        let most = wanted.replicas - wanted.update.partition;
+        (self.rollout.most_updated)(most, count.updated_available, max_unavailable)
     }
 
     /// Chooses the template of each pod to create. Those of the former template come first, so that a rejection of the new one does not keep
     /// them.
     pub(super) fn with_templates(&self, mut create: Vec<Creation>, count: Count, wanted: &Wanted) -> Vec<Creation> {
-        let former = self.view.set.former_revision().filter(|_| wanted.update.max_unavailable.is_some());
+        let is_rolling = wanted.update.max_unavailable.is_some() && self.rollout.is_careful;
+        let former = self.view.set.former_revision().filter(|_| is_rolling);
         let rejected = self.state.reports.rejected_create.as_ref();
         let is_invalid = self.state.preparation.failed(Some(wanted.revision)).is_some_and(|failed| failed.is_invalid)
             || rejected.is_some_and(|rejected| rejected.is_invalid_template(self.view.set.generation));
@@ -158,7 +181,7 @@ impl Input<'_> {
         let mut outdated = Vec::new();
         for seen in ranked {
             let is_available = self.is_available(seen);
-            if left == 0 || (is_available && available <= least) {
+            if left == 0 || (is_available && !(self.rollout.may_go)(available, least)) {
                 break;
             }
             let counts = usize::from(self.may_go(seen));

@@ -58,7 +58,15 @@ fn planned(view: &View, state: &SetState) -> Plan {
 }
 
 fn plan_with(view: &View, state: &SetState, names: &Known) -> Plan {
-    plan(&Input { view, state, names, quarantine: QUARANTINE, may_run: Seen::is_ending, now: testing::now() })
+    plan(&Input {
+        view,
+        state,
+        names,
+        quarantine: QUARANTINE,
+        may_run: Seen::is_ending,
+        rollout: RolloutRules::default(),
+        now: testing::now(),
+    })
 }
 
 fn created(plan: &Plan) -> Vec<&str> {

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use podset_operator::podset::promise::Rules;
+use podset_operator::podset::{plan::RolloutRules, promise::Rules};
 use serde_json::{Value, json};
 
 use super::*;
@@ -22,6 +22,10 @@ fn version(pod: &Value) -> &str {
 
 /// A server with a set of this version, all of whose pods are ready.
 async fn running(replicas: usize, spec: Value) -> (ApiServer, Operator) {
+    running_with(replicas, spec, Rules::default()).await
+}
+
+async fn running_with(replicas: usize, spec: Value, rules: Rules) -> (ApiServer, Operator) {
     let server = ApiServer::new(1);
     server.direct_pods(|pod| {
         if version(pod).starts_with("broken") { PodScript::never_ready() } else { PodScript::default() }
@@ -30,7 +34,7 @@ async fn running(replicas: usize, spec: Value) -> (ApiServer, Operator) {
     spec["replicas"] = replicas.into();
     spec["template"] = template("a");
     server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
-    let operator = leader(&server, Rules::default());
+    let operator = leader(&server, rules);
     ready(&server, "web", replicas).await;
     sleep(10).await;
     (server, operator)
@@ -119,6 +123,36 @@ async fn a_broken_template_takes_no_more_than_max_unavailable_and_the_next_one_r
     sleep(60).await;
     rolled_out(&server, "c", 5).await;
     operator.end().await;
+}
+
+/// The bounds are each other's second line: with any one of them a broken template takes one pod of five; without both, all.
+#[tokio::test(start_paused = true)]
+async fn without_its_bounds_a_rollout_of_a_broken_template_takes_all_pods() {
+    let bound = RolloutRules::default();
+    let most_updated = |most, _, _| most;
+    let unbounded = RolloutRules { most_updated, may_go: |_, _| true, ..bound };
+    for (rollout, left) in [(RolloutRules { most_updated, ..bound }, 4), (unbounded, 0)] {
+        let (server, operator) = running_with(5, json!({}), Rules { rollout, ..Rules::default() }).await;
+        change_template(&server, "broken");
+        sleep(60).await;
+        assert_eq!(server.ready_pods(NS, "web").len(), left);
+        operator.kill();
+    }
+}
+
+/// Without the former template, each pod that dies comes back broken.
+#[tokio::test(start_paused = true)]
+async fn without_the_former_template_a_broken_one_takes_every_pod_that_dies() {
+    let rollout = RolloutRules { is_careful: false, ..RolloutRules::default() };
+    let (server, operator) = running_with(5, json!({}), Rules { rollout, ..Rules::default() }).await;
+    change_template(&server, "broken");
+    sleep(60).await;
+    for pod in server.ready_pods(NS, "web") {
+        server.delete_pod(NS, &pod);
+    }
+    sleep(60).await;
+    assert_eq!(server.ready_pods(NS, "web").len(), 0);
+    operator.kill();
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ use podset_operator::{
     podset::{
         self,
         observe::{CacheRules, View},
-        plan::Plan,
+        plan::{Plan, RolloutRules},
         set_state::SetState,
     },
 };
@@ -54,6 +54,7 @@ fn answered_at_once(view: &View, plan: &Plan, state: &SetState, wall: Timestamp)
 fn mutants() -> Vec<Mutant> {
     let (podset, leader) = (podset::promise::Rules::default(), leadership::promise::Rules::default());
     let cache = podset.cache;
+    let unbounded = RolloutRules { most_updated: |most, _, _| most, may_go: |_, _| true, ..RolloutRules::default() };
     vec![
         cached("an unknown fate is forgotten", CacheRules { quarantine: SignedDuration::ZERO, ..cache }),
         cached(
@@ -79,6 +80,7 @@ fn mutants() -> Vec<Mutant> {
         bound("what comes back is not looked at", podset::promise::Rules { differs: |_, _, _, _| None, ..podset }),
         bound("a delete names no incarnation", podset::promise::Rules { precondition: |_| None, ..podset }),
         cached("ownership by UID alone", CacheRules { home: |_| "anywhere".into(), ..cache }),
+        bound("a rollout loses any number of pods", podset::promise::Rules { rollout: unbounded, ..podset }),
         bound("one rejected delete holds up the set", podset::promise::Rules { is_confined: |_| false, ..podset }),
         election("the own duration alone counts", Rules { wait: |own, _| own, ..leader }),
         election("a read need not confirm", Rules { is_free: |before, _, _| before.is_some(), ..leader }),
