@@ -71,7 +71,7 @@ fn rollout(set: &Value) -> Option<(Arc<Value>, u64)> {
 }
 
 /// Whether the pod can have been made from this template.
-fn is_made_of(pod: &Value, template: &Value) -> bool {
+pub fn is_made_of(pod: &Value, template: &Value) -> bool {
     let holds = |whole: &Value, part: &Value| {
         part.as_object().into_iter().flatten().all(|(field, value)| whole[field] == *value)
     };

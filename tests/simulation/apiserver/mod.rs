@@ -64,7 +64,7 @@ pub use self::{
     clock::Chance,
     control::{FaultRule, WatchControl},
     faults::Fault,
-    heard::is_as_ordered,
+    heard::{is_as_ordered, is_made_of},
     ice::Ice,
     kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS},
     kubelet::PodScript,

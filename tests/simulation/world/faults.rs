@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::World;
 use crate::{
-    apiserver::{Fault, LEASES, PODS, PODSETS, PodScript, Requests, Status, Verb, is_as_ordered, object},
+    apiserver::{Fault, LEASES, PODS, PODSETS, PodScript, Requests, Status, Verb, is_as_ordered, is_made_of, object},
     replica::LEASE,
 };
 
@@ -391,8 +391,16 @@ pub fn lift_all(world: &World) {
     world.server.lift_webhook();
     world.server.pods_live(PodScript::default());
     world.server.settings(|settings| settings.request_latency = Duration::from_millis(1));
-    world.server.with(|state| state.admission.protected.clear());
     for (namespace, set) in world.sets {
+        // Other pods go in the place of a surplus one that cannot be deleted, but a rollout waits for it.
+        let template = &world.server.podset(namespace, set)["spec"]["template"];
+        let is_old = |pod: &&Value| {
+            let revision = &pod["metadata"]["labels"]["controller-revision-hash"];
+            revision.is_null() || !is_made_of(pod, template)
+        };
+        let pods = world.server.pods(namespace, set);
+        let old: Vec<&str> = pods.iter().filter(is_old).map(object::uid).collect();
+        world.server.with(|state| state.admission.protected.retain(|uid, _| !old.contains(&&**uid)));
         let rolling = &world.server.podset(namespace, set)["spec"]["updateStrategy"]["rollingUpdate"];
         if rolling["paused"] == true || rolling["partition"].is_string() {
             let all = json!({ "rollingUpdate": { "paused": false, "partition": 0 } });
