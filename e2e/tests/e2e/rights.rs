@@ -46,6 +46,7 @@ async fn are_all_used(t: Arc<Scene>) -> Result<()> {
     let template = |version: &str| json!({"metadata": {"annotations": {"version": version}}});
     let spec = json!({"replicas": 1, "revisionHistoryLimit": 0, "template": template("1")});
     t.create_set_from("updated", spec).await?;
+    rollouts::rolled_out(&t, "updated", 1).await?;
     for version in ["2", "1", "3", "4"] {
         t.patch_set("updated", json!({"spec": {"template": template(version)}})).await?;
         rollouts::rolled_out(&t, "updated", 1).await?;
