@@ -209,9 +209,8 @@ fn unready_since(set: &Set) -> Option<Timestamp> {
 }
 
 fn reason(set: &Set) -> &'static str {
-    let ready = stored::find(&set.status, condition::READY);
-    let known = ready.and_then(|ready| REASONS.into_iter().find(|reason| *reason == ready.reason));
-    known.unwrap_or(UNKNOWN)
+    let stored = stored::ready_reason(&set.status);
+    REASONS.into_iter().find(|reason| *reason == stored).unwrap_or(UNKNOWN)
 }
 
 #[cfg(test)]

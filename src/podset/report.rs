@@ -35,7 +35,7 @@ pub fn learn(context: &Context, view: &View, done: Done, from: usize, state: &mu
     let (created, deleted) = (done.created.len(), done.deleted.len());
     let to = (from + created).saturating_sub(deleted);
     let is_scaling = !is_fulfilled(set, state);
-    // It has events of its own.
+    // A rollout has events of its own.
     let is_update = done.is_rolling && !is_scaling;
     if created + deleted > 0 {
         // If other pods were lost in the meantime, the next create first checks whether the set still exists.
@@ -179,9 +179,7 @@ pub async fn report(context: &Context, view: &View, plan: &Plan, state: &mut Set
 
 /// Whether a rollout is in progress, and no more pods are available with its template than the stored status says.
 fn is_within_step(stored: &PodSetStatus, new: &PodSetStatus, plan: &Plan) -> bool {
-    let is_rolling = |status: &PodSetStatus| {
-        stored::find(status, condition::READY).is_some_and(|ready| ready.reason == status::ROLLING)
-    };
+    let is_rolling = |status: &PodSetStatus| stored::ready_reason(status) == status::ROLLING;
     let said = |status: &PodSetStatus| {
         (status.updated_available_replicas, status.observed_generation, status.update_revision.clone())
     };
@@ -193,11 +191,8 @@ fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetSta
     let Some(revision) = &new.update_revision else { return Vec::new() };
     let is_complete = new.current_revision.as_ref() == Some(revision);
     let is_same = set.status.update_revision.as_ref() == Some(revision);
-    let reason = |status: &PodSetStatus| {
-        let ready = stored::find(status, condition::READY);
-        ready.map(|ready| ready.reason.clone()).unwrap_or_default()
-    };
-    let is_rolling = |status: &PodSetStatus| [status::ROLLING, status::LATE].contains(&&*reason(status));
+    let reason = stored::ready_reason(&set.status);
+    let is_rolling = [status::ROLLING, status::LATE].contains(&reason);
     let stage = match plan.rollout {
         _ if plan.is_late => Stage::Late,
         Rollout::InProgress => Stage::Started,
@@ -207,12 +202,12 @@ fn rollout_events(set: &Set, plan: &Plan, new: &PodSetStatus, state: &mut SetSta
     };
     let was_told = match stage {
         Stage::Complete => {
-            let is_first = set.status.current_revision.is_none() && !is_rolling(&set.status);
+            let is_first = set.status.current_revision.is_none() && !is_rolling;
             is_first || set.status.current_revision.as_ref() == Some(revision)
         }
-        Stage::Started => is_same && is_rolling(&set.status),
-        Stage::Paused => is_same && reason(&set.status) == status::PAUSED,
-        Stage::Late => is_same && reason(&set.status) == status::LATE,
+        Stage::Started => is_same && is_rolling,
+        Stage::Paused => is_same && reason == status::PAUSED,
+        Stage::Late => is_same && reason == status::LATE,
         Stage::Quiet => true,
     };
     let is_news = state.reports.stage.replace((revision.clone(), stage)) != Some((revision.clone(), stage));

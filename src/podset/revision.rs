@@ -89,6 +89,11 @@ impl Update {
             history: api::default_history(),
         }
     }
+
+    /// How many pods may be unavailable, while pods are replaced because of their template.
+    pub fn budget(&self) -> Option<usize> {
+        self.max_unavailable.filter(|_| !self.is_paused)
+    }
 }
 
 /// A number, or a percentage of `all`, rounded by `divide`; 0 if there is none.

@@ -63,10 +63,8 @@ fn shared(revision: Revision) -> Arc<str> {
 
 /// The revision of the spec once it is stored, and all pods have it and are available; until then the former one.
 fn current_revision(view: &View, plan: &Plan, state: &SetState) -> Option<Arc<str>> {
-    let Count { wanted, live, occupied, updated_available, .. } = plan.count;
     let is_stored = !view.set.is_templated() || state.preparation.stored == view.set.revision();
-    let is_complete = is_stored && [live, occupied, updated_available] == [wanted; 3];
-    let complete = view.set.revision().filter(|_| is_complete).map(shared);
+    let complete = view.set.revision().filter(|_| is_stored && plan.count.is_rolled_out()).map(shared);
     complete.or_else(|| view.set.status.current_revision.clone())
 }
 

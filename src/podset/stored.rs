@@ -15,6 +15,11 @@ pub fn holds(status: &PodSetStatus, type_: &str) -> bool {
     find(status, type_).is_some_and(|stored| stored.status == "True")
 }
 
+/// The reason of the condition Ready; empty if there is none.
+pub fn ready_reason(status: &PodSetStatus) -> &str {
+    find(status, condition::READY).map_or("", |ready| &ready.reason)
+}
+
 /// Whether two statuses are equal, apart from the writer and from conditions that others have added. Pods that terminate one after the
 /// other are no reason to write a status each time: only from and to 0.
 pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {

@@ -48,9 +48,7 @@ pub fn get<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> Built {
 ///
 /// As [`get`].
 pub fn create<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize) -> Built {
-    let path = K::url_path(&(), Some(namespace));
-    let request = Request::post(format!("{path}?fieldManager={OPERATOR}&fieldValidation=Strict"));
-    with_body(request.header(ACCEPT, METADATA), "application/json", manifest)
+    post::<K>(namespace, manifest, "")
 }
 
 /// Asks whether an object would be created, and creates none.
@@ -59,8 +57,12 @@ pub fn create<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Se
 ///
 /// As [`get`].
 pub fn dry_run<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize) -> Built {
+    post::<K>(namespace, manifest, "&dryRun=All")
+}
+
+fn post<K: Resource<DynamicType = ()>>(namespace: &str, manifest: &impl Serialize, option: &str) -> Built {
     let path = K::url_path(&(), Some(namespace));
-    let request = Request::post(format!("{path}?fieldManager={OPERATOR}&fieldValidation=Strict&dryRun=All"));
+    let request = Request::post(format!("{path}?fieldManager={OPERATOR}&fieldValidation=Strict{option}"));
     with_body(request.header(ACCEPT, METADATA), "application/json", manifest)
 }
 

@@ -9,6 +9,10 @@ use e2e::suite::Scenario;
 use kube::ResourceExt;
 use serde_json::json;
 
+/// The conditions of a set whose template the API server rejects.
+pub const INVALID: [(&str, &str); 3] =
+    [("Ready", "False/InvalidTemplate"), ("Stalled", "True/InvalidTemplate"), ("ReplicaFailure", "True/FailedCreate")];
+
 pub fn scenarios() -> Vec<Scenario> {
     vec![
         // Its images do not exist.
@@ -56,12 +60,7 @@ async fn that_is_invalid_stalls(t: Arc<Scene>) -> Result<()> {
     t.create_set_from("web", json!({"replicas": 2, "template": {"spec": spec}})).await?;
     t.until("the set to stall", |seen| {
         seen.has_live("web", 0)?;
-        let expected = [
-            ("Ready", "False/InvalidTemplate"),
-            ("Stalled", "True/InvalidTemplate"),
-            ("ReplicaFailure", "True/FailedCreate"),
-        ];
-        seen.conditions("web", &expected)
+        seen.conditions("web", &INVALID)
     })
     .await?;
     t.patch_set("web", json!({"spec": {"template": null}})).await?;

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 
 use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod as PodResource};
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 use tracing::warn;

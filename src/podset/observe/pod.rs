@@ -176,7 +176,7 @@ impl Seen {
         if pod.is_terminating {
             self.deleted_since.get_or_insert(now.into());
         }
-        if pod.ready_since.is_none() || pod.ready_since != self.pod.ready_since {
+        if pod.ready_since != self.pod.ready_since {
             self.seen_ready = pod.ready_since.map(|_| now.into());
         }
         self.pod = pod;

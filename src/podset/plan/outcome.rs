@@ -161,6 +161,11 @@ impl Count {
         self.wanted.saturating_sub(self.occupied)
     }
 
+    /// Whether there are as many pods as wanted, and all have the template of the spec and are available.
+    pub fn is_rolled_out(&self) -> bool {
+        [self.live, self.occupied, self.updated_available] == [self.wanted; 3]
+    }
+
     /// How many pods must be deleted. Only certain pods count: a pod that may not exist must not cause the deletion of another one.
     pub fn surplus(&self) -> usize {
         self.certain.saturating_sub(self.wanted)

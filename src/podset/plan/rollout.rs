@@ -1,7 +1,8 @@
 //! Part of *plan*: which pods have which template, and which are deleted because of it. Pure.
 //!
 //! A rollout only deletes. [`Count::missing`] then counts the missing pods. A missing pod gets the new template while fewer pods than
-//! `most_updated` have it. Otherwise it gets that of `status.currentRevision`. So a template that does not work takes no more pods than `maxUnavailable`.
+//! `most_updated` have it. Otherwise it gets that of `status.currentRevision`. So a template that does not work takes no more pods than
+//! `maxUnavailable`.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -40,7 +41,7 @@ pub struct Progress {
     revision: Revision,
     /// What was reached: the most pods that have the template, and the most of those that are available.
     count: Count,
-    /// When there was progress last. Time in which the rollout was paused does not count.
+    /// When there was progress last. A pause ends the rollout, and resuming begins it anew.
     since: Timestamp,
 }
 
@@ -106,8 +107,8 @@ impl Input<'_> {
 
     /// Whether the pod is to be replaced because of its template.
     pub(super) fn is_replaced(&self, seen: &Seen) -> bool {
-        let is_rolling = |wanted: &Wanted| wanted.update.max_unavailable.is_some() && !wanted.update.is_paused;
-        self.view.set.wanted.as_ref().is_ok_and(is_rolling) && !self.is_updated(seen)
+        let is_rolling = self.view.set.wanted.as_ref().is_ok_and(|wanted| wanted.update.budget().is_some());
+        is_rolling && !self.is_updated(seen)
     }
 
     /// Adds the state of the rollout, and what it needs.
@@ -138,15 +139,13 @@ impl Input<'_> {
     }
 
     fn rollout(&self, count: Count, wanted: &Wanted) -> Rollout {
-        let Count { live, occupied, updated_available, .. } = count;
-        let is_complete = [live, occupied, updated_available] == [wanted.replicas; 3];
         let has_old = self.old().next().is_some();
-        let is_over = !has_old && (self.view.set.former_revision().is_none() || is_complete);
+        let is_over = !has_old && (self.view.set.former_revision().is_none() || count.is_rolled_out());
         if wanted.update.max_unavailable.is_none() || is_over {
             Rollout::None
         } else if wanted.update.is_paused {
             Rollout::Paused
-        } else if updated_available + wanted.update.partition >= wanted.replicas && has_old {
+        } else if count.updated_available + wanted.update.partition >= wanted.replicas && has_old {
             Rollout::AtPartition
         } else {
             Rollout::InProgress
@@ -162,14 +161,13 @@ impl Input<'_> {
     /// The pods to delete because they have another template than the spec's: those that are not available first.
     fn outdated(&self, plan: &Plan, wanted: &Wanted) -> Vec<Deletion> {
         let Count { live, ending, occupied, certain, updated, .. } = plan.count;
-        let Some(max_unavailable) = wanted.update.max_unavailable.filter(|_| !wanted.update.is_paused) else {
-            return Vec::new();
-        };
+        let Some(max_unavailable) = wanted.update.budget() else { return Vec::new() };
         let is_busy = plan.hold != Hold::Nothing || self.state.strays_hold();
         if is_busy || occupied - ending > wanted.replicas || certain < live {
             return Vec::new();
         }
-        // Missing pods will get the new template, as far as `most_updated` allows. A create without an answer may bring a pod of either template.
+        // Missing pods will get the new template, as far as `most_updated` allows. A create without an answer may bring a pod of either
+        // template.
         let unknown = occupied - live - ending;
         let free = wanted.replicas - (occupied - ending);
         let mut left = self.most_updated(plan.count, wanted).saturating_sub(updated + unknown + free);

@@ -1,10 +1,10 @@
 //! A12: the API server rejects the delete of one pod, and goes on doing so.
 
 use podset_operator::podset::promise::Rules;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
-use crate::apiserver::{Fault, FaultRule, PODS, PODSETS, Requests, Status, Verb, object};
+use crate::apiserver::{Fault, FaultRule, PODS, PODSETS, Requests, Status, Verb};
 
 /// The protection of some pods: no delete of them is accepted.
 struct Protection {
@@ -33,14 +33,6 @@ impl Protection {
             server.patch(&PODS, NS, pod, json!({ "metadata": { "labels": { "protected": "no" } } }));
         }
     }
-}
-
-/// The condition of this type as `status/reason: message`; empty if there is none.
-fn condition(server: &ApiServer, kind: &str) -> String {
-    let set = server.podset(NS, "web");
-    let text = |held: &Value, field: &str| held[field].as_str().unwrap_or_default().to_owned();
-    let line = |held| format!("{}/{}: {}", text(held, "status"), text(held, "reason"), text(held, "message"));
-    object::condition(&set, kind).map(line).unwrap_or_default()
 }
 
 const REJECTION: &str = r#"True/FailedDelete: pods "web-pod" is forbidden: it is protected"#;

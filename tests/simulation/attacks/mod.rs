@@ -15,9 +15,10 @@ mod terminations;
 use std::time::Duration;
 
 use podset_operator::podset::promise::Rules;
+use serde_json::Value;
 
 use crate::{
-    apiserver::{ApiServer, PodScript},
+    apiserver::{ApiServer, PodScript, object},
     operator::Operator,
 };
 
@@ -71,6 +72,14 @@ async fn at_rest(server: &ApiServer, set: &str, n: usize) {
     let mark = server.mark();
     sleep(300).await;
     assert_eq!(server.requests_since(mark).iter().map(|entry| entry.line()).collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+/// The condition of this type as `status/reason: message`; empty if there is none.
+fn condition(server: &ApiServer, kind: &str) -> String {
+    let set = server.podset(NS, "web");
+    let text = |held: &Value, field: &str| held[field].as_str().unwrap_or_default().to_owned();
+    let line = |held| format!("{}/{}: {}", text(held, "status"), text(held, "reason"), text(held, "message"));
+    object::condition(&set, kind).map(line).unwrap_or_default()
 }
 
 /// A broken promise: the attack succeeded.

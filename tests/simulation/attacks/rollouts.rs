@@ -56,12 +56,11 @@ fn versions(server: &ApiServer) -> String {
     versions.join(" ")
 }
 
-fn condition(server: &ApiServer, kind: &str) -> String {
-    let set = server.podset(NS, "web");
-    object::condition(&set, kind).map_or(String::new(), |held| {
-        let text = |field: &str| held[field].as_str().unwrap_or_default();
-        format!("{}/{}: {}", text("status"), text("reason"), text("message"))
-    })
+/// Deletes a live pod of this version.
+fn delete_one(server: &ApiServer, of: &str) {
+    let pods = server.pods(NS, "web");
+    let pod = pods.iter().find(|pod| object::is_live(pod) && version(pod) == of).unwrap();
+    server.delete_pod(NS, object::name(pod));
 }
 
 /// Waits until all pods have this version, and are ready; the set must say so, and rest.
@@ -174,8 +173,7 @@ async fn a_pod_that_dies_during_a_broken_rollout_is_replaced_from_the_former_tem
     change_template(&server, "broken");
     sleep(60).await;
     for _ in 0..3 {
-        let old = server.pods(NS, "web").into_iter().find(|pod| object::is_live(pod) && version(pod) == "a").unwrap();
-        server.delete_pod(NS, object::name(&old));
+        delete_one(&server, "a");
         sleep(60).await;
         assert_eq!(versions(&server), "a a a a broken");
     }
@@ -191,8 +189,7 @@ async fn if_the_former_template_is_not_stored_the_newest_is_used() {
     for revision in server.all(&REVISIONS, NS) {
         server.delete(&REVISIONS, NS, object::name(&revision), None);
     }
-    let old = server.pods(NS, "web").into_iter().find(|pod| object::is_live(pod) && version(pod) == "a").unwrap();
-    server.delete_pod(NS, object::name(&old));
+    delete_one(&server, "a");
     sleep(60).await;
     assert_eq!(versions(&server), "a broken broken");
     change_template(&server, "c");
@@ -251,8 +248,7 @@ async fn a_partition_keeps_so_many_pods() {
     assert_eq!(versions(&server), "a a b b");
     assert!(condition(&server, "Ready").starts_with("True/PartitionReached"), "{}", condition(&server, "Ready"));
     // An old pod that dies stays old.
-    let old = server.pods(NS, "web").into_iter().find(|pod| object::is_live(pod) && version(pod) == "a").unwrap();
-    server.delete_pod(NS, object::name(&old));
+    delete_one(&server, "a");
     ready(&server, "web", 4).await;
     assert_eq!(versions(&server), "a a b b");
     change(&server, json!({ "updateStrategy": { "rollingUpdate": { "partition": 0 } } }));
@@ -450,8 +446,7 @@ async fn a_spoilt_revision_is_none() {
     for revision in server.all(&REVISIONS, NS) {
         server.patch(&REVISIONS, NS, object::name(&revision), json!({ "data": { "template": 7 } }));
     }
-    let old = server.pods(NS, "web").into_iter().find(|pod| object::is_live(pod) && version(pod) == "a").unwrap();
-    server.delete_pod(NS, object::name(&old));
+    delete_one(&server, "a");
     sleep(60).await;
     assert_eq!(versions(&server), "a broken broken");
     operator.end().await;
