@@ -33,6 +33,7 @@ pub struct PodSetStatus {
     pub ready_replicas: i64,
     /// Pods that are being deleted and have not finished.
     pub terminating_replicas: i64,
+    pub updated_replicas: i64,
     pub updated_available_replicas: i64,
     pub current_revision: Option<String>,
     pub update_revision: Option<String>,

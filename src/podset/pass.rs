@@ -100,7 +100,7 @@ impl Pass<'_> {
             match self.must_read_first(&view, &plan, state, known.as_ref()) {
                 None => return Ok(ready(view, plan, known)),
                 // The read queues the set again, unless it has ended meanwhile.
-                Some(Read::Namespace) if self.take_over.wait(&view.set) => return Err(Next::Resync),
+                Some(Read::Namespace) if self.take_over.request_read(&view.set) => return Err(Next::Resync),
                 Some(Read::Namespace) => {}
                 // The set changed while it was read: others may have the memory first.
                 Some(Read::Set(_)) if known.is_some() => return Err(Next::At(self.context.env.now())),
@@ -127,7 +127,7 @@ impl Pass<'_> {
         let answered = set.status.observed_generation.map(Some);
         let former = state.waits_from.replace(set.waits_from).or(answered);
         if former.is_some_and(|former| former < set.waits_from) {
-            self.take_over.forget(&set);
+            self.take_over.require_reread(&set);
         }
         let is_unread = self.take_over.is_unread(&set, rules.is_unread);
         let view = View { pods: caches.pods.of(&caches.owner(&set)), set, is_unread };

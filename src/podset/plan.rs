@@ -182,7 +182,8 @@ impl Input<'_> {
         let certain = view.pods.iter().filter(|seen| seen.is_live() && !seen.is_missing);
         let (strays, candidates): (Vec<&Seen>, Vec<&Seen>) =
             certain.partition(|seen| state.fates.strays.contains_key(&seen.pod.uid));
-        let mut left = count.surplus().saturating_sub(strays.into_iter().filter(|seen| self.may_go(seen)).count());
+        let mut left =
+            count.surplus().saturating_sub(strays.into_iter().filter(|seen| self.is_deletable(seen)).count());
         if left == 0 {
             return Vec::new();
         }
@@ -191,7 +192,7 @@ impl Input<'_> {
             if left == 0 {
                 break;
             }
-            left -= usize::from(self.may_go(seen));
+            left -= usize::from(self.is_deletable(seen));
             victims.push(Deletion { is_exact: self.may_be_bound(seen), ..deletion(seen, Why::Surplus) });
         }
         // Deletes that failed before come last, so that they do not hold up the others.
@@ -200,7 +201,7 @@ impl Input<'_> {
     }
 
     /// Whether a delete of this pod may be sent now, or may still take effect.
-    fn may_go(&self, seen: &Seen) -> bool {
+    fn is_deletable(&self, seen: &Seen) -> bool {
         let Pod { uid, version, .. } = &*seen.pod;
         let Input { state, now, .. } = self;
         state.retry.rejected.waits_until(uid, *version, *now).is_none() || state.fates.is_going(uid)
@@ -214,8 +215,8 @@ impl Input<'_> {
     /// The live pods whose delete was rejected, if any pod is surplus, or these are to be replaced.
     fn undeletable(&self, count: Count) -> impl Iterator<Item = Uid> {
         let Input { view, state, .. } = *self;
-        let may_go = move |seen: &&Seen| seen.is_live() && (count.surplus() > 0 || self.is_replaced(seen));
-        let uids = view.pods.iter().filter(may_go).map(|seen| &seen.pod.uid);
+        let is_affected = move |seen: &&Seen| seen.is_live() && (count.surplus() > 0 || self.needs_update(seen));
+        let uids = view.pods.iter().filter(is_affected).map(|seen| &seen.pod.uid);
         uids.filter(|uid| state.retry.rejected.contains(uid)).cloned()
     }
 

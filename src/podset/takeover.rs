@@ -55,7 +55,7 @@ struct State {
     /// The sets that are older than the term; `None` while they are not known.
     preexisting: Option<HashSet<Uid>>,
     /// The sets that need another read, by namespace.
-    forgotten: BTreeMap<Arc<str>, HashSet<Uid>>,
+    to_reread: BTreeMap<Arc<str>, HashSet<Uid>>,
     /// Those among them whose read has begun.
     being_read: BTreeMap<Arc<str>, HashSet<Uid>>,
     /// The namespaces whose sets and pods were listed in this term.
@@ -68,20 +68,20 @@ struct State {
 
 impl State {
     /// Whether the cache may have forgotten pods of this set since the last read of it.
-    fn is_forgotten(&self, set: &Set) -> bool {
+    fn needs_reread(&self, set: &Set) -> bool {
         let holds = |sets: &BTreeMap<Arc<str>, HashSet<Uid>>| {
             sets.get(&set.key.namespace).is_some_and(|sets| sets.contains(&set.uid))
         };
-        holds(&self.forgotten) || holds(&self.being_read)
+        holds(&self.to_reread) || holds(&self.being_read)
     }
 
     fn is_read(&self, set: &Set) -> bool {
-        self.read.contains(&set.key.namespace) && !self.is_forgotten(set)
+        self.read.contains(&set.key.namespace) && !self.needs_reread(set)
     }
 
     fn begin_read(&mut self, namespace: &Arc<str>) {
-        let forgotten = self.forgotten.remove(namespace);
-        self.being_read.extend(forgotten.map(|sets| (namespace.clone(), sets)));
+        let to_reread = self.to_reread.remove(namespace);
+        self.being_read.extend(to_reread.map(|sets| (namespace.clone(), sets)));
     }
 
     /// The sets that waited for the read.
@@ -109,16 +109,16 @@ impl TakeOver {
     pub fn is_unread(&self, set: &Set, rule: fn(may_be_older: bool, is_read: bool) -> bool) -> bool {
         let state = lock(&self.state);
         let may_be_older = state.preexisting.as_ref().is_none_or(|preexisting| preexisting.contains(&set.uid));
-        rule(may_be_older || state.is_forgotten(set), state.is_read(set))
+        rule(may_be_older || state.needs_reread(set), state.is_read(set))
     }
 
     /// The cache may have forgotten pods of this set that count now. It is read again before its next write.
-    pub fn forget(&self, set: &Set) {
-        lock(&self.state).forgotten.entry(set.key.namespace.clone()).or_default().insert(set.uid.clone());
+    pub fn require_reread(&self, set: &Set) {
+        lock(&self.state).to_reread.entry(set.key.namespace.clone()).or_default().insert(set.uid.clone());
     }
 
     /// Requests the read of a set, which is then queued again. Returns `false` if it has been read in the meantime.
-    pub fn wait(&self, set: &Set) -> bool {
+    pub fn request_read(&self, set: &Set) -> bool {
         let mut state = lock(&self.state);
         if state.is_read(set) {
             return false;
@@ -254,14 +254,14 @@ mod tests {
         let keys = [ObjectKey::new("a", "web"), ObjectKey::new("a", "db"), ObjectKey::new("b", "web")];
         let sets = keys.map(|key| Set { key, ..testing::set(1) });
         for set in sets.iter().chain(&sets) {
-            assert!(take_over.wait(set));
+            assert!(take_over.request_read(set));
         }
         assert_eq!(lock(&take_over.state).requested, ["a".into(), "b".into()]);
         assert_eq!(lock(&take_over.state).waiting.values().map(BTreeSet::len).collect::<Vec<_>>(), [2, 1]);
         lock(&take_over.state).read.insert("a".into());
-        assert!(!take_over.wait(&sets[0]));
+        assert!(!take_over.request_read(&sets[0]));
         take_over.begin();
-        assert!(take_over.wait(&sets[0]), "another term");
+        assert!(take_over.request_read(&sets[0]), "another term");
     }
 
     #[test]
@@ -272,18 +272,18 @@ mod tests {
         let is_unread = |set| take_over.is_unread(set, Rules::default().is_unread);
         lock(&take_over.state).end_read(namespace.clone());
         assert!(!is_unread(&set));
-        take_over.forget(&set);
-        assert!(is_unread(&set) && take_over.wait(&set));
-        assert!(!is_unread(&other) && !take_over.wait(&other));
+        take_over.require_reread(&set);
+        assert!(is_unread(&set) && take_over.request_read(&set));
+        assert!(!is_unread(&other) && !take_over.request_read(&other));
         lock(&take_over.state).begin_read(namespace);
         assert!(is_unread(&set));
         // What the read in progress shows may be too old for this.
-        take_over.forget(&set);
+        take_over.require_reread(&set);
         lock(&take_over.state).end_read(namespace.clone());
-        assert!(is_unread(&set) && take_over.wait(&set));
+        assert!(is_unread(&set) && take_over.request_read(&set));
         lock(&take_over.state).begin_read(namespace);
         lock(&take_over.state).end_read(namespace.clone());
-        assert!(!is_unread(&set) && !take_over.wait(&set));
+        assert!(!is_unread(&set) && !take_over.request_read(&set));
     }
 
     #[tokio::test(start_paused = true)]

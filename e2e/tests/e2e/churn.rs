@@ -1,4 +1,4 @@
-//! Random users, by a seed: they scale sets, kill pods, remove labels, and delete and create sets.
+//! Random users, by a seed: they scale sets, change templates, kill pods, remove labels, and delete and create sets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,8 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+
+use crate::rollouts::template;
 
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
@@ -41,11 +43,12 @@ async fn create(t: &Scene, set: &str, replicas: i64) -> Result<()> {
     t.create_set_from(set, json!({"replicas": replicas, "podReplacementPolicy": policy})).await
 }
 
-/// Every set has the pods that its spec wants, and a status that says so.
+/// Every set has the pods that its spec wants, of its template, and a status that says so.
 pub fn are_at_rest(seen: &View) -> Seen {
     SETS.iter().try_for_each(|set| {
-        let wanted = seen.set(set)?.spec.replicas;
-        seen.at_rest(set, wanted as usize).map(drop)
+        let (wanted, updated) = (seen.set(set)?.spec.replicas, seen.set(set)?.state().updated_replicas);
+        seen.at_rest(set, wanted as usize)?;
+        if updated == wanted { Ok(()) } else { Err(format!("{updated} of {wanted} pods of {set} have its template")) }
     })
 }
 
@@ -61,8 +64,12 @@ pub async fn churn(t: &Scene, dice: &mut StdRng, time: Duration) -> Result<()> {
 async fn act(t: &Scene, dice: &mut StdRng) -> Result<()> {
     let set = SETS.choose(dice).expect("there are sets");
     match dice.random_range(0..100) {
-        0..45 => t.scale(set, dice.random_range(1..=10)).await?,
-        45..90 => {
+        0..40 => t.scale(set, dice.random_range(1..=10)).await?,
+        40..46 => {
+            let version = dice.random_range(0..1000).to_string();
+            t.patch_set(set, json!({"spec": {"template": template(&version, false)}})).await?;
+        }
+        46..90 => {
             for pod in some_pods(t, dice, set) {
                 // It may be gone by now.
                 let _ = t.delete_pod(&pod).await;

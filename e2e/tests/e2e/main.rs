@@ -5,6 +5,7 @@ mod budget;
 mod churn;
 mod control_plane;
 mod deletion;
+mod drain;
 mod faults;
 mod foreign;
 mod friend;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         rollouts::scenarios,
         namespace::scenarios,
         autoscaler::scenarios,
+        drain::scenarios,
         kubectl::scenarios,
         rejections::scenarios,
         rights::scenarios,

@@ -22,7 +22,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 /// A template with the annotation `version`. If it is broken, its node selector matches no node.
-fn template(version: &str, is_broken: bool) -> Value {
+pub fn template(version: &str, is_broken: bool) -> Value {
     let container = json!({"name": "main", "image": "quay.io/amacdona/strauss", "command": ["sleep", "3600"]});
     let nowhere = if is_broken { json!({"nowhere": "yes"}) } else { Value::Null };
     json!({"metadata": {"annotations": {"version": version}}, "spec": {"containers": [container], "nodeSelector": nowhere}})

@@ -58,7 +58,8 @@ impl SpecWire {
         let replicas = usize::try_from(self.replicas).unwrap_or(0);
         Ok(Wanted {
             replicas,
-            revision: Revision::of(template, collisions),
+            // The default pod is not stored, so its revision has no collisions.
+            revision: Revision::of(template, template.map_or(0, |_| collisions)),
             update: Update {
                 min_ready: self.min_ready_seconds,
                 deadline: self.progress_deadline_seconds,
@@ -328,6 +329,19 @@ mod tests {
         let error = set.wanted.as_ref().unwrap_err();
         assert!(error.starts_with("the spec cannot be read: invalid type: string \"two\""), "{error}");
         assert!(!set.is_trimmed());
+    }
+
+    #[test]
+    fn a_collision_changes_the_revision_of_a_template_and_not_that_of_the_default_pod() {
+        let revision = |spec: &str, collisions: i32| {
+            let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
+            let status = format!(r#"{{"collisionCount":{collisions}}}"#);
+            let text = format!(r#"{{"metadata":{metadata},"spec":{spec},"status":{status}}}"#);
+            serde_json::from_str::<Set>(&text).unwrap().revision()
+        };
+        let templated = r#"{"template":{"spec":{}}}"#;
+        assert_ne!(revision(templated, 1), revision(templated, 0));
+        assert_eq!(revision("{}", 1), Some(Revision::of(None, 0)));
     }
 
     #[test]

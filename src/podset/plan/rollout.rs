@@ -18,8 +18,8 @@ use crate::podset::{
 pub struct RolloutRules {
     /// How many pods may have the new template: `most` in the end, and not more than have proved it and `maxUnavailable`.
     pub most_updated: fn(most: usize, proven: usize, max_unavailable: usize) -> usize,
-    /// Whether an available pod may go, if so many are available, and at least so many are to be.
-    pub may_go: fn(available: usize, least: usize) -> bool,
+    /// Whether an available pod may be deleted: how many are available, and how many must stay available.
+    pub may_delete_available: fn(available: usize, least: usize) -> bool,
     /// Whether pods whose template has been changed are replaced from the former one while the new one is not proven.
     pub is_careful: bool,
 }
@@ -28,7 +28,7 @@ impl Default for RolloutRules {
     fn default() -> Self {
         RolloutRules {
             most_updated: |most, proven, max_unavailable| most.min(proven + max_unavailable),
-            may_go: |available, least| available > least,
+            may_delete_available: |available, least| available > least,
             is_careful: true,
         }
     }
@@ -106,7 +106,7 @@ impl Input<'_> {
     }
 
     /// Whether the pod is to be replaced because of its template.
-    pub(super) fn is_replaced(&self, seen: &Seen) -> bool {
+    pub(super) fn needs_update(&self, seen: &Seen) -> bool {
         let is_rolling = self.view.set.wanted.as_ref().is_ok_and(|wanted| wanted.update.budget().is_some());
         is_rolling && !self.is_updated(seen)
     }
@@ -179,10 +179,10 @@ impl Input<'_> {
         let mut outdated = Vec::new();
         for seen in ranked {
             let is_available = self.is_available(seen);
-            if left == 0 || (is_available && !(self.rollout.may_go)(available, least)) {
+            if left == 0 || (is_available && !(self.rollout.may_delete_available)(available, least)) {
                 break;
             }
-            let counts = usize::from(self.may_go(seen));
+            let counts = usize::from(self.is_deletable(seen));
             left -= counts;
             available -= usize::from(is_available) * counts;
             outdated.push(Deletion { is_exact: self.may_be_bound(seen), ..deletion(seen, Why::Outdated) });

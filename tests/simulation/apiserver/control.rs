@@ -281,7 +281,8 @@ impl ApiServer {
             let bound = state.rules.violations().first().map(Violation::to_string);
             let writer =
                 || state.one_writer.violations().first().map(|w| format!("written by one that does not lead: {w}"));
-            bound.or_else(writer).or_else(|| state.truth.violations().first().cloned())
+            let others = state.truth.violations().iter().chain(state.rollouts.violations()).next();
+            bound.or_else(writer).or_else(|| others.cloned())
         })
     }
 

@@ -58,16 +58,11 @@ struct View {
 /// As in [`View`].
 fn rollout(set: &Value) -> Option<(Arc<Value>, u64)> {
     let spec = &set["spec"];
-    let (strategy, replicas) = (&spec["updateStrategy"], spec["replicas"].as_u64().unwrap_or(1));
-    let rolling = &strategy["rollingUpdate"];
-    if strategy["type"] == "OnDelete" || rolling["paused"] == true {
+    let strategy = &spec["updateStrategy"];
+    if strategy["type"] == "OnDelete" || strategy["rollingUpdate"]["paused"] == true {
         return None;
     }
-    let max_unavailable = match &rolling["maxUnavailable"] {
-        Value::String(percent) => percent.trim_end_matches('%').parse().unwrap_or(0) * replicas / 100,
-        number => number.as_u64().unwrap_or(1),
-    };
-    Some((Arc::new(spec["template"].clone()), max_unavailable.max(1)))
+    Some((Arc::new(spec["template"].clone()), object::max_unavailable(set)))
 }
 
 /// Whether the pod can have been made from this template.

@@ -161,7 +161,7 @@ impl State {
         let now = self.clock.rfc3339();
         let Some(pod) = self.by_uid(uid).cloned() else { return };
         let script = (self.kubelet.director)(&pod);
-        let ready = script.ready_after == Some(Duration::ZERO);
+        let ready = script.ready_after == Some(Duration::ZERO) && !object::is_broken(&pod);
         let running = self.change_pod(uid, KUBELET, |pod| {
             let statuses = container_statuses(pod, ready, &json!({ "running": { "startedAt": now } }));
             pod["status"]["phase"] = "Running".into();
@@ -185,9 +185,10 @@ impl State {
         self.set_ready(uid, true);
     }
 
-    /// The kubelet reports a running pod as ready or not.
+    /// The kubelet reports a running pod as ready or not. A broken pod is never ready.
     pub fn set_ready(&mut self, uid: &str, ready: bool) {
         let now = self.clock.rfc3339();
+        let ready = ready && !self.by_uid(uid).is_some_and(|pod| object::is_broken(pod));
         self.change_pod(uid, KUBELET, |pod| {
             if object::phase(pod) == "Running" {
                 let state = pod["status"]["containerStatuses"][0]["state"].clone();

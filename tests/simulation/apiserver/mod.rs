@@ -17,6 +17,7 @@
 //! | `jobs`, `kubelet`, `gc` | the cluster's own controllers |
 //! | `select`, `faults`, `log` | which requests, what goes wrong with them, what came of them |
 //! | `promise`, `writer`, `truth` | never more than N, one writer, and nothing said or hit that is not so: checked at every change |
+//! | `rollout` | no broken template takes more pods than `maxUnavailable`: checked at every change |
 //! | `heard` | what each client was sent, and whether that justifies its deletes |
 //! | `users`, `surroundings`, `control`, `views` | what tests say, set, switch and see |
 
@@ -40,6 +41,7 @@ pub mod object;
 mod promise;
 mod read;
 mod request;
+mod rollout;
 mod schema;
 mod select;
 mod selector;

@@ -52,6 +52,23 @@ pub fn is_ready(object: &Value) -> bool {
     condition(object, "Ready").is_some_and(|c| c["status"] == "True")
 }
 
+/// Whether a pod, or a template, has an image that does not work: the pod is never ready.
+pub fn is_broken(pod: &Value) -> bool {
+    pod["spec"]["containers"][0]["image"].as_str().is_some_and(|image| image.contains("broken"))
+}
+
+/// How many pods of a set may be unavailable during a rollout.
+pub fn max_unavailable(set: &Value) -> u64 {
+    let max_unavailable = match &set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] {
+        Value::String(percent) => {
+            let replicas = set["spec"]["replicas"].as_u64().unwrap_or(1);
+            percent.trim_end_matches('%').parse().unwrap_or(0) * replicas / 100
+        }
+        number => number.as_u64().unwrap_or(1),
+    };
+    max_unavailable.max(1)
+}
+
 /// The status condition of this type.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     object["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == kind)

@@ -21,6 +21,7 @@ use super::{
     log::RequestLog,
     object,
     promise::Promise,
+    rollout::Rollouts,
     service::Listener,
     settings::Settings,
     truth::Truth,
@@ -106,6 +107,7 @@ pub struct State {
     pub rules: Promise,
     pub one_writer: OneWriter,
     pub truth: Truth,
+    pub rollouts: Rollouts,
 }
 
 impl State {
@@ -135,6 +137,7 @@ impl State {
             rules: Promise::default(),
             one_writer: OneWriter::default(),
             truth: Truth::default(),
+            rollouts: Rollouts::default(),
         };
         for namespace in ["default", "kube-system"] {
             state.ensure_namespace(namespace);
@@ -245,6 +248,7 @@ impl State {
         self.rules.observe(&change);
         self.one_writer.changed(&change);
         self.truth.observe(&change);
+        self.rollouts.observe(&change);
         self.watch_change(&change);
         self.kubelet_sees(&change);
         self.collector_sees(&change);

@@ -136,6 +136,18 @@ impl ApiServer {
         });
     }
 
+    /// Takes all that the operator has written off the status of a PodSet.
+    pub fn wipe_status(&self, namespace: &str, set: &str) {
+        self.act(|state| {
+            let stored = state.expect(&PODSETS, namespace, set);
+            let mut new = (*stored).clone();
+            new["status"] = json!({});
+            if let Err(status) = state.replace(&PODSETS, "status", &stored, new, USER) {
+                panic!("the status is refused: {}", status.message);
+            }
+        });
+    }
+
     /// Takes the owner references off a pod.
     pub fn strip_owner(&self, namespace: &str, pod: &str) {
         self.patch(&PODS, namespace, pod, json!({ "metadata": { "ownerReferences": null } }));

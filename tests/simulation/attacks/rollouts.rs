@@ -27,9 +27,6 @@ async fn running(replicas: usize, spec: Value) -> (ApiServer, Operator) {
 
 async fn running_with(replicas: usize, spec: Value, rules: Rules) -> (ApiServer, Operator) {
     let server = ApiServer::new(1);
-    server.direct_pods(|pod| {
-        if version(pod).starts_with("broken") { PodScript::never_ready() } else { PodScript::default() }
-    });
     let mut spec = spec;
     spec["replicas"] = replicas.into();
     spec["template"] = template("a");
@@ -111,6 +108,7 @@ async fn a_change_of_the_template_reaches_all_pods_one_by_one() {
     operator.end().await;
 }
 
+/// kubernetes/kubernetes#67250: nobody deletes a pod by hand.
 #[tokio::test(start_paused = true)]
 async fn a_broken_template_takes_no_more_than_max_unavailable_and_the_next_one_replaces_it() {
     let (server, operator) =
@@ -129,7 +127,7 @@ async fn a_broken_template_takes_no_more_than_max_unavailable_and_the_next_one_r
 async fn without_its_bounds_a_rollout_of_a_broken_template_takes_all_pods() {
     let bound = RolloutRules::default();
     let most_updated = |most, _, _| most;
-    let unbounded = RolloutRules { most_updated, may_go: |_, _| true, ..bound };
+    let unbounded = RolloutRules { most_updated, may_delete_available: |_, _| true, ..bound };
     for (rollout, left) in [(RolloutRules { most_updated, ..bound }, 4), (unbounded, 0)] {
         let (server, operator) = running_with(5, json!({}), Rules { rollout, ..Rules::default() }).await;
         change_template(&server, "broken");
@@ -154,6 +152,7 @@ async fn without_the_former_template_a_broken_one_takes_every_pod_that_dies() {
     operator.kill();
 }
 
+/// openkruise/kruise#376.
 #[tokio::test(start_paused = true)]
 async fn a_rollback_replaces_the_broken_pods_alone() {
     let (server, operator) = running(5, json!({})).await;
@@ -164,6 +163,22 @@ async fn a_rollback_replaces_the_broken_pods_alone() {
     rolled_out(&server, "a", 5).await;
     let kept = server.live_pods(NS, "web").iter().filter(|pod| before.contains(pod)).count();
     assert_eq!(kept, 4);
+    operator.end().await;
+}
+
+/// kubernetes/kubernetes#137409: pods of the former template that are broken use no budget.
+#[tokio::test(start_paused = true)]
+async fn broken_pods_of_the_former_template_do_not_stop_a_rollout() {
+    let (server, operator) = running(5, json!({})).await;
+    for pod in &server.live_pods(NS, "web")[1..] {
+        server.set_ready(NS, pod, false);
+    }
+    let healthy = server.ready_pods(NS, "web");
+    change_template(&server, "b");
+    let is_last = |s: &ApiServer| versions(s) == "a b b b b";
+    server.wait_until(is_last, seconds(60)).await;
+    assert!(server.ready_pods(NS, "web").contains(&healthy[0]), "the healthy pod is the last to go");
+    rolled_out(&server, "b", 5).await;
     operator.end().await;
 }
 
@@ -200,7 +215,6 @@ async fn if_the_former_template_is_not_stored_the_newest_is_used() {
 #[tokio::test(start_paused = true)]
 async fn the_first_template_never_worked_and_the_next_does() {
     let server = ApiServer::new(1);
-    server.direct_pods(|pod| if version(pod) == "broken" { PodScript::never_ready() } else { PodScript::default() });
     let spec = json!({ "replicas": 3, "template": template("broken") });
     server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
     let operator = leader(&server, Rules::default());
@@ -237,6 +251,44 @@ async fn a_paused_rollout_deletes_nothing_and_goes_on_later() {
     assert_eq!(versions(&server), "a a a a", "no updated pod is live");
     change(&server, json!({ "updateStrategy": { "rollingUpdate": { "paused": false } } }));
     rolled_out(&server, "b", 4).await;
+    operator.end().await;
+}
+
+/// openkruise/kruise#1153.
+#[tokio::test(start_paused = true)]
+async fn a_rollout_that_is_paused_halfway_stops_there() {
+    let (server, operator) = running(4, json!({ "minReadySeconds": 10 })).await;
+    change_template(&server, "b");
+    server.wait_until(|s| versions(s) == "a a b b", seconds(120)).await;
+    change(&server, json!({ "updateStrategy": { "rollingUpdate": { "paused": true } } }));
+    sleep(120).await;
+    assert_eq!(versions(&server), "a a b b");
+    server.scale(NS, "web", 6);
+    ready(&server, "web", 6).await;
+    sleep(60).await;
+    assert!(versions(&server).starts_with("a a b b"), "{}", versions(&server));
+    change_template(&server, "c");
+    sleep(120).await;
+    assert!(versions(&server).starts_with("a a b b"), "{}", versions(&server));
+    change(&server, json!({ "updateStrategy": { "rollingUpdate": { "paused": false } } }));
+    server.wait_until(|s| versions(s) == "c c c c c c", seconds(300)).await;
+    rolled_out(&server, "c", 6).await;
+    operator.end().await;
+}
+
+/// openkruise/kruise#410: a partition is no way back. For that, the template is changed.
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_raised_rolls_nothing_back() {
+    let (server, operator) = running(4, json!({ "updateStrategy": { "rollingUpdate": { "partition": 2 } } })).await;
+    change_template(&server, "b");
+    server.wait_until(|s| versions(s) == "a a b b", seconds(60)).await;
+    change(&server, json!({ "updateStrategy": { "rollingUpdate": { "partition": 3 } } }));
+    sleep(120).await;
+    assert_eq!(versions(&server), "a a b b");
+    delete_one(&server, "b");
+    sleep(60).await;
+    assert_eq!(versions(&server), "a a a b", "it counts for new pods");
+    server.check();
     operator.end().await;
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::World;
+use super::{World, users};
 use crate::{
     apiserver::{Fault, LEASES, PODS, PODSETS, PodScript, Requests, Status, Verb, is_as_ordered, is_made_of, object},
     replica::LEASE,
@@ -385,13 +385,14 @@ pub fn release_lease(world: &mut World) -> bool {
 }
 
 /// Everything is well again.
-pub fn lift_all(world: &World) {
+pub fn lift_all(world: &mut World) {
     world.server.heal();
     world.server.lift_quota("default");
     world.server.lift_webhook();
     world.server.pods_live(PodScript::default());
     world.server.settings(|settings| settings.request_latency = Duration::from_millis(1));
     for (namespace, set) in world.sets {
+        users::mend_template(world, (namespace, set));
         // Other pods go in the place of a surplus one that cannot be deleted, but a rollout waits for it.
         let template = &world.server.podset(namespace, set)["spec"]["template"];
         let is_old = |pod: &&Value| {

@@ -54,7 +54,9 @@ fn answered_at_once(view: &View, plan: &Plan, state: &SetState, wall: Timestamp)
 fn mutants() -> Vec<Mutant> {
     let (podset, leader) = (podset::promise::Rules::default(), leadership::promise::Rules::default());
     let cache = podset.cache;
-    let unbounded = RolloutRules { most_updated: |most, _, _| most, may_go: |_, _| true, ..RolloutRules::default() };
+    let unproven = RolloutRules { most_updated: |most, _, _| most, ..RolloutRules::default() };
+    let unbounded = RolloutRules { may_delete_available: |_, _| true, ..unproven };
+    let careless = RolloutRules { is_careful: false, ..RolloutRules::default() };
     vec![
         cached("an unknown fate is forgotten", CacheRules { quarantine: SignedDuration::ZERO, ..cache }),
         cached(
@@ -81,6 +83,8 @@ fn mutants() -> Vec<Mutant> {
         bound("a delete names no incarnation", podset::promise::Rules { precondition: |_| None, ..podset }),
         cached("ownership by UID alone", CacheRules { home: |_| "anywhere".into(), ..cache }),
         bound("a rollout loses any number of pods", podset::promise::Rules { rollout: unbounded, ..podset }),
+        bound("a rollout makes any number of pods", podset::promise::Rules { rollout: unproven, ..podset }),
+        bound("a lost pod gets the new template", podset::promise::Rules { rollout: careless, ..podset }),
         bound("one rejected delete holds up the set", podset::promise::Rules { is_confined: |_| false, ..podset }),
         election("the own duration alone counts", Rules { wait: |own, _| own, ..leader }),
         election("a read need not confirm", Rules { is_free: |before, _, _| before.is_some(), ..leader }),

@@ -4,7 +4,7 @@ use podset_operator::podset::names::pod_name;
 use serde_json::{Value, json};
 
 use super::World;
-use crate::apiserver::{MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, object};
+use crate::apiserver::{MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS, object};
 
 const LABEL: &str = "app.kubernetes.io/managed-by";
 const FRIENDS: [&str; 2] = ["joe", "ann"];
@@ -135,12 +135,49 @@ pub fn change_policy(world: &mut World) -> bool {
 }
 
 pub fn change_template(world: &mut World) -> bool {
-    let Some((namespace, set)) = world.set() else { return false };
+    let Some(set) = world.set() else { return false };
     let image = format!("example.com/app:{}", world.dice.below(9));
+    set_image(world, set, &image);
+    true
+}
+
+fn set_image(world: &mut World, (namespace, set): Set, image: &str) {
     // Every second one is too large to be kept in memory.
     let text = "x".repeat(if world.dice.below(2) == 0 { 0 } else { 20_000 });
     let template = json!({ "spec": { "containers": [{ "name": "app", "image": image, "workingDir": text }] } });
     world.server.patch(&PODSETS, namespace, set, json!({ "spec": { "template": template } }));
+}
+
+/// The pods of the template never become ready. Some time later it is mended.
+pub fn break_template(world: &mut World) -> bool {
+    let Some(set) = world.set() else { return false };
+    let image = format!("example.com/broken:{}", world.dice.below(9));
+    set_image(world, set, &image);
+    let pause = world.dice.millis(5_000..40_000);
+    world.later(pause, move |world| mend_template(world, set));
+    true
+}
+
+/// Gives the set a template that works, if it has none.
+pub fn mend_template(world: &mut World, (namespace, set): Set) {
+    let stored = world.server.podset(namespace, set);
+    if !object::is_terminating(&stored) && object::is_broken(&stored["spec"]["template"]) {
+        set_image(world, (namespace, set), "example.com/app:mended");
+    }
+}
+
+/// A template that is stored is gone.
+pub fn delete_revision(world: &mut World) -> bool {
+    let Some((namespace, _)) = world.set() else { return false };
+    let stored = world.server.all(&REVISIONS, namespace);
+    let Some(revision) = world.dice.pick(&stored) else { return false };
+    world.server.delete(&REVISIONS, namespace, object::name(revision), None);
+    true
+}
+
+pub fn wipe_status(world: &mut World) -> bool {
+    let Some((namespace, set)) = world.set().filter(|_| world.dice.one_in(3)) else { return false };
+    world.server.wipe_status(namespace, set);
     true
 }
 
