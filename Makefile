@@ -54,8 +54,9 @@ run: ## Run the operator on this machine (ARGS=FLAGS), with probes and plain met
 	@set -f; set -x; cargo run -- run $$ARGS
 
 .PHONY: manifests
-manifests: ## Generate config/crd/bases from the Rust types
+manifests: ## Generate config/crd/bases and docs/reference from the Rust types, flags and metrics
 	UPDATE_MANIFESTS=1 cargo test --test manifests
+	UPDATE_REFERENCE=1 cargo test --test reference
 
 .PHONY: test
 test: lint test-unit test-alerts test-e2e ## Run most checks of CI; CONTRIBUTING.md lists the others

@@ -100,7 +100,7 @@ fn flags(error: &TimingError) -> &'static str {
 /// Flags of `run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
-    /// Elect a leader, so that one replica works and the others stand by; `false` runs without election
+    /// Elect a leader, so that one replica works and the others stand by; `false` runs one process without election
     #[arg(long, env = "PODSET_OPERATOR_LEADER_ELECT", default_value_t = true, action = clap::ArgAction::Set,
         num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", help_heading = "Leader election")]
     pub leader_elect: bool,
@@ -154,7 +154,7 @@ pub struct RunArgs {
         value_name = "NAMESPACE", help_heading = "Controllers")]
     pub watch_namespace: Vec<String>,
 
-    /// How many objects of a kind are reconciled at the same time
+    /// How many objects of each kind are reconciled at the same time
     #[arg(long, env = "PODSET_OPERATOR_MAX_CONCURRENT_RECONCILES", default_value_t = 64,
         value_parser = clap::value_parser!(u16).range(1..), value_name = "N", help_heading = "Controllers")]
     pub max_concurrent_reconciles: u16,

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 pub struct MyCustomResourceSpec {
-    /// The name of the friend, a pod in any namespace.
+    /// The name of the friend, a pod in any namespace that the operator watches.
     #[schemars(length(max = 253))]
     #[x_kube(validation = pod_name_rule())]
     pub name: String,
@@ -31,14 +31,14 @@ pub struct MyCustomResourceSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MyCustomResourceStatus {
-    /// Whether at least one pod of the friend's name exists in the watched namespaces, in any state.
+    /// Whether at least one pod of this name exists, in any phase.
     #[serde(rename = "Healthy", default)]
     pub healthy: bool,
     /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64")]
     pub observed_generation: Option<i64>,
-    /// Ready: True when the status is current.
+    /// Ready is True when the status is up to date. Its reason is FriendFound or FriendMissing.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -72,7 +72,7 @@ pub struct PodSetSpec {
     /// TerminationComplete: when it is Succeeded, Failed or gone, so that never more than spec.replicas pods run.
     #[serde(default)]
     pub pod_replacement_policy: PodReplacementPolicy,
-    /// For how many seconds a pod must be ready before it counts as available in a rolling update.
+    /// For how many seconds a pod must be ready before a rollout counts it as available.
     #[serde(default)]
     #[schemars(with = "i32", range(min = 0, max = 2147483647))]
     pub min_ready_seconds: u32,
@@ -80,14 +80,15 @@ pub struct PodSetSpec {
     #[serde(default = "default_deadline")]
     #[schemars(with = "i32", range(min = 1, max = 2147483647))]
     pub progress_deadline_seconds: u32,
-    /// How many ControllerRevisions of former templates are kept, beside those that pods have.
+    /// How many old ControllerRevisions are kept, in addition to those in use. Surplus ones are deleted when the next new template is
+    /// stored.
     #[serde(default = "default_history")]
     #[schemars(with = "i32", range(min = 0, max = 2147483647))]
     pub revision_history_limit: u32,
-    /// How a change of the template reaches the pods.
+    /// How a changed template reaches the pods.
     #[serde(default)]
     pub update_strategy: UpdateStrategy,
-    /// The template of the pods. Without it, or without its spec, they are the operator's default pod.
+    /// The template of the pods. Without it, or without its spec, the pods are the operator's default pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PodTemplate")]
     pub template: Option<PodTemplate>,
@@ -133,12 +134,12 @@ pub enum UpdateStrategyType {
 #[schemars(inline)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RollingUpdate {
-    /// How many pods may be unavailable during an update: a number from 1, or a percentage of spec.replicas from 1% to 100%, which is
+    /// How many pods may be unavailable during a rollout: a number from 1, or a percentage of spec.replicas from 1% to 100% that is
     /// rounded down, but to no less than 1.
     #[schemars(schema_with = "max_unavailable")]
     pub max_unavailable: Option<IntOrString>,
-    /// How many pods keep their former template: a number, or a percentage of spec.replicas, which is rounded up. Raising it
-    /// does not roll pods back.
+    /// How many pods keep their former template: a number, or a percentage of spec.replicas that is rounded up. Raising it does not roll
+    /// pods back.
     #[schemars(schema_with = "partition")]
     pub partition: Option<IntOrString>,
     /// Pauses the rollout: no pod is deleted because of its template.
@@ -183,29 +184,30 @@ pub struct PodTemplateMetadata {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetStatus {
-    /// The names of the available pods, sorted.
+    /// The names of the pods in availableReplicas, sorted.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub pod_names: Vec<Arc<str>>,
-    /// Pods of this set that are Pending or Running and not being deleted.
+    /// Pods of this set that are Pending or Running and not being deleted, ready or not. minReadySeconds does not matter here.
     #[serde(default)]
     pub available_replicas: i32,
-    /// Available pods whose condition Ready is True.
+    /// Pods in availableReplicas whose condition Ready is True.
     #[serde(default)]
     pub ready_replicas: i32,
-    /// Pods of this set that are being deleted and have not finished yet. It is not always up to date, except whether it is 0.
+    /// Pods of this set that are being deleted and have not finished. With TerminationStarted, the number may be too high until it is 0.
     #[serde(default)]
     pub terminating_replicas: i32,
-    /// Pods of status.availableReplicas that have the template of the spec.
+    /// Pods in availableReplicas that have the template of the spec.
     #[serde(default)]
     pub updated_replicas: i32,
-    /// Those of them that are ready.
+    /// Pods in updatedReplicas that are ready.
     #[serde(default)]
     pub updated_ready_replicas: i32,
-    /// Pods with the template of the spec that have been ready for spec.minReadySeconds.
+    /// Pods in updatedReplicas that have been ready for minReadySeconds.
     #[serde(default)]
     pub updated_available_replicas: i32,
-    /// The last revision with which all pods were available, a value of the label controller-revision-hash.
+    /// The last revision with which all pods were available, a value of the label controller-revision-hash. During a rollout, this is the
+    /// former template. Absent until all pods have been available once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub current_revision: Option<Arc<str>>,
@@ -213,7 +215,7 @@ pub struct PodSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub update_revision: Option<Arc<str>>,
-    /// How often a ControllerRevision with other content had the name of a new one.
+    /// How often a ControllerRevision with other content already had the name of a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i32")]
     pub collision_count: Option<i32>,
@@ -221,11 +223,11 @@ pub struct PodSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64")]
     pub observed_generation: Option<i64>,
-    /// The set's labels as a selector, for the scale subresource.
+    /// The labels of the set, for `kubectl scale` and autoscalers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub selector: Option<String>,
-    /// Ready, Reconciling, Stalled and ReplicaFailure. Only Ready is present when it is False.
+    /// Ready is always present. Reconciling, Stalled and ReplicaFailure are present while they are True.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -94,17 +94,18 @@ impl<F: Fn() -> Option<SetFigures> + Send + Sync + 'static> Collector for Sets<F
         for (reason, count) in &figures.by_reason {
             ConstGauge::new(*count).encode(sets.encode_family(&[("reason", *reason)])?)?;
         }
-        let help = "Number of rollouts of a template by state";
+        let help = "Number of PodSets in a rollout by its state: in_progress, stalled, paused or at_partition";
         let mut rollouts = encoder.encode_descriptor("podset_rollouts", help, None, MetricType::Gauge)?;
         for (state, count) in &figures.rollouts {
             ConstGauge::new(*count).encode(rollouts.encode_family(&[("state", *state)])?)?;
         }
+        let available = "Number of pods of PodSets that are Pending or Running and not being deleted";
         let refused = "Number of PodSets with pods that the API server refuses to create or to delete";
         let terminating = "Number of pods of PodSets that are being deleted and have not finished yet";
         let counts = [
             ("podset_sets_refused", refused, figures.refused),
             ("podset_pods_desired", "Number of pods that all PodSets want", figures.desired),
-            ("podset_pods_available", "Number of pods of PodSets that are Pending or Running", figures.available),
+            ("podset_pods_available", available, figures.available),
             ("podset_pods_ready", "Number of pods of PodSets that are ready", figures.ready),
             ("podset_pods_terminating", terminating, figures.terminating),
             ("podset_pods_outdated", "Number of pods of PodSets with a former template", figures.outdated),

@@ -3,6 +3,7 @@
 
 mod exposed;
 mod kubebuilder;
+mod leader;
 mod manifests;
 mod promql;
 

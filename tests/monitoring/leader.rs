@@ -1,0 +1,27 @@
+//! What a leader that has worked a little exposes.
+
+use leadership::env::Env;
+use operator_kit::telemetry::metrics::{Format, Metrics, Outcome};
+use podset_operator::podset::{
+    fleet_metrics::{self, SetFigures},
+    others::Others,
+};
+
+/// All its metrics, as text.
+pub fn exposes(format: Format) -> String {
+    let metrics = Metrics::new(Env::system());
+    metrics.leader("podset-operator").set(1);
+    metrics.requests().expect_host("10.0.0.1:443");
+    let figures = SetFigures {
+        by_reason: vec![("AllPodsReady", 1)],
+        rollouts: vec![("stalled", 1)],
+        ..SetFigures::default()
+    };
+    fleet_metrics::register(&metrics, move || Some(figures.clone()));
+    Others::new("here".to_owned(), &metrics);
+    for name in ["podset", "mycustomresource"] {
+        metrics.controller(name).reconciling().ended(Outcome::Success, None);
+        metrics.queue(name);
+    }
+    metrics.text(format).expect("the metrics are text")
+}
