@@ -99,16 +99,16 @@ fn walk(schema: &Value, path: &str, fields: &mut Vec<[String; 4]>, rules: &mut V
         if path == "metadata" {
             continue;
         }
-        let default = if required.contains(&name.as_str()) {
-            "required".to_owned()
-        } else {
-            default(&field["default"])
-        };
+        let default =
+            if required.contains(&name.as_str()) { "required".to_owned() } else { default(&field["default"]) };
         let mut description = text(&field["description"]).to_owned();
         if path == NOT_EXPANDED {
             description += &format!(" `kubectl explain podset.{NOT_EXPANDED}` shows its fields.");
         }
-        fields.push([code(path), type_of(field), default, description]);
+        // `spec` and `status` themselves need no row.
+        if path.contains('.') {
+            fields.push([code(path), type_of(field), default, description]);
+        }
         if path != NOT_EXPANDED {
             walk(field, path, fields, rules);
         }
@@ -153,8 +153,8 @@ fn type_of(field: &Value) -> String {
 fn flags() {
     let command = Cli::command();
     let run = command.find_subcommand("run").expect("there is `run`");
-    let guide = "`podset-operator run` takes these flags. Each is also an environment variable: `PODSET_OPERATOR_` and the flag in capitals \
-                 with underscores. [Operating](../operating.md#flags) explains them.";
+    let guide = "`podset-operator run` takes these flags. A flag wins over its environment variable. [Operating](../operating.md#flags)\n\
+                 explains them.";
     let mut page = head("Flags", guide);
     let flags: Vec<_> = run.get_arguments().filter(|flag| flag.get_env().is_some()).collect();
     let mut headings: Vec<_> = flags.iter().filter_map(|flag| flag.get_help_heading()).collect();
@@ -169,10 +169,15 @@ fn flags() {
             };
             let (name, value) = (flag.get_long().expect("a flag has a name"), flag.get_value_names());
             let value = value.and_then(<[_]>::first).expect("a flag has a value");
-            [code(&format!("--{name}={value}")), default, help.to_owned()]
+            let variable = flag.get_env().expect("filtered").to_string_lossy();
+            [code(&format!("--{name}={value}")), code(&variable), default, help.to_owned()]
         });
-        write!(page, "\n## {heading}\n{}", table(["flag", "default", "description"], &rows.collect::<Vec<_>>()))
-            .expect("a table can be written");
+        write!(
+            page,
+            "\n## {heading}\n{}",
+            table(["flag", "environment variable", "default", "description"], &rows.collect::<Vec<_>>())
+        )
+        .expect("a table can be written");
     }
     is_current("flags.md", &page);
 }
@@ -188,7 +193,8 @@ fn metrics() {
             series == name || type_ == "histogram" && series.strip_suffix("_bucket") == Some(name)
         };
         let labels = exposed.lines().filter(is_own).filter_map(|line| line.split_once('{')?.1.split_once('}'));
-        let labels = labels.flat_map(|(labels, _)| labels.split(',')).filter_map(|label| Some(label.split_once('=')?.0));
+        let labels =
+            labels.flat_map(|(labels, _)| labels.split(',')).filter_map(|label| Some(label.split_once('=')?.0));
         let labels: BTreeSet<String> = labels.filter(|label| *label != "le").map(code).collect();
         let labels = labels.into_iter().collect::<Vec<_>>().join(", ");
         [code(name), type_.to_owned(), labels, phrase(help)]
@@ -196,7 +202,8 @@ fn metrics() {
     let mut rows: Vec<_> = lines("# HELP ").map(row).collect();
     rows.sort();
     let (own, common): (Vec<_>, Vec<_>) = rows.into_iter().partition(|[name, ..]| name.starts_with("`podset_"));
-    let guide = "`/metrics` serves these metrics. [Monitoring](../observability.md#metrics) explains them and has queries.";
+    let guide =
+        "`/metrics` serves these metrics. [Monitoring](../observability.md#metrics) explains them and has queries.";
     let mut page = head("Metrics", guide);
     let columns = ["metric", "type", "labels", "description"];
     page += &format!("\n## PodSets\n{}", table(columns, &own));
