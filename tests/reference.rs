@@ -1,5 +1,5 @@
-//! The pages under `docs/reference` say what the custom resources, the flags and the metrics say. `make manifests` runs this with
-//! `UPDATE_REFERENCE=1`, which writes the pages instead of comparing them.
+//! The pages under `docs/reference` match the custom resources, the flags and the metrics. `make manifests` runs this with
+//! `UPDATE_REFERENCE=1`, which writes the pages first.
 
 #[path = "monitoring/leader.rs"]
 mod leader;
@@ -45,11 +45,6 @@ fn code(text: &str) -> String {
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
-}
-
-/// Help texts are phrases.
-fn phrase(text: &str) -> String {
-    text.trim_end_matches('.').to_owned()
 }
 
 #[test]
@@ -197,7 +192,7 @@ fn metrics() {
             labels.flat_map(|(labels, _)| labels.split(',')).filter_map(|label| Some(label.split_once('=')?.0));
         let labels: BTreeSet<String> = labels.filter(|label| *label != "le").map(code).collect();
         let labels = labels.into_iter().collect::<Vec<_>>().join(", ");
-        [code(name), type_.to_owned(), labels, phrase(help)]
+        [code(name), type_.to_owned(), labels, help.trim_end_matches('.').to_owned()]
     };
     let mut rows: Vec<_> = lines("# HELP ").map(row).collect();
     rows.sort();
