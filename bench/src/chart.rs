@@ -21,7 +21,7 @@ fn color(contestant: Contestant) -> RGBColor {
         Contestant::Operator => RGBColor(37, 99, 235),
         Contestant::ReplicaSet => RGBColor(217, 119, 6),
         Contestant::Go => RGBColor(5, 150, 105),
-        Contestant::Floor => RGBColor(156, 163, 175),
+        Contestant::Floor | Contestant::Deployment => RGBColor(156, 163, 175),
     }
 }
 
@@ -33,7 +33,7 @@ pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
 }
 
 fn draw(svg: &mut String, report: &Report<'_>, load: Load) -> Result<(), Box<dyn std::error::Error>> {
-    let contestants = report.contestants();
+    let contestants = report.contestants(load);
     let value = |phase, contestant| report.spread(load, phase, contestant, TIME).map(|spread| spread.median);
     let all = contestants.iter().flat_map(|one| PHASES.into_iter().filter_map(|phase| value(phase, *one)));
     let most = all.fold(0.0, f64::max);

@@ -7,7 +7,7 @@ use e2e::account::Account;
 use e2e::operator::{Election, Operator, Settings};
 use e2e::rights::{ACCOUNT, HOME};
 use e2e::types::PodSet;
-use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use kube::api::ApiResource;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -24,6 +24,7 @@ pub fn sets(contestant: Contestant) -> Option<ApiResource> {
     match contestant {
         Contestant::Operator | Contestant::Go => Some(ApiResource::erase::<PodSet>(&())),
         Contestant::ReplicaSet => Some(ApiResource::erase::<ReplicaSet>(&())),
+        Contestant::Deployment => Some(ApiResource::erase::<Deployment>(&())),
         Contestant::Floor => None,
     }
 }
@@ -33,19 +34,29 @@ pub fn path(resource: &ApiResource, namespace: &str) -> String {
     format!("/apis/{}/namespaces/{namespace}/{}", resource.api_version, resource.plural)
 }
 
-/// A set of the operator's default pods, which are the same for every contestant.
-pub fn set(resource: &ApiResource, name: &str, replicas: usize) -> Result<Value> {
+/// A set of the operator's default pods, which are the same for every contestant. If it `rolls`, half of them may be down at once.
+pub fn set(resource: &ApiResource, name: &str, replicas: usize, rolls: bool) -> Result<Value> {
     let mut spec = json!({"replicas": replicas});
-    if resource.kind == "ReplicaSet" {
-        spec["selector"] = json!({"matchLabels": labels(name)});
-        spec["template"] = json!({"metadata": {"labels": labels(name)}, "spec": pod_spec()?});
+    match resource.kind.as_str() {
+        "PodSet" if rolls => {
+            spec["updateStrategy"] = json!({"rollingUpdate": {"maxUnavailable": "50%"}});
+            spec["template"] = json!({"spec": pod_spec()?});
+        }
+        "PodSet" => {}
+        kind => {
+            spec["selector"] = json!({"matchLabels": labels(name)});
+            spec["template"] = json!({"metadata": {"labels": labels(name)}, "spec": pod_spec()?});
+            if kind == "Deployment" {
+                spec["strategy"] = json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}});
+            }
+        }
     }
     Ok(json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}))
 }
 
 /// A bare pod, with the labels of this set.
-pub fn pod(set: &str, name: &str) -> Result<Value> {
-    let metadata = json!({"name": name, "generateName": format!("{set}-pod"), "labels": labels(set)});
+pub fn pod(set: &str) -> Result<Value> {
+    let metadata = json!({"generateName": format!("{set}-pod"), "labels": labels(set)});
     Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec()?}))
 }
 
@@ -58,21 +69,24 @@ fn pod_spec() -> Result<Value> {
     serde_json::from_str(include_str!("../pod-spec.json")).context("pod-spec.json")
 }
 
-/// The contestant's user name at the API server.
-pub fn user(contestant: Contestant) -> String {
-    match contestant {
-        Contestant::Operator => format!("system:serviceaccount:{HOME}:{ACCOUNT}"),
-        Contestant::ReplicaSet => "system:serviceaccount:kube-system:replicaset-controller".to_owned(),
-        Contestant::Go => format!("system:serviceaccount:{NAMESPACE}:{GO}"),
-        Contestant::Floor => format!("system:serviceaccount:{NAMESPACE}:{FLOOR}"),
-    }
+/// The contestant's ServiceAccounts as users of the API server.
+pub fn users(contestant: Contestant) -> Vec<String> {
+    let (namespace, accounts): (_, &[&str]) = match contestant {
+        Contestant::Operator => (HOME, &[ACCOUNT]),
+        Contestant::ReplicaSet => ("kube-system", &["replicaset-controller"]),
+        Contestant::Deployment => ("kube-system", &["deployment-controller", "replicaset-controller"]),
+        Contestant::Go => (NAMESPACE, &[GO]),
+        Contestant::Floor => (NAMESPACE, &[FLOOR]),
+    };
+    accounts.iter().map(|account| format!("system:serviceaccount:{namespace}:{account}")).collect()
 }
 
 /// Starts the contestant's process; bare requests have none.
 pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Operator>> {
     match contestant {
         Contestant::Operator => start_operator(place).await.map(Some),
-        Contestant::ReplicaSet => start_replicaset_controller(place).map(Some),
+        Contestant::ReplicaSet => start_controllers(place, "replicaset-controller").map(Some),
+        Contestant::Deployment => start_controllers(place, "deployment-controller,replicaset-controller").map(Some),
         Contestant::Go => start_go_peer(place).await.map(Some),
         Contestant::Floor => Ok(None),
     }
@@ -86,18 +100,19 @@ async fn start_operator(place: &Place) -> Result<Operator> {
     Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
 }
 
-fn start_replicaset_controller(place: &Place) -> Result<Operator> {
+/// Starts a kube-controller-manager with these controllers only.
+fn start_controllers(place: &Place, controllers: &str) -> Result<Operator> {
     let mut command = Command::new(place.cluster.kubectl().with_file_name("kube-controller-manager"));
     command.arg("--kubeconfig").arg(place.cluster.kubeconfig()).args([
-        "--controllers=replicaset-controller",
-        "--use-service-account-credentials", // so that the audit log shows its own user
+        &format!("--controllers={controllers}"),
+        "--use-service-account-credentials", // so that the audit log shows their own users
         "--leader-elect=false",              // the cluster's kube-controller-manager holds the Lease
         "--secure-port=0",
         QPS,
         BURST,
     ]);
-    let name = format!("replicaset-{}", place.rounds);
-    Operator::start(command, name, user(Contestant::ReplicaSet), &place.cluster, &place.folder)
+    let name = format!("controllers-{}", place.rounds);
+    Operator::start(command, name, "kube-controller-manager".to_owned(), &place.cluster, &place.folder)
 }
 
 async fn start_go_peer(place: &Place) -> Result<Operator> {

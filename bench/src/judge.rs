@@ -18,15 +18,15 @@ pub struct Goal {
     pub pods: usize,
     /// Maximum of live pods of a set at any instant.
     pub most: usize,
-    /// UIDs of the pods that the benchmark deletes.
-    pub victims: HashSet<String>,
-    /// Their names, which may not be in a status any more.
-    pub names_of_victims: HashSet<String>,
+    /// The pods that must go, and may not be in a status any more: UIDs by name.
+    pub victims: HashMap<String, String>,
+    /// Whether the other pods must be ready, and have the template of the spec.
+    pub rolls: bool,
     /// Bare pods have no sets with a status.
     pub has_status: bool,
 }
 
-/// A PodSet or a ReplicaSet.
+/// A PodSet, a ReplicaSet or a Deployment.
 pub type Set = Object<Spec, Status>;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -36,11 +36,12 @@ pub struct Spec {}
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
     observed_generation: Option<i64>,
-    /// A ReplicaSet's pods. Its `availableReplicas` are ready ones.
+    /// The pods of a ReplicaSet or a Deployment. Its `availableReplicas` are ready ones.
     replicas: Option<usize>,
     /// A PodSet's pods.
     available_replicas: usize,
     ready_replicas: usize,
+    updated_replicas: usize,
     pod_names: Vec<String>,
 }
 
@@ -90,24 +91,17 @@ impl Judge {
         self.goal = goal;
         self.lists = 0;
         self.owners.values_mut().for_each(|owner| owner.excess = 0);
-        self.goal.victims.retain(|uid| self.pods.get(uid).is_some_and(Pod::is_live));
     }
 
     /// A pod was added, modified or deleted (`gone`).
     pub fn pod(&mut self, pod: Pod, gone: bool, now: Instant) {
         self.last_event = now;
         let uid = uid(&pod.metadata);
-        let is_live = pod.is_live() && !gone;
-        if !is_live {
-            self.goal.victims.remove(&uid);
-        }
-        // Its owner may have changed.
-        let before = self.pods.remove(&uid).filter(Pod::is_live);
-        if let Some(owner) = before.and_then(|before| self.owners.get_mut(before.owner().unwrap_or_default())) {
+        let owner = self.owners.entry(set_of(&pod).to_owned()).or_default();
+        if self.pods.remove(&uid).is_some_and(|before| before.is_live()) {
             owner.live -= 1;
         }
-        let owner = self.owners.entry(pod.owner().unwrap_or_default().to_owned()).or_default();
-        owner.live += usize::from(is_live);
+        owner.live += usize::from(pod.is_live() && !gone);
         owner.excess = owner.excess.max(owner.live.saturating_sub(self.goal.most));
         if !gone {
             self.pods.insert(uid, pod);
@@ -137,29 +131,28 @@ impl Judge {
         self.sets = sets.into_iter().map(|set| (uid(&set.metadata), set)).collect();
     }
 
-    /// UIDs and names of every tenth of the live pods, set by set.
-    pub fn tenth(&self) -> Vec<(String, String)> {
-        let mut live: Vec<_> = self.pods.values().filter(|pod| pod.is_live()).collect();
-        live.sort_by_key(|pod| (pod.owner(), &pod.metadata.name));
-        live.into_iter().step_by(10).map(|pod| (uid(&pod.metadata), pod.name_any())).collect()
+    /// The live pods, set by set.
+    pub fn live(&self) -> Vec<Pod> {
+        let mut live: Vec<_> = self.pods.values().filter(|pod| pod.is_live()).cloned().collect();
+        live.sort_by_cached_key(|pod| (set_of(pod).to_owned(), pod.name_any()));
+        live
     }
 
     /// How much is as wanted now.
     pub fn progress(&self) -> Progress {
-        let Goal { sets, pods, victims, names_of_victims, .. } = &self.goal;
-        let mut with_pods = self.owners.values().filter(|owner| owner.live > 0);
-        // The phase has begun once all victims were seen to go.
-        let pods_are_right = if *pods == 0 {
-            with_pods.next().is_none()
-        } else {
-            victims.is_empty()
-                && with_pods.try_fold(0, |n, owner| (owner.live == *pods).then_some(n + 1)) == Some(*sets)
-        };
+        let Goal { sets, pods, victims, rolls, .. } = &self.goal;
+        let mut live = self.owners.values().map(|owner| owner.live).filter(|live| *live > 0);
+        let stays =
+            |pod: &Pod| pod.metadata.name.as_ref().and_then(|name| victims.get(name)) != pod.metadata.uid.as_ref();
+        let is_good = |pod: &Pod| !pod.is_live() || stays(pod) && (!rolls || pod.is_ready());
+        let pods_are_right = live.try_fold(0, |sets, live| (live == *pods).then_some(sets + 1)) == Some(*sets)
+            && (victims.is_empty() || self.pods.values().all(is_good));
         let is_right = |set: &Set| {
             set.status.as_ref().is_some_and(|status| {
                 status.observed_generation == set.metadata.generation
                     && status.replicas.unwrap_or(status.available_replicas) == *pods
-                    && !status.pod_names.iter().any(|name| names_of_victims.contains(name))
+                    && (!rolls || status.updated_replicas == *pods && status.ready_replicas == *pods)
+                    && !status.pod_names.iter().any(|name| victims.contains_key(name))
             })
         };
         let is_ready = |set: &Set| set.status.as_ref().is_some_and(|status| status.ready_replicas == *pods);
@@ -191,6 +184,11 @@ impl Judge {
     }
 }
 
+/// The set of a pod, also if a ReplicaSet of a Deployment is in between.
+fn set_of(pod: &Pod) -> &str {
+    pod.labels().get("app").map_or("", String::as_str)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -218,8 +216,7 @@ mod tests {
     }
 
     fn pod(judge: &mut Judge, name: &str, ready: &str, gone: bool) {
-        let owner = json!({"apiVersion": "v1", "kind": "Set", "name": "a", "uid": "a", "controller": true});
-        let metadata = json!({"name": name, "uid": name, "ownerReferences": [owner]});
+        let metadata = json!({"name": name, "uid": name, "labels": {"app": "a"}});
         let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]});
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status});
         judge.pod(serde_json::from_value(pod).unwrap(), gone, Instant::now());
@@ -246,8 +243,7 @@ mod tests {
     #[test]
     fn victims_must_be_seen_to_go_and_may_not_be_in_a_status() {
         let mut judge = set_of_two();
-        let victims = || HashSet::from(["1".to_owned()]);
-        judge.begin(Goal { victims: victims(), names_of_victims: victims(), ..goal(2) });
+        judge.begin(Goal { victims: [("1".to_owned(), "1".to_owned())].into(), ..goal(2) });
         assert_eq!(judge.progress(), Progress::Wrong);
         pod(&mut judge, "1", "True", true);
         pod(&mut judge, "3", "True", false);

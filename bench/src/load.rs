@@ -4,13 +4,13 @@ use anyhow::Result;
 
 use crate::Measure;
 use crate::place::Place;
-use crate::records::{Contestant, Load, Measured, Phase, Record};
+use crate::records::{Contestant, Load, Phase, Record};
 use crate::results::Results;
 use crate::round::Round;
 use crate::spread::brief;
 
 /// Bare requests that show how many connections are fastest.
-const TRIAL: Load = Load { sets: 1, pods: 1_500 };
+const TRIAL: Load = Load::new(1, 1_500);
 
 /// Fills the API server's watch cache, which starts so small that every burst of events ends the watches of pods.
 pub async fn warm_up(place: &mut Place) -> Result<()> {
@@ -46,10 +46,10 @@ async fn trial(place: &mut Place, connections: usize) -> Result<[f64; 2]> {
 pub async fn measure(place: &mut Place, measure: &Measure, results: &mut Results) -> Result<()> {
     for round in 1..=measure.rounds {
         for (number, load) in measure.loads.iter().enumerate() {
-            let mut contestants = measure.only.clone();
+            let mut contestants: Vec<_> = measure.only.iter().copied().filter(|one| one.does(*load)).collect();
             let all = contestants.len();
-            contestants.rotate_left((round as usize + number) % all);
-            if round % 2 == 0 {
+            contestants.rotate_left((round as usize + number) % all.max(1));
+            if round % 2 == 0 && all > 0 {
                 contestants[1..].reverse();
             }
             for contestant in contestants {
@@ -62,26 +62,12 @@ pub async fn measure(place: &mut Place, measure: &Measure, results: &mut Results
 }
 
 async fn run(mut round: Round<'_>, results: &mut Results) -> Result<()> {
-    for phase in Phase::ALL {
+    let load = round.load;
+    for phase in Phase::ALL.into_iter().filter(|phase| phase.is_of(load)) {
         let measured = round.phase(phase).await?;
-        println!("bench:   {}", summary(&measured));
+        let (pods, cost) = (brief(measured.pods), brief(measured.requests_per_pod()));
+        println!("bench:   {}: pods {pods} s, {cost} requests per pod, excess {}", phase.title(), measured.excess);
         results.add(Record::Phase(measured))?;
     }
     round.end().await
-}
-
-fn summary(measured: &Measured) -> String {
-    let Measured { phase, pods, status, ready, peak, excess, gaps, .. } = measured;
-    let mut line = format!("{}: pods {} s", phase.title(), brief(*pods));
-    for (what, seconds) in [("status", status), ("ready", ready)] {
-        line.push_str(&seconds.map(|seconds| format!(", {what} {} s", brief(seconds))).unwrap_or_default());
-    }
-    line.push_str(&format!("; {} requests per pod", brief(measured.requests_per_pod())));
-    if let Some((cpu, peak)) = measured.cpu_per_pod().zip(*peak) {
-        line.push_str(&format!(", {} ms CPU per pod, {} MiB", brief(cpu), brief(peak)));
-    }
-    if *excess + *gaps > 0 {
-        line.push_str(&format!("; EXCESS PODS {excess}, GAPS IN THE WATCH {gaps}"));
-    }
-    line
 }

@@ -1,5 +1,5 @@
-//! The benchmark: how long users wait for the operator and what it costs, compared with the ReplicaSet controller, a tuned Go operator and
-//! bare requests on the same cluster.
+//! The benchmark: how long users wait for the operator and what it costs, compared with the ReplicaSet and Deployment controllers, a tuned Go
+//! operator and bare requests on the same cluster.
 
 mod chart;
 mod contestant;
@@ -21,6 +21,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use e2e::cluster::guard;
 use e2e::signals::end_on_signals;
+use k8s_openapi::jiff::Timestamp;
 use tokio::runtime::Runtime;
 
 use place::Place;
@@ -28,7 +29,7 @@ use records::{Contestant, Load, Record, read};
 use report::Report;
 use results::Results;
 
-/// Measures the operator, the ReplicaSet controller, a tuned Go operator and bare requests on one local cluster, in turn.
+/// Measures the operator, built-in controllers, a tuned Go operator and bare requests on one local cluster, in turn.
 ///
 /// The records go to target/bench/DATE.jsonl. Other work on the machine spoils the times.
 #[derive(Parser)]
@@ -46,7 +47,7 @@ enum Command {
     Report {
         /// The records, target/bench/DATE.jsonl
         file: PathBuf,
-        /// Replace docs/benchmarks.md, its chart and its records
+        /// Replace these loads in docs/benchmarks.md, its chart and its records
         #[arg(long)]
         write: bool,
     },
@@ -55,16 +56,16 @@ enum Command {
 /// What to measure.
 #[derive(Args)]
 struct Measure {
-    /// Numbers of sets and of pods in each set
-    #[arg(value_name = "SETSxPODS", default_values = ["100x10", "1x1000", "500x4", "2000x5"])]
+    /// Numbers of sets and of pods in each set; rollout: new templates for 100x10
+    #[arg(value_name = "SETSxPODS|rollout", default_values = ["100x10", "1x1000", "500x4", "2000x5", "rollout"])]
     loads: Vec<Load>,
     /// Repetitions of each load
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Contestants to measure, with commas between them
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values = ["operator", "replicaset", "go", "floor"])]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values = ["operator", "replicaset", "go", "floor", "deployment"])]
     only: Vec<Contestant>,
-    /// Replace docs/benchmarks.md, its chart and its records
+    /// Replace these loads in docs/benchmarks.md, its chart and its records
     #[arg(long)]
     write: bool,
 }
@@ -75,7 +76,7 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let done = match cli.command {
-        Some(Command::Report { file, write }) => read(&file).and_then(|records| report(&records, write)),
+        Some(Command::Report { file, write }) => read(&file).and_then(|records| report(records, write)),
         None => Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(cli.measure))),
     };
     match done {
@@ -94,12 +95,13 @@ async fn run(measure: Measure) -> Result<()> {
     let mut place = Place::prepare(&folder, measure.only.contains(&Contestant::Go)).await?;
     let cluster = place.cluster.clone();
     tokio::spawn(end_on_signals(move || cluster.end()));
-    let mut results = Results::create(&folder)?;
+    let path = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
+    let mut results = Results { records: Vec::new(), path };
     let measured = measure_all(&mut place, &measure, &mut results).await;
     place.cluster.end();
-    println!("bench: the records are in {}", results.path().display());
+    println!("bench: the records are in {}", results.path.display());
     measured?;
-    report(results.records(), measure.write)
+    report(results.records, measure.write)
 }
 
 async fn measure_all(place: &mut Place, measure: &Measure, results: &mut Results) -> Result<()> {
@@ -109,11 +111,10 @@ async fn measure_all(place: &mut Place, measure: &Measure, results: &mut Results
     load::measure(place, measure, results).await
 }
 
-/// Prints the page, or replaces the one in docs/ together with its chart and its records.
-fn report(records: &[Record], write: bool) -> Result<()> {
-    let report = Report::of(records);
+/// Prints the page, or replaces these loads on the one in docs/, with its chart and its records.
+fn report(mut records: Vec<Record>, write: bool) -> Result<()> {
     if !write {
-        println!("\n{}", report.page());
+        println!("\n{}", Report::of(&records).page());
         return Ok(());
     }
     let docs = e2e::root().join("docs");
@@ -121,8 +122,17 @@ fn report(records: &[Record], write: bool) -> Result<()> {
         let file = docs.join(file);
         std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))
     };
-    let lines: Vec<_> = records.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-    put("benchmarks/records.jsonl", &(lines.join("\n") + "\n"))?;
+    let loads: Vec<_> = Report::of(&records).loads().into_iter().collect();
+    let stored = docs.join("benchmarks/records.jsonl");
+    let mut kept = read(&stored)?;
+    kept.retain(|record| !matches!(record, Record::Phase(measured) if loads.contains(&measured.load)));
+    kept.append(&mut records);
+    // Of two runs in a row, nothing of the first is left.
+    kept.reverse();
+    kept.dedup_by(|former, run| matches!((former, run), (Record::Run(_), Record::Run(_))));
+    kept.reverse();
+    let (records, report) = (&kept, Report::of(&kept));
+    records::write(&stored, records)?;
     put("benchmarks.md", &report.page())?;
     if let Some(load) = report.headline() {
         put("benchmarks/times.svg", &chart::times(&report, load)?)?;

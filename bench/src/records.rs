@@ -22,10 +22,15 @@ pub enum Contestant {
     Go,
     /// No controller: the benchmark sends the creates and deletes of the same pods itself
     Floor,
+    /// The Deployment and ReplicaSet controllers in a kube-controller-manager of their own, on Deployments without surge
+    Deployment,
 }
 
 impl Contestant {
-    pub const ALL: [Self; 4] = [Self::Operator, Self::ReplicaSet, Self::Go, Self::Floor];
+    /// Whether it takes part in this load.
+    pub fn does(self, load: Load) -> bool {
+        self == Self::Operator || load.rolls == (self == Self::Deployment)
+    }
 
     pub fn title(self) -> &'static str {
         match self {
@@ -33,6 +38,7 @@ impl Contestant {
             Self::ReplicaSet => "ReplicaSet controller",
             Self::Go => "tuned Go operator",
             Self::Floor => "bare requests",
+            Self::Deployment => "Deployment controller",
         }
     }
 }
@@ -40,12 +46,19 @@ impl Contestant {
 /// A number of sets, and of pods in each.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Load {
+    /// Whether their templates change, and not their numbers of pods.
+    #[serde(default)]
+    pub rolls: bool,
     pub sets: usize,
     /// Pods of each set.
     pub pods: usize,
 }
 
 impl Load {
+    pub const fn new(sets: usize, pods: usize) -> Self {
+        Self { rolls: false, sets, pods }
+    }
+
     pub fn all_pods(self) -> usize {
         self.sets * self.pods
     }
@@ -53,7 +66,7 @@ impl Load {
 
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} × {}", self.sets, self.pods)
+        write!(f, "{}{} × {}", if self.rolls { "Rollout of " } else { "" }, self.sets, self.pods)
     }
 }
 
@@ -61,10 +74,13 @@ impl FromStr for Load {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "a load is SETSxPODS, such as 100x10".to_owned();
+        if text == "rollout" {
+            return Ok(Self { rolls: true, ..Self::new(100, 10) });
+        }
+        let wrong = || "a load is SETSxPODS, such as 100x10, or rollout".to_owned();
         let (sets, pods) = text.split_once('x').ok_or_else(wrong)?;
         let number = |text: &str| text.parse().ok().filter(|number| (1..=100_000).contains(number)).ok_or_else(wrong);
-        Ok(Self { sets: number(sets)?, pods: number(pods)? })
+        Ok(Self::new(number(sets)?, number(pods)?))
     }
 }
 
@@ -82,12 +98,20 @@ pub enum Phase {
     Down,
     /// They are scaled up to the first number again, so that there is something to delete.
     Refill,
+    /// Their templates change, half of the pods of a set at once.
+    Roll,
     /// They are deleted.
     Delete,
 }
 
 impl Phase {
-    pub const ALL: [Self; 6] = [Self::Create, Self::Up, Self::Repair, Self::Down, Self::Refill, Self::Delete];
+    pub const ALL: [Self; 7] =
+        [Self::Create, Self::Up, Self::Repair, Self::Down, Self::Refill, Self::Roll, Self::Delete];
+
+    /// Whether it is one of this load.
+    pub fn is_of(self, load: Load) -> bool {
+        matches!(self, Self::Create | Self::Delete) || load.rolls == (self == Self::Roll)
+    }
 
     pub fn title(self) -> &'static str {
         match self {
@@ -96,6 +120,7 @@ impl Phase {
             Self::Repair => "repair",
             Self::Down => "scale down to 1",
             Self::Refill => "refill",
+            Self::Roll => "rollout",
             Self::Delete => "deletion",
         }
     }
@@ -138,7 +163,7 @@ pub struct Measured {
     pub status: Option<f64>,
     /// Seconds until every status said that all pods are ready.
     pub ready: Option<f64>,
-    /// Pods that had to be created or deleted.
+    /// Pods that had to be created, deleted or replaced.
     pub touched: usize,
     /// The contestant's requests by verb and resource, including watches and Lease traffic.
     pub requests: BTreeMap<String, usize>,
@@ -158,6 +183,12 @@ impl Measured {
         work(&self.requests) as f64 / self.touched as f64
     }
 
+    /// In a rollout, the number of requests of this kind for each set.
+    pub fn per_set(&self, kind: &str) -> Option<f64> {
+        let counts = self.requests.iter().filter(|(other, _)| other.ends_with(kind)).map(|(_, count)| count);
+        (self.phase == Phase::Roll).then(|| counts.sum::<usize>() as f64 / self.load.sets as f64)
+    }
+
     /// CPU time for each pod that had to be created or deleted, in ms.
     pub fn cpu_per_pod(&self) -> Option<f64> {
         self.cpu.map(|cpu| cpu / self.touched as f64)
@@ -168,6 +199,12 @@ impl Measured {
 pub fn work(requests: &BTreeMap<String, usize>) -> usize {
     let is_work = |kind: &str| !kind.starts_with("watch ") && !kind.ends_with(" leases");
     requests.iter().filter(|(kind, _)| is_work(kind)).map(|(_, count)| count).sum()
+}
+
+/// Writes the records to a file.
+pub fn write(file: &Path, records: &[Record]) -> Result<()> {
+    let lines: Vec<_> = records.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    std::fs::write(file, lines.join("\n") + "\n").with_context(|| format!("writing {}", file.display()))
 }
 
 /// Reads the records in a file.

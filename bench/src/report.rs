@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use clap::ValueEnum;
+
 use crate::records::{Contestant, Load, Measured, Phase, Record, Run};
 use crate::spread::{Spread, brief};
 
@@ -10,7 +12,7 @@ use crate::spread::{Spread, brief};
 pub type Figure = fn(&Measured) -> Option<f64>;
 
 /// The load that the page starts with, if it was measured.
-const HEADLINE: Load = Load { sets: 100, pods: 10 };
+const HEADLINE: Load = Load::new(100, 10);
 
 /// Rows of the first table.
 const SUMMARY: [(&str, Phase, Figure); 6] = [
@@ -23,13 +25,18 @@ const SUMMARY: [(&str, Phase, Figure); 6] = [
 ];
 
 /// Rows of the table of a load, for each phase.
-const FIGURES: [(&str, Figure); 6] = [
+const FIGURES: [(&str, Figure); 11] = [
     ("pods, s", |measured| Some(measured.pods)),
     ("status, s", |measured| measured.status),
     ("ready, s", |measured| measured.ready),
     ("requests per pod", |measured| Some(measured.requests_per_pod())),
     ("CPU per pod, ms", Measured::cpu_per_pod),
     ("peak memory, MiB", |measured| measured.peak),
+    ("deletes per set", |measured| measured.per_set("delete pods")),
+    ("creates per set", |measured| measured.per_set("create pods")),
+    ("writes of a status per set", |measured| measured.per_set("/status")),
+    ("dry runs per set", |measured| measured.per_set("dry-run pods")),
+    ("ControllerRevisions per set", |measured| measured.per_set("create controllerrevisions")),
 ];
 
 /// The records, sorted by kind.
@@ -57,16 +64,16 @@ impl<'a> Report<'a> {
         report
     }
 
-    /// The contestants, in order.
-    pub fn contestants(&self) -> Vec<Contestant> {
-        let is_there = |one: &Contestant| self.measured.iter().any(|measured| measured.contestant == *one);
-        Contestant::ALL.into_iter().filter(is_there).collect()
+    /// The contestants of a load, in order.
+    pub fn contestants(&self, load: Load) -> Vec<Contestant> {
+        let is_there = |one: &Contestant| self.measured.iter().any(|m| (m.load, m.contestant) == (load, *one));
+        Contestant::value_variants().iter().copied().filter(is_there).collect()
     }
 
     /// The load of the chart and of the first table.
     pub fn headline(&self) -> Option<Load> {
         let loads = self.loads();
-        loads.get(&HEADLINE).or(loads.first()).copied()
+        loads.get(&HEADLINE).or(loads.first().filter(|load| !load.rolls)).copied()
     }
 
     /// A figure over all rounds.
@@ -79,7 +86,7 @@ impl<'a> Report<'a> {
     pub fn page(&self) -> String {
         let mut page = String::from(HEAD);
         if let Some(load) = self.headline() {
-            let Load { sets, pods } = load;
+            let Load { sets, pods, .. } = load;
             page.push_str("![Seconds until the status of every set is right, by phase](benchmarks/times.svg)\n\n");
             let rows = SUMMARY.into_iter().map(|(title, phase, figure)| (title.to_owned(), phase, figure));
             let table = self.table(load, rows, |spread| brief(spread.median));
@@ -90,6 +97,8 @@ impl<'a> Report<'a> {
         for load in self.loads() {
             // Deleted sets have no status, and the garbage collector deletes their pods.
             let is_told = |(phase, what): &(Phase, &str)| match phase {
+                // There, a status that says so also says that all pods are ready.
+                _ if load.rolls => *phase == Phase::Roll && *what != FIGURES[2].0,
                 Phase::Refill => false,
                 Phase::Delete => *what == FIGURES[0].0,
                 _ => true,
@@ -107,7 +116,8 @@ impl<'a> Report<'a> {
         page
     }
 
-    fn loads(&self) -> BTreeSet<Load> {
+    /// The loads, in order.
+    pub fn loads(&self) -> BTreeSet<Load> {
         self.measured.iter().map(|measured| measured.load).collect()
     }
 
@@ -118,7 +128,7 @@ impl<'a> Report<'a> {
         rows: impl Iterator<Item = (String, Phase, Figure)>,
         show: fn(Spread) -> String,
     ) -> String {
-        let contestants = self.contestants();
+        let contestants = self.contestants(load);
         let titles: Vec<_> = contestants.iter().map(|contestant| contestant.title()).collect();
         let mut table = format!("| | {} |\n|---|{}\n", titles.join(" | "), "---|".repeat(titles.len()));
         let mut add = |title: &str, cells: Vec<Option<String>>| {

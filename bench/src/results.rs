@@ -1,7 +1,5 @@
-//! Writes each record to a file as soon as it is measured, so that an interrupted run is not lost.
+//! The records of a run, and its circumstances.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,38 +7,19 @@ use anyhow::{Context, Result};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::place::Place;
-use crate::records::{Record, Run};
+use crate::records::{Record, Run, write};
 
-/// The records of this run, and their file.
+/// The records of this run, and their file, which has each as soon as it is measured.
 pub struct Results {
-    records: Vec<Record>,
-    file: File,
-    path: PathBuf,
+    pub records: Vec<Record>,
+    pub path: PathBuf,
 }
 
 impl Results {
-    /// Creates a file in this folder.
-    pub fn create(folder: &Path) -> Result<Self> {
-        let path = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
-        let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
-        Ok(Self { records: Vec::new(), file, path })
-    }
-
     /// Adds a record.
     pub fn add(&mut self, record: Record) -> Result<()> {
-        writeln!(self.file, "{}", serde_json::to_string(&record)?)?;
         self.records.push(record);
-        Ok(())
-    }
-
-    /// All records.
-    pub fn records(&self) -> &[Record] {
-        &self.records
-    }
-
-    /// Their file.
-    pub fn path(&self) -> &Path {
-        &self.path
+        write(&self.path, &self.records)
     }
 }
 

@@ -1,16 +1,19 @@
 //! One contestant with one load, phase by phase.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
+use std::iter::repeat_n;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use e2e::account::Account;
 use e2e::audit::Tail;
 use e2e::operator::Operator;
+use e2e::types::Pod;
 use e2e::usage::{Usage, forget_peak};
 use http::Method;
-use kube::Client;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::ApiResource;
+use kube::{Client, ResourceExt};
 use serde_json::json;
 
 use crate::contestant;
@@ -25,14 +28,11 @@ const USERS: usize = 32;
 
 const PODS: &str = "/api/v1/namespaces/bench/pods";
 
-/// A pod by UID and name.
-type Victim = (String, String);
-
 /// A contestant at work.
 pub struct Round<'a> {
     place: &'a Place,
     contestant: Contestant,
-    load: Load,
+    pub load: Load,
     number: u32,
     /// Prefix of the names of its sets.
     name: String,
@@ -43,8 +43,6 @@ pub struct Round<'a> {
     log: Tail,
     /// Replicas of each set.
     wanted: usize,
-    /// Names of the bare pods, and how many were ever created.
-    bare: (Vec<String>, usize),
 }
 
 impl<'a> Round<'a> {
@@ -63,7 +61,7 @@ impl<'a> Round<'a> {
         let mut round = Self {
             place,
             contestant,
-            load: Load { sets: 1, pods: 10 },
+            load: Load { sets: 1, pods: 10, ..load },
             number,
             name: format!("r{}-first", place.rounds),
             watcher: Watcher::start(place.client(), NAMESPACE, sets.as_ref()),
@@ -72,7 +70,6 @@ impl<'a> Round<'a> {
             user,
             log: Tail::follow(place.cluster.audit_log())?,
             wanted: 0,
-            bare: (Vec::new(), 0),
         };
         for phase in [Phase::Create, Phase::Delete] {
             round.phase(phase).await?;
@@ -87,19 +84,27 @@ impl<'a> Round<'a> {
         self.wanted = match phase {
             Phase::Create | Phase::Refill => self.load.pods,
             Phase::Up => 2 * before,
-            Phase::Repair => before,
+            Phase::Repair | Phase::Roll => before,
             Phase::Down => 1,
             Phase::Delete => 0,
         };
-        let victims: Vec<Victim> = match phase {
-            Phase::Repair => self.watcher.judge().tenth(),
+        let victims: Vec<Pod> = match phase {
+            Phase::Repair => self.watcher.judge().live().into_iter().step_by(10).collect(),
+            Phase::Roll => self.watcher.judge().live(),
             _ => Vec::new(),
         };
         let steps = self.steps(phase, before, &victims)?;
         self.requests()?;
         let cpu = self.usage()?.map(|usage| usage.cpu);
         let began = Instant::now();
-        self.watcher.judge().begin(self.goal(before, &victims));
+        self.watcher.judge().begin(Goal {
+            sets: if self.wanted == 0 { 0 } else { self.load.sets },
+            pods: self.wanted,
+            most: self.wanted.max(before),
+            victims: victims.iter().map(|pod| (pod.name_any(), pod.uid().unwrap_or_default())).collect(),
+            rolls: phase == Phase::Roll,
+            has_status: self.sets.is_some(),
+        });
         for (width, requests) in steps {
             send_all(&self.user, width, requests.into_iter()).await?;
         }
@@ -148,64 +153,41 @@ impl<'a> Round<'a> {
 
     /// The contestant's requests since the last call.
     fn requests(&mut self) -> Result<BTreeMap<String, usize>> {
-        Ok(self.log.since_last(&contestant::user(self.contestant))?.kinds())
-    }
-
-    fn goal(&self, before: usize, victims: &[Victim]) -> Goal {
-        let most = self.wanted.max(before);
-        let names_of_victims = victims.iter().map(|(_, name)| name.clone()).collect();
-        let victims = victims.iter().map(|(uid, _)| uid.clone()).collect::<HashSet<_>>();
-        let sets = if self.wanted == 0 { 0 } else { self.load.sets };
-        let goal = Goal { sets, pods: self.wanted, most, victims, names_of_victims, has_status: true };
-        if self.sets.is_some() {
-            return goal;
-        }
-        // The judge sees all bare pods as the pods of one set without a name.
-        let pods = goal.pods * self.load.sets;
-        Goal { sets: sets.min(1), pods, most: most * self.load.sets, has_status: false, ..goal }
+        let users = contestant::users(self.contestant);
+        Ok(self.log.since_last(&users.iter().map(String::as_str).collect::<Vec<_>>())?.kinds())
     }
 
     /// The requests that start a phase, in steps, each with its number of connections.
-    fn steps(&mut self, phase: Phase, before: usize, victims: &[Victim]) -> Result<Vec<(usize, Vec<Request>)>> {
-        let kills = || victims.iter().map(|(_, name)| (Method::DELETE, format!("{PODS}/{name}"), None)).collect();
+    fn steps(&self, phase: Phase, before: usize, victims: &[Pod]) -> Result<Vec<(usize, Vec<Request>)>> {
+        let (rolls, wanted) = (self.load.rolls, self.wanted);
+        let delete = |pod: &Pod| (Method::DELETE, format!("{PODS}/{}", pod.name_any()), None);
+        let names = (0..self.load.sets).map(|number| format!("{}-{number}", self.name));
         let Some(resource) = &self.sets else {
-            return self.bare_steps(before, victims, kills());
+            // Without a controller, the benchmark creates and deletes the pods.
+            let (create, kill) = self.place.connections;
+            let live = self.watcher.judge().live();
+            let surplus = live.iter().enumerate().filter(|(number, _)| number % before >= wanted).map(|(_, pod)| pod);
+            let deletes = victims.iter().chain(surplus).map(delete).collect();
+            let lost = victims.iter().filter_map(|pod| pod.labels().get("app").cloned());
+            let missing = names.flat_map(|name| repeat_n(name, wanted.saturating_sub(before)));
+            let post = |set: String| Ok((Method::POST, PODS.to_owned(), Some(contestant::pod(&set)?)));
+            return Ok(vec![(kill, deletes), (create, lost.chain(missing).map(post).collect::<Result<_>>()?)]);
         };
         let path = contestant::path(resource, NAMESPACE);
-        let set = |number: usize| {
-            let (name, replicas) = (format!("{}-{number}", self.name), self.wanted);
+        let restarted = json!({"kubectl.kubernetes.io/restartedAt": Timestamp::now()});
+        let request = |name: String| {
+            let patch = |spec| (Method::PATCH, format!("{path}/{name}"), Some(json!({"spec": spec})));
             Ok(match phase {
-                Phase::Create => (Method::POST, path.clone(), Some(contestant::set(resource, &name, replicas)?)),
+                Phase::Create => (Method::POST, path.clone(), Some(contestant::set(resource, &name, wanted, rolls)?)),
                 Phase::Delete => (Method::DELETE, format!("{path}/{name}?propagationPolicy=Background"), None),
-                _ => (Method::PATCH, format!("{path}/{name}"), Some(json!({"spec": {"replicas": replicas}}))),
+                Phase::Roll => patch(json!({"template": {"metadata": {"annotations": restarted}}})),
+                _ => patch(json!({"replicas": wanted})),
             })
         };
-        let requests =
-            if phase == Phase::Repair { kills() } else { (0..self.load.sets).map(set).collect::<Result<_>>()? };
+        let requests = match phase {
+            Phase::Repair => victims.iter().map(delete).collect(),
+            _ => names.map(request).collect::<Result<_>>()?,
+        };
         Ok(vec![(USERS, requests)])
-    }
-
-    /// Without a controller, the benchmark creates and deletes the pods.
-    fn bare_steps(
-        &mut self,
-        before: usize,
-        victims: &[Victim],
-        kills: Vec<Request>,
-    ) -> Result<Vec<(usize, Vec<Request>)>> {
-        let (create, delete) = self.place.connections;
-        let more = self.load.sets * self.wanted.saturating_sub(before) + victims.len();
-        let fewer = self.load.sets * before.saturating_sub(self.wanted);
-        let (names, ever) = &mut self.bare;
-        let deletes = names.split_off(names.len() - fewer).into_iter();
-        let deletes = deletes.map(|name| (Method::DELETE, format!("{PODS}/{name}"), None)).collect();
-        names.retain(|name| !victims.iter().any(|(_, victim)| victim == name));
-        let mut creates = Vec::new();
-        for number in *ever..*ever + more {
-            let name = format!("{}-pod{number:05}", self.name);
-            creates.push((Method::POST, PODS.to_owned(), Some(contestant::pod(&self.name, &name)?)));
-            names.push(name);
-        }
-        *ever += more;
-        Ok(vec![(delete, kills), (delete, deletes), (create, creates)])
     }
 }

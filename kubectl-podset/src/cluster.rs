@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, pin::pin, time::Duration};
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryFutureExt, future::join_all, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::ControllerRevision,
@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Config,
-    api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams},
+    api::{ListParams, WatchEvent, WatchParams},
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use serde_json::Value;
@@ -68,15 +68,14 @@ fn root(error: &dyn std::error::Error) -> &dyn std::error::Error {
     error.source().map_or(error, root)
 }
 
-/// The PodSet that a command is about.
-pub struct Target {
+/// The API server, and a namespace.
+pub struct Cluster {
     client: Client,
     namespace: String,
-    name: String,
     sets: Api<PodSet>,
 }
 
-/// Where the PodSet is.
+/// Where the PodSets are.
 #[derive(clap::Args)]
 pub struct Location {
     /// Path of the kubeconfig file. The default is $KUBECONFIG or ~/.kube/config.
@@ -85,14 +84,14 @@ pub struct Location {
     /// The name of the kubeconfig context to use.
     #[arg(long, global = true)]
     context: Option<String>,
-    /// The namespace of the PodSet. The default is that of the context.
+    /// The namespace of the PodSets. The default is that of the context.
     #[arg(short, long, global = true)]
     namespace: Option<String>,
 }
 
-impl Target {
-    /// The PodSet of this name.
-    pub async fn new(location: Location, name: String) -> Result<Self, Error> {
+impl Cluster {
+    /// The cluster of a kubeconfig.
+    pub async fn new(location: Location) -> Result<Self, Error> {
         let options = KubeConfigOptions { context: location.context, ..KubeConfigOptions::default() };
         let config = match location.kubeconfig {
             Some(path) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
@@ -101,57 +100,65 @@ impl Target {
         let namespace = location.namespace.unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config)?;
         let sets = Api::namespaced_with(client.clone(), &namespace, &objects::resource());
-        Ok(Target { client, namespace, name, sets })
+        Ok(Cluster { client, namespace, sets })
     }
 
-    pub async fn get(&self) -> Result<PodSet, Error> {
-        Ok(self.sets.get(&self.name).await?)
+    /// The sets with these names, or those that the selector finds.
+    pub async fn select(&self, names: &[String], selector: Option<&str>) -> Result<Vec<Result<PodSet, Error>>, Error> {
+        let Some(selector) = selector else {
+            let read = names.iter().map(|name| self.sets.get(name).map_err(Error::from));
+            return Ok(join_all(read).await);
+        };
+        let found = self.sets.list(&ListParams::default().labels(selector)).await?.items;
+        if found.is_empty() {
+            crate::warn(&format!("No resources found in {} namespace.", self.namespace));
+        }
+        Ok(found.into_iter().map(Ok).collect())
     }
 
     /// The revisions of a set.
     pub async fn revisions(&self, set: &PodSet) -> Result<Vec<ControllerRevision>, Error> {
-        let mut revisions = self.labelled::<ControllerRevision>().await?;
-        revisions.retain(|stored| objects::is_owned(&stored.metadata, set.metadata.uid.as_ref()));
-        Ok(revisions)
+        self.owned(set).await
     }
 
-    /// The objects with the labels that the operator gives them.
-    async fn labelled<K>(&self) -> Result<Vec<K>, Error>
+    /// The objects of a set, with the labels that the operator gives them.
+    async fn owned<K>(&self, set: &PodSet) -> Result<Vec<K>, Error>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
         K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
     {
-        let selector = format!("app={},app.kubernetes.io/managed-by=podset-operator", self.name);
+        let selector = format!("app={},app.kubernetes.io/managed-by=podset-operator", objects::name(&set.metadata));
         let api: Api<K> = Api::namespaced(self.client.clone(), &self.namespace);
-        Ok(api.list(&ListParams::default().labels(&selector)).await?.items)
+        let mut found = api.list(&ListParams::default().labels(&selector)).await?.items;
+        found.retain(|object| objects::is_owned(object.meta(), set.metadata.uid.as_ref()));
+        Ok(found)
     }
 
-    /// Sends a merge patch.
-    pub async fn merge(&self, patch: &Value) -> Result<(), Error> {
-        let params = PatchParams { field_manager: Some("kubectl-rollout".to_owned()), ..PatchParams::default() };
-        self.sets.patch(&self.name, &params, &Patch::Merge(patch)).await?;
-        Ok(())
-    }
-
-    /// Sends a JSON patch.
-    pub async fn patch(&self, patch: &Value) -> Result<(), Error> {
-        let path = format!("{}/{}?fieldManager=kubectl-rollout", self.sets.resource_url(), self.name);
-        let request = http::Request::patch(path).header(http::header::CONTENT_TYPE, "application/json-patch+json");
-        let request = request.body(patch.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
-        self.client.request::<Value>(request).await?;
-        Ok(())
+    /// Sends a patch, if there is one: a JSON patch if it is a list, otherwise a merge patch. Returns the whole set as it is then.
+    pub async fn patch(&self, set: &PodSet, patch: Option<&Value>, is_dry_run: bool) -> Result<Value, Error> {
+        let path = format!("{}/{}", self.sets.resource_url(), objects::name(&set.metadata));
+        let dry_run = if is_dry_run { "&dryRun=All" } else { "" };
+        let request = match patch {
+            None => http::Request::get(path),
+            Some(patch) => {
+                let type_ = if patch.is_array() { "json-patch" } else { "merge-patch" };
+                http::Request::patch(format!("{path}?fieldManager=kubectl-rollout{dry_run}"))
+                    .header(http::header::CONTENT_TYPE, format!("application/{type_}+json"))
+            }
+        };
+        let body = patch.map_or_else(Vec::new, |patch| patch.to_string().into_bytes());
+        Ok(self.client.request(request.body(body).map_err(kube::Error::HttpError)?).await?)
     }
 
     /// Prints how far the rollout is, until it is over. `pinned`: the only revision to wait for; 0: any.
-    pub async fn follow(&self, pinned: i64, watch: bool) -> Result<(), Error> {
-        let mut set = self.get().await?;
-        let uid = set.metadata.uid.clone();
+    pub async fn follow(&self, mut set: PodSet, pinned: i64, watch: bool) -> Result<(), Error> {
+        let (uid, name) = (set.metadata.uid.clone(), objects::name(&set.metadata).to_owned());
         let mut told = String::new();
         loop {
             if self.tell(&set, pinned, &mut told).await? || !watch {
                 return Ok(());
             }
-            let params = WatchParams::default().fields(&format!("metadata.name={}", self.name));
+            let params = WatchParams::default().fields(&format!("metadata.name={name}"));
             let version = set.metadata.resource_version.clone().unwrap_or_default();
             // It may end at any time, or no longer know this version. Without the right to watch, the loop reads the set again and again.
             let events = self.sets.watch(&params, &version).await;
@@ -171,7 +178,7 @@ impl Target {
             }
             set = loop {
                 tokio::time::sleep(RETRY).await;
-                match self.sets.get(&self.name).await {
+                match self.sets.get(&name).await {
                     Err(error) if !matches!(error, kube::Error::Api(_)) => {}
                     read => break read?,
                 }
@@ -188,7 +195,7 @@ impl Target {
         let update = set.status.as_ref().and_then(|status| status.update_revision.as_ref());
         if let Some(update) = update.filter(|_| pinned > 0) {
             let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &self.namespace);
-            let stored = revisions.get_opt(&format!("{}-{update}", self.name)).await?;
+            let stored = revisions.get_opt(&format!("{}-{update}", objects::name(&set.metadata))).await?;
             if let Some(running) = stored.map(|stored| stored.revision).filter(|running| *running != pinned) {
                 let other = format!("desired revision ({pinned}) is different from the running revision ({running})");
                 return Err(other.into());
@@ -206,10 +213,8 @@ impl Target {
     }
 
     /// What explains the state of the set.
-    pub async fn look(&self) -> Result<Seen, Error> {
-        let set = self.get().await?;
-        let mut pods = self.labelled::<Pod>().await?;
-        pods.retain(|pod| objects::is_owned(&pod.metadata, set.metadata.uid.as_ref()));
+    pub async fn look(&self, set: PodSet) -> Result<Seen, Error> {
+        let pods = self.owned::<Pod>(&set).await?;
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let mut events = Vec::new();
         for uid in pods.iter().map(|pod| &pod.metadata.uid).chain([&set.metadata.uid]).flatten() {

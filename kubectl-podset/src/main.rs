@@ -15,12 +15,12 @@ use std::{
     time::Duration,
 };
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
-use cluster::{Error, Location, Target};
-use objects::{KIND, PodSet};
-use rollout::Undo;
+use cluster::{Cluster, Error, Location};
+use objects::{KIND, PodSet, RESOURCE};
 
 /// Manage rollouts of PodSets, and explain why a set is not ready.
 #[derive(Parser)]
@@ -39,7 +39,7 @@ enum Command {
     Rollout(Rollout),
     /// Explain why a PodSet is not ready or not up to date, and what helps.
     #[command(after_help = "Examples:\n  # Explain why the set web is not ready\n  kubectl podset why web")]
-    Why(Name),
+    Why(Sets),
 }
 
 #[derive(Subcommand)]
@@ -53,7 +53,7 @@ enum Rollout {
     )]
     Status {
         #[command(flatten)]
-        name: Name,
+        sets: Sets,
         /// Watch the status of the rollout until it is done.
         #[arg(short, long, action = ArgAction::Set, default_value_t = true, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
         watch: bool,
@@ -70,10 +70,13 @@ enum Rollout {
     )]
     History {
         #[command(flatten)]
-        name: Name,
+        sets: Sets,
         /// See the details, including the pod template of the revision specified.
         #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
         revision: i64,
+        /// Print the ControllerRevisions.
+        #[arg(short, long)]
+        output: Option<Output>,
     },
     /// Roll back to a previous rollout.
     #[command(
@@ -81,42 +84,99 @@ enum Rollout {
     )]
     Undo {
         #[command(flatten)]
-        name: Name,
+        change: Change,
         /// The revision to roll back to. 0: the last revision with another template.
         #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
         to_revision: i64,
     },
     /// Replace all pods, as its update strategy says.
     #[command(after_help = "Examples:\n  # Restart the set web\n  kubectl podset rollout restart web")]
-    Restart(Name),
+    Restart(Change),
     /// Pause the rollout: no pod is replaced because of its template until it is resumed.
     #[command(after_help = "Examples:\n  # Pause the rollout of the set web\n  kubectl podset rollout pause web")]
-    Pause(Name),
+    Pause(Change),
     /// Resume a paused rollout.
     #[command(after_help = "Examples:\n  # Resume the rollout of the set web\n  kubectl podset rollout resume web")]
-    Resume(Name),
+    Resume(Change),
 }
 
+/// Which PodSets.
 #[derive(Args)]
-struct Name {
-    /// The PodSet: NAME or podset/NAME.
-    #[arg(value_name = "NAME", value_parser = set_name)]
-    name: String,
+struct Sets {
+    /// The PodSets: NAME, podset NAME... or podset/NAME...
+    #[arg(value_name = "NAME", required_unless_present = "selector")]
+    names: Vec<String>,
+    /// Selector (label query) to filter on, instead of names.
+    #[arg(short = 'l', long)]
+    selector: Option<String>,
 }
 
-/// The name of a set, which may have its resource type in front.
-fn set_name(text: &str) -> Result<String, String> {
-    let (type_, name) = text.split_once('/').unwrap_or(("podset", text));
-    let is_type = ["podset", "podsets", "pset", KIND, objects::RESOURCE].contains(&type_);
-    match is_type && !name.is_empty() && !name.contains('/') {
-        true => Ok(name.to_owned()),
-        false => Err("expected NAME or podset/NAME".to_owned()),
+/// Which PodSets to change, and what to print.
+#[derive(Args)]
+struct Change {
+    #[command(flatten)]
+    sets: Sets,
+    /// server: the API server tries the change, and stores nothing. client: nothing is sent.
+    #[arg(long, value_enum, default_value_t)]
+    dry_run: DryRun,
+    /// Print the PodSet as it is then.
+    #[arg(short, long)]
+    output: Option<Output>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, ValueEnum)]
+enum DryRun {
+    #[default]
+    None,
+    Server,
+    Client,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Output {
+    Name,
+    Json,
+    Yaml,
+}
+
+impl Sets {
+    /// The names, without their type; none: the selector counts.
+    fn names(&self) -> Result<Vec<String>, String> {
+        let is_type = |text: &str| ["podset", "podsets", "pset", KIND, RESOURCE].contains(&text);
+        let typed =
+            |text: &String| text.split_once('/').filter(|(type_, _)| is_type(type_)).map(|(_, name)| name.to_owned());
+        let names: Option<Vec<String>> = match (&self.names[..], &self.selector) {
+            ([], _) => return Ok(Vec::new()),
+            ([type_], Some(_)) if is_type(type_) => return Ok(Vec::new()),
+            (_, Some(_)) => return Err("name cannot be provided when a selector is specified".to_owned()),
+            ([name], _) if !name.contains('/') => Some(vec![name.clone()]),
+            ([type_, names @ ..], _) if is_type(type_) => Some(names.to_vec()),
+            (all, _) => all.iter().map(typed).collect(),
+        };
+        let is_name = |name: &String| !name.is_empty() && !name.contains('/');
+        let names = names.filter(|names| names.iter().all(is_name));
+        names
+            .ok_or_else(|| "expected NAME, podset NAME... or podset/NAME...: this plugin knows PodSets only".to_owned())
+    }
+}
+
+impl Command {
+    fn sets(&self) -> &Sets {
+        use Rollout::{History, Pause, Restart, Resume, Status, Undo};
+        match self {
+            Command::Why(sets) | Command::Rollout(Status { sets, .. } | History { sets, .. }) => sets,
+            Command::Rollout(Undo { change, .. } | Restart(change) | Pause(change) | Resume(change)) => &change.sets,
+        }
     }
 }
 
 /// Prints a line. A reader that has gone away is no error.
 fn print(line: &str) {
     drop(writeln!(stdout(), "{line}"));
+}
+
+fn warn(line: &str) {
+    drop(writeln!(stderr(), "{line}"));
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -130,71 +190,105 @@ async fn main() -> ExitCode {
         }
     };
     match run(cli).await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            drop(writeln!(stderr(), "{error}"));
+            warn(&error.to_string());
             ExitCode::FAILURE
         }
     }
 }
 
-async fn run(Cli { command, location }: Cli) -> Result<(), Error> {
-    let target = |Name { name }| Target::new(location, name);
-    match command {
-        Command::Why(name) => print(&why::why(&target(name).await?.look().await?)),
-        Command::Rollout(Rollout::Status { name, watch, timeout, revision }) => {
-            let target = target(name).await?;
-            let following = target.follow(revision, watch);
-            match Duration::try_from(timeout) {
+/// Runs the command for each set; returns whether it succeeded for all of them.
+async fn run(Cli { command, location }: Cli) -> Result<bool, Error> {
+    let sets = command.sets();
+    let names = sets.names()?;
+    let cluster = Cluster::new(location).await?;
+    let (mut succeeded, mut separator) = (true, "");
+    for set in cluster.select(&names, sets.selector.as_deref()).await? {
+        let done = match set {
+            Ok(set) => run_for(&cluster, &command, set, &mut separator).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            warn(&error.to_string());
+            succeeded = false;
+        }
+    }
+    Ok(succeeded)
+}
+
+async fn run_for(cluster: &Cluster, command: &Command, set: PodSet, separator: &mut &str) -> Result<(), Error> {
+    let Command::Rollout(rollout) = command else {
+        print(&why::why(&cluster.look(set).await?));
+        return Ok(());
+    };
+    let (args, (patch, what)) = match rollout {
+        Rollout::Status { watch, timeout, revision, .. } => {
+            let following = cluster.follow(set, *revision, *watch);
+            return match Duration::try_from(*timeout) {
                 Ok(timeout) if !timeout.is_zero() => tokio::time::timeout(timeout, following)
                     .await
-                    .map_err(|_| "timed out waiting for the condition".to_owned())??,
-                _ => following.await?,
-            }
+                    .map_err(|_| "timed out waiting for the condition".to_owned())?,
+                _ => following.await,
+            };
         }
-        Command::Rollout(Rollout::History { name, revision }) => {
-            let target = target(name).await?;
-            let set = target.get().await?;
-            print(&rollout::history(&set, &target.revisions(&set).await?, revision)?);
-        }
-        Command::Rollout(Rollout::Undo { name, to_revision }) => {
-            let target = target(name).await?;
-            let set = target.get().await?;
-            match rollout::undo(&set, &target.revisions(&set).await?, to_revision)? {
-                Undo::Skip(why) => done(&set, &why),
-                Undo::Patch(patch) => {
-                    target.patch(&patch).await?;
-                    done(&set, "rolled back");
+        Rollout::History { revision, output, .. } => {
+            let revisions = cluster.revisions(&set).await?;
+            match output {
+                None => print(&rollout::history(&set, &revisions, *revision)?),
+                Some(output) => {
+                    for stored in rollout::chosen(&revisions, *revision)? {
+                        show(serde_json::to_value(stored).unwrap_or_default(), *output, separator)?;
+                    }
                 }
             }
+            return Ok(());
         }
-        Command::Rollout(Rollout::Restart(name)) => {
-            change(&target(name).await?, |set| rollout::restart(set, Timestamp::now()), "restarted").await?;
+        Rollout::Undo { change, to_revision } => {
+            (change, rollout::undo(&set, &cluster.revisions(&set).await?, *to_revision)?)
         }
-        Command::Rollout(Rollout::Pause(name)) => {
-            change(&target(name).await?, |set| rollout::pause(set, true), "paused").await?;
+        Rollout::Restart(change) => (change, rollout::restart(&set, Timestamp::now())?),
+        Rollout::Pause(change) => (change, rollout::pause(&set, true)?),
+        Rollout::Resume(change) => (change, rollout::pause(&set, false)?),
+    };
+    let (mode, is_sent) = match args.dry_run {
+        DryRun::None => ("", true),
+        DryRun::Server => (" (server dry run)", true),
+        DryRun::Client if matches!(args.output, Some(Output::Json | Output::Yaml)) => {
+            return Err("only the API server knows the result: use --dry-run=server".to_owned().into());
         }
-        Command::Rollout(Rollout::Resume(name)) => {
-            change(&target(name).await?, |set| rollout::pause(set, false), "resumed").await?;
-        }
+        DryRun::Client => (" (dry run)", false),
+    };
+    let patch = patch.as_ref().filter(|_| is_sent);
+    let changed = cluster.patch(&set, patch, args.dry_run == DryRun::Server).await?;
+    match args.output {
+        Some(output) => show(changed, output, separator)?,
+        None => print(&format!("{KIND}/{} {what}{mode}", objects::name(&set.metadata))),
     }
     Ok(())
 }
 
-/// Reads the set, sends the patch, and says what was done.
-async fn change(
-    target: &Target,
-    patch: impl FnOnce(&PodSet) -> Result<serde_json::Value, String>,
-    what: &str,
-) -> Result<(), Error> {
-    let set = target.get().await?;
-    target.merge(&patch(&set)?).await?;
-    done(&set, what);
+/// Prints an object as kubectl does.
+fn show(mut object: Value, output: Output, separator: &mut &str) -> Result<(), Error> {
+    let cannot = |error: &dyn std::fmt::Display| format!("cannot show the object: {error}");
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    match output {
+        Output::Name => {
+            let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]).to_lowercase());
+            let group = version.split('/').next().unwrap_or_default();
+            print(&format!("{kind}.{group}/{}", text(&object["metadata"]["name"])));
+        }
+        Output::Json => print(&serde_json::to_string_pretty(&object).map_err(|error| cannot(&error))?),
+        Output::Yaml => {
+            let yaml = serde_saphyr::to_string(&object).map_err(|error| cannot(&error))?;
+            print(&format!("{}{}", std::mem::replace(separator, "---\n"), yaml.trim_end()));
+        }
+    }
     Ok(())
-}
-
-fn done(set: &PodSet, what: &str) {
-    print(&format!("{KIND}/{} {what}", objects::name(&set.metadata)));
 }
 
 #[cfg(test)]
@@ -220,12 +314,27 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_have_its_type_in_front() {
-        for text in ["web", "podset/web", "podsets.app.example.com/web"] {
-            assert_eq!(set_name(text).as_deref(), Ok("web"));
+    fn sets_are_named_with_or_without_their_type() {
+        let names = |arguments: &str| {
+            let all = ["kubectl-podset", "why"].into_iter().chain(arguments.split(' '));
+            Cli::try_parse_from(all).map_err(|error| error.to_string())?.command.sets().names()
+        };
+        for text in ["web", "podset/web", "podset web", "podsets.app.example.com/web"] {
+            assert_eq!(names(text).as_deref(), Ok(&["web".to_owned()][..]), "{text}");
         }
-        for text in ["", "deployment/web", "podset/", "podset/a/b"] {
-            assert!(set_name(text).is_err(), "{text}");
+        assert_eq!(names("pset/web podset/db"), names("pset web db"));
+        assert_eq!(names("podset -l a=b").as_deref(), Ok(&[][..]));
+        for text in [
+            "",
+            "web db",
+            "deployment/web",
+            "podset/",
+            "podset/a/b",
+            "podset podset/web",
+            "deployment web",
+            "web -l a=b",
+        ] {
+            assert!(names(text).is_err(), "{text}");
         }
     }
 }

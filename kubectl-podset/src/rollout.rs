@@ -82,17 +82,16 @@ pub fn progress(set: &PodSet) -> Result<Progress, String> {
 /// If there is no such revision, or it cannot be shown.
 pub fn history(set: &PodSet, revisions: &[ControllerRevision], revision: i64) -> Result<String, String> {
     let name = name(&set.metadata);
+    let found = chosen(revisions, revision)?;
     if revision > 0 {
-        let found = revisions.iter().find(|stored| stored.revision == revision);
-        let found = found.ok_or("unable to find the specified revision")?;
-        let shown = json!({ "Pod Template": template(found) });
+        let shown = json!({ "Pod Template": template(found[0]) });
         let yaml = serde_saphyr::to_string(&shown).map_err(|error| format!("cannot show the template: {error}"))?;
         return Ok(format!("{KIND}/{name} with revision #{revision}\n{}", yaml.trim_end()));
     }
-    if revisions.is_empty() {
+    if found.is_empty() {
         return Ok(format!("{KIND}/{name}\nNo rollout history found."));
     }
-    let lines = sorted(revisions).into_iter().map(|stored| {
+    let lines = found.into_iter().map(|stored| {
         // The annotation of the set may have been changed after its template.
         let cause = is_current(set, stored).then(|| set_cause(set)).flatten().or_else(|| cause(stored));
         format!("{:<10}{}\n", stored.revision, cause.unwrap_or("<none>"))
@@ -100,36 +99,41 @@ pub fn history(set: &PodSet, revisions: &[ControllerRevision], revision: i64) ->
     Ok(format!("{KIND}/{name}\n{:<10}CHANGE-CAUSE\n{}", "REVISION", lines.collect::<String>()))
 }
 
-/// What `undo` does.
-#[derive(Debug, PartialEq)]
-pub enum Undo {
-    /// Send this JSON patch.
-    Patch(Value),
-    /// Nothing, and say why.
-    Skip(String),
+/// The revision with this number; 0: all, sorted.
+///
+/// # Errors
+///
+/// If there is no such revision.
+pub fn chosen(revisions: &[ControllerRevision], revision: i64) -> Result<Vec<&ControllerRevision>, String> {
+    let mut found: Vec<_> = revisions.iter().filter(|one| revision == 0 || one.revision == revision).collect();
+    found.sort_by_key(|one| one.revision);
+    if found.is_empty() && revision > 0 {
+        return Err("unable to find the specified revision".to_owned());
+    }
+    Ok(found)
 }
+
+/// A patch, if something is to change, and what it does.
+pub type Change = (Option<Value>, String);
 
 /// How a set gets the template of another revision; 0: of the last revision with another template.
 ///
 /// # Errors
 ///
 /// If there is no such revision, or the set is paused.
-pub fn undo(set: &PodSet, revisions: &[ControllerRevision], to: i64) -> Result<Undo, String> {
+pub fn undo(set: &PodSet, revisions: &[ControllerRevision], to: i64) -> Result<Change, String> {
     if set.spec.update_strategy.rolling_update.paused {
         let advice = "resume it first with 'kubectl podset rollout resume' and try again";
         return Err(format!("you cannot rollback a paused podset; {advice}"));
     }
-    let found = match to {
-        0 => sorted(revisions).into_iter().rfind(|stored| !is_current(set, stored)),
-        to => revisions.iter().find(|stored| stored.revision == to),
-    };
-    let found = found.ok_or_else(|| match to {
+    let found = chosen(revisions, to).unwrap_or_default();
+    let found = found.into_iter().rfind(|stored| to > 0 || !is_current(set, stored)).ok_or_else(|| match to {
         0 => "no last revision to roll back to".to_owned(),
         to => format!("unable to find specified revision {to} in history"),
     })?;
     if is_current(set, found) {
         let reason = format!("(current template already matches revision {})", found.revision);
-        return Ok(Undo::Skip(format!("skipped rollback {reason}")));
+        return Ok((None, format!("skipped rollback {reason}")));
     }
     // Not in the place of another set of this name.
     let mut patch = vec![json!({ "op": "test", "path": "/metadata/uid", "value": set.metadata.uid })];
@@ -143,7 +147,7 @@ pub fn undo(set: &PodSet, revisions: &[ControllerRevision], to: i64) -> Result<U
         (None, Some(_)) => patch.push(json!({ "op": "remove", "path": path })),
         (_, None) => {}
     }
-    Ok(Undo::Patch(patch.into()))
+    Ok((Some(patch.into()), "rolled back".to_owned()))
 }
 
 /// The merge patch that restarts a set: its template changes, and nothing in the pods but an annotation.
@@ -151,7 +155,7 @@ pub fn undo(set: &PodSet, revisions: &[ControllerRevision], to: i64) -> Result<U
 /// # Errors
 ///
 /// If the set is paused, or was restarted within this second.
-pub fn restart(set: &PodSet, now: Timestamp) -> Result<Value, String> {
+pub fn restart(set: &PodSet, now: Timestamp) -> Result<Change, String> {
     let now = format!("{now:.0}");
     if set.spec.update_strategy.rolling_update.paused {
         return Err(refused(set, "can't restart paused podset (run rollout resume first)"));
@@ -159,7 +163,8 @@ pub fn restart(set: &PodSet, now: Timestamp) -> Result<Value, String> {
     if set.spec.template["metadata"]["annotations"][RESTARTED_AT] == now.as_str() {
         return Err(refused(set, "was restarted within the past second: wait before you restart it again"));
     }
-    Ok(json!({ "spec": { "template": { "metadata": { "annotations": { RESTARTED_AT: now } } } } }))
+    let template = json!({ "metadata": { "annotations": { RESTARTED_AT: now } } });
+    Ok((Some(json!({ "spec": { "template": template } })), "restarted".to_owned()))
 }
 
 /// The merge patch that pauses or resumes a set.
@@ -167,23 +172,20 @@ pub fn restart(set: &PodSet, now: Timestamp) -> Result<Value, String> {
 /// # Errors
 ///
 /// If there is nothing to change, or nothing that could be paused.
-pub fn pause(set: &PodSet, pause: bool) -> Result<Value, String> {
+pub fn pause(set: &PodSet, pause: bool) -> Result<Change, String> {
     match (set.spec.update_strategy.rolling_update.paused, pause) {
         (true, true) => Err(refused(set, "is already paused")),
         (false, false) => Err(refused(set, "is not paused")),
         (false, true) if set.spec.is_on_delete() => Err(refused(set, "has the strategy OnDelete: nothing to pause")),
-        _ => Ok(json!({ "spec": { "updateStrategy": { "rollingUpdate": { "paused": pause } } } })),
+        _ => {
+            let patch = json!({ "spec": { "updateStrategy": { "rollingUpdate": { "paused": pause } } } });
+            Ok((Some(patch), if pause { "paused" } else { "resumed" }.to_owned()))
+        }
     }
 }
 
 fn refused(set: &PodSet, why: &str) -> String {
     format!("{RESOURCE} {:?} {why}", name(&set.metadata))
-}
-
-fn sorted(revisions: &[ControllerRevision]) -> Vec<&ControllerRevision> {
-    let mut sorted: Vec<&ControllerRevision> = revisions.iter().collect();
-    sorted.sort_by_key(|stored| stored.revision);
-    sorted
 }
 
 /// The template of a revision; `null`: none.
@@ -310,8 +312,8 @@ error: rollout status is only available for RollingUpdate strategy type
             let mut set = with_template(&template);
             set.metadata.annotations = Some([(CHANGE_CAUSE.to_owned(), "x".to_owned())].into());
             match undo(&set, &revisions, to) {
-                Ok(Undo::Patch(patch)) => format!("{} {}", patch[1], patch[2]),
-                Ok(Undo::Skip(text)) | Err(text) => text,
+                Ok((Some(patch), _)) => format!("{} {}", patch[1], patch[2]),
+                Ok((None, text)) | Err(text) => text,
             }
         };
         let to_b = r#"{"op":"add","path":"/spec/template","value":"b"} {"op":"replace","path":"/metadata/annotations/kubernetes.io~1change-cause","value":"two"}"#;
@@ -332,12 +334,12 @@ error: rollout status is only available for RollingUpdate strategy type
         let plain = with_template(&Value::Null);
         let annotations = json!({ RESTARTED_AT: "2026-01-02T03:04:05Z" });
         let template = json!({ "metadata": { "annotations": annotations } });
-        assert_eq!(restart(&plain, now), Ok(json!({ "spec": { "template": template } })));
+        assert_eq!(restart(&plain, now).unwrap().0, Some(json!({ "spec": { "template": template } })));
         assert!(restart(&with_template(&template), now).is_err());
         let paused = set(PAUSED);
         assert!(restart(&paused, now).unwrap_err().ends_with("can't restart paused podset (run rollout resume first)"));
-        assert_eq!(pause(&plain, true).unwrap().to_string(), PAUSED);
-        assert_eq!(pause(&paused, false).unwrap().to_string(), PAUSED.replace("true", "false"));
+        assert_eq!(pause(&plain, true).unwrap().0.unwrap().to_string(), PAUSED);
+        assert_eq!(pause(&paused, false).unwrap().0.unwrap().to_string(), PAUSED.replace("true", "false"));
         assert_eq!(pause(&paused, true).unwrap_err(), "podsets.app.example.com \"web\" is already paused");
         assert_eq!(pause(&plain, false).unwrap_err(), "podsets.app.example.com \"web\" is not paused");
         assert!(pause(&set(r#"{"spec":{"updateStrategy":{"type":"OnDelete"}}}"#), true).is_err());

@@ -41,11 +41,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// `create pods`, `patch podsets/status`, …
+    /// `create pods`, `patch podsets/status`, …; `dry-run pods` for a write that is only tried.
     pub fn kind(&self) -> String {
+        let verb = if self.uri.contains("dryRun=All") { "dry-run" } else { &self.verb };
         match text(&self.object_ref["subresource"]) {
-            "" => format!("{} {}", self.verb, self.resource()),
-            subresource => format!("{} {}/{subresource}", self.verb, self.resource()),
+            "" => format!("{verb} {}", self.resource()),
+            subresource => format!("{verb} {}/{subresource}", self.resource()),
         }
     }
 
@@ -176,14 +177,15 @@ impl Tail {
         Ok(Self { log: file, half: Vec::new() })
     }
 
-    /// The requests of this user since the last call.
-    pub fn since_last(&mut self, user: &str) -> Result<Requests> {
+    /// The requests of these users since the last call.
+    pub fn since_last(&mut self, users: &[&str]) -> Result<Requests> {
         let mut text = std::mem::take(&mut self.half);
         self.log.read_to_end(&mut text)?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         self.half = text.split_off(whole);
-        let mut requests = entries(std::str::from_utf8(&text)?, "", |line| line.contains(user))?;
-        requests.retain(|request| request.user() == user);
+        let mut requests =
+            entries(std::str::from_utf8(&text)?, "", |line| users.iter().any(|user| line.contains(user)))?;
+        requests.retain(|request| users.contains(&request.user()));
         Ok(Requests(requests))
     }
 }
@@ -209,9 +211,9 @@ mod tests {
         let mut tail = Tail::follow(&file).unwrap();
         let mut log = File::options().append(true).open(&file).unwrap();
         log.write_all(format!("{own}\n{}", &own[..20]).as_bytes()).unwrap();
-        assert_eq!(tail.since_last(user).unwrap().kinds(), [("patch podsets/status".to_owned(), 1)].into());
+        assert_eq!(tail.since_last(&[user]).unwrap().kinds(), [("patch podsets/status".to_owned(), 1)].into());
         log.write_all(format!("{}\n", &own[20..]).as_bytes()).unwrap();
-        assert_eq!(tail.since_last(user).unwrap().0.len(), 1);
+        assert_eq!(tail.since_last(&[user]).unwrap().0.len(), 1);
         std::fs::remove_file(&file).unwrap();
     }
 }

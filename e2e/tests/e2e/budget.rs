@@ -10,7 +10,10 @@ use e2e::scene::Scene;
 use e2e::suite::Scenario;
 use futures::future::try_join_all;
 use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
 use tokio::time::{Instant, sleep};
+
+use crate::rollouts::{change_template, rolled_out, template};
 
 const SIZE: usize = 10;
 
@@ -22,6 +25,7 @@ pub fn scenarios() -> Vec<Scenario> {
             .heavy()
             .needs(&[SimulatedPods, Processes]),
         Scenario::new("budget_of_each_change", of_each_change).needs(&[SimulatedPods]),
+        Scenario::new("budget_of_a_rollout", of_a_rollout).needs(&[SimulatedPods]),
     ]
 }
 
@@ -75,11 +79,29 @@ async fn of_each_change(t: Arc<Scene>) -> Result<()> {
     costs(&t, before, &[("get podsets", 1)], 0).await
 }
 
+/// A rollout of R pods costs R deletes, R creates, R / maxUnavailable + 3 status patches, one dry run and one revision.
+async fn of_a_rollout(t: Arc<Scene>) -> Result<()> {
+    let _operator = t.operator().await?;
+    let before = now();
+    let strategy = json!({"rollingUpdate": {"maxUnavailable": "50%"}});
+    let spec = json!({"replicas": SIZE, "template": template("one", false), "updateStrategy": strategy});
+    t.create_set_from("web", spec).await?;
+    rolled_out(&t, "web", SIZE).await?;
+    costs(&t, before, &[("create pods", SIZE), ("create controllerrevisions", 1), ("create events", 1)], 1).await?;
+
+    let before = now();
+    change_template(&t, "two", false).await?;
+    rolled_out(&t, "web", SIZE).await?;
+    let pods = [("delete pods", SIZE), ("create pods", SIZE), ("dry-run pods", 1), ("create controllerrevisions", 1)];
+    let told = [("patch podsets/status", 2 + 3), ("create events", 2)];
+    costs(&t, before, &[&pods[..], &told].concat(), 1).await
+}
+
 fn now() -> (Timestamp, Instant) {
     (Timestamp::now(), Instant::now())
 }
 
-/// Since `before`, these requests were sent at most, and per change two status patches; more if the change took long, for a status that
+/// Since `before`, these requests were sent at most, and per change two status patches if no number is given; more if the change took long, for a status that
 /// waits for its pods may be updated every five seconds.
 async fn costs(t: &Scene, before: (Timestamp, Instant), most: &[(&str, usize)], changes: usize) -> Result<()> {
     let (began, clock) = before;

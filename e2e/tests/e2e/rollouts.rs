@@ -28,7 +28,7 @@ pub fn template(version: &str, is_broken: bool) -> Value {
     json!({"metadata": {"annotations": {"version": version}}, "spec": {"containers": [container], "nodeSelector": nowhere}})
 }
 
-async fn change_template(t: &Scene, version: &str, is_broken: bool) -> Result<()> {
+pub async fn change_template(t: &Scene, version: &str, is_broken: bool) -> Result<()> {
     t.log(&format!("template {version}, broken: {is_broken}"));
     t.patch_set("web", json!({"spec": {"template": template(version, is_broken)}})).await
 }
