@@ -47,7 +47,7 @@ impl Contestant {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct Load {
     /// Whether their templates change, and not their numbers of pods.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rolls: bool,
     pub sets: usize,
     /// Pods of each set.

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, pin::pin, time::Duration};
 
-use futures::{StreamExt, TryFutureExt, future::join_all, stream};
+use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::ControllerRevision,
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::{
     objects::{self, PodSet},
-    rollout::{self, Progress},
+    rollout,
     why::Seen,
 };
 
@@ -103,26 +103,22 @@ impl Cluster {
         Ok(Cluster { client, namespace, sets })
     }
 
-    /// The sets with these names, or those that the selector finds.
-    pub async fn select(&self, names: &[String], selector: Option<&str>) -> Result<Vec<Result<PodSet, Error>>, Error> {
-        let Some(selector) = selector else {
-            let read = names.iter().map(|name| self.sets.get(name).map_err(Error::from));
-            return Ok(join_all(read).await);
-        };
+    /// The set with this name.
+    pub async fn get(&self, name: &str) -> Result<PodSet, Error> {
+        Ok(self.sets.get(name).await?)
+    }
+
+    /// The names of the sets with these labels.
+    pub async fn find(&self, selector: &str) -> Result<Vec<String>, Error> {
         let found = self.sets.list(&ListParams::default().labels(selector)).await?.items;
         if found.is_empty() {
             crate::warn(&format!("No resources found in {} namespace.", self.namespace));
         }
-        Ok(found.into_iter().map(Ok).collect())
+        Ok(found.into_iter().filter_map(|set| set.metadata.name).collect())
     }
 
-    /// The revisions of a set.
-    pub async fn revisions(&self, set: &PodSet) -> Result<Vec<ControllerRevision>, Error> {
-        self.owned(set).await
-    }
-
-    /// The objects of a set, with the labels that the operator gives them.
-    async fn owned<K>(&self, set: &PodSet) -> Result<Vec<K>, Error>
+    /// The pods or the revisions of a set, which have the labels that the operator gives them.
+    pub async fn owned<K>(&self, set: &PodSet) -> Result<Vec<K>, Error>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
         K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
@@ -150,13 +146,13 @@ impl Cluster {
         Ok(self.client.request(request.body(body).map_err(kube::Error::HttpError)?).await?)
     }
 
-    /// Prints how far the rollout is, until it is over. `pinned`: the only revision to wait for; 0: any.
-    pub async fn follow(&self, mut set: PodSet, pinned: i64, watch: bool) -> Result<(), Error> {
+    /// Prints how far the rollout is, until it is over; returns the last line. `pinned`: the only revision to wait for; 0: any.
+    pub async fn follow(&self, mut set: PodSet, pinned: i64, watch: bool) -> Result<String, Error> {
         let (uid, name) = (set.metadata.uid.clone(), objects::name(&set.metadata).to_owned());
         let mut told = String::new();
         loop {
-            if self.tell(&set, pinned, &mut told).await? || !watch {
-                return Ok(());
+            if let Some(last) = self.tell(&set, pinned, watch, &mut told).await? {
+                return Ok(last);
             }
             let params = WatchParams::default().fields(&format!("metadata.name={name}"));
             let version = set.metadata.resource_version.clone().unwrap_or_default();
@@ -167,8 +163,8 @@ impl Cluster {
                 match event {
                     WatchEvent::Added(new) | WatchEvent::Modified(new) => {
                         set = new;
-                        if self.tell(&set, pinned, &mut told).await? {
-                            return Ok(());
+                        if let Some(last) = self.tell(&set, pinned, watch, &mut told).await? {
+                            return Ok(last);
                         }
                     }
                     WatchEvent::Deleted(_) => return Err(Error::Refused("object has been deleted".to_owned())),
@@ -189,8 +185,8 @@ impl Cluster {
         }
     }
 
-    /// Prints how far the rollout is, unless it was `told` just before; returns whether it is over.
-    async fn tell(&self, set: &PodSet, pinned: i64, told: &mut String) -> Result<bool, Error> {
+    /// Prints how far the rollout is, unless it was `told` just before; returns the last line instead.
+    async fn tell(&self, set: &PodSet, pinned: i64, watch: bool, told: &mut String) -> Result<Option<String>, Error> {
         let progress = rollout::progress(set);
         let update = set.status.as_ref().and_then(|status| status.update_revision.as_ref());
         if let Some(update) = update.filter(|_| pinned > 0) {
@@ -201,15 +197,15 @@ impl Cluster {
                 return Err(other.into());
             }
         }
-        let (text, is_over) = match progress? {
-            Progress::Waiting(text) => (text, false),
-            Progress::Done(text) => (text, true),
-        };
+        let (text, is_over) = progress?;
+        if is_over || !watch {
+            return Ok(Some(text));
+        }
         if text != *told {
             crate::print(&text);
             *told = text;
         }
-        Ok(is_over)
+        Ok(None)
     }
 
     /// What explains the state of the set.

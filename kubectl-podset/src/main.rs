@@ -15,12 +15,12 @@ use std::{
     time::Duration,
 };
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use cluster::{Cluster, Error, Location};
-use objects::{KIND, PodSet, RESOURCE};
+use objects::{KIND, RESOURCE};
 
 /// Manage rollouts of PodSets, and explain why a set is not ready.
 #[derive(Parser)]
@@ -38,7 +38,7 @@ enum Command {
     #[command(subcommand)]
     Rollout(Rollout),
     /// Explain why a PodSet is not ready or not up to date, and what helps.
-    #[command(after_help = "Examples:\n  # Explain why the set web is not ready\n  kubectl podset why web")]
+    #[command(after_help = "Example: kubectl podset why web")]
     Why(Sets),
 }
 
@@ -48,9 +48,7 @@ enum Rollout {
     ///
     /// By default it watches the status until the rollout is done. If a new rollout starts in between, it continues with that one; pin it
     /// to a revision with --revision=N. The exit code is 1 if the rollout fails or does not end in time.
-    #[command(
-        after_help = "Examples:\n  # Watch the rollout of the set web, for 5 minutes at most\n  kubectl podset rollout status web --timeout=5m"
-    )]
+    #[command(after_help = "Example: kubectl podset rollout status web --timeout=5m")]
     Status {
         #[command(flatten)]
         sets: Sets,
@@ -61,42 +59,36 @@ enum Rollout {
         #[arg(long, default_value = "0s")]
         timeout: SignedDuration,
         /// Pin to a specific revision for showing its status. 0: the last revision.
-        #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
-        revision: i64,
+        #[arg(long, default_value_t = 0)]
+        revision: u32,
     },
     /// View previous rollout revisions and configurations.
-    #[command(
-        after_help = "Examples:\n  # View the revisions of the set web\n  kubectl podset rollout history web\n\n  # View the template of revision 3\n  kubectl podset rollout history web --revision=3"
-    )]
+    #[command(after_help = "Example: kubectl podset rollout history web --revision=3")]
     History {
         #[command(flatten)]
         sets: Sets,
         /// See the details, including the pod template of the revision specified.
-        #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
-        revision: i64,
+        #[arg(long, default_value_t = 0)]
+        revision: u32,
         /// Print the ControllerRevisions.
-        #[arg(short, long)]
-        output: Option<Output>,
+        #[arg(short, long, value_parser = ["name", "json", "yaml"])]
+        output: Option<String>,
     },
     /// Roll back to a previous rollout.
-    #[command(
-        after_help = "Examples:\n  # Roll back to the previous template\n  kubectl podset rollout undo web\n\n  # Roll back to revision 3\n  kubectl podset rollout undo web --to-revision=3"
-    )]
+    #[command(after_help = "Example: kubectl podset rollout undo web --to-revision=3 --dry-run=server")]
     Undo {
         #[command(flatten)]
         change: Change,
         /// The revision to roll back to. 0: the last revision with another template.
-        #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
-        to_revision: i64,
+        #[arg(long, default_value_t = 0)]
+        to_revision: u32,
     },
     /// Replace all pods, as its update strategy says.
-    #[command(after_help = "Examples:\n  # Restart the set web\n  kubectl podset rollout restart web")]
+    #[command(after_help = "Example: kubectl podset rollout restart podset --selector=team=a")]
     Restart(Change),
     /// Pause the rollout: no pod is replaced because of its template until it is resumed.
-    #[command(after_help = "Examples:\n  # Pause the rollout of the set web\n  kubectl podset rollout pause web")]
     Pause(Change),
     /// Resume a paused rollout.
-    #[command(after_help = "Examples:\n  # Resume the rollout of the set web\n  kubectl podset rollout resume web")]
     Resume(Change),
 }
 
@@ -117,26 +109,11 @@ struct Change {
     #[command(flatten)]
     sets: Sets,
     /// server: the API server tries the change, and stores nothing. client: nothing is sent.
-    #[arg(long, value_enum, default_value_t)]
-    dry_run: DryRun,
+    #[arg(long, default_value = "none", value_parser = ["none", "server", "client"])]
+    dry_run: String,
     /// Print the PodSet as it is then.
-    #[arg(short, long)]
-    output: Option<Output>,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, ValueEnum)]
-enum DryRun {
-    #[default]
-    None,
-    Server,
-    Client,
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Output {
-    Name,
-    Json,
-    Yaml,
+    #[arg(short, long, value_parser = ["name", "json", "yaml"])]
+    output: Option<String>,
 }
 
 impl Sets {
@@ -148,7 +125,7 @@ impl Sets {
         let names: Option<Vec<String>> = match (&self.names[..], &self.selector) {
             ([], _) => return Ok(Vec::new()),
             ([type_], Some(_)) if is_type(type_) => return Ok(Vec::new()),
-            (_, Some(_)) => return Err("name cannot be provided when a selector is specified".to_owned()),
+            (_, Some(_)) => return Err("name the PodSets or give a selector, not both".to_owned()),
             ([name], _) if !name.contains('/') => Some(vec![name.clone()]),
             ([type_, names @ ..], _) if is_type(type_) => Some(names.to_vec()),
             (all, _) => all.iter().map(typed).collect(),
@@ -202,93 +179,79 @@ async fn main() -> ExitCode {
 /// Runs the command for each set; returns whether it succeeded for all of them.
 async fn run(Cli { command, location }: Cli) -> Result<bool, Error> {
     let sets = command.sets();
-    let names = sets.names()?;
+    let mut names = sets.names()?;
     let cluster = Cluster::new(location).await?;
+    if let Some(selector) = &sets.selector {
+        names = cluster.find(selector).await?;
+    }
     let (mut succeeded, mut separator) = (true, "");
-    for set in cluster.select(&names, sets.selector.as_deref()).await? {
-        let done = match set {
-            Ok(set) => run_for(&cluster, &command, set, &mut separator).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = done {
-            warn(&error.to_string());
-            succeeded = false;
+    for name in names {
+        match run_for(&cluster, &command, &name, &mut separator).await {
+            Ok(text) => print(&text),
+            Err(error) => {
+                warn(&error.to_string());
+                succeeded = false;
+            }
         }
     }
     Ok(succeeded)
 }
 
-async fn run_for(cluster: &Cluster, command: &Command, set: PodSet, separator: &mut &str) -> Result<(), Error> {
-    let Command::Rollout(rollout) = command else {
-        print(&why::why(&cluster.look(set).await?));
-        return Ok(());
+/// Runs the command for one set; returns what is left to print.
+async fn run_for(cluster: &Cluster, command: &Command, name: &str, separator: &mut &str) -> Result<String, Error> {
+    let set = cluster.get(name).await?;
+    let (args, (patch, what)) = match command {
+        Command::Why(_) => return Ok(why::why(&cluster.look(set).await?)),
+        Command::Rollout(Rollout::Status { watch, timeout, revision, .. }) => {
+            let limit = Duration::try_from(*timeout).ok().filter(|limit| !limit.is_zero()).unwrap_or(Duration::MAX);
+            let following = tokio::time::timeout(limit, cluster.follow(set, (*revision).into(), *watch));
+            return following.await.map_err(|_| "timed out waiting for the condition".to_owned())?;
+        }
+        Command::Rollout(Rollout::History { revision, output, .. }) => {
+            let (revisions, number) = (cluster.owned(&set).await?, (*revision).into());
+            let Some(output) = output else { return Ok(rollout::history(&set, &revisions, number)?) };
+            let chosen = rollout::chosen(&revisions, number)?.into_iter();
+            let shown = chosen.map(|stored| show(json!(stored), output, separator));
+            return Ok(shown.collect::<Result<Vec<_>, _>>()?.join("\n"));
+        }
+        Command::Rollout(Rollout::Undo { change, to_revision }) => {
+            (change, rollout::undo(&set, &cluster.owned(&set).await?, (*to_revision).into())?)
+        }
+        Command::Rollout(Rollout::Restart(change)) => (change, rollout::restart(&set, Timestamp::now())?),
+        Command::Rollout(Rollout::Pause(change)) => (change, rollout::pause(&set, true)?),
+        Command::Rollout(Rollout::Resume(change)) => (change, rollout::pause(&set, false)?),
     };
-    let (args, (patch, what)) = match rollout {
-        Rollout::Status { watch, timeout, revision, .. } => {
-            let following = cluster.follow(set, *revision, *watch);
-            return match Duration::try_from(*timeout) {
-                Ok(timeout) if !timeout.is_zero() => tokio::time::timeout(timeout, following)
-                    .await
-                    .map_err(|_| "timed out waiting for the condition".to_owned())?,
-                _ => following.await,
-            };
-        }
-        Rollout::History { revision, output, .. } => {
-            let revisions = cluster.revisions(&set).await?;
-            match output {
-                None => print(&rollout::history(&set, &revisions, *revision)?),
-                Some(output) => {
-                    for stored in rollout::chosen(&revisions, *revision)? {
-                        show(serde_json::to_value(stored).unwrap_or_default(), *output, separator)?;
-                    }
-                }
-            }
-            return Ok(());
-        }
-        Rollout::Undo { change, to_revision } => {
-            (change, rollout::undo(&set, &cluster.revisions(&set).await?, *to_revision)?)
-        }
-        Rollout::Restart(change) => (change, rollout::restart(&set, Timestamp::now())?),
-        Rollout::Pause(change) => (change, rollout::pause(&set, true)?),
-        Rollout::Resume(change) => (change, rollout::pause(&set, false)?),
-    };
-    let (mode, is_sent) = match args.dry_run {
-        DryRun::None => ("", true),
-        DryRun::Server => (" (server dry run)", true),
-        DryRun::Client if matches!(args.output, Some(Output::Json | Output::Yaml)) => {
+    let (is_sent, note) = match args.dry_run.as_str() {
+        "none" => (true, ""),
+        "server" => (true, " (server dry run)"),
+        _ if matches!(args.output.as_deref(), Some("json" | "yaml")) => {
             return Err("only the API server knows the result: use --dry-run=server".to_owned().into());
         }
-        DryRun::Client => (" (dry run)", false),
+        _ => (false, " (dry run)"),
     };
-    let patch = patch.as_ref().filter(|_| is_sent);
-    let changed = cluster.patch(&set, patch, args.dry_run == DryRun::Server).await?;
-    match args.output {
-        Some(output) => show(changed, output, separator)?,
-        None => print(&format!("{KIND}/{} {what}{mode}", objects::name(&set.metadata))),
+    let changed = cluster.patch(&set, patch.as_ref().filter(|_| is_sent), args.dry_run == "server").await?;
+    match &args.output {
+        Some(output) => show(changed, output, separator),
+        None => Ok(format!("{KIND}/{name} {what}{note}")),
     }
-    Ok(())
 }
 
-/// Prints an object as kubectl does.
-fn show(mut object: Value, output: Output, separator: &mut &str) -> Result<(), Error> {
-    let cannot = |error: &dyn std::fmt::Display| format!("cannot show the object: {error}");
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.remove("managedFields");
-    }
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    match output {
-        Output::Name => {
-            let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]).to_lowercase());
+/// An object as kubectl prints it, after the separator; sets the separator for the next one.
+fn show(mut object: Value, output: &str, separator: &mut &str) -> Result<String, Error> {
+    object["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_lowercase();
+    Ok(match output {
+        "json" => format!("{object:#}"),
+        "yaml" => {
+            let yaml = serde_saphyr::to_string(&object).map_err(|error| error.to_string())?;
+            format!("{}{}", std::mem::replace(separator, "---\n"), yaml.trim_end())
+        }
+        _ => {
+            let version = text(&object["apiVersion"]);
             let group = version.split('/').next().unwrap_or_default();
-            print(&format!("{kind}.{group}/{}", text(&object["metadata"]["name"])));
+            format!("{}.{group}/{}", text(&object["kind"]), text(&object["metadata"]["name"]))
         }
-        Output::Json => print(&serde_json::to_string_pretty(&object).map_err(|error| cannot(&error))?),
-        Output::Yaml => {
-            let yaml = serde_saphyr::to_string(&object).map_err(|error| cannot(&error))?;
-            print(&format!("{}{}", std::mem::replace(separator, "---\n"), yaml.trim_end()));
-        }
-    }
-    Ok(())
+    })
 }
 
 #[cfg(test)]

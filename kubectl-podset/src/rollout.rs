@@ -9,29 +9,20 @@ use crate::objects::{KIND, PodSet, RESOURCE, Status, name};
 const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
-/// How far a rollout is: the text for the user.
-#[derive(Debug, Eq, PartialEq)]
-pub enum Progress {
-    /// It goes on.
-    Waiting(String),
-    /// It is over.
-    Done(String),
-}
-
-/// How far the rollout of a set is.
+/// How far the rollout of a set is, in a line for the user, and whether it is over.
 ///
 /// # Errors
 ///
 /// If it cannot succeed, or the set has no rollouts.
-pub fn progress(set: &PodSet) -> Result<Progress, String> {
+pub fn progress(set: &PodSet) -> Result<(String, bool), String> {
     let (name, spec, none) = (name(&set.metadata), &set.spec, Status::default());
     let status = set.status.as_ref().unwrap_or(&none);
-    let waiting = |what: String| Ok(Progress::Waiting(what));
+    let waiting = |what: String| Ok((format!("Waiting for podset {name:?} rollout to finish: {what}..."), false));
     if spec.is_on_delete() {
         return Err("rollout status is only available for RollingUpdate strategy type".to_owned());
     }
     if status.observed_generation < set.metadata.generation.unwrap_or(1) {
-        return waiting("Waiting for podset spec update to be observed...".to_owned());
+        return Ok(("Waiting for podset spec update to be observed...".to_owned(), false));
     }
     if let Some(stalled) = status.condition("Stalled", "True") {
         let what = match stalled.reason.as_str() {
@@ -40,39 +31,32 @@ pub fn progress(set: &PodSet) -> Result<Progress, String> {
         };
         return Err(format!("podset {name:?} {what}: {}", stalled.message));
     }
-    let (updated, partition) = (status.updated_replicas, spec.partition());
-    let wanted = spec.replicas - partition;
+    let updated = status.updated_replicas;
+    let wanted = spec.replicas - spec.partition();
     let is_awaited = spec.pod_replacement_policy == "TerminationComplete";
     let terminating = if is_awaited { status.terminating_replicas } else { 0 };
     if updated < wanted && (terminating == 0 || updated + terminating < wanted) {
-        let progress = format!("{updated} out of {wanted} new pods have been updated");
-        return waiting(match partition {
-            _ if spec.update_strategy.rolling_update.paused => {
-                format!(
-                    "Waiting for rollout to finish: {progress}; it is paused, \"rollout resume {name}\" resumes it..."
-                )
-            }
-            0 => format!("Waiting for rollout to finish: {progress}..."),
-            _ => format!("Waiting for partitioned roll out to finish: {progress}..."),
-        });
+        let is_paused = spec.update_strategy.rolling_update.paused;
+        let advice =
+            if is_paused { format!("; it is paused, \"rollout resume {name}\" resumes it") } else { String::new() };
+        return waiting(format!("{updated} out of {wanted} new pods have been updated{advice}"));
     }
     let old = status.available_replicas.saturating_sub(spec.replicas.max(updated)) + terminating;
     if old > 0 {
-        return waiting(format!("Waiting for rollout to finish: {old} old pods are pending termination..."));
+        return waiting(format!("{old} old pods are pending termination"));
     }
     let available = status.updated_available_replicas;
     if available < wanted {
-        return waiting(format!(
-            "Waiting for rollout to finish: {available} of {wanted} updated pods are available..."
-        ));
+        return waiting(format!("{available} of {wanted} updated pods are available"));
     }
     if status.ready_replicas < spec.replicas {
-        return waiting(format!("Waiting for {} pods to be ready...", spec.replicas - status.ready_replicas));
+        return waiting(format!("{} of {} pods are ready", status.ready_replicas, spec.replicas));
     }
-    Ok(Progress::Done(match updated < spec.replicas {
+    let done = match updated < spec.replicas {
         true => format!("partitioned roll out complete: {updated} new pods have been updated..."),
         false => format!("podset {name:?} successfully rolled out"),
-    }))
+    };
+    Ok((done, true))
 }
 
 /// The table of revisions, or the template of one of them.
@@ -236,34 +220,34 @@ done: podset "web" successfully rolled out
 Waiting for podset spec update to be observed...
 
 {"spec":{"replicas":3},"status":{"updatedReplicas":1}}
-Waiting for rollout to finish: 1 out of 3 new pods have been updated...
+Waiting for podset "web" rollout to finish: 1 out of 3 new pods have been updated...
 
 {"status":{"updatedAvailableReplicas":1}}
-Waiting for rollout to finish: 1 of 2 updated pods are available...
+Waiting for podset "web" rollout to finish: 1 of 2 updated pods are available...
 
 {"status":{"terminatingReplicas":1}}
 done: podset "web" successfully rolled out
 
 {"spec":{"podReplacementPolicy":"TerminationComplete"},"status":{"terminatingReplicas":1}}
-Waiting for rollout to finish: 1 old pods are pending termination...
+Waiting for podset "web" rollout to finish: 1 old pods are pending termination...
 
 {"spec":{"podReplacementPolicy":"TerminationComplete"},"status":{"updatedReplicas":1,"availableReplicas":1,"terminatingReplicas":1}}
-Waiting for rollout to finish: 1 old pods are pending termination...
+Waiting for podset "web" rollout to finish: 1 old pods are pending termination...
 
 {"spec":{"updateStrategy":{"rollingUpdate":{"paused":true}}},"status":{"updatedReplicas":1}}
-Waiting for rollout to finish: 1 out of 2 new pods have been updated; it is paused, "rollout resume web" resumes it...
+Waiting for podset "web" rollout to finish: 1 out of 2 new pods have been updated; it is paused, "rollout resume web" resumes it...
 
 {"spec":{"updateStrategy":{"rollingUpdate":{"paused":true}}}}
 done: podset "web" successfully rolled out
 
 {"spec":{"updateStrategy":{"rollingUpdate":{"partition":"50%"}}},"status":{"updatedReplicas":0}}
-Waiting for partitioned roll out to finish: 0 out of 1 new pods have been updated...
+Waiting for podset "web" rollout to finish: 0 out of 1 new pods have been updated...
 
 {"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}},"status":{"updatedReplicas":1,"updatedAvailableReplicas":1}}
 done: partitioned roll out complete: 1 new pods have been updated...
 
 {"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}},"status":{"updatedReplicas":1,"updatedAvailableReplicas":1,"readyReplicas":1}}
-Waiting for 1 pods to be ready...
+Waiting for podset "web" rollout to finish: 1 of 2 pods are ready...
 
 {"status":{"conditions":{"ready":{"type":"Stalled","reason":"ProgressDeadlineExceeded"}}}}
 error: podset "web" exceeded its progress deadline: 2 of 2
@@ -279,8 +263,7 @@ error: rollout status is only available for RollingUpdate strategy type
     fn the_progress_is_told_as_kubectl_does() {
         for (patch, expected) in PROGRESS.trim().split("\n\n").map(|case| case.split_once('\n').unwrap()) {
             let told = match progress(&set(patch)) {
-                Ok(Progress::Waiting(text)) => text,
-                Ok(Progress::Done(text)) => format!("done: {text}"),
+                Ok((text, is_over)) => format!("{}{text}", if is_over { "done: " } else { "" }),
                 Err(text) => format!("error: {text}"),
             };
             assert_eq!(told, expected, "{patch}");
