@@ -64,28 +64,18 @@ pub enum Progress {
 }
 
 /// The goal, and what the watches have shown.
+#[derive(Default)]
 pub struct Judge {
     goal: Goal,
     owners: HashMap<String, Owner>,
     pods: HashMap<String, Pod>,
     sets: HashMap<String, Set>,
-    pub last_event: Instant,
+    pub last_event: Option<Instant>,
     /// How often the pods were listed in this phase. Each list hides what happened before.
     lists: usize,
 }
 
 impl Judge {
-    pub fn new(now: Instant) -> Self {
-        Self {
-            goal: Goal::default(),
-            owners: HashMap::new(),
-            pods: HashMap::new(),
-            sets: HashMap::new(),
-            last_event: now,
-            lists: 0,
-        }
-    }
-
     /// Starts a phase.
     pub fn begin(&mut self, goal: Goal) {
         self.goal = goal;
@@ -95,7 +85,7 @@ impl Judge {
 
     /// A pod was added, modified or deleted (`gone`).
     pub fn pod(&mut self, pod: Pod, gone: bool, now: Instant) {
-        self.last_event = now;
+        self.last_event = Some(now);
         let uid = uid(&pod.metadata);
         let owner = self.owners.entry(set_of(&pod).to_owned()).or_default();
         if self.pods.remove(&uid).is_some_and(|before| before.is_live()) {
@@ -110,7 +100,7 @@ impl Judge {
 
     /// A set was added, modified or deleted (`gone`).
     pub fn set(&mut self, set: Set, gone: bool, now: Instant) {
-        self.last_event = now;
+        self.last_event = Some(now);
         if gone {
             self.sets.remove(&uid(&set.metadata));
         } else {
@@ -201,7 +191,7 @@ mod tests {
 
     /// One set of two pods, at rest.
     fn set_of_two() -> Judge {
-        let mut judge = Judge::new(Instant::now());
+        let mut judge = Judge::default();
         judge.begin(goal(2));
         pod(&mut judge, "1", "False", false);
         pod(&mut judge, "2", "False", false);
@@ -250,5 +240,12 @@ mod tests {
         assert_eq!(judge.progress(), Progress::Pods, "the status names the victim");
         set(&mut judge, 2, &["2", "3"]);
         assert!(judge.rests(), "{}", judge.summary());
+        judge.begin(Goal { victims: [("2".to_owned(), "2".to_owned())].into(), rolls: true, ..goal(2) });
+        pod(&mut judge, "2", "True", true);
+        pod(&mut judge, "4", "False", false);
+        assert_eq!(judge.progress(), Progress::Wrong, "the new pod is not ready");
+        pod(&mut judge, "4", "True", false);
+        set(&mut judge, 2, &["3", "4"]);
+        assert_eq!(judge.progress(), Progress::Pods, "the status says that no pod is updated");
     }
 }

@@ -105,7 +105,6 @@ async fn run(measure: Measure) -> Result<()> {
 }
 
 async fn measure_all(place: &mut Place, measure: &Measure, results: &mut Results) -> Result<()> {
-    load::warm_up(place).await?;
     load::calibrate(place).await?;
     results.add(Record::Run(results::circumstances(place).await?))?;
     load::measure(place, measure, results).await

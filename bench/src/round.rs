@@ -21,7 +21,7 @@ use crate::judge::Goal;
 use crate::place::{FLOOR, NAMESPACE, Place};
 use crate::records::{Contestant, Load, Measured, Phase};
 use crate::requests::{Request, send_all};
-use crate::watcher::{Marks, Watcher};
+use crate::watcher::Watcher;
 
 /// Connections over which the sets are created, changed and deleted.
 const USERS: usize = 32;
@@ -112,7 +112,7 @@ impl<'a> Round<'a> {
         let limit = Duration::from_secs(300) + Duration::from_millis(50) * self.load.all_pods() as u32;
         let process = &mut self.process;
         let at_rest = self.watcher.until_at_rest(limit, || process.as_mut().map_or(Ok(()), Operator::is_running)).await;
-        let Marks { pods, status, ready } = at_rest.with_context(what)?;
+        let [pods, status, ready] = at_rest.with_context(what)?;
         let usage = self.usage()?;
         let (excess, gaps) = self.watcher.judge().faults();
         let seconds = |mark: Option<Instant>| mark.map(|mark| (mark - began).as_secs_f64());

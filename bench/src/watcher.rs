@@ -25,18 +25,13 @@ pub struct Watcher {
     _watches: JoinSet<()>,
 }
 
-/// Since when everything has been as wanted.
-#[derive(Default)]
-pub struct Marks {
-    pub pods: Option<Instant>,
-    pub status: Option<Instant>,
-    pub ready: Option<Instant>,
-}
+/// Since when the pods, the status of every set, and its number of ready pods have been as wanted.
+pub type Marks = [Option<Instant>; 3];
 
 impl Watcher {
     /// Starts the watches.
     pub fn start(client: &Client, namespace: &str, sets: Option<&ApiResource>) -> Self {
-        let judge = Arc::new(Mutex::new(Judge::new(Instant::now())));
+        let judge = Arc::new(Mutex::new(Judge::default()));
         let mut watches = JoinSet::new();
         let told = judge.clone();
         let pods = Api::<Pod>::namespaced(client.clone(), namespace);
@@ -62,11 +57,10 @@ impl Watcher {
             {
                 let judge = self.judge();
                 let progress = judge.progress();
-                let set = |mark: &mut Option<Instant>, right: bool| *mark = right.then(|| mark.unwrap_or(now));
-                set(&mut marks.pods, progress >= Progress::Pods);
-                set(&mut marks.status, progress >= Progress::Status);
-                set(&mut marks.ready, progress >= Progress::Ready);
-                let is_quiet = now.saturating_duration_since(judge.last_event) >= QUIET;
+                for (mark, enough) in marks.iter_mut().zip([Progress::Pods, Progress::Status, Progress::Ready]) {
+                    *mark = (progress >= enough).then(|| mark.unwrap_or(now));
+                }
+                let is_quiet = judge.last_event.is_none_or(|last| now.saturating_duration_since(last) >= QUIET);
                 if is_quiet && judge.rests() {
                     return Ok(marks);
                 }

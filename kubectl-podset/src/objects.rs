@@ -92,6 +92,11 @@ pub struct Status {
 }
 
 impl Status {
+    /// The condition Ready, if there is one.
+    pub fn ready(&self) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.type_ == "Ready")
+    }
+
     /// A condition, if it is present and has this status.
     pub fn condition(&self, type_: &str, status: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.type_ == type_ && condition.status == status)

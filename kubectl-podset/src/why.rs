@@ -50,7 +50,7 @@ pub fn why(seen: &Seen) -> String {
 fn headline(seen: &Seen, status: &Status) -> String {
     let Seen { set, now, .. } = seen;
     let name = name(&set.metadata);
-    let Some(ready) = status.conditions.iter().find(|condition| condition.type_ == "Ready") else {
+    let Some(ready) = status.ready() else {
         return format!("{name} is not ready: it has no status");
     };
     let verdict = match ready.status == "True" {
@@ -159,10 +159,8 @@ fn unready(pod: &Pod, min_ready: u32, now: Timestamp) -> Option<String> {
         return is_early.then(|| format!("has been ready for {} of {min_ready}s", since(at, now)));
     }
     if let Some(unscheduled) = condition("PodScheduled").filter(|scheduled| scheduled.status == "False") {
-        return Some(format!(
-            "cannot be scheduled: {}",
-            unscheduled.message.as_deref().unwrap_or("no reason is given")
-        ));
+        let message = unscheduled.message.as_deref().unwrap_or("no reason is given");
+        return Some(format!("cannot be scheduled: {message}"));
     }
     let waiting = containers().find_map(waiting);
     let gate = || Some(format!("is not ready: {}", condition("Ready")?.message.as_ref()?));
@@ -190,8 +188,7 @@ fn waiting(container: &ContainerStatus) -> Option<String> {
 
 /// The newest warnings since the set is in its state, each once, but for those that were `told`.
 fn warnings(Seen { events, now, .. }: &Seen, status: &Status, told: &str) -> Vec<String> {
-    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
-    let start = ready.map(|ready| ready.last_transition_time.0);
+    let start = status.ready().map(|ready| ready.last_transition_time.0);
     let time = |event: &Event| {
         let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
         let last = event.last_timestamp.as_ref().map(|time| time.0);
@@ -221,32 +218,30 @@ fn advice(set: &PodSet, status: &Status) -> Option<String> {
     let rollout = |what| format!("kubectl podset rollout {what} {name} --namespace {namespace}");
     // Without a revision that all pods had, the first template never worked.
     let undo = status.current_revision.as_ref().map(|_| format!(", or go back to the former one: {}", rollout("undo")));
-    let is_outdated = status.updated_replicas < status.available_replicas;
-    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
-    let reason = ready.map(|ready| ready.reason.as_str()).unwrap_or_default();
+    let undo = undo.unwrap_or_default();
+    let reason = status.ready().map(|ready| ready.reason.as_str()).unwrap_or_default();
     let rejected = status.condition("ReplicaFailure", "True").map(|failure| failure.reason.as_str());
-    if is_behind(set, status) || set.metadata.deletion_timestamp.is_some() {
-        None
-    } else if let Some(rejected) = rejected.filter(|_| reason != "InvalidTemplate") {
-        let what = if rejected == "FailedCreate" { "new pods" } else { "deletes" };
-        let retries = "the operator tries again every 30 seconds";
-        Some(format!("see who rejects {what} in the message (a quota, a webhook or a policy); {retries}"))
-    } else if matches!(reason, "InvalidTemplate" | "ProgressDeadlineExceeded" | "PodsFailing") {
-        Some(format!("fix spec.template{}", undo.unwrap_or_default()))
-    } else if reason == "WaitingForTermination" {
-        let node = "if the node of the pod is lost for good, delete the Node object";
-        Some(format!("wait; {node} or taint it as node.kubernetes.io/out-of-service"))
-    } else if !is_outdated {
-        None
-    } else if set.spec.is_on_delete() {
-        Some("delete the pods with a former template, one by one".to_owned())
-    } else if set.spec.update_strategy.rolling_update.paused {
-        Some(rollout("resume"))
-    } else if reason == "PartitionReached" {
-        Some("to update the other pods, lower spec.updateStrategy.rollingUpdate.partition".to_owned())
-    } else {
-        None
-    }
+    Some(match (reason, rejected) {
+        _ if is_behind(set, status) || set.metadata.deletion_timestamp.is_some() => return None,
+        ("InvalidTemplate", _) => format!("fix spec.template{undo}"),
+        (_, Some(rejected)) => {
+            let what = if rejected == "FailedCreate" { "new pods" } else { "deletes" };
+            let retries = "the operator tries again every 30 seconds";
+            format!("see who rejects {what} in the message (a quota, a webhook or a policy); {retries}")
+        }
+        ("ProgressDeadlineExceeded" | "PodsFailing", _) => format!("fix spec.template{undo}"),
+        ("WaitingForTermination", _) => {
+            let node = "if the node of the pod is lost for good, delete the Node object";
+            format!("wait; {node} or taint it as node.kubernetes.io/out-of-service")
+        }
+        _ if status.updated_replicas >= status.available_replicas => return None,
+        _ if set.spec.is_on_delete() => "delete the pods with a former template, one by one".to_owned(),
+        _ if set.spec.update_strategy.rolling_update.paused => rollout("resume"),
+        ("PartitionReached", _) => {
+            "to update the other pods, lower spec.updateStrategy.rollingUpdate.partition".to_owned()
+        }
+        _ => return None,
+    })
 }
 
 /// The time between, as kubectl shows an age.
