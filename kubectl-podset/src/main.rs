@@ -277,6 +277,18 @@ mod tests {
     }
 
     #[test]
+    fn objects_are_shown_as_kubectl_does() {
+        let metadata = json!({ "name": "web", "managedFields": [] });
+        let object = json!({ "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": metadata });
+        let mut separator = "";
+        let mut shown = |output| show(object.clone(), output, &mut separator).unwrap();
+        let yaml = "apiVersion: app.example.com/v1alpha1\nkind: PodSet\nmetadata:\n  name: web";
+        assert_eq!((shown("name"), shown("yaml")), ("podset.app.example.com/web".to_owned(), yaml.to_owned()));
+        assert_eq!(shown("yaml"), format!("---\n{yaml}"));
+        assert!(shown("json").starts_with("{\n  \"apiVersion\""));
+    }
+
+    #[test]
     fn sets_are_named_with_or_without_their_type() {
         let names = |arguments: &str| {
             let all = ["kubectl-podset", "why"].into_iter().chain(arguments.split(' '));
