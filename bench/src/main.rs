@@ -117,11 +117,7 @@ fn report(mut records: Vec<Record>, write: bool) -> Result<()> {
         return Ok(());
     }
     let docs = e2e::root().join("docs");
-    let put = |file: &str, text: &str| {
-        let file = docs.join(file);
-        std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))
-    };
-    let loads: Vec<_> = Report::of(&records).loads().into_iter().collect();
+    let loads = Report::of(&records).loads();
     let stored = docs.join("benchmarks/records.jsonl");
     let mut kept = read(&stored)?;
     kept.retain(|record| !matches!(record, Record::Phase(measured) if loads.contains(&measured.load)));
@@ -130,11 +126,11 @@ fn report(mut records: Vec<Record>, write: bool) -> Result<()> {
     kept.reverse();
     kept.dedup_by(|former, run| matches!((former, run), (Record::Run(_), Record::Run(_))));
     kept.reverse();
-    let (records, report) = (&kept, Report::of(&kept));
-    records::write(&stored, records)?;
-    put("benchmarks.md", &report.page())?;
+    records::write(&stored, &kept)?;
+    let report = Report::of(&kept);
+    std::fs::write(docs.join("benchmarks.md"), report.page()).context("writing the page")?;
     if let Some(load) = report.headline() {
-        put("benchmarks/times.svg", &chart::times(&report, load)?)?;
+        std::fs::write(docs.join("benchmarks/times.svg"), chart::times(&report, load)?).context("writing the chart")?;
     }
     println!("bench: wrote docs/benchmarks.md, its chart and its records");
     Ok(())
