@@ -37,28 +37,32 @@ pub struct Rollouts {
 impl Rollouts {
     /// Takes in a change.
     pub fn observe(&mut self, change: &Change) {
-        let (object, is_gone) = (&change.object, change.change == ChangeKind::Deleted);
-        let uid = if *change.kind == PODSETS { Some(object::uid(object)) } else { object::controller_uid(object) };
-        let Some(uid) = uid else { return };
-        let watched = self.sets.entry(uid.to_owned()).or_default();
         if *change.kind == PODSETS {
-            watched.set(change);
-        } else if *change.kind == REVISIONS {
-            watched.is_spoilt |= is_gone && change.by == "user";
-        } else if *change.kind == PODS
-            && object::is_broken(object)
-            && let Some(revision) = object["metadata"]["labels"]["controller-revision-hash"].as_str()
-        {
-            let live = watched.broken.entry(revision.to_owned()).or_default();
-            live.remove(object::uid(object));
-            if !is_gone && object::is_live(object) {
-                live.insert(object::uid(object).to_owned());
-            }
-            let live = live.len() as u64;
-            let is_checked = change.change == ChangeKind::Added && watched.has_former && !watched.is_spoilt;
-            if let Some(most) = watched.most_broken().filter(|most| is_checked && live > *most) {
-                self.violations.push(format!("{live} pods have a broken template where {most} may: {change}"));
-            }
+            self.sets.entry(object::uid(&change.object).to_owned()).or_default().set(change);
+        } else if *change.kind == REVISIONS && change.change == ChangeKind::Deleted && change.by == "user" {
+            let owner = object::controller_uid(&change.object).unwrap_or_default();
+            self.sets.entry(owner.to_owned()).or_default().is_spoilt = true;
+        } else if *change.kind == PODS {
+            self.pod(change);
+        }
+    }
+
+    fn pod(&mut self, change: &Change) {
+        let pod = &change.object;
+        let Some(revision) = pod["metadata"]["labels"]["controller-revision-hash"].as_str() else { return };
+        let former = change.before.as_ref().and_then(|pod| object::controller_uid(pod));
+        if let Some(live) = former.and_then(|owner| self.sets.get_mut(owner)?.broken.get_mut(revision)) {
+            live.remove(object::uid(pod));
+        }
+        let counts = object::is_broken(pod) && object::is_live(pod) && change.change != ChangeKind::Deleted;
+        let Some(owner) = object::controller_uid(pod).filter(|_| counts) else { return };
+        let watched = self.sets.entry(owner.to_owned()).or_default();
+        let live = watched.broken.entry(revision.to_owned()).or_default();
+        live.insert(object::uid(pod).to_owned());
+        let live = live.len() as u64;
+        let is_checked = change.change == ChangeKind::Added && watched.has_former && !watched.is_spoilt;
+        if let Some(most) = watched.most_broken().filter(|most| is_checked && live > *most) {
+            self.violations.push(format!("{live} pods have a broken template where {most} may: {change}"));
         }
     }
 
