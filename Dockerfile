@@ -20,12 +20,13 @@ RUN case "$TARGETARCH-$(uname -m)" in \
 COPY Cargo.toml Cargo.lock ./
 COPY crates/leadership/Cargo.toml crates/leadership/
 COPY crates/operator-kit/Cargo.toml crates/operator-kit/
+COPY crates/testkit/Cargo.toml crates/testkit/
 COPY bench/Cargo.toml bench/
 COPY e2e/Cargo.toml e2e/
 COPY kubectl-podset/Cargo.toml kubectl-podset/
 COPY hack/image/compile hack/image/
-RUN mkdir -p src bench/src crates/leadership/src crates/operator-kit/src e2e/src e2e/tests/e2e kubectl-podset/src && \
-    touch src/lib.rs crates/leadership/src/lib.rs crates/operator-kit/src/lib.rs e2e/src/lib.rs && \
+RUN mkdir -p src bench/src crates/leadership/src crates/operator-kit/src crates/testkit/src e2e/src e2e/tests/e2e kubectl-podset/src && \
+    touch src/lib.rs crates/leadership/src/lib.rs crates/operator-kit/src/lib.rs crates/testkit/src/lib.rs e2e/src/lib.rs && \
     echo 'fn main() {}' | tee src/main.rs bench/src/main.rs kubectl-podset/src/main.rs >e2e/tests/e2e/main.rs && \
     hack/image/compile "$TARGETARCH" && \
     rm -r src crates

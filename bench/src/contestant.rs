@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::account::Account;
-use e2e::operator::{Election, Operator, Settings};
+use e2e::operator::{Operator, Settings, Times};
 use e2e::rights::{ACCOUNT, HOME};
 use e2e::types::PodSet;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -96,7 +96,7 @@ pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Opera
 async fn start_operator(place: &Place) -> Result<Operator> {
     let name = format!("operator-{}", place.rounds);
     let account = Account::existing(&place.cluster, HOME, ACCOUNT).await?;
-    let settings = Settings::default().elected(Election::DEFAULT).serving();
+    let settings = Settings::default().elected(Times::DEFAULT).serving();
     Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
 }
 

@@ -2,17 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use e2e::account::Account;
-use e2e::cluster::needs::Has;
 use e2e::cluster::{Cluster, Wanted, Way};
-use e2e::install::{install, raise_bound};
+use e2e::install::{SETS, install};
 use e2e::kubectl::Kubectl;
 use e2e::operator::{self, Profile};
-use e2e::process::printed;
+use e2e::process::{eventually, printed};
 use e2e::scene::make_namespace;
 use kube::Client;
+use serde_json::json;
 use tokio::process::Command;
 
 /// The namespace of the sets whose pods are watched.
@@ -67,10 +68,9 @@ impl Place {
             ..Wanted::default()
         };
         let name = format!("bench-{}", std::process::id());
-        let has = Has::by(&Way::Local, true);
-        let cluster = Arc::new(Cluster::start(&name, &Way::Local, has, &wanted, folder).await?);
+        let cluster = Arc::new(Cluster::start(&name, &Way::Local, &wanted, folder).await?);
         install(&cluster, &binary).await?;
-        raise_bound(&cluster, LARGEST).await?;
+        raise_bound(&cluster).await?;
         make_namespace(&cluster, NAMESPACE).await?;
         let kubectl = Kubectl::new(&cluster, "");
         for account in [FLOOR, GO] {
@@ -85,6 +85,25 @@ impl Place {
     pub fn client(&self) -> &Client {
         self.cluster.client()
     }
+}
+
+/// Raises the maximum of `spec.replicas`, and waits until that is in force.
+async fn raise_bound(cluster: &Cluster) -> Result<()> {
+    let kubectl = Kubectl::new(cluster, "default");
+    let replicas = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/replicas";
+    let patch = json!([
+        {"op": "replace", "path": format!("{replicas}/maximum"), "value": LARGEST},
+        {"op": "add", "path": format!("{replicas}/x-kubernetes-validations"), "value": []},
+    ]);
+    kubectl.run(&["patch", "crd", SETS, "--type=json", "--patch", &patch.to_string()]).await?;
+    let largest = json!({
+        "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": "largest"},
+        "spec": {"replicas": LARGEST}
+    });
+    let create = ["create", "--dry-run=server", "-f", "-"];
+    let largest = largest.to_string();
+    let accepted = || kubectl.run_with(&create, &largest);
+    eventually("the higher maximum to come into force", Duration::from_secs(30), accepted).await.map(drop)
 }
 
 async fn build_go_peer(folder: &Path) -> Result<PathBuf> {

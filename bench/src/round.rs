@@ -9,11 +9,11 @@ use e2e::account::Account;
 use e2e::audit::Tail;
 use e2e::operator::Operator;
 use e2e::types::Pod;
-use e2e::usage::{Usage, forget_peak};
 use http::Method;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ApiResource;
 use kube::{Client, ResourceExt};
+use procfs::process::Process;
 use serde_json::json;
 
 use crate::contestant;
@@ -95,7 +95,7 @@ impl<'a> Round<'a> {
         };
         let steps = self.steps(phase, before, &victims)?;
         self.requests()?;
-        let cpu = self.usage()?.map(|usage| usage.cpu);
+        let cpu = self.usage()?.map(|(cpu, _)| cpu);
         let began = Instant::now();
         self.watcher.judge().begin(Goal {
             sets: if self.wanted == 0 { 0 } else { self.load.sets },
@@ -127,8 +127,8 @@ impl<'a> Round<'a> {
             ready: with_status(ready),
             touched: victims.len().max(self.load.sets * before.abs_diff(self.wanted)),
             requests: self.requests()?,
-            cpu: usage.zip(cpu).map(|(after, before)| after.cpu - before),
-            peak: usage.map(|usage| usage.peak),
+            cpu: usage.zip(cpu).map(|((after, _), before)| after - before),
+            peak: usage.map(|(_, peak)| peak),
             excess,
             gaps,
         })
@@ -142,13 +142,15 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// CPU time so far, and the peak memory since the last call.
-    fn usage(&mut self) -> Result<Option<Usage>> {
+    /// CPU time in ms so far, and the peak memory in MiB since the last call.
+    fn usage(&mut self) -> Result<Option<(f64, f64)>> {
         let Some(process) = &mut self.process else { return Ok(None) };
         let id = process.id()?;
-        let usage = Usage::of(id)?;
-        forget_peak(id)?;
-        Ok(Some(usage))
+        let process = Process::new(id.cast_signed())?;
+        let (stat, peak) = (process.stat()?, process.status()?.vmhwm.context("/proc/PID/status without VmHWM")?);
+        std::fs::write(format!("/proc/{id}/clear_refs"), "5").context("resetting the peak memory")?;
+        let cpu = (stat.utime + stat.stime) as f64 * 1_000.0 / procfs::ticks_per_second() as f64;
+        Ok(Some((cpu, peak as f64 / 1_024.0)))
     }
 
     /// The contestant's requests since the last call.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use e2e::observe::follow::{Told, follow};
+use e2e::observe::follow::{Step, follow};
 use e2e::types::{Pod, uid};
 use kube::Client;
 use kube::api::{Api, ApiResource};
@@ -78,28 +78,28 @@ fn lock(judge: &Mutex<Judge>) -> MutexGuard<'_, Judge> {
     judge.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-fn take_pod(judge: &mut Judge, told: Told<Pod>) {
+fn take_pod(judge: &mut Judge, told: Step<Pod>) {
     let now = Instant::now();
     match told {
-        Told::Applied(pod) => judge.pod(pod, false, now),
-        Told::Deleted(pod) => judge.pod(pod, true, now),
-        Told::Listed(mut pods, _) => {
+        Step::Applied(pod) => judge.pod(pod, false, now),
+        Step::Deleted(pod) => judge.pod(pod, true, now),
+        Step::Listed(mut pods, _) => {
             // First remove the pods that went during the gap. Otherwise they would count as excess.
             judge.only_pods(&pods.iter().map(|pod| uid(&pod.metadata)).collect(), now);
             // Also take finished pods before their replacements.
             pods.sort_by_key(Pod::is_live);
             pods.into_iter().for_each(|pod| judge.pod(pod, false, now));
         }
-        Told::Nothing(_) => {}
+        Step::Nothing(_) => {}
     }
 }
 
-fn take_set(judge: &mut Judge, told: Told<Set>) {
+fn take_set(judge: &mut Judge, told: Step<Set>) {
     let now = Instant::now();
     match told {
-        Told::Applied(set) => judge.set(set, false, now),
-        Told::Deleted(set) => judge.set(set, true, now),
-        Told::Listed(sets, _) => judge.only_sets(sets),
-        Told::Nothing(_) => {}
+        Step::Applied(set) => judge.set(set, false, now),
+        Step::Deleted(set) => judge.set(set, true, now),
+        Step::Listed(sets, _) => judge.only_sets(sets),
+        Step::Nothing(_) => {}
     }
 }

@@ -1,15 +1,16 @@
 //! Several replicas of the operator, with leader election.
 
+use std::future::ready;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use tokio::time::{Instant, sleep};
 
 use crate::observe::view::Seen;
 use crate::operator::{Operator, Settings};
+use crate::process::eventually;
 use crate::proxy::Proxy;
 use crate::scene::Scene;
 
@@ -34,47 +35,36 @@ impl Fleet {
     pub async fn start(t: &Arc<Scene>, size: usize, settings: &Settings, behind_proxies: bool) -> Result<Self> {
         let mut fleet = Self { t: t.clone(), replicas: Vec::new() };
         for seed in 0..size as u64 {
-            if behind_proxies {
-                let proxy = t.proxy(seed).await?;
-                let operator = t.run(settings.clone().behind(&proxy)).await?;
-                fleet.replicas.push(Replica { operator, proxy: Some(proxy) });
-            } else {
-                fleet.add(settings.clone()).await?;
-            }
+            let proxy = if behind_proxies { Some(t.proxy(seed).await?) } else { None };
+            let settings = proxy.iter().fold(settings.clone(), Settings::behind);
+            fleet.replicas.push(Replica { operator: t.run(settings).await?, proxy });
         }
         fleet.is_complete().await?;
         Ok(fleet)
     }
 
+    /// Adds a replica, and waits until it has started and one leads.
     pub async fn add(&mut self, settings: Settings) -> Result<()> {
         let operator = self.t.run(settings).await?;
         self.replicas.push(Replica { operator, proxy: None });
-        Ok(())
+        self.is_complete().await
     }
 
-    /// Waits until all have started and one leads.
-    pub async fn is_complete(&mut self) -> Result<()> {
-        let end = Instant::now() + START;
-        while let Some(missing) = self.missing()? {
-            if Instant::now() > end {
-                bail!("after {} s {missing}", START.as_secs());
-            }
-            self.replicas.iter_mut().try_for_each(|replica| replica.operator.is_running())?;
-            sleep(Duration::from_millis(200)).await;
-        }
+    async fn is_complete(&mut self) -> Result<()> {
+        eventually("all replicas to watch", START, || ready(self.all_watch())).await?;
         self.leader().await.map(drop)
     }
 
-    fn missing(&self) -> Result<Option<String>> {
+    /// Fails unless every replica runs and has begun its watches.
+    fn all_watch(&mut self) -> Result<()> {
         let requests = self.t.requests()?;
-        for replica in &self.replicas {
-            let user = replica.operator.user();
-            let watches = |kind: &&&str| requests.of(kind).iter().any(|request| request.user() == user);
-            if let Some(watch) = WATCHES.iter().find(|kind| !watches(kind)) {
-                return Ok(Some(format!("{} has not sent '{watch}'", replica.operator.name())));
-            }
+        for Replica { operator, .. } in &mut self.replicas {
+            operator.is_running()?;
+            let watches = |kind: &&&str| requests.of(kind).iter().any(|request| request.user() == operator.user());
+            let missing = WATCHES.iter().find(|kind| !watches(kind));
+            ensure!(missing.is_none(), "{} has not sent {missing:?}", operator.name());
         }
-        Ok(None)
+        Ok(())
     }
 
     fn replica(&mut self, name: &str) -> Result<&mut Replica> {
@@ -88,10 +78,6 @@ impl Fleet {
 
     pub fn proxy(&mut self, name: &str) -> Result<&Proxy> {
         self.replica(name)?.proxy.as_ref().with_context(|| format!("{name} has no proxy"))
-    }
-
-    pub fn proxies(&self) -> impl Iterator<Item = &Proxy> {
-        self.replicas.iter().filter_map(|replica| replica.proxy.as_ref())
     }
 
     /// The name of the leader, once it has renewed the Lease.
@@ -148,17 +134,15 @@ impl Fleet {
 
     /// Time from a moment until the response to the write of the Lease that began the next term.
     pub async fn next_term_after(&self, moment: Timestamp) -> Result<SignedDuration> {
-        let end = Instant::now() + Duration::from_secs(10);
-        loop {
-            let history = self.t.history()?;
-            if let Some(began) = history.terms().into_iter().map(|(_, began)| began).find(|began| *began > moment) {
-                let took = began.duration_since(moment);
-                self.t.log(&format!("the next term began after {took:#}"));
-                return Ok(took);
-            }
-            // A request may be logged after it took effect.
-            ensure!(Instant::now() < end, "the audit log does not tell of a next term");
-            sleep(Duration::from_millis(100)).await;
-        }
+        // A request may be logged after it took effect.
+        let began = || {
+            let begun = self.t.history()?.terms().into_iter().map(|(_, began)| began).find(|began| *began > moment);
+            begun.context("no term began")
+        };
+        let limit = Duration::from_secs(10);
+        let began = eventually("the audit log to tell of a next term", limit, || ready(began())).await?;
+        let took = began.duration_since(moment);
+        self.t.log(&format!("the next term began after {took:#}"));
+        Ok(took)
     }
 }

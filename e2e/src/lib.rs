@@ -24,7 +24,6 @@ pub mod scene;
 pub mod signals;
 pub mod suite;
 pub mod types;
-pub mod usage;
 mod verbs;
 
 use std::path::PathBuf;

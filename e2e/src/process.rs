@@ -1,10 +1,12 @@
-//! Programs that run to their end, and the end of files.
+//! Programs that run to their end, the end of files, and attempts.
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
+use tokio::time::{Instant, sleep};
 
 /// What a program prints. Its error output is shown while it runs.
 pub async fn printed(mut command: Command) -> Result<String> {
@@ -21,4 +23,21 @@ pub fn tail(file: &Path, lines: usize) -> String {
     let text = std::fs::read_to_string(file).unwrap_or_else(|error| format!("{}: {error}", file.display()));
     let all: Vec<_> = text.lines().collect();
     all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+/// Tries again and again until it succeeds. After `limit` it fails with the last error.
+pub async fn eventually<T, F>(what: &str, limit: Duration, mut attempt: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let end = Instant::now() + limit;
+    loop {
+        match attempt().await {
+            Ok(done) => return Ok(done),
+            Err(error) if Instant::now() > end => {
+                return Err(error.context(format!("waited {} s for {what}", limit.as_secs())));
+            }
+            Err(_) => sleep(Duration::from_millis(100)).await,
+        }
+    }
 }

@@ -9,14 +9,13 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
+use testkit::lease::History;
 use tokio::time::sleep;
 
 use crate::account::Account;
 use crate::audit::Requests;
-use crate::audit::lease::History;
-use crate::audit::writers::Verdict;
+use crate::audit::writers;
 use crate::cluster::Cluster;
-use crate::cluster::needs::Need;
 use crate::kubectl::Kubectl;
 use crate::observe::Observer;
 use crate::observe::view::{Seen, View};
@@ -88,14 +87,6 @@ impl Scene {
         let name = format!("{}-{suffix}", self.namespace);
         make_namespace(&self.cluster, &name).await?;
         rights::grant_also(&self.cluster, &self.namespace, &name).await?;
-        Ok(name)
-    }
-
-    /// One more namespace, in which the operators have no right to this resource.
-    pub async fn namespace_without(&self, suffix: &str, resource: &str) -> Result<String> {
-        let name = format!("{}-{suffix}", self.namespace);
-        make_namespace(&self.cluster, &name).await?;
-        rights::grant_but(&self.cluster, &self.namespace, &name, resource).await?;
         Ok(name)
     }
 
@@ -210,15 +201,14 @@ impl Scene {
 
     /// Fails if an operator wrote in this namespace without holding the Lease, or if none wrote.
     pub fn one_writer(&self) -> Result<()> {
-        let verdict = Verdict::read(self.cluster.audit_log(), &self.namespace, LEASE)?;
-        self.log(&format!("{} writes were judged, {} of them exempt", verdict.judged, verdict.exempt));
-        ensure!(verdict.held()? > 0, "no operator wrote");
+        let (judged, exempt) = writers::one_writer(self.cluster.audit_log(), &self.namespace, LEASE)?;
+        self.log(&format!("{judged} writes were judged, {exempt} of them exempt"));
         Ok(())
     }
 
     /// Who held the Lease of this namespace, and when.
     pub fn history(&self) -> Result<History> {
-        History::read(self.cluster.audit_log(), &self.namespace, LEASE)
+        writers::history(self.cluster.audit_log(), &self.namespace, LEASE)
     }
 
     /// The requests of operators in this namespace.
@@ -226,9 +216,9 @@ impl Scene {
         Requests::read(self.cluster.audit_log(), &self.namespace)
     }
 
-    /// Deletes its namespaces where nodes are real and take few pods.
+    /// Deletes its namespaces where nodes take few pods.
     pub async fn clean_up(&self) -> Result<()> {
-        if self.cluster.has().this(Need::SimulatedPods) {
+        if !self.cluster.has_real_nodes() {
             return Ok(());
         }
         let names = self.kubectl().run(&["get", "namespaces", "--output=jsonpath={.items[*].metadata.name}"]).await?;

@@ -11,7 +11,6 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::runtime::Runtime;
 use tokio::sync::{OnceCell, Semaphore};
 
-use crate::cluster::needs::{Has, Need};
 use crate::cluster::{Cluster, Wanted, Way, guard};
 use crate::install::install;
 use crate::operator::{self, Profile};
@@ -31,7 +30,9 @@ type Run = Box<dyn FnOnce(Arc<Scene>) -> BoxFuture<'static, Result<()>> + Send>;
 
 pub struct Scenario {
     name: &'static str,
-    needs: Vec<Need>,
+    /// Why it runs on a local cluster only, if it does.
+    local_only: Option<&'static str>,
+    processes: bool,
     own_cluster: Option<Wanted>,
     /// Permits of [`Suite::calm`].
     calm: u32,
@@ -44,12 +45,19 @@ impl Scenario {
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
-        Self { name, needs: Vec::new(), own_cluster: None, calm: 0, run: Box::new(|scene| Box::pin(run(scene))) }
+        let run: Run = Box::new(|scene| Box::pin(run(scene)));
+        Self { name, local_only: None, processes: false, own_cluster: None, calm: 0, run }
     }
 
-    /// It is ignored, with the reason, if the cluster lacks one of these.
-    pub fn needs(mut self, needs: &[Need]) -> Self {
-        self.needs.extend(needs);
+    /// It needs what k3s does not have: nodes simulated by KWOK, or a control plane of processes. Elsewhere it is ignored, with this reason.
+    pub fn local_only(mut self, reason: &'static str) -> Self {
+        self.local_only = Some(reason);
+        self
+    }
+
+    /// Its operators are processes of this machine, to be killed, frozen or put behind a proxy.
+    pub fn with_processes(mut self) -> Self {
+        self.processes = true;
         self
     }
 
@@ -87,10 +95,15 @@ fn run_all(folder: PathBuf, scenarios: Vec<Scenario>) -> Result<ExitCode> {
     arguments.test_threads.get_or_insert(AT_A_TIME);
     let runtime = Arc::new(Runtime::new()?);
     let way = if arguments.list { Way::Local } else { runtime.block_on(Way::choose())? };
+    let image = operator::image()?;
+    ensure!(
+        image.is_none() || arguments.list || !matches!(way, Way::Local),
+        "E2E_OPERATOR=image needs nodes that run containers; those of a local cluster are simulated"
+    );
     let suite = Arc::new(Suite {
         folder,
         way,
-        image: operator::image()?,
+        image,
         binary: OnceCell::new(),
         shared: OnceCell::new(),
         started: Mutex::default(),
@@ -103,8 +116,8 @@ fn run_all(folder: PathBuf, scenarios: Vec<Scenario>) -> Result<ExitCode> {
     let trial = |scenario: Scenario| {
         let (suite, runtime) = (suite.clone(), runtime.clone());
         Trial::ignorable_test(scenario.name, move || {
-            let lack = runtime.block_on(suite.run(scenario)).map_err(|error| Failed::from(format!("{error:#}")))?;
-            Ok(lack.map_or(Completion::Completed, Completion::ignored_with))
+            let reason = runtime.block_on(suite.run(scenario)).map_err(|error| Failed::from(format!("{error:#}")))?;
+            Ok(reason.map_or(Completion::Completed, Completion::ignored_with))
         })
     };
     let conclusion = libtest_mimic::run(&arguments, scenarios.into_iter().map(trial).collect());
@@ -145,25 +158,24 @@ impl Suite {
         self.binary.get_or_init(build).await.as_deref().map_err(|error| anyhow!("{error}"))
     }
 
-    /// Runs a scenario. Returns what the cluster lacks for it, if anything.
+    /// Runs a scenario. Returns why it is not run here, if it is not.
     async fn run(&self, scenario: Scenario) -> Result<Option<String>> {
         let name = scenario.name;
-        let not_run = |lack: String| {
-            keep(&self.not_run, format!("{name}: {lack}"));
-            Ok(Some(lack))
+        let not_run = |reason: String| {
+            keep(&self.not_run, format!("{name}: {reason}"));
+            Ok(Some(reason))
         };
-        let has = Has::by(&self.way, self.image.is_none());
-        if let Some(lack) = has.lacks(&scenario.needs) {
-            return not_run(lack);
+        if let Some(reason) = scenario.local_only.filter(|_| !matches!(self.way, Way::Local)) {
+            return not_run(format!("runs on a local cluster only: {reason}"));
+        }
+        if scenario.processes && self.image.is_some() {
+            return not_run("needs operators that are processes of this machine".to_owned());
         }
         let _calm = self.calm.acquire_many(scenario.calm).await?;
         let cluster = match &scenario.own_cluster {
             None => self.shared_cluster().await?,
             Some(wanted) => self.cluster(&dashed(name), wanted).await?,
         };
-        if let Some(lack) = cluster.has().lacks(&scenario.needs) {
-            return not_run(lack);
-        }
         let folder = self.folder.join(name);
         let _ = std::fs::remove_dir_all(&folder); // of an earlier run
         std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
@@ -200,14 +212,9 @@ impl Suite {
         let name = name.trim_end_matches('-');
         let binary = self.binary().await?;
         std::fs::create_dir_all(&self.folder).with_context(|| format!("creating {}", self.folder.display()))?;
-        let has = Has::by(&self.way, self.image.is_none());
-        let cluster = Cluster::start(name, &self.way, has, wanted, &self.folder).await;
+        let cluster = Cluster::start(name, &self.way, wanted, &self.folder).await;
         let cluster = Arc::new(cluster.with_context(|| format!("no cluster {name}"))?);
         keep(&self.started, Arc::downgrade(&cluster));
-        ensure!(
-            self.image.is_none() || !cluster.has().this(Need::SimulatedPods),
-            "E2E_OPERATOR=image needs nodes that run containers; those of this cluster are simulated"
-        );
         install(&cluster, binary).await?;
         Ok(cluster)
     }

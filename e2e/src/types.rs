@@ -53,10 +53,11 @@ pub struct Pod {
     pub status: PodStatus,
 }
 
+/// What the check of the bound reads.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    pub node_name: Option<String>,
+    node_name: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -77,17 +78,7 @@ pub struct PodCondition {
 impl Pod {
     /// Neither terminating nor finished.
     pub fn is_live(&self) -> bool {
-        self.metadata.deletion_timestamp.is_none() && !self.is_finished()
-    }
-
-    /// Its containers may run, also if it is terminating.
-    pub fn may_run(&self) -> bool {
-        let is_bound = self.spec.node_name.is_some();
-        !self.is_finished() && (self.metadata.deletion_timestamp.is_none() || is_bound)
-    }
-
-    pub fn is_finished(&self) -> bool {
-        matches!(self.phase(), "Failed" | "Succeeded")
+        self.metadata.deletion_timestamp.is_none() && !matches!(self.phase(), "Failed" | "Succeeded")
     }
 
     /// Counts in `status.availableReplicas`.

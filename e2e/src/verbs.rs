@@ -24,11 +24,17 @@ impl Scene {
         let manifest = json!({
             "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": name}, "spec": spec
         });
-        // Without types, which would drop unknown fields.
-        let uri = format!("/apis/app.example.com/v1alpha1/namespaces/{}/podsets", self.namespace());
+        self.post(manifest).await
+    }
+
+    /// Creates a PodSet or a pod, without types, which would drop unknown fields.
+    pub async fn post(&self, manifest: Value) -> Result<()> {
+        let is_pod = manifest["kind"] == "Pod";
+        let api = if is_pod { "/api/v1" } else { "/apis/app.example.com/v1alpha1" };
+        let uri = format!("{api}/namespaces/{}/{}", self.namespace(), if is_pod { "pods" } else { "podsets" });
         let request = http::Request::post(uri).header("content-type", "application/json");
         let created: Result<Value, _> = self.client().request(request.body(serde_json::to_vec(&manifest)?)?).await;
-        created.with_context(|| format!("creating PodSet {name}")).map(drop)
+        created.with_context(|| format!("creating {} {}", manifest["kind"], manifest["metadata"]["name"])).map(drop)
     }
 
     pub async fn scale(&self, name: &str, replicas: i64) -> Result<()> {
@@ -73,14 +79,6 @@ impl Scene {
         self.log(&format!("patch pod {name}: {patch}"));
         let patched = self.pods().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         patched.with_context(|| format!("patching pod {name}")).map(drop)
-    }
-
-    /// Patches the status of a pod, as a kubelet does.
-    pub async fn patch_pod_status(&self, name: &str, status: Value) -> Result<()> {
-        self.log(&format!("patch the status of pod {name}: {status}"));
-        let patch = Patch::Strategic(json!({"status": status}));
-        let patched = self.pods().patch_status(name, &PatchParams::default(), &patch).await;
-        patched.with_context(|| format!("patching the status of pod {name}")).map(drop)
     }
 
     /// Creates a pod that belongs to no set.

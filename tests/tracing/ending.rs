@@ -30,6 +30,20 @@ async fn who_is_asked_to_end_is_alive_and_not_ready_until_what_is_under_way_has_
 }
 
 #[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let api = ApiServer::start().await;
+    let mut operator = Operator::start(&api, &[]);
+    operator.works(&api).await;
+    let _held = api.hold_pods();
+    api.scale(1);
+    sleep(Duration::from_millis(200)).await;
+    operator.ask_to_end();
+    until("it to say so", || !operator.said("shutting down: no new work starts").is_empty()).await;
+    operator.ask_to_end();
+    assert_eq!(operator.ended().await, Some(143), "{:?}", operator.log());
+}
+
+#[tokio::test]
 async fn a_port_that_is_taken_is_no_fault_of_the_flags() {
     let api = ApiServer::start().await;
     let mut operator = Operator::start(&api, &[("PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", &api.address)]);

@@ -1,8 +1,9 @@
 //! The lines of the log within a trace, and the metrics that lead to one.
 
+use testkit::collector::Manner;
+
 use crate::{
     api::ApiServer,
-    collector::Manner,
     process::{Operator, Protocol, SECRET, begin, collector, until, with},
 };
 
@@ -40,7 +41,7 @@ async fn log_and_metrics_lead_to_the_trace() {
 #[tokio::test]
 async fn no_line_holds_a_secret_whatever_is_logged() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
+        let (api, collector) = (ApiServer::start().await, collector(Manner::Good).await);
         let variables = protocol.to(&collector);
         let header = format!("authorization=Bearer%20{SECRET}");
         let more = [("OTEL_EXPORTER_OTLP_HEADERS", header.as_str()), ("PODSET_OPERATOR_LOG_LEVEL", "trace")];

@@ -2,7 +2,6 @@
 //! told, by which protocol, and that a bad collector is never felt. Beside that, what only a process shows: how it ends.
 
 mod api;
-mod collector;
 mod ending;
 mod flood;
 mod logs;

@@ -4,9 +4,10 @@ use std::os::unix::fs::PermissionsExt;
 
 use tempfile::TempDir;
 
+use testkit::collector::Manner;
+
 use crate::{
     api::ApiServer,
-    collector::Manner,
     process::{Operator, Protocol, SECRET, collector, until, with},
 };
 
@@ -47,7 +48,7 @@ async fn what_a_failing_plugin_prints_is_never_logged() {
 
 #[tokio::test]
 async fn what_a_plugin_prints_later_is_neither_logged_nor_traced() {
-    let (api, collector, folder) = (ApiServer::start().await, collector(Manner::Good), TempDir::new().unwrap());
+    let (api, collector, folder) = (ApiServer::start().await, collector(Manner::Good).await, TempDir::new().unwrap());
     let failing = folder.path().join("fails");
     let credentials = r#"{"status": {"token": "t", "expirationTimestamp": "2026-01-01T00:00:00Z"}}"#;
     let script = format!(

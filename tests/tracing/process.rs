@@ -4,15 +4,13 @@ use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::collector::{Collector, Manner};
 use tokio::{
     process::{Child, Command},
     time::{Instant, sleep},
 };
 
-use crate::{
-    api::ApiServer,
-    collector::{Collector, Manner, listen},
-};
+use crate::api::ApiServer;
 
 /// What no line of a log may hold.
 pub const SECRET: &str = "top-secret";
@@ -138,8 +136,8 @@ impl Operator {
 }
 
 /// A collector of traces.
-pub fn collector(manner: Manner) -> Collector {
-    Collector::start(listen().unwrap(), manner).unwrap()
+pub async fn collector(manner: Manner) -> Collector {
+    Collector::start(SocketAddr::from(([127, 0, 0, 1], 0)), manner).await.unwrap()
 }
 
 /// Waits until it is so; answers how long it took.
@@ -158,7 +156,7 @@ pub async fn begin(
     manner: Manner,
     more: &[(&'static str, &'static str)],
 ) -> (ApiServer, Collector, Operator) {
-    let (api, collector) = (ApiServer::start().await, collector(manner));
+    let (api, collector) = (ApiServer::start().await, collector(manner).await);
     let operator = Operator::start(&api, &with(&protocol.to(&collector), more));
     operator.works(&api).await;
     (api, collector, operator)

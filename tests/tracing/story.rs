@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use testkit::collector::{Manner, Span, tree};
 use tokio::time::sleep;
 
 use crate::{
     api::ApiServer,
-    collector::{Manner, Span, tree},
     process::{Protocol, begin, until},
 };
 

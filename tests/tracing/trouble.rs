@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use testkit::collector::Manner;
+
 use crate::{
     api::ApiServer,
-    collector::Manner,
     process::{Operator, Protocol, begin, collector, until, with},
 };
 
@@ -42,7 +43,7 @@ async fn a_collector_that_never_answers_is_not_felt() {
 #[tokio::test]
 async fn a_collector_that_is_away_is_not_felt_and_is_said_once() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, collector(Manner::Good));
+        let (api, collector) = (ApiServer::start().await, collector(Manner::Good).await);
         let variables = protocol.to(&collector);
         drop(collector);
         let mut operator = Operator::start(&api, &with(&variables, &[]));

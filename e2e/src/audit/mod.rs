@@ -1,6 +1,5 @@
 //! The operators' requests in the API server's audit log. [`writers`] checks that one replica at a time writes.
 
-pub mod lease;
 pub mod writers;
 
 use std::collections::BTreeMap;

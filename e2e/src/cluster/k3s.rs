@@ -108,6 +108,9 @@ fn arguments() -> Vec<String> {
         "server".to_owned(),
         "--snapshotter=native".to_owned(), // the others do not work in every container
         "--disable=traefik,servicelb,metrics-server,local-storage".to_owned(),
+        // Scenarios run side by side; by default, a node takes 110 pods and has 254 addresses for them.
+        "--kubelet-arg=max-pods=500".to_owned(),
+        "--kube-controller-manager-arg=node-cidr-mask-size=22".to_owned(),
         api_server("enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement".to_owned()),
         api_server(format!("audit-policy-file={INSIDE}/audit-policy.yaml")),
         api_server(format!("audit-log-path={INSIDE}/audit.log")),

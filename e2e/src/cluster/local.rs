@@ -35,9 +35,6 @@ pub async fn start(name: &str, wanted: &Wanted, folder: &Path) -> Result<Found> 
     if !wanted.controllers.is_empty() {
         up.args(["--extra-args", &format!("kube-controller-manager=controllers={}", wanted.controllers.join(","))]);
     }
-    if wanted.stages {
-        up.args(["--enable-crds", "Stage"]);
-    }
     if wanted.unthrottled {
         up.arg("--disable-qps-limits");
     }

@@ -2,13 +2,12 @@
 //! - [`k3s`]: a container for each, by testcontainers
 //! - [`local`]: processes of this machine, by `hack/cluster`
 //!
-//! A [`guard`] ends what was started, however this process ends. What a cluster [has](needs::Has) differs.
+//! A [`guard`] ends what was started, however this process ends.
 
 mod docker;
 pub mod guard;
 mod k3s;
 mod local;
-pub mod needs;
 mod way;
 
 use std::net::SocketAddr;
@@ -23,15 +22,12 @@ pub use local::Parts;
 pub use way::Way;
 
 use guard::Guard;
-use needs::Has;
 
 /// What a scenario requires of its own cluster.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub nodes: u32,
     pub pods_a_node: u32,
-    /// Whether KWOK reads Stages, which script the life of pods.
-    pub stages: bool,
     /// Whether the clients of scheduler, controllers and nodes have no limits.
     pub unthrottled: bool,
     /// Whether etcd waits for the disk, for measurements.
@@ -49,7 +45,6 @@ impl Default for Wanted {
         Self {
             nodes: 3,
             pods_a_node: 1_000,
-            stages: false,
             unthrottled: false,
             is_durable: false,
             traces: None,
@@ -68,7 +63,7 @@ struct Found {
 
 pub struct Cluster {
     name: String,
-    has: Has,
+    has_real_nodes: bool,
     credentials: Kubeconfig,
     server: Value,
     client: Client,
@@ -77,19 +72,19 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts a cluster with this name. Its logs are in `folder`.
-    pub async fn start(name: &str, way: &Way, mut has: Has, wanted: &Wanted, folder: &Path) -> Result<Self> {
+    pub async fn start(name: &str, way: &Way, wanted: &Wanted, folder: &Path) -> Result<Self> {
         let found = match way {
             Way::K3s(image) => k3s::start(name, image, folder).await,
             Way::Local => local::start(name, wanted, folder).await,
         }?;
+        let has_real_nodes = matches!(way, Way::K3s(_));
         let credentials = Kubeconfig::read_from(&found.kubeconfig).context("reading the kubeconfig")?;
         let mut config = Config::from_custom_kubeconfig(credentials.clone(), &KubeConfigOptions::default()).await?;
         // A retried create would be rejected if the first one took effect without a response.
         config.default_retry = false;
         let client = Client::try_from(config)?;
-        has.look_at_nodes(&client).await.context("asking for its nodes")?;
         let server = serde_json::to_value(credentials.clusters.first().and_then(|named| named.cluster.as_ref()))?;
-        Ok(Self { name: name.to_owned(), has, credentials, server, client, found })
+        Ok(Self { name: name.to_owned(), has_real_nodes, credentials, server, client, found })
     }
 
     /// Ends it, and every process with its [`mark`](Self::mark).
@@ -101,8 +96,9 @@ impl Cluster {
         &self.name
     }
 
-    pub fn has(&self) -> &Has {
-        &self.has
+    /// Whether its nodes run containers. Then they take few pods.
+    pub fn has_real_nodes(&self) -> bool {
+        self.has_real_nodes
     }
 
     pub fn kubeconfig(&self) -> &Path {

@@ -1,7 +1,5 @@
 //! The way to a cluster: the one that `E2E_CLUSTER` names, or k3s if Docker has it, else local.
 
-use std::fmt;
-
 use anyhow::{Context, Result, bail};
 
 use super::k3s;
@@ -20,10 +18,7 @@ impl Way {
         let asked = std::env::var("E2E_CLUSTER").unwrap_or_default();
         let way = match asked.as_str() {
             "k3s" => {
-                let image = k3s::image().await.context(
-                    "E2E_CLUSTER=k3s needs a Docker daemon that has the image or can pull it; E2E_CLUSTER=local does not",
-                )?;
-                Self::K3s(image)
+                Self::K3s(k3s::image().await.context("E2E_CLUSTER=local needs no Docker daemon, E2E_CLUSTER=k3s does")?)
             }
             "local" => Self::Local,
             "" => match k3s::image().await {
@@ -35,16 +30,10 @@ impl Way {
             },
             other => bail!("E2E_CLUSTER is k3s or local, not {other:?}"),
         };
-        println!("e2e: {way}");
-        Ok(way)
-    }
-}
-
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::K3s(image) => write!(f, "k3s, containers of {image} by testcontainers"),
-            Self::Local => write!(f, "local, processes of this machine by hack/cluster"),
+        match &way {
+            Self::K3s(image) => println!("e2e: k3s, containers of {image} by testcontainers"),
+            Self::Local => println!("e2e: local, processes of this machine by hack/cluster"),
         }
+        Ok(way)
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::types::version;
 
 /// One step of a watch.
-pub enum Told<K> {
+pub enum Step<K> {
     /// All objects, at the start and after a gap, and the resourceVersion of the list.
     Listed(Vec<K>, u64),
     Applied(K),
@@ -23,7 +23,7 @@ pub enum Told<K> {
 }
 
 /// Follows until the task is dropped. It never fails: a scenario that waits reports what it saw last.
-pub async fn follow<K>(api: Api<K>, mut tell: impl FnMut(Told<K>))
+pub async fn follow<K>(api: Api<K>, mut handle: impl FnMut(Step<K>))
 where
     K: Clone + Debug + DeserializeOwned + Resource,
 {
@@ -31,10 +31,10 @@ where
         match api.list(&ListParams::default()).await {
             Ok(list) => {
                 let from = list.metadata.resource_version.and_then(|v| v.parse().ok()).unwrap_or(0);
-                tell(Told::Listed(list.items, from));
+                handle(Step::Listed(list.items, from));
                 let mut from = from;
                 // Until the API server has forgotten where the last watch ended.
-                while !matches!(watch_once(&api, &mut from, &mut tell).await, Err(Error::Api(status)) if status.code == 410)
+                while !matches!(watch_once(&api, &mut from, &mut handle).await, Err(Error::Api(status)) if status.code == 410)
                 {
                     sleep(Duration::from_millis(100)).await;
                 }
@@ -44,25 +44,25 @@ where
     }
 }
 
-async fn watch_once<K>(api: &Api<K>, from: &mut u64, tell: &mut impl FnMut(Told<K>)) -> Result<(), Error>
+async fn watch_once<K>(api: &Api<K>, from: &mut u64, handle: &mut impl FnMut(Step<K>)) -> Result<(), Error>
 where
     K: Clone + Debug + DeserializeOwned + Resource,
 {
     let mut events = Box::pin(api.watch(&WatchParams::default(), &from.to_string()).await?);
     while let Some(event) = events.try_next().await? {
-        let told = match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => Told::Applied(object),
-            WatchEvent::Deleted(object) => Told::Deleted(object),
+        let step = match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => Step::Applied(object),
+            WatchEvent::Deleted(object) => Step::Deleted(object),
             WatchEvent::Bookmark(bookmark) => {
-                Told::Nothing(bookmark.metadata.resource_version.parse().unwrap_or(*from))
+                Step::Nothing(bookmark.metadata.resource_version.parse().unwrap_or(*from))
             }
             WatchEvent::Error(status) => return Err(Error::Api(status)),
         };
-        *from = match &told {
-            Told::Applied(object) | Told::Deleted(object) => version(object.meta()),
-            Told::Nothing(version) | Told::Listed(_, version) => *version,
+        *from = match &step {
+            Step::Applied(object) | Step::Deleted(object) => version(object.meta()),
+            Step::Nothing(version) | Step::Listed(_, version) => *version,
         };
-        tell(told);
+        handle(step);
     }
     Ok(())
 }

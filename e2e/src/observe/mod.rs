@@ -1,8 +1,5 @@
 //! Watches a scenario's namespace, one watch for each kind, straight from the API server.
 
-pub mod bound;
-#[cfg(test)]
-mod fixtures;
 pub mod follow;
 mod objects;
 pub mod view;
@@ -15,12 +12,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, ListParams};
+use testkit::watches::{Stream, WatchedBound};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::types::{Pod, PodSet};
-use bound::{Bound, Stream};
 use follow::follow;
 use objects::{Kind, take_in};
 use view::{Seen, View};
@@ -35,12 +32,12 @@ pub struct Observer {
 
 #[derive(Default)]
 struct State {
-    seen: Mutex<(View, Bound)>,
+    seen: Mutex<(View, WatchedBound)>,
     changed: watch::Sender<()>,
 }
 
 impl State {
-    fn lock(&self) -> MutexGuard<'_, (View, Bound)> {
+    fn lock(&self) -> MutexGuard<'_, (View, WatchedBound)> {
         self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -59,9 +56,9 @@ impl Observer {
     fn watch<K: Kind>(&mut self) {
         let state = self.state.clone();
         let api = Api::<K>::namespaced(self.client.clone(), &self.namespace);
-        self.watches.spawn(follow(api, move |told| {
+        self.watches.spawn(follow(api, move |step| {
             let (view, bound) = &mut *state.lock();
-            take_in(view, bound, told);
+            take_in(view, bound, step);
             state.changed.send_replace(());
         }));
     }
@@ -90,7 +87,7 @@ impl Observer {
         look(&self.state.lock().0)
     }
 
-    /// Waits until the watches are as far as a list, and fails if a set ever had too many pods. Returns how many events were judged.
+    /// Waits until the watches are as far as a list, and fails if a set ever had too many pods. Returns after how many events that was checked.
     pub async fn bound_held(&self) -> Result<usize> {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -105,7 +102,7 @@ impl Observer {
                     bound.progress(Stream::Sets, sets.metadata.resource_version.unwrap_or_default().parse()?);
                     bound.progress(Stream::Pods, pods.metadata.resource_version.unwrap_or_default().parse()?);
                     fail_if_over(bound)?;
-                    return Ok(bound.judged());
+                    return Ok(bound.checked());
                 }
             }
             ensure!(Instant::now() < end, "the watches do not catch up with lists");
@@ -114,7 +111,7 @@ impl Observer {
     }
 }
 
-fn fail_if_over(bound: &Bound) -> Result<()> {
+fn fail_if_over(bound: &WatchedBound) -> Result<()> {
     match bound.violations() {
         [] => Ok(()),
         [first, others @ ..] => bail!("TOO MANY PODS: {first} (and after {} later events)", others.len()),

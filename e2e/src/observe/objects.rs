@@ -7,10 +7,12 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Resource;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
+use testkit::watches::{News, Stream, WatchedBound};
 
-use super::bound::{Bound, Stream};
-use super::follow::Told;
+use super::follow::Step;
 use super::view::View;
 use crate::types::{Pod, PodSet, controller, uid, version};
 
@@ -77,15 +79,19 @@ impl<K: Resource> Objects<K> {
 }
 
 pub trait Kind:
-    Clone + Debug + DeserializeOwned + Resource<DynamicType = (), Scope = NamespaceResourceScope> + Send + Sync + 'static
+    Clone
+    + Debug
+    + DeserializeOwned
+    + Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Send
+    + Serialize
+    + Sync
+    + 'static
 {
     /// Its stream in the check of the bound.
     const STREAM: Option<Stream> = None;
 
     fn of(view: &mut View) -> &mut Objects<Self>;
-
-    /// Passes an event to the check of the bound.
-    fn judge(&self, _bound: &mut Bound, _gone: bool) {}
 }
 
 impl Kind for PodSet {
@@ -94,10 +100,6 @@ impl Kind for PodSet {
     fn of(view: &mut View) -> &mut Objects<Self> {
         &mut view.sets
     }
-
-    fn judge(&self, bound: &mut Bound, gone: bool) {
-        bound.set(self, gone);
-    }
 }
 
 impl Kind for Pod {
@@ -105,10 +107,6 @@ impl Kind for Pod {
 
     fn of(view: &mut View) -> &mut Objects<Self> {
         &mut view.pods
-    }
-
-    fn judge(&self, bound: &mut Bound, gone: bool) {
-        bound.pod(self, gone);
     }
 }
 
@@ -125,25 +123,27 @@ impl Kind for Lease {
 }
 
 /// Updates the view and the check of the bound.
-pub fn take_in<K: Kind>(view: &mut View, bound: &mut Bound, told: Told<K>) {
-    let version = match told {
-        Told::Applied(object) => {
-            object.judge(bound, false);
+pub fn take_in<K: Kind>(view: &mut View, bound: &mut WatchedBound, step: Step<K>) {
+    let mut judge = |object: &K, news| {
+        if let Some(stream) = K::STREAM {
+            bound.event(stream, json!(object), news);
+        }
+    };
+    let version = match step {
+        Step::Applied(object) => {
+            judge(&object, News::Applied);
             return K::of(view).apply(object);
         }
-        Told::Deleted(object) => {
-            object.judge(bound, true);
+        Step::Deleted(object) => {
+            judge(&object, News::Deleted);
             return drop(K::of(view).remove(&uid(object.meta())));
         }
-        Told::Nothing(version) => version,
-        Told::Listed(mut objects, version_of_list) => {
-            // What changed during the gap is unknown until its next event.
-            for object in K::of(view).remove_others(&objects) {
-                object.judge(bound, true);
-            }
+        Step::Nothing(version) => version,
+        Step::Listed(mut objects, version_of_list) => {
+            K::of(view).remove_others(&objects).iter().for_each(|object| judge(object, News::Missed));
             objects.sort_by_key(|object| version(object.meta()));
             for object in objects {
-                object.judge(bound, false);
+                judge(&object, News::Applied);
                 K::of(view).apply(object);
             }
             version_of_list
@@ -151,27 +151,5 @@ pub fn take_in<K: Kind>(view: &mut View, bound: &mut Bound, told: Told<K>) {
     };
     if let Some(stream) = K::STREAM {
         bound.progress(stream, version);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::observe::fixtures::{pod, set};
-
-    #[test]
-    fn what_a_set_wanted_during_a_gap_is_not_judged() {
-        let (mut view, mut bound) = (View::default(), Bound::default());
-        take_in(&mut view, &mut bound, Told::Listed(vec![set(1, Some(1), 1, 1)], 1));
-        take_in(&mut view, &mut bound, Told::Listed(vec![pod(2, "a", "Running")], 2));
-        // Scaled up at 3, which the watch of the sets missed; the pod came at 4, the status at 5.
-        take_in(&mut view, &mut bound, Told::Applied(pod(4, "b", "Running")));
-        take_in(&mut view, &mut bound, Told::Listed(vec![set(5, Some(2), 2, 2)], 5));
-        take_in::<Pod>(&mut view, &mut bound, Told::Nothing(5));
-        assert_eq!(bound.violations(), &[] as &[String]);
-        // From then on it is known again.
-        take_in(&mut view, &mut bound, Told::Applied(pod(6, "c", "Running")));
-        take_in::<PodSet>(&mut view, &mut bound, Told::Nothing(6));
-        assert_eq!(bound.violations().len(), 1);
     }
 }

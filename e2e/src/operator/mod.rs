@@ -19,7 +19,7 @@ use crate::process::tail;
 
 pub use build::{BINARY, Profile, build};
 pub use deployment::{Deployment, image};
-pub use settings::{Election, Settings};
+pub use settings::{Settings, Times};
 
 /// A running operator. A process is killed when this is dropped.
 pub struct Operator {

@@ -13,7 +13,7 @@ pub struct Settings {
     pub namespaces: Vec<String>,
     /// Another API server than the cluster's, as in the `clusters` of a kubeconfig.
     pub server: Option<Value>,
-    pub election: Option<Election>,
+    pub election: Option<Times>,
     /// Whether it serves probes and metrics, on free ports.
     pub serves: bool,
     pub traces: Option<SocketAddr>,
@@ -21,16 +21,16 @@ pub struct Settings {
 
 /// The times of a leader election, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Election {
+pub struct Times {
     pub lease_duration: u64,
     pub renew_deadline: u64,
     pub retry_period: u64,
 }
 
-impl Election {
-    pub const DEFAULT: Election = Election { lease_duration: 15, renew_deadline: 10, retry_period: 2 };
+impl Times {
+    pub const DEFAULT: Times = Times { lease_duration: 15, renew_deadline: 10, retry_period: 2 };
     /// For scenarios that wait until a Lease expires.
-    pub const SHORT: Election = Election { lease_duration: 6, renew_deadline: 4, retry_period: 1 };
+    pub const SHORT: Times = Times { lease_duration: 6, renew_deadline: 4, retry_period: 1 };
 }
 
 impl Settings {
@@ -44,7 +44,7 @@ impl Settings {
         self
     }
 
-    pub fn elected(mut self, election: Election) -> Self {
+    pub fn elected(mut self, election: Times) -> Self {
         self.election = Some(election);
         self
     }
@@ -71,7 +71,7 @@ impl Settings {
         if let Some(election) = self.election {
             flags.push(format!("--leader-elect-resource-namespace={home}"));
             // The defaults are left to the operator.
-            if election != Election::DEFAULT {
+            if election != Times::DEFAULT {
                 flags.push(format!("--leader-elect-lease-duration={}s", election.lease_duration));
                 flags.push(format!("--leader-elect-renew-deadline={}s", election.renew_deadline));
                 flags.push(format!("--leader-elect-retry-period={}s", election.retry_period));

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -23,19 +22,16 @@ pub enum Fault {
     WatchesHeld,
     /// Watches also send old events again, also of pods that are gone.
     WatchesReplayed,
-    /// Watches end after a moment, some of them with 410 Gone.
-    WatchesEnded,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 7] = [
+    pub const ALL: [Fault; 6] = [
         Fault::Away,
         Fault::Silent,
         Fault::AnswersLost,
         Fault::CreatesUnanswered,
         Fault::WatchesHeld,
         Fault::WatchesReplayed,
-        Fault::WatchesEnded,
     ];
 
     /// Whether connections stay open and nothing comes back.
@@ -90,11 +86,6 @@ impl Faults {
     /// A number below `end`.
     pub fn below(&self, end: usize) -> usize {
         self.dice().random_range(0..end)
-    }
-
-    /// A time up to this number of milliseconds.
-    pub fn up_to_ms(&self, end: u64) -> Duration {
-        Duration::from_millis(self.dice().random_range(0..=end))
     }
 
     fn dice(&self) -> MutexGuard<'_, StdRng> {

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -11,8 +10,6 @@ use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use http::Request;
 use http_body_util::BodyExt;
 use kube::client::Body;
-use serde_json::json;
-use tokio::time::sleep;
 
 use super::{Answer, Fault, State, answer, send, streamed};
 
@@ -45,10 +42,10 @@ pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Ans
     let kind = kind(&request);
     let (parts, body) = send(request, &state.upstream).await?.into_parts();
     let (events, read) = unbounded();
-    let (told, tell) = unbounded();
+    let (sender, sent) = unbounded();
     tokio::spawn(read_events(body, events));
-    tokio::spawn(relay(kind, read, told, state.clone()));
-    Ok(answer(parts.status, parts.headers, streamed(tell)))
+    tokio::spawn(relay(kind, read, sender, state.clone()));
+    Ok(answer(parts.status, parts.headers, streamed(sent)))
 }
 
 /// Path and selectors of a watch.
@@ -56,15 +53,6 @@ fn kind(request: &Request<Bytes>) -> String {
     let query = request.uri().query().unwrap_or_default();
     let selectors: Vec<_> = query.split('&').filter(|parameter| parameter.contains("Selector=")).collect();
     format!("{} {selectors:?}", request.uri().path())
-}
-
-/// The event that ends a watch with 410 Gone.
-fn gone() -> Bytes {
-    let status = json!({"type": "ERROR", "object": {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410, "reason": "Expired",
-        "message": "too old resource version"
-    }});
-    Bytes::from(format!("{status}\n"))
 }
 
 /// Reads whole events, each a line, until the stream ends or nobody receives them.
@@ -84,17 +72,11 @@ async fn read_events(mut body: Body, events: UnboundedSender<Bytes>) {
 }
 
 /// Passes the events on until the watch ends on either side or a fault ends it.
-async fn relay(kind: String, mut events: UnboundedReceiver<Bytes>, tell: UnboundedSender<Bytes>, state: Arc<State>) {
+async fn relay(kind: String, mut events: UnboundedReceiver<Bytes>, sender: UnboundedSender<Bytes>, state: Arc<State>) {
     let faults = &state.faults;
     loop {
         let next = tokio::select! {
             next = events.next() => next,
-            () = ended(&state) => {
-                if faults.chance(30) {
-                    let _ = tell.unbounded_send(gone());
-                }
-                return;
-            }
             () = faults.until(|now| now == Some(Fault::Away)) => return faults.struck(),
             () = faults.until(|now| now.is_some_and(Fault::is_mute)) => {
                 faults.struck();
@@ -111,21 +93,14 @@ async fn relay(kind: String, mut events: UnboundedReceiver<Bytes>, tell: Unbound
             Some(Fault::WatchesReplayed) if faults.chance(40) => {
                 if let Some(old) = state.histories.any(&kind, |kept| faults.below(kept)) {
                     faults.struck();
-                    let _ = tell.unbounded_send(old);
+                    let _ = sender.unbounded_send(old);
                 }
             }
             _ => {}
         }
         state.histories.keep(&kind, &event);
-        if tell.unbounded_send(event).is_err() {
+        if sender.unbounded_send(event).is_err() {
             return; // the operator hung up
         }
     }
-}
-
-/// Returns a moment after the fault began that ends watches.
-async fn ended(state: &State) {
-    state.faults.until(|now| now == Some(Fault::WatchesEnded)).await;
-    sleep(Duration::from_millis(50) + state.faults.up_to_ms(1_500)).await;
-    state.faults.struck();
 }

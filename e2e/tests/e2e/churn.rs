@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::rollouts::template;
 
@@ -29,36 +29,23 @@ pub fn seed() -> u64 {
     std::env::var("E2E_SEED").map_or(1, |seed| seed.parse().expect("E2E_SEED is a number"))
 }
 
-/// Creates the sets.
-pub async fn create_sets(t: &Scene) -> Result<()> {
-    for set in SETS {
-        create(t, set, 3).await?;
-    }
-    Ok(())
-}
-
 async fn create(t: &Scene, set: &str, replicas: i64) -> Result<()> {
     let waits = WAIT_FOR_TERMINATIONS.contains(&set);
     let policy = if waits { "TerminationComplete" } else { "TerminationStarted" };
-    t.create_set_from(set, json!({"replicas": replicas, "podReplacementPolicy": policy})).await
+    let mut template = template("first", false);
+    // Real containers would take 30 s to terminate.
+    template["spec"]["terminationGracePeriodSeconds"] = json!(1);
+    let spec = json!({"replicas": replicas, "podReplacementPolicy": policy, "template": template});
+    t.create_set_from(set, spec).await
 }
 
 /// Every set has the pods that its spec wants, of its template, and a status that says so.
-pub fn are_at_rest(seen: &View) -> Seen {
+fn are_at_rest(seen: &View) -> Seen {
     SETS.iter().try_for_each(|set| {
         let (wanted, updated) = (seen.set(set)?.spec.replicas, seen.set(set)?.state().updated_replicas);
         seen.at_rest(set, wanted as usize)?;
         if updated == wanted { Ok(()) } else { Err(format!("{updated} of {wanted} pods of {set} have its template")) }
     })
-}
-
-/// Acts for this time.
-pub async fn churn(t: &Scene, dice: &mut StdRng, time: Duration) -> Result<()> {
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        act(t, dice).await?;
-    }
-    Ok(())
 }
 
 async fn act(t: &Scene, dice: &mut StdRng) -> Result<()> {
@@ -100,32 +87,39 @@ fn some_pods(t: &Scene, dice: &mut StdRng, set: &str) -> Vec<String> {
 pub struct Churn {
     t: Arc<Scene>,
     stop: oneshot::Sender<()>,
-    work: JoinSet<Result<()>>,
+    work: JoinSet<Result<StdRng>>,
 }
 
 impl Churn {
     /// Creates the sets and begins.
     pub async fn begin(t: &Arc<Scene>) -> Result<Self> {
-        create_sets(t).await?;
+        for set in SETS {
+            create(t, set, 3).await?;
+        }
+        Ok(Self::go_on(t, StdRng::seed_from_u64(seed())))
+    }
+
+    /// Begins with sets that exist.
+    pub fn go_on(t: &Arc<Scene>, mut dice: StdRng) -> Self {
         let (stop, mut stopped) = oneshot::channel();
         let scene = t.clone();
         let mut work = JoinSet::new();
         work.spawn(async move {
-            let mut dice = StdRng::seed_from_u64(seed());
             while stopped.try_recv().is_err() {
                 act(&scene, &mut dice).await?;
             }
-            Ok(())
+            Ok(dice)
         });
-        Ok(Self { t: t.clone(), stop, work })
+        Self { t: t.clone(), stop, work }
     }
 
     /// Stops the users, and waits until every set is at rest.
-    pub async fn end(mut self, limit: Duration) -> Result<()> {
+    pub async fn end(mut self, limit: Duration) -> Result<StdRng> {
         // The receiver is gone only if an action has failed, which the next line reports.
         let _ = self.stop.send(());
-        self.work.join_next().await.context("there are no users")???;
+        let dice = self.work.join_next().await.context("there are no users")???;
         let what = format!("all sets to come to rest (E2E_SEED={})", seed());
-        self.t.within(limit, &what, are_at_rest).await
+        self.t.within(limit, &what, are_at_rest).await?;
+        Ok(dice)
     }
 }

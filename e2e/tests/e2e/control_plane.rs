@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 use e2e::cluster::Wanted;
-use e2e::cluster::needs::Need::*;
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
 use serde_json::json;
@@ -20,7 +19,8 @@ const CONVERGES: Duration = Duration::from_secs(150);
 pub fn scenarios() -> Vec<Scenario> {
     let scenario = |name, part| {
         let run = move |t| dies_and_comes_back(t, part);
-        Scenario::new(name, run).in_own_cluster(Wanted::default()).needs(&[LocalCluster, Processes])
+        let scenario = Scenario::new(name, run).in_own_cluster(Wanted::default()).with_processes();
+        scenario.local_only("it kills a part of the control plane")
     };
     vec![
         scenario("control_plane_api_server_restarts", "kube-apiserver"),

@@ -1,18 +1,14 @@
-//! What kubectl shows and does: `scale`, `get`, `wait`, `apply -k`, and the scale subresource.
+//! What kubectl shows and does: `scale`, `get`, `wait`, and the scale subresource.
 
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use e2e::root;
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
 use serde_json::{Value, json};
 
 pub fn scenarios() -> Vec<Scenario> {
-    vec![
-        Scenario::new("kubectl_scales_and_shows", scales_and_shows),
-        Scenario::new("kubectl_applies_the_folders", applies_the_folders),
-    ]
+    vec![Scenario::new("kubectl_scales_and_shows", scales_and_shows)]
 }
 
 async fn scales_and_shows(t: Arc<Scene>) -> Result<()> {
@@ -44,15 +40,5 @@ async fn scales_and_shows(t: Arc<Scene>) -> Result<()> {
     ensure!(scale["status"] == status, "the scale subresource has the status {}", scale["status"]);
     let selected = kubectl.run(&["get", "pods", "--output=name", "--selector", selector]).await?;
     ensure!(selected.lines().count() == 4, "the selector finds\n{selected}");
-    Ok(())
-}
-
-/// On the client side, the whole object goes into an annotation, which holds 256 KiB.
-async fn applies_the_folders(t: Arc<Scene>) -> Result<()> {
-    for folder in ["config/crd", "config/samples"] {
-        t.kubectl().run(&["apply", "-k", &root().join(folder).to_string_lossy()]).await?;
-    }
-    let set = t.sets().get("podset-sample").await?;
-    ensure!(set.spec.replicas == 3, "the sample wants {} pods", set.spec.replicas);
     Ok(())
 }

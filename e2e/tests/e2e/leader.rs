@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::cluster::needs::Need::*;
 use e2e::fleet::Fleet;
-use e2e::operator::Election as Times;
+use e2e::operator::Times;
 use e2e::proxy::Fault;
 use e2e::scene::{LEASE, Scene};
 use e2e::suite::Scenario;
@@ -32,17 +31,12 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario::new("leader_cut_off_silently", |t| cut_off(t, Fault::Silent)),
         Scenario::new("leader_cut_off_from_its_answers", |t| cut_off(t, Fault::AnswersLost)),
         Scenario::new("leader_cut_off_with_every_connection", |t| cut_off(t, Fault::Away)),
-        Scenario::new("leader_frozen_during_creates", frozen_during_creates),
+        Scenario::new("leader_frozen_during_creates", frozen_during_creates).local_only("160 pods at a time"),
         Scenario::new("leader_lease_edited_by_hand", lease_edited_by_hand),
-        Scenario::new("leader_watches_disturbed", watches_disturbed),
         Scenario::new("leader_killed", killed),
-        Scenario::new("leader_with_other_times", with_other_times),
         Scenario::new("leader_terminated", terminated),
-        Scenario::new("leader_terminated_without_answers", terminated_without_answers),
-        Scenario::new("leader_out_of_reach_for_a_moment", out_of_reach_for_a_moment),
     ];
-    let needs = [Processes, SimulatedPods];
-    scenarios.into_iter().map(|scenario| scenario.needs(&needs).by_the_clock()).collect()
+    scenarios.into_iter().map(|scenario| scenario.with_processes().by_the_clock()).collect()
 }
 
 /// Cut off for good, it exits, and another one leads.
@@ -114,19 +108,6 @@ async fn lease_edited_by_hand(t: Arc<Scene>) -> Result<()> {
     election.ends().await
 }
 
-/// The watches of all replicas stop, repeat or end, so that they see an outdated Lease. The leader keeps leading.
-async fn watches_disturbed(t: Arc<Scene>) -> Result<()> {
-    let election = Election::begin(&t, Times::SHORT, true).await?;
-    let leader = election.fleet.leader().await?;
-    for fault in [Fault::WatchesHeld, Fault::WatchesReplayed, Fault::WatchesEnded] {
-        election.fleet.proxies().for_each(|proxy| proxy.inject(fault));
-        sleep(Duration::from_secs(2 * Times::SHORT.lease_duration)).await;
-        ensure!(election.fleet.leader().await? == leader, "under {fault:?}, {leader} lost a Lease that it renewed");
-    }
-    election.fleet.proxies().for_each(|proxy| proxy.heal());
-    election.ends().await
-}
-
 /// Nobody releases the Lease: another one leads when it has expired.
 async fn killed(t: Arc<Scene>) -> Result<()> {
     let mut election = Election::begin(&t, Times::SHORT, false).await?;
@@ -136,22 +117,6 @@ async fn killed(t: Arc<Scene>) -> Result<()> {
         election.is_taken_over(&leader, when).await?;
         election.adds_a_replica().await?;
     }
-    election.ends().await
-}
-
-/// During a rollout that shortens the times, a leader with the old times may lead for longer than a new Lease lasts. It is waited for.
-async fn with_other_times(t: Arc<Scene>) -> Result<()> {
-    let long = Times { lease_duration: 12, renew_deadline: 9, retry_period: 1 };
-    let mut election = Election::of(&t, 2, long, true).await?;
-    for _ in 0..2 {
-        election.fleet.add(t.settings().elected(Times::SHORT)).await?;
-    }
-    election.fleet.is_complete().await?;
-    let leader = election.fleet.leader().await?;
-    let cut = Timestamp::now();
-    election.fleet.proxy(&leader)?.inject(Fault::Silent);
-    election.is_taken_over(&leader, cut).await?;
-    election.exits_without_the_lease(&leader).await?;
     election.ends().await
 }
 
@@ -173,54 +138,6 @@ async fn terminated(t: Arc<Scene>) -> Result<()> {
     election.ends().await
 }
 
-/// It waits in vain for the responses to creates, which may still take effect. So it does not release the Lease, also if a second signal
-/// ends it at once.
-async fn terminated_without_answers(t: Arc<Scene>) -> Result<()> {
-    for (second_signal, code) in [(false, 0), (true, 143)] {
-        let set = format!("web-{code}");
-        let mut fleet = Fleet::start(&t, 2, &t.settings().elected(Times::SHORT), true).await?;
-        let leader = fleet.leader().await?;
-        fleet.proxy(&leader)?.inject(Fault::CreatesUnanswered);
-        t.create_set(&set, 5).await?;
-        t.until("a pod without an answer", |seen| match seen.live(&set)?.len() {
-            0 => Err("no pod".to_owned()),
-            _ => Ok(()),
-        })
-        .await?;
-        let operator = fleet.operator(&leader)?;
-        let user = operator.user().to_owned();
-        operator.signal(Signal::TERM)?;
-        let early = operator.ended(Duration::from_millis(500)).await;
-        ensure!(early.is_err(), "{leader} did not wait for its answers: it ended with {early:?}");
-        if second_signal {
-            operator.signal(Signal::TERM)?;
-        }
-        let status = fleet.has_ended(&leader, Duration::from_secs(20)).await?;
-        ensure!(status.code() == Some(code), "{leader} ended with {status}, not {code}");
-        fleet.another_leads(&leader, Duration::from_secs(15)).await?;
-        ensure!(t.history()?.released(&user).is_none(), "{leader} released the Lease with creates unanswered");
-        t.settles(&set, 5).await?;
-        fleet.ends_well().await?;
-    }
-    t.one_writer()
-}
-
-/// Cut off for less than the renew deadline, it keeps leading.
-async fn out_of_reach_for_a_moment(t: Arc<Scene>) -> Result<()> {
-    let mut election = Election::begin(&t, Times::DEFAULT, true).await?;
-    let leader = election.fleet.leader().await?;
-    for fault in [Fault::Away, Fault::Silent, Fault::AnswersLost] {
-        election.fleet.proxy(&leader)?.inject(fault);
-        sleep(Duration::from_secs(3)).await;
-        election.fleet.proxy(&leader)?.heal();
-        sleep(Duration::from_secs(5)).await;
-        election.fleet.operator(&leader)?.is_running()?;
-    }
-    let terms = t.history()?.terms().len();
-    ensure!(terms == 1, "there were {terms} terms");
-    election.ends().await
-}
-
 /// Replicas, and random users.
 struct Election {
     t: Arc<Scene>,
@@ -231,11 +148,7 @@ struct Election {
 
 impl Election {
     async fn begin(t: &Arc<Scene>, times: Times, behind_proxies: bool) -> Result<Self> {
-        Self::of(t, 3, times, behind_proxies).await
-    }
-
-    async fn of(t: &Arc<Scene>, size: usize, times: Times, behind_proxies: bool) -> Result<Self> {
-        let fleet = Fleet::start(t, size, &t.settings().elected(times), behind_proxies).await?;
+        let fleet = Fleet::start(t, 3, &t.settings().elected(times), behind_proxies).await?;
         let churn = Churn::begin(t).await?;
         sleep(Duration::from_secs(2)).await;
         Ok(Self { t: t.clone(), fleet, churn, times })
@@ -265,8 +178,7 @@ impl Election {
 
     /// Adds a replica for one that is gone.
     async fn adds_a_replica(&mut self) -> Result<()> {
-        self.fleet.add(self.t.settings().elected(self.times)).await?;
-        self.fleet.is_complete().await
+        self.fleet.add(self.t.settings().elected(self.times)).await
     }
 
     /// The users stop, the sets come to rest, the replicas exit in order, and one at a time has written.

@@ -7,20 +7,17 @@ mod control_plane;
 mod deletion;
 mod drain;
 mod faults;
-mod foreign;
 mod friend;
 mod guard;
 mod kubectl;
 mod leader;
 mod memory;
 mod mission;
-mod namespace;
 mod policy;
 mod rejections;
 mod restart;
 mod rights;
 mod rollouts;
-mod template;
 mod terminations;
 mod traces;
 
@@ -42,11 +39,8 @@ fn main() -> ExitCode {
         policy::scenarios,
         restart::scenarios,
         deletion::scenarios,
-        foreign::scenarios,
         friend::scenarios,
-        template::scenarios,
         rollouts::scenarios,
-        namespace::scenarios,
         autoscaler::scenarios,
         drain::scenarios,
         kubectl::scenarios,

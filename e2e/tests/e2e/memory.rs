@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::Wanted;
-use e2e::cluster::needs::Need::*;
 use e2e::operator::Operator;
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
-use e2e::usage::Usage;
 use futures::{StreamExt, TryStreamExt, stream};
+use procfs::process::Process;
 use serde_json::{Value, json};
 
 /// Sets whose templates are large, each of one pod.
@@ -27,7 +26,8 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario::new("memory_with_large_objects", with_large_objects)
             .in_own_cluster(Wanted::default())
             .heavy()
-            .needs(&[Processes, SimulatedPods]),
+            .with_processes()
+            .local_only("its images do not exist"),
     ]
 }
 
@@ -38,7 +38,7 @@ async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
         let spec = json!({"replicas": 1, "template": {"spec": large_spec()}});
         json!({"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": large(n)}, "spec": spec})
     });
-    create(&t, "/apis/app.example.com/v1alpha1", "podsets", sets).await?;
+    stream::iter(sets).map(|set| t.post(set)).buffer_unordered(4).try_collect::<()>().await?;
     t.create_set("small", 3).await?;
     t.settles("small", 3).await?;
     let limit = Duration::from_secs(120);
@@ -53,7 +53,7 @@ async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
         let metadata = json!({"name": format!("foreign-{n}"), "labels": labels, "annotations": annotations});
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": large_spec()})
     });
-    create(&t, "/api/v1", "pods", pods).await?;
+    stream::iter(pods).map(|pod| t.post(pod)).buffer_unordered(4).try_collect::<()>().await?;
     let mut operator = t.operator().await?;
     t.scale("small", 4).await?;
     t.scale(&large(0), 2).await?;
@@ -69,22 +69,9 @@ fn large_spec() -> Value {
     json!({"containers": [{"name": "main", "image": "example.com/app", "env": env}]})
 }
 
-/// Creates objects, a few at a time.
-async fn create(t: &Scene, api: &str, resource: &str, manifests: impl Iterator<Item = Value>) -> Result<()> {
-    let uri = format!("{api}/namespaces/{}/{resource}", t.namespace());
-    let created = stream::iter(manifests).map(|manifest| {
-        let (client, uri) = (t.client(), &uri);
-        async move {
-            let request = http::Request::post(uri).header("content-type", "application/json");
-            let _: Value = client.request(request.body(serde_json::to_vec(&manifest)?)?).await?;
-            anyhow::Ok(())
-        }
-    });
-    created.buffer_unordered(4).try_collect::<()>().await.with_context(|| format!("creating {resource}"))
-}
-
 fn needs_little(t: &Scene, operator: &mut Operator, what: &str) -> Result<()> {
-    let peak = Usage::of(operator.id()?)?.peak;
+    let peak = Process::new(operator.id()?.cast_signed())?.status()?.vmhwm.context("/proc/PID/status without VmHWM")?;
+    let peak = peak as f64 / 1_024.0;
     t.log(&format!("the operator needed {peak:.1} MiB {what}"));
     ensure!(peak < MOST, "the operator needed {peak:.1} MiB {what}");
     Ok(())

@@ -1,4 +1,4 @@
-//! The sample of `config/policy` restricts the templates of PodSets.
+//! Policies: the sample of `config/policy` restricts the templates of PodSets, and Pod Security the pods.
 
 use std::sync::Arc;
 
@@ -10,8 +10,20 @@ use e2e::suite::Scenario;
 use serde_json::{Value, json};
 
 pub fn scenarios() -> Vec<Scenario> {
-    // The policy applies to all namespaces.
-    vec![Scenario::new("policy_restricts_templates", restricts_templates).in_own_cluster(Wanted::default())]
+    vec![
+        // The policy applies to all namespaces.
+        Scenario::new("policy_restricts_templates", restricts_templates).in_own_cluster(Wanted::default()),
+        Scenario::new("policy_of_pod_security", of_pod_security),
+    ]
+}
+
+/// The default pods comply with the profile restricted.
+async fn of_pod_security(t: Arc<Scene>) -> Result<()> {
+    let label = "pod-security.kubernetes.io/enforce=restricted";
+    t.kubectl().run(&["label", "namespace", t.namespace(), label]).await?;
+    let _operator = t.operator().await?;
+    t.create_set("web", 2).await?;
+    t.settles("web", 2).await.map(drop)
 }
 
 async fn restricts_templates(t: Arc<Scene>) -> Result<()> {

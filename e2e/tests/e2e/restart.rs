@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::cluster::needs::Need::*;
 use e2e::observe::view::{Seen, View};
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
@@ -13,7 +12,7 @@ use futures::future::try_join_all;
 const SETS: usize = 10;
 
 pub fn scenarios() -> Vec<Scenario> {
-    vec![Scenario::new("restart_in_the_middle", in_the_middle).needs(&[Processes, SimulatedPods])]
+    vec![Scenario::new("restart_in_the_middle", in_the_middle).with_processes()]
 }
 
 async fn in_the_middle(t: Arc<Scene>) -> Result<()> {

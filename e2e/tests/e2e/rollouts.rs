@@ -8,7 +8,9 @@ use e2e::scene::Scene;
 use e2e::suite::Scenario;
 use serde_json::{Value, json};
 
-use crate::template::INVALID;
+/// The conditions of a set whose template the API server rejects.
+const INVALID: [(&str, &str); 3] =
+    [("Ready", "False/InvalidTemplate"), ("Stalled", "True/InvalidTemplate"), ("ReplicaFailure", "True/FailedCreate")];
 
 /// How long to observe that a stalled rollout deletes no further pods.
 const OBSERVED_FOR: Duration = Duration::from_secs(15);

@@ -21,7 +21,6 @@ use super::{
     Shared,
     faults::{Fault, Hit},
     feed::feed,
-    kinds::LEASES,
     read::presented,
     request::{ApiRequest, Verb},
     service::{AnswerBody, Cut},
@@ -292,10 +291,8 @@ impl State {
 
     /// Checks that a request was one of the leader's, and meant what it hit.
     fn check_writer(&mut self, id: usize) {
-        let lease = self.of_kind(&LEASES, "").next();
-        let holder = lease.and_then(|lease| lease["spec"]["holderIdentity"].as_str()).map(str::to_owned);
         if let Some(entry) = self.log.entries().get(id) {
-            self.one_writer.executed(entry, holder.as_deref());
+            self.one_writer.executed(entry, self.resource_version);
             self.truth.executed(entry);
         }
     }

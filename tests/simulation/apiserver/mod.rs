@@ -37,7 +37,6 @@ mod jobs;
 mod kinds;
 mod kubelet;
 mod log;
-pub mod object;
 mod promise;
 mod read;
 mod request;
@@ -61,6 +60,8 @@ mod writer;
 use std::sync::{Arc, Mutex, TryLockError};
 
 use tokio::sync::watch::{Receiver, Sender};
+
+pub use testkit::object;
 
 pub use self::{
     clock::Chance,

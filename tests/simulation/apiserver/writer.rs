@@ -1,22 +1,28 @@
-//! The checker of the promise "one writer": every change by a replica that stands for election is made while the Lease
-//! names it, as the Lease is stored at that moment. Reads; changes nothing.
-//!
-//! After an edit of the Lease by hand, what was sent up to a second later is exempt.
+//! The checker of the promise "one writer": every change by a replica that stands for election is made while it holds the Lease, as the Lease
+//! is stored at that moment. Who holds it then is said by the checker of the testkit. Reads; changes nothing.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{kinds::LEASES, log::LoggedRequest, store::Change};
+use jiff::{SignedDuration, Timestamp};
+use testkit::lease::{self, History, Judgement, Write};
 
-/// How long after an edit by hand a request may still be sent.
-const EXEMPT: Duration = Duration::from_secs(1);
+use super::{
+    kinds::LEASES,
+    log::LoggedRequest,
+    store::{Change, ChangeKind},
+};
 
 /// The checker.
 #[derive(Default)]
 pub struct OneWriter {
     /// Who stands for election, and when the lease ends that each wrote last.
     replicas: BTreeMap<String, Duration>,
-    edited: Option<Duration>,
+    history: History,
     violations: Vec<String>,
+}
+
+fn time(since_start: Duration) -> Timestamp {
+    Timestamp::UNIX_EPOCH + since_start
 }
 
 impl OneWriter {
@@ -30,15 +36,24 @@ impl OneWriter {
         if *change.kind != LEASES {
             return;
         }
-        if change.by == "user" {
-            self.edited = Some(change.at);
-        }
-        let spec = &change.object["spec"];
-        let is_held = spec["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty());
+        let (spec, is_there) = (&change.object["spec"], change.change != ChangeKind::Deleted);
+        let lasts = Duration::from_secs(spec["leaseDurationSeconds"].as_u64().unwrap_or(0));
+        let holder = spec["holderIdentity"].as_str().filter(|holder| !holder.is_empty() && is_there);
         // One that is given back early does not end before it would have.
-        if let Some(ends) = self.replicas.get_mut(&change.by).filter(|_| is_held) {
-            *ends = change.at + Duration::from_secs(spec["leaseDurationSeconds"].as_u64().unwrap_or(0));
+        if let Some(ends) = self.replicas.get_mut(&change.by).filter(|_| holder.is_some()) {
+            *ends = change.at + lasts;
         }
+        self.history.push(lease::Change {
+            version: Some(change.resource_version),
+            // The rest of a holder identity is chance.
+            leader: holder.and_then(|holder| holder.rsplit_once('_')).map(|(name, _)| name.to_owned()),
+            lasts: SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX),
+            is_release: holder.is_none() && is_there,
+            received: time(change.at),
+            answered: time(change.at),
+            by: change.by.clone(),
+            is_by_hand: change.by == "user",
+        });
     }
 
     /// Whether a request of this client may be executed after its time-out: only while the lease lasts that it wrote.
@@ -46,15 +61,22 @@ impl OneWriter {
         self.replicas.get(client).is_none_or(|ends| now < *ends)
     }
 
-    /// A request was executed while the Lease named this holder.
-    pub fn executed(&mut self, entry: &LoggedRequest, holder: Option<&str>) {
+    /// A request was executed; afterwards the store was at this version.
+    pub fn executed(&mut self, entry: &LoggedRequest, version: u64) {
         let request = &entry.request;
         let counts = entry.took_effect() && request.verb.mutates() && *request.kind != LEASES;
-        let is_exempt = self.edited.is_some_and(|edited| entry.at <= edited + EXEMPT);
-        // The rest of a holder identity is chance.
-        let holds = holder.and_then(|holder| holder.rsplit_once('_')).is_some_and(|(name, _)| name == request.instance);
-        if counts && !is_exempt && self.replicas.contains_key(&request.instance) && !holds {
-            self.violations.push(format!("{} while the Lease names {holder:?}", entry.line()));
+        if !counts || !self.replicas.contains_key(&request.instance) {
+            return;
+        }
+        // Nothing happened in the store since, so that all changes of the Lease so far came before it.
+        let write = Write {
+            by: &request.instance,
+            version: Some(version + 1),
+            received: time(entry.at),
+            answered: time(entry.executed_at.unwrap_or(entry.at)),
+        };
+        if let Judgement::Wrong(why) = self.history.judge(write) {
+            self.violations.push(format!("{}: {why}", entry.line()));
         }
     }
 

@@ -1,28 +1,31 @@
-//! A collector of traces in the process of the test: takes OTLP by gRPC and by HTTP at one port, and shows the spans that came.
+//! A collector of traces in the process of the test: receives OTLP by gRPC and by HTTP at one port, and shows the spans that came.
 //! It can misbehave as collectors do.
 
 use std::{
     collections::BTreeMap,
-    convert::Infallible,
     fmt::Write as _,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use http::{HeaderMap, Request, Response, StatusCode, header::CONTENT_TYPE};
-use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
-use hyper::body::{Bytes, Incoming};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
 use opentelemetry_proto::tonic::{
-    collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse},
+    collector::trace::v1::{
+        ExportTraceServiceRequest, ExportTraceServiceResponse,
+        trace_service_server::{TraceService, TraceServiceServer},
+    },
     common::v1::{AnyValue, KeyValue, any_value::Value},
     trace::v1::{ResourceSpans, Span as Wire, status::StatusCode as WireStatus},
 };
 use prost::Message;
 use tokio::{net::TcpListener, task::JoinHandle};
+use tonic::{body::Body, codegen::Service};
 
 /// How it behaves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,15 +36,6 @@ pub enum Manner {
     Silent,
     /// It answers that it cannot.
     Failing,
-}
-
-/// A free port of this machine alone, for a collector.
-///
-/// # Errors
-///
-/// When there is none.
-pub fn listen() -> std::io::Result<std::net::TcpListener> {
-    std::net::TcpListener::bind("127.0.0.1:0")
 }
 
 /// A collector that runs. It ends with this value.
@@ -95,16 +89,15 @@ impl Span {
 }
 
 impl Collector {
-    /// Starts one at an address that is listened at already.
+    /// Starts one at this address of this machine.
     ///
     /// # Errors
     ///
-    /// When the system does not allow it.
-    pub fn start(listener: std::net::TcpListener, manner: Manner) -> std::io::Result<Self> {
-        listener.set_nonblocking(true)?;
-        let listener = TcpListener::from_std(listener)?;
+    /// When nobody can listen there.
+    pub async fn start(address: SocketAddr, manner: Manner) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
         let (address, taken) = (listener.local_addr()?, Arc::<Mutex<Taken>>::default());
-        let server = tokio::spawn(serve(listener, manner, taken.clone()));
+        let server = tokio::spawn(serve(listener, Receiver { manner, taken: taken.clone() }));
         Ok(Self { address, taken, server })
     }
 
@@ -152,72 +145,66 @@ fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
     taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn serve(listener: TcpListener, manner: Manner, taken: Arc<Mutex<Taken>>) {
+async fn serve(listener: TcpListener, receiver: Receiver) {
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        let taken = taken.clone();
-        let service = hyper::service::service_fn(move |request| answer(manner, taken.clone(), request));
+        let receiver = receiver.clone();
+        let service = hyper::service::service_fn(move |request| receiver.clone().answer(request));
         connections.spawn(async move {
-            // Whoever goes away in the middle is no trouble of ours.
+            // The operator may hang up at any time.
             let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
-type Body = UnsyncBoxBody<Bytes, Infallible>;
-
-async fn answer(
+/// Answers requests.
+#[derive(Clone)]
+struct Receiver {
     manner: Manner,
     taken: Arc<Mutex<Taken>>,
-    request: Request<Incoming>,
-) -> Result<Response<Body>, hyper::Error> {
-    let (head, body) = request.into_parts();
-    let body = body.collect().await?.to_bytes();
-    let is_grpc = head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-    lock(&taken).requests.push((head.uri.path().to_owned(), head.headers));
-    match manner {
-        Manner::Good => {}
-        Manner::Silent => std::future::pending().await,
-        Manner::Failing => return Ok(refusal(is_grpc)),
+}
+
+impl Receiver {
+    async fn answer(self, request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
+        let is_grpc =
+            request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        lock(&self.taken).requests.push((request.uri().path().to_owned(), request.headers().clone()));
+        match self.manner {
+            Manner::Good if is_grpc => {
+                let Ok(response) = TraceServiceServer::new(self).call(request).await;
+                return Ok(response);
+            }
+            Manner::Good => {}
+            Manner::Silent => std::future::pending().await,
+            // By gRPC, that is UNAVAILABLE.
+            Manner::Failing => return Ok(reply(StatusCode::SERVICE_UNAVAILABLE, Vec::new())),
+        }
+        let Ok(export) = ExportTraceServiceRequest::decode(request.into_body().collect().await?.to_bytes()) else {
+            return Ok(reply(StatusCode::BAD_REQUEST, Vec::new()));
+        };
+        Ok(reply(StatusCode::OK, self.take(export).encode_to_vec()))
     }
-    // A message of gRPC has five bytes before it: whether it is compressed, and its length.
-    let message = if is_grpc { body.get(5..).unwrap_or_default() } else { &body };
-    let Ok(export) = ExportTraceServiceRequest::decode(message) else {
-        return Ok(refusal(is_grpc));
-    };
-    lock(&taken).spans.extend(export.resource_spans.into_iter().flat_map(spans));
-    let reply = ExportTraceServiceResponse::default().encode_to_vec();
-    if !is_grpc {
-        return Ok(with_type("application/x-protobuf", Full::new(reply.into()).boxed_unsync()));
+
+    fn take(&self, export: ExportTraceServiceRequest) -> ExportTraceServiceResponse {
+        lock(&self.taken).spans.extend(export.resource_spans.into_iter().flat_map(spans));
+        ExportTraceServiceResponse::default()
     }
-    let mut framed = vec![0; 5];
-    framed.extend(reply);
-    Ok(with_type("application/grpc", Full::new(framed.into()).with_trailers(grpc_status("0")).boxed_unsync()))
 }
 
-async fn trailers(status: HeaderMap) -> Option<Result<HeaderMap, Infallible>> {
-    Some(Ok(status))
-}
-
-fn grpc_status(code: &'static str) -> impl Future<Output = Option<Result<HeaderMap, Infallible>>> + Send {
-    let mut status = HeaderMap::new();
-    status.insert("grpc-status", http::HeaderValue::from_static(code));
-    trailers(status)
-}
-
-fn with_type(kind: &'static str, body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(kind));
-    response
-}
-
-/// UNAVAILABLE, in either protocol.
-fn refusal(is_grpc: bool) -> Response<Body> {
-    if is_grpc {
-        return with_type("application/grpc", Full::default().with_trailers(grpc_status("14")).boxed_unsync());
+#[tonic::async_trait]
+impl TraceService for Receiver {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportTraceServiceRequest>,
+    ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
+        Ok(tonic::Response::new(self.take(request.into_inner())))
     }
-    let mut response = with_type("text/plain", Full::default().boxed_unsync());
-    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+}
+
+fn reply(status: StatusCode, body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::new(Full::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
     response
 }
 

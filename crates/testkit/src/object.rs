@@ -1,4 +1,4 @@
-//! Small readers of objects kept as JSON. Pure; shared by every part of the API server and by tests.
+//! Small readers of objects kept as JSON. Pure.
 
 use serde_json::{Map, Value, json};
 
@@ -42,7 +42,7 @@ pub fn is_finished(pod: &Value) -> bool {
     matches!(phase(pod), "Failed" | "Succeeded")
 }
 
-/// *Live* as the promise of the operator counts it: not terminating and not finished.
+/// Neither terminating nor finished.
 pub fn is_live(pod: &Value) -> bool {
     !is_terminating(pod) && !is_finished(pod)
 }
@@ -117,4 +117,9 @@ pub fn set_condition(object: &mut Value, condition: Value) {
         Some(old) => *old = condition,
         None => list.push(condition),
     }
+}
+
+/// `metadata.resourceVersion` as a number, which it is since Kubernetes 1.35; 0 if absent.
+pub fn version(object: &Value) -> u64 {
+    meta(object, "resourceVersion").parse().unwrap_or(0)
 }

@@ -1,0 +1,189 @@
+//! Feeds the [check of the bound](Bound) from two watches, of PodSets and of pods. Both come from one etcd, so their resourceVersions show in
+//! which order the events happened, and the bound is checked after every one of them.
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+
+use crate::{bound::Bound, object};
+
+/// The watch of an event.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Stream {
+    /// PodSets.
+    Sets,
+    /// Pods.
+    Pods,
+}
+
+/// What an event says about its object.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum News {
+    /// It was added or modified.
+    Applied,
+    /// It was deleted.
+    Deleted,
+    /// It was changed or deleted while there was no watch.
+    Missed,
+}
+
+/// The check, and what it has found.
+#[derive(Debug, Default)]
+pub struct WatchedBound {
+    bound: Bound,
+    waiting: [VecDeque<(u64, News, Value)>; 2],
+    seen: [u64; 2],
+    checked: usize,
+    violations: Vec<String>,
+}
+
+impl WatchedBound {
+    /// An event of this stream.
+    pub fn event(&mut self, stream: Stream, object: Value, news: News) {
+        // After a gap, a list may be older than what was judged: it counts from now on.
+        let version = object::version(&object).max(self.seen[stream as usize]);
+        self.waiting[stream as usize].push_back((version, news, object));
+        self.progress(stream, version);
+    }
+
+    /// All events of this stream up to `version` are known.
+    pub fn progress(&mut self, stream: Stream, version: u64) {
+        let seen = &mut self.seen[stream as usize];
+        *seen = version.max(*seen);
+        // An event can be judged when the other stream is as far. Before, something older may still come.
+        let complete = self.seen[0].min(self.seen[1]);
+        while let Some(stream) = self.oldest()
+            && let Some((version, news, object)) =
+                self.waiting[stream as usize].pop_front_if(|(version, ..)| *version <= complete)
+        {
+            self.happened(stream, version, news, &object);
+        }
+    }
+
+    /// A line for each event after which a set was over its bound.
+    pub fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    /// The number of events after which the bound was checked.
+    pub fn checked(&self) -> usize {
+        self.checked
+    }
+
+    /// The stream whose next event happened first.
+    fn oldest(&self) -> Option<Stream> {
+        let version = |stream: &Stream| self.waiting[*stream as usize].front().map(|(version, ..)| *version);
+        [Stream::Sets, Stream::Pods].into_iter().filter(|stream| version(stream).is_some()).min_by_key(version)
+    }
+
+    fn happened(&mut self, stream: Stream, version: u64, news: News, object: &Value) {
+        let check = match (stream, news) {
+            (Stream::Sets, News::Missed) => return self.bound.forget(object::uid(object)),
+            (Stream::Sets, _) => Some(self.bound.set(object, news == News::Deleted)),
+            (Stream::Pods, _) => self.bound.pod(object, news != News::Applied),
+        };
+        if let Some(check) = check.filter(|check| check.allowed.is_some()) {
+            self.checked += 1;
+            if check.is_over() {
+                self.violations.push(format!("at resourceVersion {version}, {check}"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The PodSet `web`.
+    fn set(version: u64, observed: Option<i64>, generation: i64, replicas: i64) -> Value {
+        json!({
+            "metadata": {"name": "web", "namespace": "a", "uid": "w", "generation": generation, "resourceVersion": version.to_string()},
+            "spec": {"replicas": replicas}, "status": {"observedGeneration": observed}
+        })
+    }
+
+    /// A pod of the PodSet `web`.
+    fn pod(version: u64, name: &str, phase: &str) -> Value {
+        json!({
+            "metadata": {"name": name, "namespace": "a", "uid": name, "resourceVersion": version.to_string(),
+                "ownerReferences": [{"name": "web", "uid": "w", "controller": true}]},
+            "status": {"phase": phase}
+        })
+    }
+
+    /// Sees these sets and pods, and everything up to `version`.
+    fn seen(sets: &[Value], pods: &[Value], version: u64) -> WatchedBound {
+        let mut bound = WatchedBound::default();
+        for set in sets {
+            bound.event(Stream::Sets, set.clone(), News::Applied);
+        }
+        for pod in pods {
+            bound.event(Stream::Pods, pod.clone(), News::Applied);
+        }
+        assert!(bound.violations().is_empty(), "nothing is judged before the other stream is as far");
+        bound.progress(Stream::Sets, version);
+        bound.progress(Stream::Pods, version);
+        bound
+    }
+
+    #[test]
+    fn one_pod_too_many_is_found_and_named() {
+        let pods = [pod(2, "a", "Pending"), pod(3, "b", "Pending"), pod(4, "c", "Pending")];
+        let bound = seen(&[set(1, None, 1, 2)], &pods, 4);
+        let [violation] = bound.violations() else { panic!("{:?}", bound.violations()) };
+        let expected = r#"at resourceVersion 4, a/web (w) has 3 pods where 2 are allowed (3 live, 0 terminating): ["a", "b", "c"]"#;
+        assert_eq!(violation, expected);
+    }
+
+    #[test]
+    fn finished_and_deleted_pods_make_room() {
+        let mut bound =
+            seen(&[set(1, None, 1, 1)], &[pod(2, "a", "Running"), pod(3, "a", "Failed"), pod(4, "b", "Running")], 4);
+        bound.event(Stream::Pods, pod(5, "b", "Running"), News::Deleted);
+        bound.event(Stream::Pods, pod(6, "c", "Running"), News::Applied);
+        bound.progress(Stream::Sets, 6);
+        assert_eq!((bound.violations(), bound.checked()), (&[][..], 6));
+    }
+
+    #[test]
+    fn a_scale_down_holds_from_the_generation_that_was_observed_on() {
+        // The third pod is received late, but happened before the scale-down.
+        let pods = [pod(2, "a", "Running"), pod(3, "b", "Running"), pod(4, "c", "Running")];
+        let mut bound = seen(&[set(1, Some(1), 1, 3), set(5, Some(1), 2, 1)], &pods, 6);
+        assert_eq!(bound.violations(), &[] as &[String]);
+        bound.event(Stream::Sets, set(7, Some(2), 2, 1), News::Applied);
+        bound.progress(Stream::Pods, 7);
+        assert_eq!(bound.violations().len(), 1, "observed, and still 3 of them");
+    }
+
+    #[test]
+    fn a_terminating_pod_counts_only_if_the_set_waits_for_terminations() {
+        for (policy, violations) in [("TerminationStarted", 0), ("TerminationComplete", 1)] {
+            let mut set = set(1, None, 1, 1);
+            set["spec"]["podReplacementPolicy"] = policy.into();
+            let mut terminating = pod(2, "a", "Running");
+            terminating["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            terminating["spec"]["nodeName"] = "node".into();
+            let bound = seen(&[set], &[terminating, pod(3, "b", "Running")], 3);
+            assert_eq!(bound.violations().len(), violations, "{policy}");
+        }
+    }
+
+    #[test]
+    fn what_a_set_wanted_during_a_gap_is_not_judged() {
+        let mut bound = seen(&[set(1, Some(1), 1, 1)], &[pod(2, "a", "Running")], 2);
+        // Scaled up at 3, which the watch of the sets missed; the pod came at 4, the status at 6.
+        bound.event(Stream::Pods, pod(4, "b", "Running"), News::Applied);
+        bound.event(Stream::Sets, set(1, Some(1), 1, 1), News::Missed);
+        bound.event(Stream::Sets, set(5, Some(1), 2, 2), News::Applied);
+        bound.progress(Stream::Pods, 5);
+        assert_eq!((bound.violations(), bound.checked()), (&[][..], 2), "generation 1 is unknown");
+        bound.event(Stream::Sets, set(6, Some(2), 2, 2), News::Applied);
+        bound.event(Stream::Pods, pod(7, "c", "Running"), News::Applied);
+        bound.progress(Stream::Sets, 7);
+        assert_eq!(bound.violations().len(), 1, "it is known again");
+    }
+}
