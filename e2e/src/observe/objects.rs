@@ -44,12 +44,8 @@ impl<K: Resource> Objects<K> {
 
     /// Whether they are the same as in a list.
     pub fn are(&self, listed: &[K]) -> bool {
-        self.by_uid.len() == listed.len() && listed.iter().all(|object| self.has(object))
-    }
-
-    fn has(&self, object: &K) -> bool {
-        let known = self.by_uid.get(&uid(object.meta()));
-        known.is_some_and(|known| version(known.meta()) == version(object.meta()))
+        let known = |object: &K| self.by_uid.get(&uid(object.meta())).map(|known| version(known.meta()));
+        self.by_uid.len() == listed.len() && listed.iter().all(|object| known(object) == Some(version(object.meta())))
     }
 
     fn apply(&mut self, object: K) {

@@ -47,15 +47,10 @@ impl View {
         }
     }
 
-    /// All pods of the set: live, terminating or finished.
-    pub fn pods_of(&self, set: &PodSet) -> Vec<&Pod> {
-        self.pods.owned_by(&uid(&set.metadata)).collect()
-    }
-
     /// The live pods of the set, sorted by name.
     pub fn live(&self, set: &str) -> Seen<Vec<&Pod>> {
-        let mut pods = self.pods_of(self.set(set)?);
-        pods.retain(|pod| pod.is_live());
+        let set = uid(&self.set(set)?.metadata);
+        let mut pods: Vec<_> = self.pods.owned_by(&set).filter(|pod| pod.is_live()).collect();
         pods.sort_by_key(|pod| pod.name_any());
         Ok(pods)
     }

@@ -84,10 +84,6 @@ impl Operator {
         &self.user
     }
 
-    pub fn log(&self) -> &Path {
-        &self.log
-    }
-
     pub fn id(&mut self) -> Result<u32> {
         self.process()?.id().context("it has ended")
     }

@@ -11,11 +11,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use futures::{Stream, StreamExt};
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Bytes, Frame, Incoming};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -159,10 +158,4 @@ where
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
-}
-
-fn streamed(
-    events: impl Stream<Item = Bytes> + Send + 'static,
-) -> impl hyper::body::Body<Data = Bytes, Error = Infallible> {
-    StreamBody::new(events.map(|event| Ok(Frame::data(event))))
 }

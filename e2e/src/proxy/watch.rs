@@ -8,10 +8,11 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use http::Request;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
 use kube::client::Body;
 
-use super::{Answer, Fault, State, answer, send, streamed};
+use super::{Answer, Fault, State, answer, send};
 
 /// Events of each watch that are kept for replays.
 const KEPT: usize = 200;
@@ -45,7 +46,7 @@ pub async fn pass(request: Request<Bytes>, state: &Arc<State>) -> io::Result<Ans
     let (sender, sent) = unbounded();
     tokio::spawn(read_events(body, events));
     tokio::spawn(relay(kind, read, sender, state.clone()));
-    Ok(answer(parts.status, parts.headers, streamed(sent)))
+    Ok(answer(parts.status, parts.headers, StreamBody::new(sent.map(|event| Ok(Frame::data(event))))))
 }
 
 /// Path and selectors of a watch.
