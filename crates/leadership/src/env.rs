@@ -1,4 +1,4 @@
-//! Time, randomness, and whether the process runs in a pod.
+//! Time and randomness.
 //!
 //! Code that makes decisions takes an [`Env`], so that a test can set time and randomness. Other code may read a clock directly, such as
 //! logs, traces and idle connections.
@@ -7,11 +7,6 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
-
-/// Whether this process runs in a pod.
-pub fn is_in_pod() -> bool {
-    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
-}
 
 /// A source of time.
 pub trait Clock: Debug + Send + Sync + 'static {

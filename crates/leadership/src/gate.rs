@@ -19,7 +19,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tower::Service;
 
-use crate::{lock, term::WritePermit};
+use crate::{WritePermit, lock};
 
 /// Whether bytes of a request with this permit may leave now.
 type MayLeave = fn(&WritePermit) -> bool;
@@ -152,10 +152,7 @@ impl<S: Write + Unpin> Write for Gated<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        env::testing::virtual_env,
-        term::{Ends, LeaderState},
-    };
+    use crate::{Ends, LeaderState, env::testing::virtual_env};
     use hyper_util::rt::TokioIo;
     use jiff::SignedDuration;
     use std::time::Duration;

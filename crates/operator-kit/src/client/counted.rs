@@ -8,8 +8,7 @@ use http::{Method, Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Service};
 
-use crate::telemetry::metrics::Requests;
-use leadership::text::place;
+use crate::{telemetry::metrics::Requests, text::place};
 
 /// A connection whose requests are counted.
 #[derive(Clone)]

@@ -1,0 +1,112 @@
+//! How the Lease is read and written. [`ApiStore`] is the default; with the feature `kube-leader-election`, [`KubeLeaderElection`] writes it
+//! with the crate of that name. The rules of the election do not depend on it: they decide before each write.
+
+#[cfg(feature = "kube-leader-election")]
+mod kube_leader_election;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+
+use crate::lease::RELEASED;
+
+#[cfg(feature = "kube-leader-election")]
+pub use self::kube_leader_election::KubeLeaderElection;
+
+/// The field manager of [`ApiStore`].
+const MANAGER: &str = "leadership";
+
+/// What a write of the Lease does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Change {
+    /// This process becomes the holder.
+    Take,
+    /// The holder stays, and renews.
+    Renew,
+    /// There is no holder any more, and others may take the Lease at once.
+    Release,
+}
+
+/// One write of the Lease.
+#[derive(Clone)]
+pub struct LeaseWrite {
+    /// The client for it.
+    pub client: Client,
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// The name of the Lease.
+    pub name: String,
+    /// The identity of this process.
+    pub identity: String,
+    /// The lease duration in seconds.
+    pub seconds: i64,
+    /// What it does.
+    pub change: Change,
+    /// The Lease as this operation read it; `None` if there is none.
+    pub read: Option<Lease>,
+    /// The resourceVersion that the write must carry, so that it fails if the Lease has changed since. Only a test omits it.
+    pub version: Option<String>,
+    /// The time of day.
+    pub now: Timestamp,
+}
+
+impl LeaseWrite {
+    /// The `leaseTransitions` after a [`Change::Take`].
+    fn transitions(&self) -> i32 {
+        let before = |lease: &Lease| lease.spec.as_ref()?.lease_transitions;
+        self.read.as_ref().map_or(0, |lease| before(lease).unwrap_or_default().saturating_add(1).max(0))
+    }
+}
+
+/// Reads and writes the Lease. Each call sends one request.
+pub trait Store: Send + Sync + 'static {
+    /// Reads the Lease, consistently.
+    fn read<'a>(&'a self, client: &'a Client, namespace: &'a str, name: &'a str) -> BoxFuture<'a, kube::Result<Lease>> {
+        Box::pin(async move { Api::namespaced(client.clone(), namespace).get(name).await })
+    }
+
+    /// Writes the Lease. Returns it as the API server answered, where the implementation knows that.
+    fn write(&self, write: LeaseWrite) -> BoxFuture<'_, kube::Result<Option<Lease>>>;
+}
+
+/// Writes the Lease with [`Api`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ApiStore;
+
+impl Store for ApiStore {
+    fn write(&self, write: LeaseWrite) -> BoxFuture<'_, kube::Result<Option<Lease>>> {
+        Box::pin(async move {
+            let now = MicroTime(write.now);
+            let mut spec = json!({ "renewTime": now, "leaseDurationSeconds": write.seconds });
+            match write.change {
+                Change::Renew => {}
+                Change::Take => {
+                    spec["holderIdentity"] = json!(write.identity);
+                    spec["acquireTime"] = json!(now);
+                    spec["leaseTransitions"] = json!(write.transitions());
+                }
+                Change::Release => {
+                    spec["holderIdentity"] = json!("");
+                    spec["leaseDurationSeconds"] = json!(RELEASED);
+                }
+            }
+            let leases = Api::<Lease>::namespaced(write.client, &write.namespace);
+            let lease = if write.read.is_some() {
+                let patch = json!({ "metadata": { "resourceVersion": write.version }, "spec": spec });
+                let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+                leases.patch(&write.name, &parameters, &Patch::Merge(patch)).await?
+            } else {
+                let lease = json!({ "metadata": { "name": write.name }, "spec": spec });
+                let lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
+                let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+                leases.create(&parameters, &lease).await?
+            };
+            Ok(Some(lease))
+        })
+    }
+}

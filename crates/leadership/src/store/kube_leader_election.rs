@@ -1,0 +1,91 @@
+//! Writes of the Lease by `kube-leader-election`.
+//!
+//! By itself, its [`LeaseLock`] judges expiry by the wall clock, writes without a resourceVersion, and fails on a Lease with missing
+//! fields. So it gets a client that answers its read at once with a complete Lease from which it makes the intended write, and that adds
+//! the resourceVersion to this write.
+
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Client, client::Body};
+use kube_leader_election::{Error, LeaseLock, LeaseLockParams, LeaseLockResult};
+use serde_json::{Value, json};
+use tower::BoxError;
+
+use super::{Change, LeaseWrite, Store};
+
+/// Writes the Lease with `kube-leader-election`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KubeLeaderElection;
+
+impl Store for KubeLeaderElection {
+    fn write(&self, write: LeaseWrite) -> BoxFuture<'_, kube::Result<Option<Lease>>> {
+        Box::pin(async move {
+            let parameters = LeaseLockParams {
+                lease_name: write.name.clone(),
+                holder_id: write.identity.clone(),
+                lease_ttl: std::time::Duration::from_secs(write.seconds.unsigned_abs()),
+            };
+            let (change, namespace) = (write.change, write.namespace.clone());
+            let client = tower::service_fn(move |request| handle(write.clone(), request));
+            let lock = LeaseLock::new(Client::new(client, namespace.as_str()), &namespace, parameters);
+            if change == Change::Release {
+                return lock.step_down().await.map(|()| None).map_err(cause);
+            }
+            match lock.try_acquire_or_renew().await.map_err(cause)? {
+                LeaseLockResult::Acquired(lease) | LeaseLockResult::NotAcquired(lease) => Ok(Some(lease)),
+            }
+        })
+    }
+}
+
+/// The error of kube.
+fn cause(error: Error) -> kube::Error {
+    match error {
+        Error::GetLease(cause)
+        | Error::CreateLease(cause)
+        | Error::AcquireLease(cause)
+        | Error::RenewLease(cause)
+        | Error::ReleaseLease(cause)
+        | Error::Kube(cause) => cause,
+        Error::ApiError { response } => kube::Error::Api(response),
+        other => kube::Error::Service(other.into()),
+    }
+}
+
+/// Answers the read, and forwards the write.
+async fn handle(write: LeaseWrite, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    if request.method() == Method::GET {
+        let mut response = Response::new(Body::from(serde_json::to_vec(&shown(&write))?));
+        if write.read.is_none() {
+            *response.status_mut() = StatusCode::NOT_FOUND;
+        }
+        return Ok(response);
+    }
+    let (head, body) = request.into_parts();
+    let mut body: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
+    if let Some(version) = &write.version {
+        body["metadata"]["resourceVersion"] = json!(version);
+    }
+    let request = Request::from_parts(head, Body::from(serde_json::to_vec(&body)?));
+    Ok(write.client.send(request).await?)
+}
+
+/// A complete Lease that lets the lock write: it has expired if the lock is to take it, and otherwise it is the lock's own.
+fn shown(write: &LeaseWrite) -> Value {
+    if write.read.is_none() {
+        return json!({ "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404 });
+    }
+    let holder = if write.change == Change::Take { "" } else { &write.identity };
+    let long_ago = "1970-01-01T00:00:00.000000Z";
+    let spec = json!({
+        "holderIdentity": holder,
+        "leaseDurationSeconds": 1,
+        "acquireTime": long_ago,
+        "renewTime": long_ago,
+        // The lock adds one.
+        "leaseTransitions": i64::from(write.transitions()) - 1,
+    });
+    json!({ "metadata": { "name": write.name }, "spec": spec })
+}
