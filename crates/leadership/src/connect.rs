@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, Uri};
-use hyper::rt::{Read, Write};
 use hyper_util::{
     client::{
         legacy::{
             self,
-            connect::{Connection, HttpConnector, proxy::Tunnel},
+            connect::{HttpConnector, proxy::Tunnel},
         },
         proxy::matcher::Matcher,
     },
@@ -24,7 +23,7 @@ use kube::{
 use tokio::net::TcpStream;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 
-use crate::{GatedConnector, IDLE, Pool, WritePermit};
+use crate::{Connections, IDLE, WritePermit, gate, pool};
 
 /// Makes TCP connections, perhaps through a proxy.
 pub type Connector = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
@@ -42,7 +41,7 @@ pub enum ConnectError {
 }
 
 /// A connector to the API server through the proxy of the configuration, if any, with its user and password. As in Go and curl, `host:port`
-/// is an HTTP proxy. A connection breaks `user_timeout` after the first retransmission of bytes that are not acknowledged, and when
+/// is an HTTP proxy. On Linux, a connection breaks `user_timeout` after the first retransmission of bytes that are not acknowledged, and when
 /// it was silent for 30 s and does not answer three probes.
 ///
 /// # Errors
@@ -56,7 +55,10 @@ pub fn connector(config: &Config, user_timeout: Option<Duration>) -> Result<Conn
     connector.set_keepalive(Some(Duration::from_secs(30)));
     connector.set_keepalive_interval(Some(Duration::from_secs(5)));
     connector.set_keepalive_retries(Some(3));
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     connector.set_tcp_user_timeout(user_timeout);
+    #[cfg(not(any(target_os = "android", target_os = "fuchsia", target_os = "linux")))]
+    let _ = user_timeout;
     let Some(proxy) = &config.proxy_url else {
         return Ok(BoxCloneSyncService::new(connector.map_err(Into::into)));
     };
@@ -91,20 +93,8 @@ pub fn ungated(
 /// # Errors
 ///
 /// If the certificates of the configuration cannot be used.
-pub fn gated(
-    config: &Config,
-    connector: Connector,
-    may_leave: fn(&WritePermit) -> bool,
-) -> kube::Result<
-    Pool<
-        impl Service<Uri, Response: Connection + Read + Write + Send + Unpin + 'static, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-    >,
-> {
-    Ok(Pool::new(config.rustls_https_connector_with_connector(GatedConnector::new(connector, may_leave))?))
+pub fn gated(config: &Config, connector: Connector, may_leave: fn(&WritePermit) -> bool) -> kube::Result<Connections> {
+    Ok(pool(config.rustls_https_connector_with_connector(gate(connector, may_leave))?))
 }
 
 /// A client on these connections, with the address, credentials and headers of the configuration.

@@ -6,6 +6,7 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
+use rustix::time::ClockId;
 use tokio::time::Instant;
 
 /// A source of time.
@@ -83,8 +84,14 @@ impl SystemClock {
     }
 }
 
+/// The clock that also runs while the machine sleeps.
+#[cfg(target_os = "linux")]
+const BOOT_CLOCK: ClockId = ClockId::Boottime;
+#[cfg(not(target_os = "linux"))]
+const BOOT_CLOCK: ClockId = ClockId::Monotonic;
+
 fn since_boot() -> SignedDuration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let time = rustix::time::clock_gettime(BOOT_CLOCK);
     Duration::try_from(time).ok().and_then(|time| SignedDuration::try_from(time).ok()).unwrap_or_default()
 }
 

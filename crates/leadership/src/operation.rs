@@ -111,8 +111,8 @@ impl Operations {
     }
 
     async fn read(&self) -> Result<Option<Lease>, OperationError> {
-        let Candidate { namespace, name, store, .. } = &self.candidate;
-        match store.read(&self.client, namespace, name).await {
+        let Candidate { name, store, .. } = &self.candidate;
+        match store.read(&self.client, &self.candidate).await {
             Ok(lease) if lease.version() > 0 => Ok(Some(lease)),
             Err(kube::Error::Api(status)) if is_absent(&status, name) => Ok(None),
             Err(kube::Error::Api(status)) if status.code == 404 => Err(OperationError::NotFromTheApiServer),
@@ -122,21 +122,11 @@ impl Operations {
     }
 
     async fn write(&self, change: Change, read: Option<Lease>) -> Result<Option<Timestamp>, OperationError> {
-        let Candidate { namespace, name, identity, timing, env, rules, store, .. } = &self.candidate;
+        let Candidate { identity, env, rules, store, .. } = &self.candidate;
         let sent = env.now();
-        let write = LeaseWrite {
-            client: self.client.clone(),
-            namespace: namespace.clone(),
-            name: name.clone(),
-            identity: identity.clone(),
-            seconds: timing.lease_duration.as_secs(),
-            change,
-            version: read.as_ref().and_then(rules.version),
-            read,
-            now: env.clock.wall(),
-        };
+        let write = LeaseWrite { change, version: read.as_ref().and_then(rules.version), read };
         lock(&self.observation).writes();
-        match store.write(write).await {
+        match store.write(&self.client, &self.candidate, write).await {
             Ok(_) if change == Change::Release => Ok(Some(sent)),
             Ok(Some(lease)) if lease.holder() == Some(identity) => {
                 let answered = env.now();

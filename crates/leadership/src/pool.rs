@@ -11,7 +11,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::{Extensions, HeaderValue, Request, Response, Uri, header::HOST};
 use hyper::{
     body::{Frame, Incoming, SizeHint},
@@ -22,7 +21,7 @@ use hyper_util::client::legacy::connect::Connection as _;
 use kube::client::Body;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
-use tower::{BoxError, Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
 use crate::{WritePermit, gate::Gate, lock};
 
@@ -30,8 +29,23 @@ use crate::{WritePermit, gate::Gate, lock};
 pub const IDLE: Duration = Duration::from_secs(30);
 
 /// The connections for writes.
+pub type Connections = BoxCloneSyncService<Request<Body>, Response<Answer>, BoxError>;
+
+/// The connections that this connector makes. Each of them must have a [gate](crate::gate), and each request a [`WritePermit`] as an
+/// extension, which [`Write::send`](crate::Write::send) adds.
+pub fn pool<C>(connector: C) -> Connections
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: hyper_util::client::legacy::connect::Connection + Read + Write + Send + Unpin + 'static,
+    C::Error: Into<BoxError>,
+    C::Future: Send,
+{
+    let pool = Pool { connector, idle: Arc::default() };
+    BoxCloneSyncService::new(tower::service_fn(move |request| pool.clone().exchange(request)))
+}
+
 #[derive(Clone)]
-pub struct Pool<C> {
+struct Pool<C> {
     connector: C,
     idle: Arc<Mutex<Idle>>,
 }
@@ -54,11 +68,6 @@ struct Connection {
 }
 
 impl<C> Pool<C> {
-    /// An empty pool. The innermost connector must be a [`GatedConnector`](super::gate::GatedConnector).
-    pub fn new(connector: C) -> Self {
-        Pool { connector, idle: Arc::default() }
-    }
-
     /// Takes the most recently used connection, so that the others expire.
     async fn reuse(&self) -> Option<Connection> {
         loop {
@@ -178,44 +187,27 @@ fn in_origin_form(mut request: Request<Body>) -> Result<Request<Body>, BoxError>
     Ok(request)
 }
 
-impl<C> Service<Request<Body>> for Pool<C>
-where
-    C: Service<Uri> + Clone + Send + Sync + 'static,
-    C::Response: hyper_util::client::legacy::connect::Connection + Read + Write + Send + Unpin + 'static,
-    C::Error: Into<BoxError>,
-    C::Future: Send,
-{
-    type Response = Response<Answer>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.clone().exchange(request))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LeaderState, Write, env::testing::virtual_env, gate::GatedConnector};
+    use crate::{
+        LeaderState, Write,
+        env::testing::virtual_env,
+        gate::{self, Gated},
+    };
     use http_body_util::BodyExt;
-    use hyper_util::client::legacy::connect::HttpConnector;
+    use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::{TcpListener, TcpStream},
     };
 
-    type Clients = Pool<GatedConnector<HttpConnector>>;
-
     /// A server on loopback, and a pool that leads to it.
-    async fn server() -> (TcpListener, String, Clients) {
+    async fn server() -> (TcpListener, String, Pool<BoxCloneSyncService<Uri, Gated<TokioIo<TcpStream>>, BoxError>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        (listener, address, Pool::new(GatedConnector::new(HttpConnector::new(), WritePermit::is_valid)))
+        let connector = gate::gate(HttpConnector::new().map_err(Into::into), WritePermit::is_valid);
+        (listener, address, Pool { connector: BoxCloneSyncService::new(connector), idle: Arc::default() })
     }
 
     fn request(address: &str, leader_state: &LeaderState) -> (Write, Request<Body>) {

@@ -1,5 +1,5 @@
 //! The promise that two replicas never write at the same time, and its rules. Each rule is a value, so that a test can replace it and show
-//! that the promise breaks (`tests/simulation/elections`).
+//! that the promise breaks. `tests/attacks` of this crate does so for E1 to E7, through the real connections and on virtual time.
 //!
 //! **The promise.** When a write takes effect, its sender holds the Lease. This assumes that clocks run at a sane rate (they may be minutes
 //! apart), and that a request takes effect before the lease of its sender ends. To ensure the latter, each request carries a timeout

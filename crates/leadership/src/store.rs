@@ -5,7 +5,6 @@
 mod kube_leader_election;
 
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime};
 use kube::{
     Api, Client,
@@ -13,7 +12,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::lease::RELEASED;
+use crate::{Candidate, lease::RELEASED};
 
 #[cfg(feature = "kube-leader-election")]
 pub use self::kube_leader_election::KubeLeaderElection;
@@ -35,24 +34,12 @@ pub enum Change {
 /// One write of the Lease.
 #[derive(Clone)]
 pub struct LeaseWrite {
-    /// The client for it.
-    pub client: Client,
-    /// The namespace of the Lease.
-    pub namespace: String,
-    /// The name of the Lease.
-    pub name: String,
-    /// The identity of this process.
-    pub identity: String,
-    /// The lease duration in seconds.
-    pub seconds: i64,
     /// What it does.
     pub change: Change,
     /// The Lease as this operation read it; `None` if there is none.
     pub read: Option<Lease>,
     /// The resourceVersion that the write must carry, so that it fails if the Lease has changed since. Only a test omits it.
     pub version: Option<String>,
-    /// The time of day.
-    pub now: Timestamp,
 }
 
 impl LeaseWrite {
@@ -63,15 +50,20 @@ impl LeaseWrite {
     }
 }
 
-/// Reads and writes the Lease. Each call sends one request.
+/// Reads and writes the Lease of a candidate. Each call sends one request.
 pub trait Store: Send + Sync + 'static {
     /// Reads the Lease, consistently.
-    fn read<'a>(&'a self, client: &'a Client, namespace: &'a str, name: &'a str) -> BoxFuture<'a, kube::Result<Lease>> {
-        Box::pin(async move { Api::namespaced(client.clone(), namespace).get(name).await })
+    fn read<'a>(&'a self, client: &'a Client, candidate: &'a Candidate) -> BoxFuture<'a, kube::Result<Lease>> {
+        Box::pin(async { Api::namespaced(client.clone(), &candidate.namespace).get(&candidate.name).await })
     }
 
     /// Writes the Lease. Returns it as the API server answered, where the implementation knows that.
-    fn write(&self, write: LeaseWrite) -> BoxFuture<'_, kube::Result<Option<Lease>>>;
+    fn write<'a>(
+        &'a self,
+        client: &'a Client,
+        candidate: &'a Candidate,
+        write: LeaseWrite,
+    ) -> BoxFuture<'a, kube::Result<Option<Lease>>>;
 }
 
 /// Writes the Lease with [`Api`].
@@ -79,34 +71,38 @@ pub trait Store: Send + Sync + 'static {
 pub struct ApiStore;
 
 impl Store for ApiStore {
-    fn write(&self, write: LeaseWrite) -> BoxFuture<'_, kube::Result<Option<Lease>>> {
-        Box::pin(async move {
-            let now = MicroTime(write.now);
-            let mut spec = json!({ "renewTime": now, "leaseDurationSeconds": write.seconds });
-            match write.change {
-                Change::Renew => {}
-                Change::Take => {
-                    spec["holderIdentity"] = json!(write.identity);
-                    spec["acquireTime"] = json!(now);
-                    spec["leaseTransitions"] = json!(write.transitions());
-                }
-                Change::Release => {
-                    spec["holderIdentity"] = json!("");
-                    spec["leaseDurationSeconds"] = json!(RELEASED);
-                }
+    fn write<'a>(
+        &'a self,
+        client: &'a Client,
+        candidate: &'a Candidate,
+        write: LeaseWrite,
+    ) -> BoxFuture<'a, kube::Result<Option<Lease>>> {
+        let Candidate { namespace, name, identity, timing, env, .. } = candidate;
+        let leases = Api::<Lease>::namespaced(client.clone(), namespace);
+        let now = json!(MicroTime(env.clock.wall()));
+        let mut spec = json!({ "renewTime": now, "leaseDurationSeconds": timing.lease_duration.as_secs() });
+        match write.change {
+            Change::Renew => {}
+            Change::Take => {
+                spec["holderIdentity"] = json!(identity);
+                spec["acquireTime"] = now;
+                spec["leaseTransitions"] = json!(write.transitions());
             }
-            let leases = Api::<Lease>::namespaced(write.client, &write.namespace);
-            let lease = if write.read.is_some() {
-                let patch = json!({ "metadata": { "resourceVersion": write.version }, "spec": spec });
-                let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-                leases.patch(&write.name, &parameters, &Patch::Merge(patch)).await?
-            } else {
-                let lease = json!({ "metadata": { "name": write.name }, "spec": spec });
-                let lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
-                let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-                leases.create(&parameters, &lease).await?
-            };
-            Ok(Some(lease))
+            Change::Release => {
+                spec["holderIdentity"] = json!("");
+                spec["leaseDurationSeconds"] = json!(RELEASED);
+            }
+        }
+        Box::pin(async move {
+            let field_manager = Some(MANAGER.to_owned());
+            if write.read.is_some() {
+                let patch = Patch::Merge(json!({ "metadata": { "resourceVersion": write.version }, "spec": spec }));
+                let parameters = PatchParams { field_manager, ..PatchParams::default() };
+                return leases.patch(name, &parameters, &patch).await.map(Some);
+            }
+            let lease = json!({ "metadata": { "name": name }, "spec": spec });
+            let lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
+            leases.create(&PostParams { field_manager, ..PostParams::default() }, &lease).await.map(Some)
         })
     }
 }

@@ -99,6 +99,11 @@ impl Leadership {
         term.filter(|term| term.ends.is_none_or(|ends| self.env.now() < ends.gate))
     }
 
+    /// Whether this process leads now.
+    pub fn is_leader(&self) -> bool {
+        self.term().is_some()
+    }
+
     /// Begins a write, if this process leads and the write has time to end before the lease can.
     pub fn begin_write(&self) -> Option<Write> {
         Write::begin(self)

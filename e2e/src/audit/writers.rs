@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use k8s_openapi::jiff::SignedDuration;
 
 use super::lease::{Change, History};
-use super::{AGENT, Request, entries, read};
+use super::{Request, entries, read};
 
 /// For this time after a person changed the Lease, its former holder may not know.
 const NEWS: SignedDuration = SignedDuration::from_secs(1);
@@ -18,6 +18,9 @@ const NEWS: SignedDuration = SignedDuration::from_secs(1);
 /// Writes of the election itself, and creates that change nothing.
 const NO_WRITES: [&str; 5] =
     ["leases", "tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews"];
+
+/// A ServiceAccount in the log.
+const ACCOUNT: &str = r#""username":"system:serviceaccount:"#;
 
 /// The result of the check.
 #[derive(Debug, Default)]
@@ -31,10 +34,10 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Judges all writes of operators in a namespace by the Lease there.
+    /// Judges all writes of ServiceAccounts in a namespace by the Lease there. Only operators have some.
     pub fn read(log: &Path, namespace: &str, lease: &str) -> Result<Self> {
         let history = History::read(log, namespace, lease)?;
-        let mut requests = entries(&read(log)?, namespace, |line| line.contains(AGENT))?;
+        let mut requests = entries(&read(log)?, namespace, |line| line.contains(ACCOUNT))?;
         requests.retain(is_write);
         Ok(Self::of(&requests, &history))
     }

@@ -14,22 +14,30 @@ use serde_json::{Value, json};
 use tower::BoxError;
 
 use super::{Change, LeaseWrite, Store};
+use crate::Candidate;
 
 /// Writes the Lease with `kube-leader-election`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KubeLeaderElection;
 
 impl Store for KubeLeaderElection {
-    fn write(&self, write: LeaseWrite) -> BoxFuture<'_, kube::Result<Option<Lease>>> {
+    fn write<'a>(
+        &'a self,
+        client: &'a Client,
+        candidate: &'a Candidate,
+        write: LeaseWrite,
+    ) -> BoxFuture<'a, kube::Result<Option<Lease>>> {
+        let Candidate { namespace, name, identity, timing, .. } = candidate;
+        let parameters = LeaseLockParams {
+            lease_name: name.clone(),
+            holder_id: identity.clone(),
+            lease_ttl: timing.lease_duration.unsigned_abs(),
+        };
+        let (change, shown, client) = (write.change, shown(&write, name, identity), client.clone());
+        let service =
+            tower::service_fn(move |request| handle(client.clone(), write.version.clone(), shown.clone(), request));
         Box::pin(async move {
-            let parameters = LeaseLockParams {
-                lease_name: write.name.clone(),
-                holder_id: write.identity.clone(),
-                lease_ttl: std::time::Duration::from_secs(write.seconds.unsigned_abs()),
-            };
-            let (change, namespace) = (write.change, write.namespace.clone());
-            let client = tower::service_fn(move |request| handle(write.clone(), request));
-            let lock = LeaseLock::new(Client::new(client, namespace.as_str()), &namespace, parameters);
+            let lock = LeaseLock::new(Client::new(service, namespace.as_str()), namespace, parameters);
             if change == Change::Release {
                 return lock.step_down().await.map(|()| None).map_err(cause);
             }
@@ -54,38 +62,38 @@ fn cause(error: Error) -> kube::Error {
     }
 }
 
-/// Answers the read, and forwards the write.
-async fn handle(write: LeaseWrite, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+/// Answers the read with what is `shown`, and forwards the write with the `version`.
+async fn handle(
+    client: Client,
+    version: Option<String>,
+    shown: Value,
+    request: Request<Body>,
+) -> Result<Response<Body>, BoxError> {
     if request.method() == Method::GET {
-        let mut response = Response::new(Body::from(serde_json::to_vec(&shown(&write))?));
-        if write.read.is_none() {
-            *response.status_mut() = StatusCode::NOT_FOUND;
-        }
-        return Ok(response);
+        let code = shown["code"].as_u64().map_or(StatusCode::OK, |_| StatusCode::NOT_FOUND);
+        return Ok(Response::builder().status(code).body(Body::from(serde_json::to_vec(&shown)?))?);
     }
     let (head, body) = request.into_parts();
     let mut body: Value = serde_json::from_slice(&body.collect().await?.to_bytes())?;
-    if let Some(version) = &write.version {
+    if let Some(version) = version {
         body["metadata"]["resourceVersion"] = json!(version);
     }
-    let request = Request::from_parts(head, Body::from(serde_json::to_vec(&body)?));
-    Ok(write.client.send(request).await?)
+    Ok(client.send(Request::from_parts(head, Body::from(serde_json::to_vec(&body)?))).await?)
 }
 
 /// A complete Lease that lets the lock write: it has expired if the lock is to take it, and otherwise it is the lock's own.
-fn shown(write: &LeaseWrite) -> Value {
+fn shown(write: &LeaseWrite, name: &str, identity: &str) -> Value {
     if write.read.is_none() {
         return json!({ "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404 });
     }
-    let holder = if write.change == Change::Take { "" } else { &write.identity };
     let long_ago = "1970-01-01T00:00:00.000000Z";
     let spec = json!({
-        "holderIdentity": holder,
+        "holderIdentity": if write.change == Change::Take { "" } else { identity },
         "leaseDurationSeconds": 1,
         "acquireTime": long_ago,
         "renewTime": long_ago,
         // The lock adds one.
         "leaseTransitions": i64::from(write.transitions()) - 1,
     });
-    json!({ "metadata": { "name": write.name }, "spec": spec })
+    json!({ "metadata": { "name": name }, "spec": spec })
 }

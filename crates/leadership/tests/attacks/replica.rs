@@ -1,4 +1,4 @@
-//! A replica that creates two pods at a time, ten times a second, while it leads.
+//! A replica that creates ten pods a second while it leads.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use hyper_util::{
 use jiff::{SignedDuration, Timestamp};
 use kube::{Client, client::Body};
 use leadership::{
-    Candidate, Election, GatedConnector, LeaderState, Leadership, Lost, Pool, Store, Timing,
+    Candidate, Election, LeaderState, Leadership, Lost, Store, Timing,
     env::{Clock, Env, testing::virtual_env},
     fenced,
     promise::Rules,
@@ -107,10 +107,8 @@ async fn work(client: Client, leadership: Leadership, stop: CancellationToken) {
         loop {
             let term = leadership.elected().await;
             while leadership.term().is_some_and(|now| now.number == term.number) {
-                for _ in 0..2 {
-                    let (client, request) = (client.clone(), Request::post("/api/v1/namespaces/default/pods"));
-                    writes.spawn(async move { client.send(request.body(Body::from(b"{}".to_vec())).unwrap()).await });
-                }
+                let (client, request) = (client.clone(), Request::post("/api/v1/namespaces/default/pods"));
+                writes.spawn(async move { client.send(request.body(Body::from(b"{}".to_vec())).unwrap()).await });
                 sleep(Duration::from_millis(100)).await;
                 while writes.try_join_next().is_some() {}
             }
@@ -130,13 +128,13 @@ fn writes(server: &Server, name: &str, ice: &Ice, rules: Rules) -> Client {
             Line { stream: TokioIo::new(server.dial(&name)), connected: |_| Connected::new(), ice: None, thaw: None };
         std::future::ready(Ok::<_, io::Error>(stream))
     });
-    let gated = GatedConnector::new(dial, rules.may_leave).map_response(move |stream| Line {
+    let gated = leadership::gate(dial, rules.may_leave).map_response(move |stream| Line {
         stream,
         connected: Connection::connected,
         ice: Some(ice.clone()),
         thaw: None,
     });
-    Client::new(Pool::new(gated), "default")
+    Client::new(leadership::pool(gated), "default")
 }
 
 /// Since when, and until when, a process stands still.

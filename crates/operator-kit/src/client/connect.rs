@@ -17,7 +17,7 @@ use leadership::{
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, filter::FilterLayer};
 
 use super::{
-    counted::Counted,
+    counted::counted,
     plugin::{Plugin, PluginError},
 };
 use crate::{budget::Budget, telemetry::metrics::Requests, text::place};
@@ -144,7 +144,7 @@ where
         .option_layer(config.auth_layer()?)
         .layer(named.extra_headers_layer()?)
         .map_err(Into::<BoxError>::into)
-        .service(Counted { connection: connections, requests: requests.clone() });
+        .service(counted(connections, requests.clone()));
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
