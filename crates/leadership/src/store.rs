@@ -96,7 +96,8 @@ impl Store for ApiStore {
         Box::pin(async move {
             let field_manager = Some(MANAGER.to_owned());
             if write.read.is_some() {
-                let patch = Patch::Merge(json!({ "metadata": { "resourceVersion": write.version }, "spec": spec }));
+                let metadata = write.version.map_or(json!({}), |version| json!({ "resourceVersion": version }));
+                let patch = Patch::Merge(json!({ "metadata": metadata, "spec": spec }));
                 let parameters = PatchParams { field_manager, ..PatchParams::default() };
                 return leases.patch(name, &parameters, &patch).await.map(Some);
             }
