@@ -2,10 +2,12 @@
 
 # These come from outside, so they are data. Make does not expand their text. A recipe reads them from its environment, as "$$NAME", so that
 # no shell runs them as code (the last line exports them). KUBECTL is an exception, because it is a command.
-OUTSIDE = ADVISORIES ARGS BENCH CLUSTER CONFIG FROM IMG REVISION SEED SEEDS SOURCE TAG VERSION
+OUTSIDE = ADVISORIES ARGS BASELINE BENCH CLUSTER CONFIG FROM IMG REVISION SEED SEEDS SOURCE TAG VERSION
 $(foreach name,$(OUTSIDE),$(if $(filter command environment,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 # The name of the local cluster for cluster-up and cluster-down.
 CLUSTER ?= podset
+# The release whose API of the crate leadership must stay compatible.
+BASELINE ?= $(shell git describe --tags --abbrev=0 --match 'v*' 2>/dev/null)
 # The operator's image.
 IMG ?= podset-operator:latest
 # What `make deploy` installs. config/namespaced is an operator for one namespace.
@@ -172,9 +174,18 @@ deny: ## Check licences, duplicates, sources and advisories of the dependencies 
 govulncheck: ## Look for known vulnerabilities in the Go modules of hack/ (needs jq, and vuln.go.dev)
 	hack/govulncheck
 
+# A library leaves the version of Kubernetes to the operator that uses it.
+.PHONY: package semver
+package semver: export K8S_OPENAPI_ENABLED_VERSION = 1.36
+
 .PHONY: package
 package: ## Package the crates and build them from their packages
 	cargo package --locked --package leadership --package operator-kit --package podset-operator
+
+.PHONY: semver
+semver: ## Compare the public API of the crate leadership with that of BASELINE, the last release (needs cargo-semver-checks)
+	@if [[ -z $$BASELINE ]]; then echo 'semver: nothing was released yet, so there is no API to compare with'; \
+	else set -x; cargo semver-checks --package leadership --all-features --baseline-rev "$$BASELINE"; fi
 
 .PHONY: chart
 chart: ## Write the chart for the image IMG to dist/

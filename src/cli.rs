@@ -93,7 +93,7 @@ fn flags(error: &TimingError) -> &'static str {
     match error {
         TimingError::Deadline(..) => "--leader-elect-lease-duration and --leader-elect-renew-deadline",
         TimingError::Period(..) => "--leader-elect-renew-deadline and --leader-elect-retry-period",
-        TimingError::NoPause(_) => "--leader-elect-retry-period",
+        _ => "--leader-elect-retry-period",
     }
 }
 
@@ -195,8 +195,10 @@ impl RunArgs {
     ///
     /// When they do not fit together, which [`Cli::read`] has checked.
     pub fn timing(&self) -> Result<Timing, WrongTimes> {
-        let (duration, deadline) = (self.leader_elect_lease_duration, self.leader_elect_renew_deadline);
-        Ok(Timing::new(duration, deadline, self.leader_elect_retry_period)?)
+        let [duration, deadline, period] =
+            [self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period]
+                .map(SignedDuration::unsigned_abs);
+        Ok(Timing::new(duration, deadline, period)?)
     }
 
     /// How to log.
@@ -274,9 +276,7 @@ mod tests {
 
     #[test]
     fn the_times_of_the_election_are_checked_together() {
-        let defaults = parsed(&[]).unwrap().timing().unwrap();
-        let [lease_duration, renew_deadline, retry_period] = [15, 10, 2].map(SignedDuration::from_secs);
-        assert_eq!(defaults, Timing { lease_duration, renew_deadline, retry_period });
+        assert_eq!(parsed(&[]).unwrap().timing().unwrap(), Timing::default());
         for arguments in [&["--leader-elect-renew-deadline=1m"][..], &["run", "--leader-elect-renew-deadline=1m"]] {
             let command_line = ["podset-operator"].iter().chain(arguments);
             let error = Cli::read(command_line).unwrap_err();

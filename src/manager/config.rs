@@ -8,10 +8,7 @@ use kube::{
 };
 
 use crate::{api, cli::RunArgs};
-use leadership::{
-    env::{self, Env},
-    text::in_full,
-};
+use operator_kit::text::in_full;
 
 /// Why there is no cluster to work on.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +36,7 @@ pub async fn config(arguments: &RunArgs) -> Result<(Config, bool), ConfigError> 
         Ok(config) => Ok((config, true)),
         Err(kubeconfig) => match Config::incluster() {
             Ok(config) => Ok((config, false)),
-            Err(in_cluster) if env::is_in_pod() => Err(ConfigError::Pod(in_full(&in_cluster))),
+            Err(in_cluster) if operator_kit::is_in_pod() => Err(ConfigError::Pod(in_full(&in_cluster))),
             Err(_) => Err(ConfigError::NoCluster(shown(&kubeconfig))),
         },
     }
@@ -96,16 +93,6 @@ pub fn instance() -> String {
     from_env
         .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()))
         .unwrap_or_else(|| api::MANAGER.to_owned())
-}
-
-/// The name of this process in the Lease, in traces and in the log. A part of it is random: a restarted container has the same pod name,
-/// and must not take the lease of its predecessor for its own.
-pub fn identity(instance: &str, env: &Env) -> String {
-    /// The longest that the API server accepts, since it is also the field manager of the lease.
-    const LONGEST: usize = 128;
-    let token = env.token();
-    let name = instance.chars().filter(char::is_ascii_graphic).take(LONGEST - 1 - token.len());
-    name.chain(['_']).chain(token.chars()).collect()
 }
 
 #[cfg(test)]
@@ -174,14 +161,5 @@ mod tests {
         let flag = format!("--kubeconfig={}", broken.path().display());
         let error = in_full(&found(&[&*flag], "").await.unwrap_err());
         assert!(error.contains("line ") && !error.contains("top-secret"), "{error}");
-    }
-
-    #[test]
-    fn an_identity_is_short_enough_and_never_the_same_twice() {
-        let env = Env::system();
-        let long = identity(&"x".repeat(300), &env);
-        assert_eq!(long.len(), 128);
-        let (first, second) = (identity("web-1", &env), identity("web-1", &env));
-        assert!(first.starts_with("web-1_") && first != second, "{first} {second}");
     }
 }

@@ -15,10 +15,11 @@ use kube::{
 };
 use tracing::{info, warn};
 
-use leadership::{Timing, env::Env, text::in_full};
+use leadership::{Timing, env::Env};
 use operator_kit::{
     client::{ReadError, Reader},
     failures::{Failures, Waits},
+    text::in_full,
 };
 
 /// The flag that names the namespace of the Lease, and with it the installation that this process belongs to.
@@ -182,13 +183,12 @@ mod tests {
             asked += 1;
             answer(asked)
         });
-        let [duration, deadline, period] = [15, 10, 2].map(SignedDuration::from_secs);
         Search {
             reader: Reader::untraced(Client::new(service, "default")),
             env: virtual_env(),
             name: "podset-operator".to_owned(),
             home: home.map(str::to_owned),
-            timing: Timing::new(duration, deadline, period).unwrap(),
+            timing: Timing::default(),
         }
     }
 

@@ -10,7 +10,7 @@ pub mod replica;
 mod signals;
 mod tasks;
 
-use std::{process::ExitCode, time::Duration};
+use std::{process::ExitCode, sync::Arc};
 
 use jiff::SignedDuration;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -22,12 +22,13 @@ use crate::{
     podset,
 };
 use config::ConfigError;
-use leadership::{LeaderState, Leadership, env::Env, text::in_full};
+use leadership::{KubeLeaderElection, LeaderState, Leadership, env::Env};
 use operator_kit::{
     client::{self, Clients, ConnectError, Purpose},
     health::Health,
     server::{self, ServeError, Servers},
     telemetry::{self, Service, Telemetry, logs::Level, metrics::Metrics, traces::Traces},
+    text::in_full,
 };
 use replica::{Candidacy, Parts, Replica};
 use signals::Signals;
@@ -105,7 +106,7 @@ async fn run(arguments: &RunArgs) -> u8 {
     // Before anything else, so that no signal is missed.
     let signals = Signals::new();
     let env = Env::system();
-    let identity = config::identity(&config::instance(), &env);
+    let identity = leadership::identity(&config::instance(), &env);
     let service = Service { name: api::MANAGER, version: env!("CARGO_PKG_VERSION"), instance: &identity };
     let Telemetry { level, traces } = match telemetry::start(&arguments.logging(), &service) {
         Ok(telemetry) => telemetry,
@@ -161,7 +162,7 @@ impl Manager {
         let metrics = Metrics::new(env.clone());
         let leader_state = arguments.leader_elect.then(|| LeaderState::vacant(env.clone()));
         let leadership = leader_state.as_ref().map_or_else(|| Leadership::always(env.clone()), LeaderState::leadership);
-        let user_timeout = Duration::try_from(timing.user_timeout()).unwrap_or_default();
+        let user_timeout = timing.user_timeout();
         let purpose = Purpose::WithoutLeadership { user_timeout };
         let clients = Clients::connect(&config, leadership.clone(), user_timeout, &metrics.requests())?;
         let runtime_check = health.watch_runtime(MAIN_RUNTIME);
@@ -180,6 +181,7 @@ impl Manager {
                 client: client::connect(&config, purpose, &metrics.requests())?,
                 namespace: config.default_namespace.clone(),
                 rules: leadership::promise::Rules::default(),
+                store: Arc::new(KubeLeaderElection),
             }),
         };
         let replica = Replica::start(Parts {

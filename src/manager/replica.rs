@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::SignedDuration;
 use kube::Client;
 use tokio::sync::{oneshot, watch};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{
@@ -20,12 +20,12 @@ use crate::{
     mycustomresource::MyCustomResourceController,
     podset::{self, PodSetController, fleet_metrics},
 };
-use leadership::{Election, LeaderState, Leadership, Setting, env::Env};
+use leadership::{Candidate, Election, Hooks, LeaderState, Leadership, Store, env::Env};
 use operator_kit::{
     client::Clients,
     health::{Health, Pulse},
     runner::{Context, Controller},
-    telemetry::metrics::Metrics,
+    telemetry::metrics::{Gauge, Metrics},
 };
 
 /// How long the election loop may take to turn, on top of one operation on the Lease: several times its longest turn.
@@ -72,12 +72,29 @@ pub struct Candidacy {
     pub namespace: String,
     /// The rules of the election.
     pub rules: leadership::promise::Rules,
+    /// How the Lease is read and written.
+    pub store: Arc<dyn Store>,
+}
+
+/// What the election reports: its turns to the liveness check, and whether this process leads to the metrics.
+struct Reports {
+    pulse: Pulse,
+    leads: Gauge,
+}
+
+impl Hooks for Reports {
+    fn turned(&self) {
+        self.pulse.beat();
+    }
+
+    fn leads(&self, leads: bool) {
+        self.leads.set(leads.into());
+    }
 }
 
 /// A running replica. It ends when this value drops.
 pub struct Replica {
     tasks: Tasks,
-    _who_leads: AbortOnDropHandle<()>,
 }
 
 impl Replica {
@@ -133,18 +150,20 @@ impl Replica {
             let search = Search { reader, env: env.clone(), name: name.clone(), home: home.clone(), timing };
             start_search(search, &mut tasks, stop.clone())
         });
-        if let Some((Candidacy { leader_state, client, rules, .. }, namespace)) = candidacy.zip(home) {
-            let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline / 2);
-            let setting = Setting { client, namespace, name: name.clone(), identity, timing, env, rules };
-            let turned = Arc::new(move || pulse.beat());
-            let ready = may_stand(synced, search);
-            let election = Election::new(setting, leader_state, turned).run(ready, stop, tasks.drained());
-            tasks.start_fallible(tasks::ELECTION, async { election.await.map_err(Failure::Lost) });
+        let leads = metrics.leader(name);
+        match candidacy.zip(home) {
+            None => _ = leads.set(1),
+            Some((Candidacy { leader_state, client, rules, store, .. }, namespace)) => {
+                let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline / 2);
+                let (name, hooks) = (name.clone(), Arc::new(Reports { pulse, leads }));
+                let candidate = Candidate { namespace, name, identity, timing, store, hooks, env, rules };
+                let election = Election::new(candidate, client, leader_state);
+                let election = election.run_in_order(may_stand(synced, search), stop, tasks.drained());
+                tasks.start_fallible(tasks::ELECTION, async { election.await.map_err(Failure::Lost) });
+            }
         }
         health.started();
-        let shown = metrics.leader(name);
-        let who_leads = tokio::spawn(show_leadership(leadership, move |leads| _ = shown.set(leads.into())));
-        Ok(Replica { tasks, _who_leads: AbortOnDropHandle::new(who_leads) })
+        Ok(Replica { tasks })
     }
 
     /// Waits until it has ended.
@@ -213,15 +232,5 @@ async fn all_synced(synced: Vec<watch::Receiver<bool>>) {
     // A controller that never syncs, because a CRD or a right is missing, must not block the others.
     if tokio::time::timeout(UNSYNCED, all).await.is_err() {
         warn!("some caches are not synced, taking part in the election anyway; /readyz?verbose names them");
-    }
-}
-
-/// Calls `show` whenever this process starts or stops leading.
-async fn show_leadership(leadership: Leadership, show: impl Fn(bool)) {
-    loop {
-        let term = leadership.begun().await;
-        show(true);
-        leadership.ended(term.number).await;
-        show(false);
     }
 }

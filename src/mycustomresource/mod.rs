@@ -17,7 +17,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::api::{MyCustomResource, MyCustomResourceStatus};
 use index::{Index, Resource};
-use leadership::{env::Env, lock};
+use leadership::env::Env;
 use operator_kit::{
     ObjectKey,
     client::Clients,
@@ -25,6 +25,7 @@ use operator_kit::{
         self, Change, Scope, Source, Watched, is_stale,
         synced::{Listing, Synced},
     },
+    lock,
     pace::Pace,
     queue::{self, Queue, Trigger},
     requests,

@@ -23,8 +23,11 @@ use super::{
     set_state::SetState,
 };
 use crate::api::{self, PodSet};
-use leadership::text::{in_full, in_words};
-use operator_kit::{client::Answer, requests};
+use operator_kit::{
+    client::Answer,
+    requests,
+    text::{in_full, in_words},
+};
 
 /// Carries out a plan.
 pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetState) -> Done {

@@ -17,11 +17,12 @@ use super::{
     set_state::SetState,
 };
 use crate::api::{self, PodSet};
-use leadership::{env::Env, lock};
+use leadership::env::Env;
 use operator_kit::{
     ObjectKey,
     client::{Clients, FairBudget},
     listwatch::{Scope, Source},
+    lock,
     meta::Uid,
     queue::{self, Queue},
     requests,

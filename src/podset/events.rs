@@ -11,8 +11,7 @@ use super::{
     status,
 };
 use crate::api::{MANAGER, PodSet};
-use leadership::text::cut;
-use operator_kit::{ObjectKey, meta::Uid};
+use operator_kit::{ObjectKey, meta::Uid, text::cut};
 
 /// An event.
 #[derive(Clone, Debug, Eq, PartialEq)]

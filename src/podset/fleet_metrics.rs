@@ -22,8 +22,8 @@ use super::{
     stored,
 };
 use crate::api::condition;
-use leadership::{env::Env, lock};
-use operator_kit::{meta::Uid, telemetry::metrics::Metrics};
+use leadership::env::Env;
+use operator_kit::{lock, meta::Uid, telemetry::metrics::Metrics};
 
 /// The reason of a set without a condition Ready, or with a reason that the operator does not use. Users who may write statuses must not be
 /// able to add series.

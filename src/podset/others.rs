@@ -10,8 +10,7 @@ use std::{
 use prometheus_client::metrics::counter::Counter;
 use tracing::warn;
 
-use leadership::lock;
-use operator_kit::telemetry::metrics::Metrics;
+use operator_kit::{lock, telemetry::metrics::Metrics};
 
 /// This installation, and the others that were seen.
 pub struct Others {

@@ -3,8 +3,10 @@
 use jiff::SignedDuration;
 use kube::core::Status;
 
-use leadership::text::{LONGEST, cut};
-use operator_kit::failures::Waits;
+use operator_kit::{
+    failures::Waits,
+    text::{LONGEST, cut},
+};
 
 /// The first and the longest wait after a write that was rejected or got no answer.
 pub const BACKOFF: Waits = (SignedDuration::from_secs(1), SignedDuration::from_secs(30));

@@ -21,14 +21,15 @@ use super::{
     context::Context,
     observe::{Pod, Set},
 };
-use leadership::{lock, text::in_full};
 use operator_kit::{
     ObjectKey,
     client::ReadError,
     failures::{Failures, Waits},
     listwatch::{self, Scope, Source},
+    lock,
     meta::Uid,
     queue,
+    text::in_full,
 };
 
 /// How many namespaces are read at a time. A slow read gives its slot to another one.

@@ -14,7 +14,7 @@ use hyper_util::{
     client::legacy::connect::{Connected, Connection as _},
     rt::TokioIo,
 };
-use leadership::{GatedConnector, Pool, WritePermit};
+use leadership::{WritePermit, gate, pool};
 use tokio::time::{Sleep, sleep_until};
 use tower::ServiceExt;
 
@@ -27,9 +27,9 @@ pub fn gated(connection: &Connection, ice: &Ice, may_leave: fn(&WritePermit) -> 
         let stream = server.dial();
         async move { stream.map(|stream| Line::new(TokioIo::new(stream), |_| Connected::new(), None)) }
     });
-    let connector = GatedConnector::new(dial, may_leave)
+    let connector = gate(dial, may_leave)
         .map_response(move |gated| Line::new(gated, |gated| gated.connected(), Some((ice.clone(), log.clone()))));
-    kube::Client::new(Pool::new(connector), "default")
+    kube::Client::new(pool(connector), "default")
 }
 
 /// A stream, perhaps with ice on it.

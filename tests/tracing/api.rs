@@ -23,7 +23,7 @@ use tokio::{
     time::Instant,
 };
 
-use leadership::lock;
+use operator_kit::lock;
 
 /// How long a pod takes to become ready: longer than a reconcile.
 const READY: Duration = Duration::from_millis(200);

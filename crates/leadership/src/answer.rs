@@ -11,6 +11,89 @@ pub fn is_absent(status: &Status, name: &str) -> bool {
 
 /// Whether an answer with this code proves that the request was not carried out. 408 is a timeout by another name, and 429 may
 /// come from a proxy or a load balancer.
-pub fn is_rejection(code: StatusCode) -> bool {
-    code.is_client_error() && !matches!(code, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
+pub fn is_rejection(code: u16) -> bool {
+    (400..500).contains(&code) && !matches!(code, 408 | 429)
+}
+
+/// What the answer to a write proves.
+#[derive(Debug)]
+pub enum Proof {
+    /// The write succeeded.
+    Done,
+    /// The write was rejected for certain.
+    Rejected(Box<Status>),
+    /// The API server returned an error, and the write may or may not take effect.
+    Unclear(Box<Status>),
+    /// The answer is no Status about the request, and the write may or may not take effect.
+    Unknown,
+}
+
+impl Proof {
+    /// What an answer with this code and body proves. Only a Status about the request itself proves a rejection.
+    pub fn of(code: StatusCode, body: &[u8]) -> Self {
+        if code.is_success() {
+            return Proof::Done;
+        }
+        let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.code == code.as_u16());
+        match status {
+            Some(status) if is_rejection(status.code) || is_failed_webhook(&status) => {
+                Proof::Rejected(Box::new(status))
+            }
+            Some(status) => Proof::Unclear(Box::new(status)),
+            None => Proof::Unknown,
+        }
+    }
+
+    /// Whether the write may take effect later.
+    pub fn may_land(&self) -> bool {
+        matches!(self, Proof::Unclear(_) | Proof::Unknown)
+    }
+}
+
+/// Whether an admission webhook with `failurePolicy: Fail` did not answer. The API server calls webhooks before it stores anything.
+fn is_failed_webhook(status: &Status) -> bool {
+    status.code == 500 && status.message.starts_with("Internal error occurred: failed calling webhook")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proof(code: u16, body: &[u8]) -> &'static str {
+        match Proof::of(StatusCode::from_u16(code).unwrap(), body) {
+            Proof::Done => "done",
+            Proof::Rejected(_) => "rejected",
+            Proof::Unclear(_) => "unclear",
+            Proof::Unknown => "unknown",
+        }
+    }
+
+    fn status(code: u16, message: &str) -> Vec<u8> {
+        serde_json::to_vec(&Status::failure(message, "any").with_code(code)).unwrap()
+    }
+
+    #[test]
+    fn an_answer_proves_only_what_the_api_server_said() {
+        for (code, body, expected) in [
+            (201, b"{}".to_vec(), "done"),
+            (409, status(409, "no"), "rejected"),
+            (403, status(403, "no"), "rejected"),
+            (429, status(429, "no"), "unclear"),
+            (429, b"Too many requests, please try again later.\n".to_vec(), "unknown"),
+            (403, status(500, "no"), "unknown"),
+            (408, status(408, "no"), "unclear"),
+            (504, status(504, "no"), "unclear"),
+            (502, b"<html>".to_vec(), "unknown"),
+        ] {
+            assert_eq!(proof(code, &body), expected, "{code} {}", String::from_utf8_lossy(&body));
+        }
+    }
+
+    #[test]
+    fn a_webhook_that_fails_keeps_anything_from_being_stored() {
+        let message = "Internal error occurred: failed calling webhook \"pods.example.com\": connection refused";
+        assert_eq!(proof(500, &status(500, message)), "rejected");
+        assert_eq!(proof(500, &status(500, "Internal error occurred: etcdserver: no leader")), "unclear");
+        assert_eq!(proof(504, &status(500, message)), "unknown");
+    }
 }

@@ -8,17 +8,17 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
+use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{
+use crate::{
+    Candidate, Change, Ends, LeaderState, Leadership, Lost, Observation, OperationError,
+    failures::Failures,
     lock,
-    log_once::{LogOnce, warn_once},
-    observation::{Observation, WentBack},
-    operation::{Intent, OperationError, Setting},
-    term::{Ends, LeaderState},
-    watch::Seen,
+    operation::Operations,
+    watch::{Seen, watch_for_ever},
 };
 
 /// The loop turns at least this often, also when nothing happens, because a liveness check watches it.
@@ -30,49 +30,69 @@ const SHORTEST_RETRY: SignedDuration = SignedDuration::from_millis(100);
 /// How long a shutdown waits for an operation on the Lease.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a leader lost the lease. The process must exit. The next leader continues its work.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Lost {
-    /// The lease could not be renewed in time.
-    #[error("lost the lease: it could not be renewed for {0} s")]
-    Deadline(i64),
-    /// The Lease has another holder, or none.
-    #[error("lost the lease: {0}")]
-    Taken(String),
-    /// The Lease went back to an older version.
-    #[error(transparent)]
-    WentBack(#[from] WentBack),
-}
-
-/// A candidate, and perhaps the leader.
+/// A candidate, and perhaps the leader. [`Candidate::connect`] makes one.
 pub struct Election {
-    setting: Setting,
+    operations: Arc<Operations>,
     leader_state: LeaderState,
-    observation: Arc<Mutex<Observation>>,
-    turned: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Election {
-    /// A candidate. `turned` is called at each turn of the loop.
-    pub fn new(setting: Setting, leader_state: LeaderState, turned: Arc<dyn Fn() + Send + Sync>) -> Self {
-        let observation = Observation::new(setting.identity.clone(), setting.timing.lease_duration, setting.rules.wait);
-        Election { setting, leader_state, observation: Arc::new(Mutex::new(observation)), turned }
+    /// An election of this candidate. `client` needs no leadership; it is best to give the Lease its own connections. The election begins and
+    /// ends the terms of `leader_state`.
+    pub fn new(candidate: Candidate, client: Client, leader_state: LeaderState) -> Self {
+        let Candidate { identity, timing, rules, .. } = &candidate;
+        let observation = Observation::new(identity, timing.lease_duration, rules.wait);
+        let observation = Arc::new(Mutex::new(observation));
+        Election { operations: Arc::new(Operations { candidate, client, observation }), leader_state }
     }
 
-    /// Stands for election once `ready`, and leads when elected. `stop` ends a candidacy at once; a leader goes on until
-    /// `drained`, then releases the lease. The Lease is watched from the beginning.
+    /// Whether this process leads.
+    pub fn leadership(&self) -> Leadership {
+        self.leader_state.leadership()
+    }
+
+    /// Stands for election and leads when elected, until `work` ends. Then it releases the lease, and returns the output of `work`.
+    ///
+    /// `work` runs at once, also while another process leads: it waits for [`Leadership::elected`], or its writes are rejected. If a write may
+    /// still take effect when it ends, the lease is not released, and expires.
     ///
     /// # Errors
     ///
-    /// When the lease is lost. No write is sent after that.
-    pub async fn run(
+    /// When the lease is lost. No write is sent after that, and `work` is dropped. The process must exit, because the next leader may
+    /// already work.
+    pub async fn run<T>(self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        let done = CancellationToken::new();
+        let work = async {
+            let output = work.await;
+            done.cancel();
+            Ok(output)
+        };
+        let election = self.run_in_order(std::future::ready(()), done.clone(), done.clone());
+        tokio::try_join!(election, work).map(|((), output)| output)
+    }
+
+    /// As [`Election::run`], for a process with a start and an end in several steps: it stands for election once `ready`, `stop` ends a
+    /// candidacy at once, and a leader goes on until `drained`. The Lease is watched from the beginning.
+    ///
+    /// # Errors
+    ///
+    /// As [`Election::run`].
+    pub async fn run_in_order(
         mut self,
         ready: impl Future<Output = ()>,
         stop: CancellationToken,
         drained: CancellationToken,
     ) -> Result<(), Lost> {
         let (seen, news) = watch::channel(());
-        let watching = self.watch(seen);
+        let operations = self.operations.clone();
+        let watching = watch_for_ever(&operations, |state, now| {
+            let mut observation = lock(&operations.observation);
+            match state {
+                Seen::Present(lease) => observation.watched(*lease, now),
+                Seen::Absent(version) => observation.watched_absent(version, now),
+            }
+            seen.send_replace(());
+        });
         tokio::select! {
             biased;
             () = watching => std::future::pending().await,
@@ -80,20 +100,12 @@ impl Election {
         }
     }
 
-    /// Watches the Lease, for ever.
-    fn watch(&self, news: watch::Sender<()>) -> impl Future<Output = ()> + use<> {
-        let (setting, observation) = (self.setting.clone(), self.observation.clone());
-        async move {
-            super::watch::watch(&setting, |seen, now| {
-                let mut observation = lock(&observation);
-                match seen {
-                    Seen::Present(lease) => observation.watched(lease, now),
-                    Seen::Absent(version) => observation.watched_absent(version, now),
-                }
-                news.send_replace(());
-            })
-            .await;
-        }
+    fn candidate(&self) -> &Candidate {
+        &self.operations.candidate
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Observation> {
+        lock(&self.operations.observation)
     }
 
     async fn stand(
@@ -105,8 +117,8 @@ impl Election {
     ) -> Result<(), Lost> {
         let mut ready = std::pin::pin!(ready);
         loop {
-            (self.turned)();
-            let env = &self.setting.env;
+            self.candidate().hooks.turned();
+            let env = &self.candidate().env;
             tokio::select! {
                 biased;
                 () = &mut ready => break,
@@ -117,10 +129,12 @@ impl Election {
         let Some(since) = self.acquire(&mut news, &stop).await? else {
             return Ok(());
         };
-        info!(identity = self.setting.identity, "elected: this process leads");
+        info!(identity = self.candidate().identity, "elected: this process leads");
+        self.candidate().hooks.leads(true);
         let end = self.lead(since, &mut news, &drained).await;
         // This closes the gate: no write leaves from here on.
         self.leader_state.resign();
+        self.candidate().hooks.leads(false);
         end?;
         self.release().await;
         Ok(())
@@ -132,14 +146,14 @@ impl Election {
         news: &mut watch::Receiver<()>,
         stop: &CancellationToken,
     ) -> Result<Option<Timestamp>, Lost> {
-        let (env, period) = (self.setting.env.clone(), self.setting.timing.retry_period);
+        let (env, period) = (self.candidate().env.clone(), self.candidate().timing.retry_period);
         let mut tries = Tries::default();
-        let (mut holder, mut failures) = (String::new(), FailureLog::default());
+        let (mut holder, mut failures) = (String::new(), Failures::default());
         loop {
-            (self.turned)();
+            self.candidate().hooks.turned();
             self.log_holder(&mut holder);
             let now = env.now();
-            let when = tries.next_try(&lock(&self.observation), period, now);
+            let when = tries.next_try(&self.seen(), period, now);
             if now < when {
                 tokio::select! {
                     biased;
@@ -152,16 +166,16 @@ impl Election {
             if stop.is_cancelled() {
                 return Ok(None);
             }
-            tries.last = Tries::free_from(&lock(&self.observation), period);
+            tries.last = Tries::free_from(&self.seen(), period);
             // At `stop`, let the attempt finish: a dropped write could still take the Lease, for a process that is gone.
             let taken = tokio::select! {
                 biased;
-                taken = self.attempt(Intent::Take) => taken,
+                taken = self.operations.run(Change::Take) => taken,
                 () = grace_after(stop) => return Ok(None),
             };
             match taken {
                 Ok(Some(since)) if self.begin(since) => return Ok(Some(since)),
-                Ok(_) | Err(OperationError::Conflict) => failures.recovered(),
+                Ok(_) | Err(OperationError::Conflict) => recovered(&mut failures),
                 Err(OperationError::WentBack(went_back)) => return Err(went_back.into()),
                 Err(error) => failures.log("cannot take the lease", &error),
             }
@@ -171,16 +185,17 @@ impl Election {
 
     /// Logs the holder of the Lease when it changes.
     fn log_holder(&self, logged: &mut String) {
-        let holder = lock(&self.observation).holder();
+        let holder = self.seen().holder();
         if *logged != holder {
-            info!(holder, identity = self.setting.identity, "standing by");
+            info!(holder, identity = self.candidate().identity, "standing by");
             *logged = holder;
         }
     }
 
     fn begin(&mut self, since: Timestamp) -> bool {
-        let ends = Ends::after(since, &self.setting.timing);
-        let is_current = self.setting.env.now() < ends.gate && !(self.setting.rules.has_lost)(&lock(&self.observation));
+        let Candidate { timing, env, rules, .. } = self.candidate();
+        let ends = Ends::after(since, timing);
+        let is_current = env.now() < ends.gate && !(rules.has_lost)(&self.seen());
         if is_current {
             self.leader_state.begin(Some(ends));
         }
@@ -194,10 +209,10 @@ impl Election {
         news: &mut watch::Receiver<()>,
         drained: &CancellationToken,
     ) -> Result<(), Lost> {
-        let (env, timing) = (self.setting.env.clone(), self.setting.timing);
-        let (mut next, mut failures) = (since + timing.retry_period, FailureLog::default());
+        let (env, timing) = (self.candidate().env.clone(), self.candidate().timing);
+        let (mut next, mut failures) = (since + timing.retry_period, Failures::default());
         loop {
-            (self.turned)();
+            self.candidate().hooks.turned();
             self.check()?;
             let deadline = Ends::after(since, &timing).gate;
             let lost = || Lost::Deadline(timing.renew_deadline.as_secs());
@@ -212,7 +227,7 @@ impl Election {
                 continue;
             }
             next = env.now() + timing.retry_period;
-            let attempt = self.attempt(Intent::Renew);
+            let attempt = self.operations.run(Change::Renew);
             let renewed = tokio::select! {
                 biased;
                 () = env.sleep_until(deadline) => return Err(lost()),
@@ -224,7 +239,7 @@ impl Election {
                 // A renewal after the deadline does not revive the term.
                 Ok(Some(renewed)) if self.leader_state.prolong(Ends::after(renewed, &timing)) => {
                     since = renewed;
-                    failures.recovered();
+                    recovered(&mut failures);
                 }
                 Ok(Some(_)) => return Err(lost()),
                 Ok(None) => debug!("the lease was not renewed: this process does not hold it"),
@@ -249,8 +264,8 @@ impl Election {
     }
 
     fn check(&self) -> Result<(), Lost> {
-        let observation = lock(&self.observation);
-        if (self.setting.rules.has_lost)(&observation) {
+        let observation = self.seen();
+        if (self.candidate().rules.has_lost)(&observation) {
             return Err(Lost::Taken(match observation.is_absent() {
                 true => "the Lease was deleted".to_owned(),
                 false => format!("{} holds it", observation.holder()),
@@ -261,14 +276,14 @@ impl Election {
 
     /// Releases the lease, unless a write may still take effect.
     async fn release(&self) {
-        if !(self.setting.rules.may_release)(&self.leader_state) {
+        if !(self.candidate().rules.may_release)(&self.leader_state) {
             warn!("not releasing the lease, because a write may still take effect; the lease will expire");
             return;
         }
-        let env = &self.setting.env;
+        let env = &self.candidate().env;
         let release = async {
             loop {
-                match self.setting.release(&self.observation).await {
+                match self.operations.run(Change::Release).await {
                     // A renewal that was dropped in flight took effect in between.
                     Err(OperationError::Conflict) => env.sleep_until(env.now() + SHORTEST_RETRY).await,
                     result => return result,
@@ -276,17 +291,11 @@ impl Election {
             }
         };
         match tokio::time::timeout(SHUTDOWN_TIMEOUT, release).await {
-            Ok(Ok(())) => info!("released the lease"),
+            Ok(Ok(Some(_))) => info!("released the lease"),
+            Ok(Ok(None)) => warn!("not releasing the lease: another process holds it"),
             Ok(Err(error)) => warn!(%error, "cannot release the lease; it will expire"),
             Err(_) => warn!("cannot release the lease, because the API server does not answer; it will expire"),
         }
-    }
-
-    async fn attempt(&self, intent: Intent) -> Result<Option<Timestamp>, OperationError> {
-        let hold = self.setting.hold(intent, &self.observation);
-        // Half of the deadline leaves time for another attempt.
-        let patience = Duration::try_from(self.setting.timing.renew_deadline / 2).unwrap_or_default();
-        tokio::time::timeout(patience, hold).await.unwrap_or(Err(OperationError::Timeout))
     }
 }
 
@@ -325,20 +334,9 @@ async fn grace_after(stop: &CancellationToken) {
     tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
 }
 
-/// Logs an error as a warning once, not each time it repeats.
-#[derive(Default)]
-struct FailureLog(LogOnce);
-
-impl FailureLog {
-    fn log(&mut self, what: &str, error: &OperationError) {
-        let sentence = format!("{what}, trying again: {error}");
-        warn_once!(self.0.note(&sentence), "{sentence}");
-    }
-
-    fn recovered(&mut self) {
-        if self.0.forget() {
-            info!("the lease can be read and written again");
-        }
+fn recovered(failures: &mut Failures) {
+    if failures.recovered() {
+        info!("the lease can be read and written again");
     }
 }
 

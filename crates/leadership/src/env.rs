@@ -1,4 +1,4 @@
-//! Time, randomness, and whether the process runs in a pod.
+//! Time and randomness.
 //!
 //! Code that makes decisions takes an [`Env`], so that a test can set time and randomness. Other code may read a clock directly, such as
 //! logs, traces and idle connections.
@@ -6,12 +6,8 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
+use rustix::time::ClockId;
 use tokio::time::Instant;
-
-/// Whether this process runs in a pod.
-pub fn is_in_pod() -> bool {
-    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
-}
 
 /// A source of time.
 pub trait Clock: Debug + Send + Sync + 'static {
@@ -88,8 +84,14 @@ impl SystemClock {
     }
 }
 
+/// The clock that also runs while the machine sleeps.
+#[cfg(target_os = "linux")]
+const BOOT_CLOCK: ClockId = ClockId::Boottime;
+#[cfg(not(target_os = "linux"))]
+const BOOT_CLOCK: ClockId = ClockId::Monotonic;
+
 fn since_boot() -> SignedDuration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let time = rustix::time::clock_gettime(BOOT_CLOCK);
     Duration::try_from(time).ok().and_then(|time| SignedDuration::try_from(time).ok()).unwrap_or_default()
 }
 

@@ -13,18 +13,17 @@ use std::{
     task::{Context, Poll},
 };
 
-use futures::future::BoxFuture;
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
-use tower::Service;
+use tower::{Service, ServiceExt, util::MapResponse};
 
-use crate::{lock, term::WritePermit};
+use crate::{WritePermit, lock};
 
 /// Whether bytes of a request with this permit may leave now.
 type MayLeave = fn(&WritePermit) -> bool;
 
-/// The gate of one connection.
+/// The gate of one connection. [`Connected::get_extras`] of the connection returns it.
 #[derive(Clone, Debug)]
 pub struct Gate {
     state: Arc<Mutex<State>>,
@@ -67,39 +66,12 @@ impl Gate {
     }
 }
 
-/// Makes connections with a gate. [`Connected::get_extras`] returns the gate.
-#[derive(Clone)]
-pub struct GatedConnector<C> {
+/// Puts a gate into each connection of this connector. `may_leave` is [`Rules::may_leave`](crate::promise::Rules::may_leave).
+pub fn gate<C: Service<Uri>>(
     connector: C,
-    may_leave: MayLeave,
-}
-
-impl<C> GatedConnector<C> {
-    /// Puts a gate into each connection of this connector. `may_leave` is [`Rules::may_leave`](crate::promise::Rules::may_leave).
-    pub fn new(connector: C, may_leave: MayLeave) -> Self {
-        GatedConnector { connector, may_leave }
-    }
-}
-
-impl<C> Service<Uri> for GatedConnector<C>
-where
-    C: Service<Uri>,
-    C::Response: Send,
-    C::Future: Send + 'static,
-{
-    type Response = Gated<C::Response>;
-    type Error = C::Error;
-    type Future = BoxFuture<'static, Result<Self::Response, C::Error>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), C::Error>> {
-        self.connector.poll_ready(cx)
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let connecting = self.connector.call(uri);
-        let may_leave = self.may_leave;
-        Box::pin(async move { Ok(Gated { stream: connecting.await?, gate: Gate::connecting(may_leave) }) })
-    }
+    may_leave: fn(&WritePermit) -> bool,
+) -> MapResponse<C, impl FnOnce(C::Response) -> Gated<C::Response> + Clone + use<C>> {
+    connector.map_response(move |stream| Gated { stream, gate: Gate::connecting(may_leave) })
 }
 
 /// A stream with a gate before its writing side.
@@ -152,10 +124,7 @@ impl<S: Write + Unpin> Write for Gated<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        env::testing::virtual_env,
-        term::{Ends, LeaderState},
-    };
+    use crate::{Ends, LeaderState, env::testing::virtual_env};
     use hyper_util::rt::TokioIo;
     use jiff::SignedDuration;
     use std::time::Duration;

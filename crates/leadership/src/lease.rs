@@ -1,49 +1,38 @@
 //! The fields of a Lease that election needs. Each may be missing, because people edit Leases.
 
 use jiff::SignedDuration;
-use serde::Deserialize;
+use k8s_openapi::api::coordination::v1::Lease;
 
-/// A Lease.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
-#[serde(default)]
-pub struct Lease {
-    pub metadata: Metadata,
-    pub spec: Option<Spec>,
+/// The duration, in seconds, that a release writes, as `kube-leader-election` does.
+pub const RELEASED: i32 = 1;
+
+/// What election reads in a Lease.
+pub trait LeaseExt {
+    /// Its resourceVersion.
+    fn version(&self) -> u64;
+    /// Its holder, if any.
+    fn holder(&self) -> Option<&str>;
+    /// Its duration; 0 if it has none.
+    fn duration(&self) -> SignedDuration;
+    /// Whether its holder released it.
+    fn is_released(&self) -> bool;
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Metadata {
-    pub uid: String,
-    pub resource_version: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Spec {
-    pub holder_identity: Option<String>,
-    pub lease_duration_seconds: Option<i64>,
-}
-
-/// The duration, in seconds, that `kube-leader-election` writes when it releases a lease.
-const RELEASED: i64 = 1;
-
-impl Lease {
-    pub fn version(&self) -> u64 {
-        version(&self.metadata.resource_version)
+impl LeaseExt for Lease {
+    fn version(&self) -> u64 {
+        version(self.metadata.resource_version.as_deref())
     }
 
-    pub fn holder(&self) -> Option<&str> {
+    fn holder(&self) -> Option<&str> {
         self.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }
 
-    pub fn duration(&self) -> SignedDuration {
+    fn duration(&self) -> SignedDuration {
         let seconds = self.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-        SignedDuration::from_secs(seconds.unwrap_or_default().clamp(0, i64::from(i32::MAX)))
+        SignedDuration::from_secs(seconds.unwrap_or_default().max(0).into())
     }
 
-    /// Whether its holder released it as `kube-leader-election` does.
-    pub fn is_released(&self) -> bool {
+    fn is_released(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| {
             spec.holder_identity.as_deref() == Some("") && spec.lease_duration_seconds == Some(RELEASED)
         })
@@ -51,8 +40,8 @@ impl Lease {
 }
 
 /// A resourceVersion as a number; 0 if it is not a number. From Kubernetes 1.35 on, the versions of one resource can be compared.
-pub fn version(text: &str) -> u64 {
-    text.parse().unwrap_or(0)
+pub fn version(text: Option<&str>) -> u64 {
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 //! ([`Observation::frees_at`]), and whether this process still holds it ([`Observation::is_ours`]).
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
 
-use super::lease::Lease;
+use super::lease::LeaseExt;
 
 /// How long the Lease must be seen unchanged before it is free, from this process's lease duration and the written one.
 pub type Wait = fn(own: SignedDuration, written: SignedDuration) -> SignedDuration;
@@ -105,7 +106,7 @@ impl Observation {
     /// The API server answered the write with this Lease, which names this process.
     pub fn wrote(&mut self, lease: Lease, now: Timestamp) {
         self.in_doubt = false;
-        self.taken_uid = Some(lease.metadata.uid.clone());
+        self.taken_uid.clone_from(&lease.metadata.uid);
         self.watched(lease, now);
     }
 
@@ -152,7 +153,9 @@ impl Observation {
     /// Whether the latest state is the Lease that this process took, and still names it.
     pub fn is_ours(&self) -> bool {
         self.lease().is_some_and(|lease| {
-            lease.holder() == Some(self.identity.as_str()) && self.taken_uid.as_ref() == Some(&lease.metadata.uid)
+            lease.holder() == Some(self.identity.as_str())
+                && self.taken_uid.is_some()
+                && self.taken_uid == lease.metadata.uid
         })
     }
 
@@ -191,7 +194,7 @@ impl Observation {
     /// The version that has expired, if any; 0 for an absent Lease.
     pub fn expired(&self, now: Timestamp) -> Option<u64> {
         self.frees_at().filter(|free| *free <= now)?;
-        Some(self.lease().map_or(0, Lease::version))
+        Some(self.lease().map_or(0, LeaseExt::version))
     }
 }
 

@@ -4,16 +4,16 @@
 //! connection. After any error, the pool drops the connection at once, together with the part of its request that has not left.
 
 use std::{
+    pin::Pin,
     sync::{Arc, Mutex, Weak},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::{Extensions, HeaderValue, Request, Response, Uri, header::HOST};
-use http_body_util::Full;
 use hyper::{
+    body::{Frame, Incoming, SizeHint},
     client::conn::http1::{self, SendRequest},
     rt::{Read, Write},
 };
@@ -21,20 +21,33 @@ use hyper_util::client::legacy::connect::Connection as _;
 use kube::client::Body;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
-use tower::{BoxError, Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
-use crate::{budget::Budget, gate::Gate, lock, term::WritePermit, text::place};
+use crate::{WritePermit, gate::Gate, lock};
 
 /// How long a connection may be idle: well below the API server's own 90 s, so that no request is sent while the server closes it.
 pub const IDLE: Duration = Duration::from_secs(30);
 
 /// The connections for writes.
+pub type Connections = BoxCloneSyncService<Request<Body>, Response<Answer>, BoxError>;
+
+/// The connections that this connector makes. Each of them must have a [gate](crate::gate), and each request a [`WritePermit`] as an
+/// extension, which [`Write::send`](crate::Write::send) adds.
+pub fn pool<C>(connector: C) -> Connections
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: hyper_util::client::legacy::connect::Connection + Read + Write + Send + Unpin + 'static,
+    C::Error: Into<BoxError>,
+    C::Future: Send,
+{
+    let pool = Pool { connector, idle: Arc::default() };
+    BoxCloneSyncService::new(tower::service_fn(move |request| pool.clone().exchange(request)))
+}
+
 #[derive(Clone)]
-pub struct Pool<C> {
+struct Pool<C> {
     connector: C,
     idle: Arc<Mutex<Idle>>,
-    /// Bounds the memory for answers: the API server answers a status write with the whole object.
-    budget: Budget,
 }
 
 /// The idle connections.
@@ -55,21 +68,6 @@ struct Connection {
 }
 
 impl<C> Pool<C> {
-    /// An empty pool. The innermost connector must be a [`GatedConnector`](super::gate::GatedConnector).
-    pub fn new(connector: C) -> Self {
-        Pool { connector, idle: Arc::default(), budget: Budget::default() }
-    }
-
-    fn keep(&self, mut connection: Connection) {
-        connection.used = Instant::now();
-        let mut idle = lock(&self.idle);
-        idle.connections.push(connection);
-        if !idle.has_sweeper {
-            idle.has_sweeper = true;
-            tokio::spawn(sweep(Arc::downgrade(&self.idle)));
-        }
-    }
-
     /// Takes the most recently used connection, so that the others expire.
     async fn reuse(&self) -> Option<Connection> {
         loop {
@@ -97,6 +95,18 @@ impl Idle {
         self.drop_expired();
         self.has_sweeper = !self.connections.is_empty();
         Some(self.connections.first()?.used + IDLE)
+    }
+}
+
+/// Puts a connection back, for the next request.
+fn keep(pool: &Arc<Mutex<Idle>>, mut connection: Connection) {
+    connection.gate.shut();
+    connection.used = Instant::now();
+    let mut idle = lock(pool);
+    idle.connections.push(connection);
+    if !idle.has_sweeper {
+        idle.has_sweeper = true;
+        tokio::spawn(sweep(Arc::downgrade(pool)));
     }
 }
 
@@ -128,7 +138,7 @@ where
         Ok(Connection { sender, gate, used: Instant::now(), _driver: AbortOnDropHandle::new(driver) })
     }
 
-    async fn exchange(self, mut request: Request<Body>) -> Result<Response<Full<Bytes>>, BoxError> {
+    async fn exchange(self, mut request: Request<Body>) -> Result<Response<Answer>, BoxError> {
         let permit = request.extensions_mut().remove::<WritePermit>().ok_or("a write was sent without a permit")?;
         let mut connection = match self.reuse().await {
             Some(connection) => connection,
@@ -136,65 +146,68 @@ where
             None => Box::pin(self.connect(request.uri())).await?,
         };
         connection.gate.open(permit);
-        let (head, body) = connection.sender.send_request(in_origin_form(request)?).await?.into_parts();
-        let (body, _room) = self.budget.collect(body, usize::MAX).await?;
-        connection.gate.shut();
-        self.keep(connection);
-        Ok(Response::from_parts(head, Full::new(body)))
+        let answer = connection.sender.send_request(in_origin_form(request)?).await?;
+        Ok(answer.map(|body| Answer { body, connection: Some((connection, self.idle)) }))
+    }
+}
+
+/// The body of an answer. After its end, its connection goes back into the pool; without it, the connection is dropped.
+pub struct Answer {
+    body: Incoming,
+    connection: Option<(Connection, Arc<Mutex<Idle>>)>,
+}
+
+impl hyper::body::Body for Answer {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if frame.is_none()
+            && let Some((connection, pool)) = self.connection.take()
+        {
+            keep(&pool, connection);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
 /// Moves the host from the URI to the `Host` header: in HTTP/1.1 the request line has only the path (origin-form).
 fn in_origin_form(mut request: Request<Body>) -> Result<Request<Body>, BoxError> {
-    let host = HeaderValue::from_str(place(request.uri()))?;
+    let authority = request.uri().authority().map_or("", |authority| authority.as_str());
+    // Without user and password.
+    let host = HeaderValue::from_str(authority.rsplit('@').next().unwrap_or_default())?;
     request.headers_mut().entry(HOST).or_insert(host);
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).parse()?;
     *request.uri_mut() = path;
     Ok(request)
 }
 
-impl<C> Service<Request<Body>> for Pool<C>
-where
-    C: Service<Uri> + Clone + Send + Sync + 'static,
-    C::Response: hyper_util::client::legacy::connect::Connection + Read + Write + Send + Unpin + 'static,
-    C::Error: Into<BoxError>,
-    C::Future: Send,
-{
-    type Response = Response<Full<Bytes>>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.clone().exchange(request))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
+        LeaderState, Write,
         env::testing::virtual_env,
-        gate::GatedConnector,
-        term::{LeaderState, Write},
+        gate::{self, Gated},
     };
     use http_body_util::BodyExt;
-    use hyper_util::client::legacy::connect::HttpConnector;
+    use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::{TcpListener, TcpStream},
     };
 
-    type Clients = Pool<GatedConnector<HttpConnector>>;
-
     /// A server on loopback, and a pool that leads to it.
-    async fn server() -> (TcpListener, String, Clients) {
+    async fn server() -> (TcpListener, String, Pool<BoxCloneSyncService<Uri, Gated<TokioIo<TcpStream>>, BoxError>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        (listener, address, Pool::new(GatedConnector::new(HttpConnector::new(), WritePermit::is_valid)))
+        let connector = gate::gate(HttpConnector::new().map_err(Into::into), WritePermit::is_valid);
+        (listener, address, Pool { connector: BoxCloneSyncService::new(connector), idle: Arc::default() })
     }
 
     fn request(address: &str, leader_state: &LeaderState) -> (Write, Request<Body>) {
@@ -231,7 +244,7 @@ mod tests {
         }
         let (write, late) = request(&address, &leader_state);
         leader_state.resign();
-        pool.clone().exchange(late).await.expect_err("the leader has resigned");
+        pool.clone().exchange(late).await.map(drop).expect_err("the leader has resigned");
         assert!(!write.has_left(), "the gate was closed before its first byte");
         let (said, rest) = server.await.unwrap();
         for request in said {
@@ -268,9 +281,9 @@ mod tests {
         let exchange = || {
             let (pool, (write, request)) = (pool.clone(), request(&address, &leader_state));
             async move {
-                let answer = pool.exchange(request).await;
+                let answer = pool.exchange(request).await?.into_body().collect().await;
                 write.answered();
-                answer
+                answer.map_err(BoxError::from)
             }
         };
         let serve_one = async || {
@@ -318,7 +331,7 @@ mod tests {
     async fn what_did_not_ask_for_leadership_is_refused() {
         let (_listener, address, pool) = server().await;
         let request = Request::post(address).body(Body::empty()).unwrap();
-        let refused = pool.exchange(request).await.expect_err("it did not ask");
+        let refused = pool.exchange(request).await.map(drop).expect_err("it did not ask");
         assert!(refused.to_string().contains("without a permit"), "{refused}");
     }
 }

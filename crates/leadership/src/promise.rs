@@ -1,9 +1,9 @@
 //! The promise that two replicas never write at the same time, and its rules. Each rule is a value, so that a test can replace it and show
-//! that the promise breaks (`tests/simulation/elections`).
+//! that the promise breaks. `tests/attacks` of this crate does so for E1 to E7, through the real connections and on virtual time.
 //!
 //! **The promise.** When a write takes effect, its sender holds the Lease. This assumes that clocks run at a sane rate (they may be minutes
 //! apart), and that a request takes effect before the lease of its sender ends. To ensure the latter, each request carries a timeout
-//! ([`Ends`](super::term::Ends)). The API server counts it from the moment its first filter receives the request, so the promise does not
+//! ([`Ends`](super::Ends)). The API server counts it from the moment its first filter receives the request, so the promise does not
 //! cover a request that a proxy or network delays before that.
 //!
 //! | rule | where | attack |
@@ -18,6 +18,7 @@
 //! | 8. A Lease whose version goes back ends the process: the cluster is older than its caches | [`Observation::read`] | |
 
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 
 use super::{
     LeaderState, WritePermit,
@@ -33,8 +34,8 @@ pub struct Rules {
     /// the version that it returned. 0 stands for no Lease. The default ignores `before`: only a test's broken rule uses it, which
     /// takes the Lease although the read did not confirm that it has expired.
     pub is_free: fn(before: Option<u64>, after: Option<u64>, read: u64) -> bool,
-    /// The version that a write of the Lease carries, from the version that its operation read.
-    pub version: fn(read: &mut Option<String>) -> Version,
+    /// The version that a write of the Lease carries, from the Lease that its operation read.
+    pub version: fn(read: &Lease) -> Option<String>,
     /// When a term begins to count.
     pub term_from: fn(sent: Timestamp, answered: Timestamp) -> Timestamp,
     /// Whether this process no longer holds the Lease.
@@ -45,23 +46,12 @@ pub struct Rules {
     pub may_leave: fn(&WritePermit) -> bool,
 }
 
-/// Which version a write of the Lease carries.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Version {
-    /// This one: the write fails if the Lease has changed since.
-    Exactly(String),
-    /// No version was read, so nothing is written.
-    Unknown,
-    /// Any: the write replaces newer changes. Only a test does this.
-    Any,
-}
-
 impl Default for Rules {
     fn default() -> Self {
         Rules {
             wait: Ord::max,
             is_free: |_, after, read| after == Some(read),
-            version: |read| read.take().map_or(Version::Unknown, Version::Exactly),
+            version: |read| read.metadata.resource_version.clone(),
             term_from: |sent, _| sent,
             has_lost: |observation| !observation.is_ours(),
             may_release: LeaderState::is_settled,

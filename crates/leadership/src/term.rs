@@ -1,22 +1,16 @@
 //! Leadership as a value: whether this process may write, and for how long.
 //!
 //! Three places check a [`Leadership`]: the controllers' loop before it works, the writing client before each request
-//! ([`Leadership::begin_write`]), and the gate just before bytes leave ([`WritePermit::is_valid`]). The owner of the [`LeaderState`] begins
-//! and ends its terms. Without election, [`Leadership::always`] leads.
+//! ([`Leadership::begin_write`]), and the gate just before bytes leave ([`WritePermit::is_valid`](crate::WritePermit)). The owner of the
+//! [`LeaderState`] begins and ends its terms. Without election, [`Leadership::always`] leads.
 
-use std::{
-    sync::{Arc, Mutex, OnceLock},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
 
+use futures::{Stream, stream};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
-use super::timing::Timing;
-use crate::{env::Env, lock};
-
-/// The longest timeout of a write, also without election.
-pub const WRITE_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
+use crate::{Timing, Write, env::Env, lock};
 
 /// How long a request can still take effect after it was sent: the API server's own limit, counted from the moment its first filter
 /// receives the request. The promise does not cover the time before that, in a proxy, a load balancer or in front of a stopped API server.
@@ -55,7 +49,7 @@ impl Ends {
 
     /// How long after [`Leadership::begin_write`] the bytes of a request may still leave. It is less than the time between `gate` and
     /// `writes`, so that a write still has a timeout if it begins just before the gate closes.
-    fn slack(&self) -> SignedDuration {
+    pub(crate) fn slack(&self) -> SignedDuration {
         (self.writes.duration_since(self.gate) / 2).min(SignedDuration::from_secs(1))
     }
 }
@@ -74,12 +68,21 @@ impl CurrentTerm {
     }
 }
 
-/// The reading side: whether this process leads.
+/// Whether this process leads. Clones share it.
+///
+/// ```no_run
+/// # async fn work(leadership: leadership::Leadership) {
+/// let term = leadership.elected().await;
+/// // This process leads.
+/// leadership.lost(term.number).await;
+/// // It does not lead any more, and its writes are rejected.
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Leadership {
     current: Arc<CurrentTerm>,
-    env: Env,
-    unfinished: Arc<Mutex<Unfinished>>,
+    pub(crate) env: Env,
+    pub(crate) unfinished: Arc<Mutex<Unfinished>>,
 }
 
 impl Leadership {
@@ -96,21 +99,18 @@ impl Leadership {
         term.filter(|term| term.ends.is_none_or(|ends| self.env.now() < ends.gate))
     }
 
-    /// Begins a write, if this process leads.
-    pub fn begin_write(&self) -> Option<Write> {
-        let (term, now) = (self.term()?, self.env.now());
-        let left = |ends: Ends| ends.writes.duration_since(now).saturating_sub(ends.slack());
-        let timeout = term.ends.map_or(WRITE_TIMEOUT, left).min(WRITE_TIMEOUT);
-        if !timeout.is_positive() {
-            return None;
-        }
-        lock(&self.unfinished).under_way += 1;
-        let permit = WritePermit { leadership: self.clone(), number: term.number, timeout, has_left: Arc::default() };
-        Some(Write { permit, sent: now, is_answered: false })
+    /// Whether this process leads now.
+    pub fn is_leader(&self) -> bool {
+        self.term().is_some()
     }
 
-    /// Waits until a term begins.
-    pub async fn begun(&self) -> Term {
+    /// Begins a write, if this process leads and the write has time to end before the lease can.
+    pub fn begin_write(&self) -> Option<Write> {
+        Write::begin(self)
+    }
+
+    /// Waits until this process leads.
+    pub async fn elected(&self) -> Term {
         loop {
             let changed = self.current.changed.notified();
             if let Some(term) = self.term() {
@@ -120,8 +120,8 @@ impl Leadership {
         }
     }
 
-    /// Waits until the term of that number is over.
-    pub async fn ended(&self, number: u64) {
+    /// Waits until the term of this number is over.
+    pub async fn lost(&self, number: u64) {
         loop {
             let changed = self.current.changed.notified();
             let Some(term) = self.term().filter(|term| term.number == number) else {
@@ -140,90 +140,30 @@ impl Leadership {
             }
         }
     }
+
+    /// An item each time that this process begins to lead, for `Controller::reconcile_all_on` of kube: a standby keeps its caches warm, its
+    /// reconciles return early, and as the leader it reconciles every object again.
+    pub fn elections(&self) -> impl Stream<Item = ()> + Send + Sync + use<> {
+        stream::unfold((self.clone(), None), |(leadership, before)| async move {
+            if let Some(number) = before {
+                leadership.lost(number).await;
+            }
+            let term = leadership.elected().await;
+            Some(((), (leadership, Some(term.number))))
+        })
+    }
 }
 
 /// The writes that may still take effect.
 #[derive(Debug, Default)]
-struct Unfinished {
+pub struct Unfinished {
     /// How many are under way.
-    under_way: usize,
+    pub under_way: usize,
     /// When the last write that left and got no answer was sent.
-    unanswered: Option<Timestamp>,
+    pub unanswered: Option<Timestamp>,
 }
 
-/// A write that is under way. If it has left and is dropped without [`Write::answered`], it may still take effect.
-#[derive(Debug)]
-pub struct Write {
-    permit: WritePermit,
-    sent: Timestamp,
-    is_answered: bool,
-}
-
-impl Write {
-    /// The permit that the request carries as an extension.
-    pub fn permit(&self) -> WritePermit {
-        self.permit.clone()
-    }
-
-    /// The timeout of the request.
-    pub fn timeout(&self) -> Duration {
-        Duration::try_from(self.permit.timeout).unwrap_or_default()
-    }
-
-    /// Waits until its timeout is over.
-    pub async fn times_out(&self) {
-        let end = self.sent.saturating_add(self.permit.timeout).unwrap_or(Timestamp::MAX);
-        self.permit.leadership.env.sleep_until(end).await;
-    }
-
-    /// Whether bytes of the request have left this process. If not, this call gives up the request: from now on no byte of it can leave.
-    pub fn has_left(&self) -> bool {
-        *self.permit.has_left.get_or_init(|| false)
-    }
-
-    /// The API server's answer proves whether the write took effect.
-    pub fn answered(mut self) {
-        self.is_answered = true;
-    }
-}
-
-impl Drop for Write {
-    fn drop(&mut self) {
-        let mut unfinished = lock(&self.permit.leadership.unfinished);
-        unfinished.under_way = unfinished.under_way.saturating_sub(1);
-        if !self.is_answered && self.has_left() {
-            unfinished.unanswered = unfinished.unanswered.max(Some(self.sent));
-        }
-    }
-}
-
-/// The permission to send one request.
-#[derive(Clone, Debug)]
-pub struct WritePermit {
-    leadership: Leadership,
-    number: u64,
-    timeout: SignedDuration,
-    /// Whether bytes of the request have left; not set before the first byte leaves or the request is given up.
-    has_left: Arc<OnceLock<bool>>,
-}
-
-impl WritePermit {
-    /// Records that bytes of the request leave. The gate calls this before any byte passes. Returns `false` if the request was given up
-    /// before its first byte: then no byte may leave.
-    pub fn leaves(&self) -> bool {
-        *self.has_left.get_or_init(|| true)
-    }
-
-    /// Whether bytes of the request may leave now: its term is not over, and the request ends before the lease can.
-    pub fn is_valid(&self) -> bool {
-        let now = self.leadership.env.now();
-        let ends_in_time = |ends: Ends| now.saturating_add(self.timeout).is_ok_and(|end| end <= ends.writes);
-        let term = self.leadership.term().filter(|term| term.number == self.number);
-        term.is_some_and(|term| term.ends.is_none_or(ends_in_time))
-    }
-}
-
-/// The writing side: its owner decides whether this process leads.
+/// The writing side of a [`Leadership`]: its owner, usually an [`Election`](crate::Election), decides whether this process leads.
 #[derive(Debug)]
 pub struct LeaderState {
     terms: u64,

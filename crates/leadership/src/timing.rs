@@ -1,10 +1,12 @@
 //! The durations of an election, and how they must relate. Pure.
 
+use std::time::Duration;
+
 use jiff::SignedDuration;
 
 /// How much longer than the retry period the renew deadline must be, in tenths. As in client-go, jitter delays a retry by up to a fifth
 /// of the period.
-const JITTER_TENTHS: i128 = 12;
+const JITTER_TENTHS: u128 = 12;
 
 /// How long Linux may take from sending bytes to their first retransmission: a tail loss probe after 200 ms and two round trips, then the
 /// retransmission timeout of at least 200 ms and one round trip. 440 ms were measured on a connection without latency. 1 s allows for
@@ -12,7 +14,16 @@ const JITTER_TENTHS: i128 = 12;
 const RETRANSMISSION: SignedDuration = SignedDuration::from_secs(1);
 
 /// The durations of an election. [`Timing::new`] checks them.
+///
+/// ```
+/// use std::time::Duration;
+/// use leadership::Timing;
+///
+/// let timing = Timing::new(Duration::from_secs(30), Duration::from_secs(20), Duration::from_secs(4))?;
+/// # Ok::<(), leadership::TimingError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct Timing {
     /// How long others wait after the last renewal before they take the lease.
     pub lease_duration: SignedDuration,
@@ -22,39 +33,51 @@ pub struct Timing {
     pub retry_period: SignedDuration,
 }
 
+/// 15 s, 10 s and 2 s, as in client-go.
+impl Default for Timing {
+    fn default() -> Self {
+        let [lease_duration, renew_deadline, retry_period] = [15, 10, 2].map(SignedDuration::from_secs);
+        Timing { lease_duration, renew_deadline, retry_period }
+    }
+}
+
 /// Why durations do not fit together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TimingError {
     /// A leader could still write while the next one leads.
     #[error(
-        "the lease duration ({0:#}) must be longer than the renew deadline ({1:#}), so that a leader that cannot renew its \
+        "the lease duration ({0:?}) must be longer than the renew deadline ({1:?}), so that a leader that cannot renew its \
          lease stops before others may take it: give a longer duration or a shorter deadline"
     )]
-    Deadline(SignedDuration, SignedDuration),
+    Deadline(Duration, Duration),
     /// A leader would give up after one failed try.
     #[error(
-        "the renew deadline ({0:#}) must be longer than 1.2 times the retry period ({1:#}), so that a leader can try again \
+        "the renew deadline ({0:?}) must be longer than 1.2 times the retry period ({1:?}), so that a leader can try again \
          before it gives up: give a longer deadline or a shorter period"
     )]
-    Period(SignedDuration, SignedDuration),
+    Period(Duration, Duration),
     /// There would be no pause between tries.
-    #[error("the retry period ({0:#}) must be longer than 0: give at least 1s")]
-    NoPause(SignedDuration),
+    #[error("the retry period must be longer than 0: give at least 1s")]
+    NoPause,
+    /// A Lease has whole seconds.
+    #[error("{0:?} is not a number of whole seconds below 2^31: give one")]
+    NotSeconds(Duration),
 }
 
 impl Timing {
-    /// Checks that lease duration > renew deadline > 1.2 × retry period > 0.
+    /// Checks that lease duration > renew deadline > 1.2 × retry period > 0, in whole seconds.
     ///
     /// # Errors
     ///
     /// If not. The message names the durations and a remedy.
     pub fn new(
-        lease_duration: SignedDuration,
-        renew_deadline: SignedDuration,
-        retry_period: SignedDuration,
+        lease_duration: Duration,
+        renew_deadline: Duration,
+        retry_period: Duration,
     ) -> Result<Self, TimingError> {
-        if !retry_period.is_positive() {
-            return Err(TimingError::NoPause(retry_period));
+        if retry_period.is_zero() {
+            return Err(TimingError::NoPause);
         }
         if renew_deadline.as_nanos() * 10 <= retry_period.as_nanos() * JITTER_TENTHS {
             return Err(TimingError::Period(renew_deadline, retry_period));
@@ -62,7 +85,15 @@ impl Timing {
         if lease_duration <= renew_deadline {
             return Err(TimingError::Deadline(lease_duration, renew_deadline));
         }
-        Ok(Timing { lease_duration, renew_deadline, retry_period })
+        let seconds = |duration: Duration| match i32::try_from(duration.as_secs()) {
+            Ok(seconds) if duration.subsec_nanos() == 0 => Ok(SignedDuration::from_secs(seconds.into())),
+            _ => Err(TimingError::NotSeconds(duration)),
+        };
+        Ok(Timing {
+            lease_duration: seconds(lease_duration)?,
+            renew_deadline: seconds(renew_deadline)?,
+            retry_period: seconds(retry_period)?,
+        })
     }
 
     /// How long sent bytes may stay unacknowledged before the kernel breaks the connection: part of the time between the end of a term
@@ -73,9 +104,9 @@ impl Timing {
 
     /// TCP_USER_TIMEOUT. Linux counts it from the first retransmission, not from the sending, so this is [`Timing::unacknowledged`] minus
     /// the time until then ([`RETRANSMISSION`]). At least a tenth remains, because 0 would mean the system default.
-    pub fn user_timeout(&self) -> SignedDuration {
+    pub fn user_timeout(&self) -> Duration {
         let unacknowledged = self.unacknowledged();
-        unacknowledged - RETRANSMISSION.min(unacknowledged * 9 / 10)
+        Duration::try_from(unacknowledged - RETRANSMISSION.min(unacknowledged * 9 / 10)).unwrap_or_default()
     }
 }
 
@@ -83,8 +114,8 @@ impl Timing {
 mod tests {
     use super::*;
 
-    fn timing(lease: i64, deadline: i64, period: i64) -> Result<Timing, String> {
-        let [lease, deadline, period] = [lease, deadline, period].map(SignedDuration::from_secs);
+    fn timing(lease: u64, deadline: u64, period: u64) -> Result<Timing, String> {
+        let [lease, deadline, period] = [lease, deadline, period].map(Duration::from_secs);
         Timing::new(lease, deadline, period).map_err(|error| error.to_string())
     }
 
@@ -98,8 +129,8 @@ mod tests {
             (9, 10, 2, ["the lease duration (9s)", "the renew deadline (10s)"]),
             (15, 6, 5, ["the renew deadline (6s)", "the retry period (5s)"]),
             (15, 1, 1, ["the renew deadline (1s)", "the retry period (1s)"]),
-            (15, 10, 0, ["the retry period (0s)", "at least 1s"]),
-            (15, 10, -1, ["the retry period", "at least 1s"]),
+            (15, 10, 0, ["the retry period", "at least 1s"]),
+            (1 << 40, 10, 2, ["1099511627776s", "below 2^31"]),
         ] {
             let sentence = timing(lease, deadline, period).unwrap_err();
             assert!(named.iter().all(|name| sentence.contains(name)), "{sentence}");
@@ -107,14 +138,22 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_has_whole_seconds() {
+        let [lease, deadline, period] = [15_000, 10_500, 2_000].map(Duration::from_millis);
+        assert_eq!(Timing::new(lease, deadline, period), Err(TimingError::NotSeconds(deadline)));
+        let [lease, deadline, period] = [15, 10, 2].map(Duration::from_secs);
+        assert_eq!(Timing::new(lease, deadline, period), Ok(Timing::default()));
+    }
+
+    #[test]
     fn the_kernel_has_time_for_one_retransmission_before_its_own_limit_begins() {
-        const MEASURED: i128 = 440;
+        const MEASURED: u128 = 440;
         for (lease, deadline, unacknowledged, user_timeout) in
             [(15, 10, 2000, 1000), (3, 2, 500, 50), (137, 107, 2000, 1000), (4, 2, 1000, 100)]
         {
-            let [lease, deadline, period] = [lease, deadline, 1].map(SignedDuration::from_secs);
+            let [lease, deadline, period] = [lease, deadline, 1].map(Duration::from_secs);
             let timing = Timing::new(lease, deadline, period).unwrap();
-            assert_eq!(timing.unacknowledged().as_millis(), unacknowledged);
+            assert_eq!(timing.unacknowledged().unsigned_abs().as_millis(), unacknowledged);
             assert_eq!(timing.user_timeout().as_millis(), user_timeout);
             assert!(user_timeout + MEASURED < unacknowledged);
         }

@@ -5,21 +5,17 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
-    Resource,
-    core::{
-        Request, WatchEvent,
-        params::{ListParams, WatchParams},
-    },
+    Api,
+    api::{ListParams, WatchEvent, WatchParams},
 };
-use serde::Deserialize;
 
-use super::{
-    lease::{Lease, Metadata, version},
-    log_once::{LogOnce, warn_once},
-    operation::Setting,
-    text::in_full,
+use crate::{
+    Candidate,
+    failures::Failures,
+    lease::{LeaseExt, version},
+    operation::Operations,
 };
 
 /// How long the API server serves a watch, in seconds. A dead connection is noticed after this time plus [`GRACE`]. No
@@ -35,38 +31,30 @@ const SHORTEST_PAUSE: SignedDuration = SignedDuration::from_millis(100);
 /// A watch that lasted this long resets the pause.
 const STEADY: SignedDuration = SignedDuration::from_secs(1);
 
-/// A list of Leases.
-#[derive(Deserialize)]
-struct Leases {
-    metadata: Metadata,
-    items: Vec<Lease>,
-}
-
 /// A state of the Lease.
 pub enum Seen {
     /// It exists.
-    Present(Lease),
+    Present(Box<Lease>),
     /// It does not exist as of this version.
     Absent(u64),
 }
 
 /// Calls `seen` for each state of the Lease that the API server sends. It never ends.
-pub async fn watch(setting: &Setting, seen: impl Fn(Seen, Timestamp)) {
-    let env = &setting.env;
-    let (mut logged, mut from, mut pause) = (LogOnce::default(), None, SHORTEST_PAUSE);
+pub async fn watch_for_ever(operations: &Operations, seen: impl Fn(Seen, Timestamp)) {
+    let Candidate { env, timing, .. } = &operations.candidate;
+    let (mut failures, mut from, mut pause) = (Failures::default(), None, SHORTEST_PAUSE);
     loop {
         let began = env.now();
         let patience = Duration::from_secs(SERVED.into()) + GRACE;
-        match tokio::time::timeout(patience, watch_once(setting, &mut from, &seen)).await {
+        match tokio::time::timeout(patience, watch_once(operations, &mut from, &seen)).await {
             Ok(Ok(())) => {
-                logged.forget();
+                failures.recovered();
             }
             // The connection may be dead: list again to see what the watch missed.
             Err(_) => from = None,
             Ok(Err(error)) => {
                 from = None;
-                let error = in_full(&error);
-                warn_once!(logged.note(&error), error, "cannot watch the Lease; trying again");
+                failures.log("cannot watch the Lease", &error);
             }
         }
         // A leader must soon see a change of the Lease, so the first pause after a steady watch is short.
@@ -74,34 +62,37 @@ pub async fn watch(setting: &Setting, seen: impl Fn(Seen, Timestamp)) {
             pause = SHORTEST_PAUSE;
         }
         env.sleep_until(env.now() + env.jittered(pause, 0.2)).await;
-        pause = (pause * 2).min(setting.timing.retry_period.max(SHORTEST_PAUSE));
+        pause = (pause * 2).min(timing.retry_period.max(SHORTEST_PAUSE));
     }
 }
 
 /// Watches the Lease from the version `from` until the API server ends the watch, and updates `from` with each event. If it is `None`,
 /// lists the Lease first.
-async fn watch_once(setting: &Setting, from: &mut Option<String>, seen: impl Fn(Seen, Timestamp)) -> kube::Result<()> {
-    let Setting { client, namespace, name, env, .. } = setting;
-    let request = Request::new(v1::Lease::url_path(&(), Some(namespace)));
+async fn watch_once(
+    operations: &Operations,
+    from: &mut Option<String>,
+    seen: impl Fn(Seen, Timestamp),
+) -> kube::Result<()> {
+    let Candidate { namespace, name, env, .. } = &operations.candidate;
+    let leases = Api::<Lease>::namespaced(operations.client.clone(), namespace);
     let field = format!("metadata.name={name}");
     if from.is_none() {
-        let list = request.list(&ListParams::default().fields(&field)).map_err(kube::Error::BuildRequest)?;
-        let Leases { metadata, mut items } = client.request(list).await?;
-        seen(items.pop().map_or(Seen::Absent(version(&metadata.resource_version)), Seen::Present), env.now());
-        *from = Some(metadata.resource_version);
+        let mut list = leases.list(&ListParams::default().fields(&field)).await?;
+        let absent = || Seen::Absent(version(list.metadata.resource_version.as_deref()));
+        seen(list.items.pop().map_or_else(absent, |lease| Seen::Present(lease.into())), env.now());
+        from.clone_from(&list.metadata.resource_version);
     }
     let parameters = WatchParams::default().fields(&field).timeout(SERVED);
     let version = from.get_or_insert_default();
-    let watch = request.watch(&parameters, version).map_err(kube::Error::BuildRequest)?;
-    let mut events = std::pin::pin!(client.request_events::<Lease>(watch).await?);
+    let mut events = std::pin::pin!(leases.watch(&parameters, version).await?);
     while let Some(event) = events.try_next().await? {
         match event {
             WatchEvent::Added(lease) | WatchEvent::Modified(lease) => {
-                version.clone_from(&lease.metadata.resource_version);
-                seen(Seen::Present(lease), env.now());
+                *version = lease.metadata.resource_version.clone().unwrap_or_default();
+                seen(Seen::Present(lease.into()), env.now());
             }
             WatchEvent::Deleted(lease) => {
-                version.clone_from(&lease.metadata.resource_version);
+                *version = lease.metadata.resource_version.clone().unwrap_or_default();
                 seen(Seen::Absent(lease.version()), env.now());
             }
             WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use leadership::log_once::LogOnce;
+use crate::log_once::LogOnce;
 
 /// The first and the longest wait of a backoff.
 pub type Waits = (SignedDuration, SignedDuration);

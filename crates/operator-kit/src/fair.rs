@@ -16,7 +16,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use leadership::lock;
+use crate::lock;
 
 /// The places that a namespace may hold for each that stays free. 500 sets of 4 pods in one namespace, where each request takes
 /// 100 ms, are complete after 4.3 s with 3, after 6.3 s with 1, and after 3.1 s without a limit (simulated).

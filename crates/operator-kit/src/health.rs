@@ -13,7 +13,8 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::task::AbortOnDropHandle;
 
-use leadership::{env::Env, lock};
+use crate::lock;
+use leadership::env::Env;
 
 /// How many times an idle loop turns within its limit.
 const TURNS_WITHIN_LIMIT: i32 = 4;

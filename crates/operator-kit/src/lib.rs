@@ -16,15 +16,18 @@
 //! | [`statuses`], [`failures`], [`token_bucket`], [`pace`] | status by server-side apply, backoff, pacing |
 //! | [`health`], [`server`] | probes, metrics and the log level over HTTP |
 //! | [`telemetry`] | logs, traces and metrics |
+//! | [`budget`], [`text`], [`log_once`], [`lock()`] | small parts |
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod budget;
 pub mod client;
 pub mod failures;
 pub mod fair;
 pub mod health;
 pub mod interner;
 pub mod listwatch;
+pub mod log_once;
 pub mod meta;
 pub mod object_key;
 pub mod pace;
@@ -34,10 +37,23 @@ pub mod runner;
 pub mod server;
 pub mod statuses;
 pub mod telemetry;
+pub mod text;
 pub mod token_bucket;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use object_key::{ObjectKey, in_scope};
 pub use runner::{Context, Controller, Next, run};
 
 /// The operator that this kit is built for: its user agent, its field manager, the name in its certificates.
 pub const OPERATOR: &str = "podset-operator";
+
+/// Locks a mutex, even if another thread panicked while holding it.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether this process runs in a pod.
+pub fn is_in_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}

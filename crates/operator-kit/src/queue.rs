@@ -18,8 +18,8 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
 use super::object_key::ObjectKey;
-use crate::{fair::FairQueue, telemetry::metrics::QueueMetrics};
-use leadership::{env::Env, lock};
+use crate::{fair::FairQueue, lock, telemetry::metrics::QueueMetrics};
+use leadership::env::Env;
 
 /// The reason why a key is in the queue.
 pub type Trigger = &'static str;

@@ -174,7 +174,7 @@ impl<C: Controller> Worker<C> {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                term = self.pulse.during(leadership.begun()) => self.serve(term).await,
+                term = self.pulse.during(leadership.elected()) => self.serve(term).await,
             }
         }
     }
@@ -223,7 +223,7 @@ impl<C: Controller> Worker<C> {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                () = leadership.ended(term.number) => return,
+                () = leadership.lost(term.number) => return,
                 Some(end) = running.join_next() => pass_on_panic(end),
                 (key, trigger) = self.controller.queue().next() => {
                     let (controller, metrics) = (self.controller.clone(), self.metrics.clone());

@@ -14,8 +14,8 @@ use crate::{
     client::{Answer, Clients},
     listwatch::Watched,
     telemetry::spans,
+    text::{in_full, in_words},
 };
-use leadership::text::{in_full, in_words};
 
 /// The wait before the next try, if the object has changed since the status was made.
 pub const OUTDATED_RETRY: SignedDuration = SignedDuration::from_secs(1);

@@ -23,13 +23,19 @@ pub async fn build(profile: Profile) -> Result<PathBuf> {
     if let Some(binary) = std::env::var_os(BINARY) {
         return Ok(binary.into());
     }
+    let release = (profile == Profile::Release).then_some("--release");
+    built(["--package", "podset-operator", "--bin", "podset-operator"].into_iter().chain(release)).await
+}
+
+/// Builds a program with cargo and returns its binary.
+pub async fn built(arguments: impl IntoIterator<Item = &str>) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--package", "podset-operator", "--bin", "podset-operator"]);
-    if profile == Profile::Release {
-        command.arg("--release");
-    }
-    command.args(["--message-format", "json-render-diagnostics"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+        .arg("build")
+        .args(arguments)
+        .args(["--message-format", "json-render-diagnostics"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
     // Cargo's variables for this package would make build scripts of others run again each time.
     for (variable, _) in std::env::vars_os() {
         let name = variable.to_string_lossy();
@@ -37,7 +43,7 @@ pub async fn build(profile: Profile) -> Result<PathBuf> {
             command.env_remove(&variable);
         }
     }
-    let messages = printed(command).await.context("the operator does not compile")?;
+    let messages = printed(command).await.context("it does not compile")?;
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let binary = artifacts.filter_map(|artifact| Some(artifact["executable"].as_str()?.into())).next_back();
     binary.context("cargo does not print where the binary is")

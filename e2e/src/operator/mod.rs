@@ -17,7 +17,7 @@ use crate::account::Account;
 use crate::cluster::Cluster;
 use crate::process::tail;
 
-pub use build::{BINARY, Profile, build};
+pub use build::{BINARY, Profile, build, built};
 pub use deployment::{Deployment, image};
 pub use settings::{Settings, Times};
 

@@ -11,6 +11,7 @@ mod friend;
 mod guard;
 mod kubectl;
 mod leader;
+mod leadership;
 mod memory;
 mod mission;
 mod policy;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         rights::scenarios,
         // Last, because they wait until nothing heavy runs beside them.
         leader::scenarios,
+        leadership::scenarios,
     ];
     let scenarios = files.into_iter().flat_map(|scenarios| scenarios()).collect();
     e2e::suite::run(Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("e2e"), scenarios)

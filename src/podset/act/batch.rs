@@ -11,8 +11,7 @@ use crate::podset::{
     rejected_deletes::RejectedDeletes,
     rejection::{self, Rejection},
 };
-use leadership::{log_once::warn_once, text::in_full};
-use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, meta::Uid, requests};
+use operator_kit::{ObjectKey, client::WRITES_OF_A_NAMESPACE, log_once::warn_once, meta::Uid, requests, text::in_full};
 
 /// How many requests of one set are in flight at once. More would only wait for the writer, and keep other sets waiting.
 pub const AT_ONCE: usize = WRITES_OF_A_NAMESPACE;

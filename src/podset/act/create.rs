@@ -18,8 +18,11 @@ use crate::podset::{
     revision::Revision,
     set_state::SetState,
 };
-use leadership::text::{LONGEST, cut};
-use operator_kit::{client::Answer, requests};
+use operator_kit::{
+    client::Answer,
+    requests,
+    text::{LONGEST, cut},
+};
 
 /// How many bytes of templates the creates of one set may have in flight.
 const BYTES_AT_ONCE: usize = 1 << 20;

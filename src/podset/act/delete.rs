@@ -10,8 +10,12 @@ use crate::podset::{
     plan::{Deletion, Why},
     set_state::SetState,
 };
-use leadership::text::{LONGEST, cut, in_words};
-use operator_kit::{client::Answer, meta::Uid, requests};
+use operator_kit::{
+    client::Answer,
+    meta::Uid,
+    requests,
+    text::{LONGEST, cut, in_words},
+};
 
 /// What the answer to a delete proves.
 enum Deleted {

@@ -21,17 +21,15 @@ use crate::{
         set_state::{FailedPreparation, Preparation, SetState},
     },
 };
-use leadership::{
-    log_once::warn_once,
-    text::{cut, in_full, in_words},
-};
 use operator_kit::{
     ObjectKey,
     client::Answer,
     failures::Failures,
     listwatch::{self, Source, Watched},
+    log_once::warn_once,
     meta::{Meta, Uid},
     requests,
+    text::{cut, in_full, in_words},
 };
 
 /// A ControllerRevision of a set.

@@ -23,10 +23,10 @@ pub use rules::{CacheRules, Owner, QUARANTINE};
 pub use set::{PodsLike, Set, Template, Wanted, Whole};
 pub use sets::{Effects, Sets};
 
-use leadership::lock;
 use operator_kit::{
     ObjectKey,
     listwatch::{Change, Scope},
+    lock,
 };
 
 /// The caches behind their lock.

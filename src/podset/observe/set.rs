@@ -9,12 +9,11 @@ use crate::{
     api::{self, PodReplacementPolicy, PodSetStatus, PodTemplateMetadata, UpdateStrategy},
     podset::revision::{self, Revision, Update},
 };
-use leadership::text;
 use operator_kit::{
     ObjectKey,
     listwatch::Watched,
     meta::{self, Meta, Uid},
-    statuses,
+    statuses, text,
 };
 
 /// The largest template that is kept, in bytes. A larger one is read again when pods are created.

@@ -6,13 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer};
 
 use super::pod::{Phase, Pod};
-use leadership::text::{LONGEST, cut};
-
-use crate::{api, podset::compact_time::CompactTime};
 use operator_kit::{
     listwatch::Watched,
     meta::{self, Meta, Uid},
+    text::{LONGEST, cut},
 };
+
+use crate::{api, podset::compact_time::CompactTime};
 
 /// What it costs to delete a pod, as its users see it.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";

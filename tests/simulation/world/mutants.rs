@@ -12,7 +12,7 @@
 //!   that were deleted for a ghost.
 
 use jiff::{SignedDuration, Timestamp};
-use leadership::promise::{Rules, Version};
+use leadership::promise::Rules;
 use podset_operator::{
     api::{self, PodSetStatus},
     podset::{
@@ -88,7 +88,7 @@ fn mutants() -> Vec<Mutant> {
         bound("one rejected delete holds up the set", podset::promise::Rules { is_confined: |_| false, ..podset }),
         election("the own duration alone counts", Rules { wait: |own, _| own, ..leader }),
         election("a read need not confirm", Rules { is_free: |before, _, _| before.is_some(), ..leader }),
-        election("a write of the Lease carries no version", Rules { version: |_| Version::Any, ..leader }),
+        election("a write of the Lease carries no version", Rules { version: |_| None, ..leader }),
         election("a term counts from the answer", Rules { term_from: |_, answered| answered, ..leader }),
         election("a lease that is lost is not noticed", Rules { has_lost: |_| false, ..leader }),
         election("the lease is given back at once", Rules { may_release: |_| true, ..leader }),

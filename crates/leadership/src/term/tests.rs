@@ -1,8 +1,10 @@
+use std::time::Duration;
+
 use super::*;
 use crate::env::testing::virtual_env;
 
-fn timing(lease: i64, deadline: i64, period: i64) -> Timing {
-    let [lease, deadline, period] = [lease, deadline, period].map(SignedDuration::from_secs);
+fn timing(lease: u64, deadline: u64, period: u64) -> Timing {
+    let [lease, deadline, period] = [lease, deadline, period].map(Duration::from_secs);
     Timing::new(lease, deadline, period).unwrap()
 }
 
@@ -73,13 +75,13 @@ async fn a_term_that_is_over_stays_over() {
 async fn the_end_of_a_term_is_seen_by_those_who_wait() {
     let mut leader_state = LeaderState::vacant(virtual_env());
     let leadership = leader_state.leadership();
-    let mut waiting = tokio_test::task::spawn(async { leadership.clone().begun().await.number });
+    let mut waiting = tokio_test::task::spawn(async { leadership.clone().elected().await.number });
     tokio_test::assert_pending!(waiting.poll());
     leader_state.begin(None);
     assert!(waiting.is_woken());
     assert_eq!(tokio_test::assert_ready!(waiting.poll()), 1);
 
-    let mut ending = tokio_test::task::spawn(async { leadership.clone().ended(1).await });
+    let mut ending = tokio_test::task::spawn(async { leadership.clone().lost(1).await });
     tokio_test::assert_pending!(ending.poll());
     leader_state.resign();
     tokio_test::assert_ready!(ending.poll());
@@ -90,7 +92,7 @@ async fn the_end_of_a_term_needs_nobody_to_say_so() {
     let env = virtual_env();
     let mut leader_state = LeaderState::vacant(env.clone());
     let term = leader_state.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
-    leader_state.leadership().ended(term.number).await;
+    leader_state.leadership().lost(term.number).await;
     assert_eq!(env.now().duration_since(Timestamp::UNIX_EPOCH).as_secs(), 10);
 }
 
@@ -135,4 +137,22 @@ async fn a_write_that_never_left_cannot_take_effect() {
 #[tokio::test(start_paused = true)]
 async fn without_election_a_write_has_ten_seconds() {
     assert_eq!(timeout(&Leadership::always(virtual_env())), Some(Duration::from_secs(10)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_election_is_an_item() {
+    use futures::StreamExt;
+
+    let mut leader_state = LeaderState::vacant(virtual_env());
+    let mut elections = Box::pin(leader_state.leadership().elections());
+    let mut next = tokio_test::task::spawn(elections.next());
+    tokio_test::assert_pending!(next.poll());
+    leader_state.begin(None);
+    tokio_test::assert_ready!(next.poll());
+    drop(next);
+    let mut next = tokio_test::task::spawn(elections.next());
+    tokio_test::assert_pending!(next.poll());
+    leader_state.resign();
+    leader_state.begin(None);
+    tokio_test::assert_ready!(next.poll());
 }

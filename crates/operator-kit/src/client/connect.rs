@@ -4,33 +4,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, Uri, header::USER_AGENT};
-use hyper::rt::{Read, Write};
-use hyper_util::{
-    client::{
-        legacy::{
-            self,
-            connect::{Connection, HttpConnector, proxy::Tunnel},
-        },
-        proxy::matcher::Matcher,
-    },
-    rt::{TokioExecutor, TokioTimer},
-};
+use http_body_util::Full;
+use hyper_util::client::proxy::matcher::Matcher;
 use kube::{
     Client, Config,
     client::{Body, ConfigExt},
 };
-use tower::{BoxError, Service, ServiceBuilder, filter::FilterLayer};
+use leadership::{
+    connect::{self, gated, ungated},
+    promise::Rules,
+};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, filter::FilterLayer};
 
 use super::{
-    counted::Counted,
+    counted::counted,
     plugin::{Plugin, PluginError},
 };
-use crate::telemetry::metrics::Requests;
-use leadership::{
-    GatedConnector, IDLE, Pool,
-    promise::Rules,
-    text::{place, shown},
-};
+use crate::{budget::Budget, telemetry::metrics::Requests, text::place};
 
 /// The user agent of every request.
 pub const AGENT: &str = concat!("podset-operator/", env!("CARGO_PKG_VERSION"));
@@ -52,18 +42,30 @@ pub enum Purpose {
     },
 }
 
+impl Purpose {
+    fn user_timeout(self) -> Option<Duration> {
+        match self {
+            Purpose::Read => None,
+            Purpose::Write { user_timeout } | Purpose::WithoutLeadership { user_timeout } => Some(user_timeout),
+        }
+    }
+}
+
 /// Why no client can be made from a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The credentials or certificates cannot be used.
-    #[error("the credentials or certificates for the API server cannot be used: {0}")]
-    Config(#[from] kube::Error),
+    /// The credentials, certificates or proxy cannot be used.
+    #[error(transparent)]
+    Config(#[from] leadership::ConnectError),
     /// The exec plugin of the kubeconfig returned no credentials.
     #[error(transparent)]
     Plugin(#[from] PluginError),
-    /// The proxy is of an unsupported kind.
-    #[error("the proxy {0}, of the kubeconfig or HTTPS_PROXY, cannot be used: only http:// proxies are supported")]
-    Proxy(String),
+}
+
+impl From<kube::Error> for ConnectError {
+    fn from(error: kube::Error) -> Self {
+        ConnectError::Config(error.into())
+    }
 }
 
 /// Makes a client with its own connections. Its requests are counted.
@@ -74,75 +76,41 @@ pub enum ConnectError {
 pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
     let mut config = config.clone();
     let plugin = Plugin::from_config(&mut config);
-    connect_to(&config, purpose, requests).map_err(|error| match (error, plugin) {
-        (ConnectError::Config(error), Some(plugin)) => {
+    connect_to(config, purpose, requests).map_err(|error| match (error, plugin) {
+        (ConnectError::Config(leadership::ConnectError::Config(error)), Some(plugin)) => {
             plugin.redact_config_error(error).map_or_else(Into::into, Into::into)
         }
         (error, _) => error,
     })
 }
 
-fn connect_to(config: &Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
-    let connector = tcp(config, purpose);
+fn connect_to(mut config: Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
     let variable = |name: &str| std::env::var(name).ok();
-    let is_bypassed =
-        |proxy: &Uri| is_from_environment(proxy, variable) && bypasses_proxy(&config.cluster_url, &no_proxy(variable));
-    match config.proxy_url.as_ref().filter(|proxy| !is_bypassed(proxy)) {
-        None => build(config, purpose, requests, connector),
-        Some(proxy) => build(config, purpose, requests, tunnel(proxy, connector)?),
-    }
-}
-
-/// A tunnel through a proxy, with the user and password of its URL. As in Go and curl, `host:port` is an HTTP proxy.
-fn tunnel<C>(proxy: &Uri, connector: C) -> Result<Tunnel<C>, ConnectError> {
-    let parsed = Matcher::builder().all(proxy.to_string()).build().intercept(&Uri::from_static("https://any"));
-    let Some(parsed) = parsed.filter(|parsed| parsed.uri().scheme_str() == Some("http")) else {
-        return Err(ConnectError::Proxy(shown(proxy)));
-    };
-    let tunnel = Tunnel::new(parsed.uri().clone(), connector);
-    Ok(match parsed.basic_auth() {
-        Some(credentials) => tunnel.with_auth(credentials.clone()),
-        None => tunnel,
-    })
-}
-
-fn tcp(config: &Config, purpose: Purpose) -> HttpConnector {
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
-    connector.set_nodelay(true);
-    connector.set_connect_timeout(config.connect_timeout);
-    // TCP keepalive breaks a connection that was silent for 30 s and does not answer three probes.
-    connector.set_keepalive(Some(Duration::from_secs(30)));
-    connector.set_keepalive_interval(Some(Duration::from_secs(5)));
-    connector.set_keepalive_retries(Some(3));
-    if let Purpose::Write { user_timeout } | Purpose::WithoutLeadership { user_timeout } = purpose {
-        connector.set_tcp_user_timeout(Some(user_timeout));
-    }
-    connector
-}
-
-fn build<C>(config: &Config, purpose: Purpose, requests: &Requests, connector: C) -> Result<Client, ConnectError>
-where
-    C: Service<Uri> + Clone + Send + Sync + 'static,
-    C::Response: Read + Write + Connection + Send + Unpin + 'static,
-    C::Future: Send + 'static,
-    C::Error: Into<BoxError>,
-{
-    if matches!(purpose, Purpose::Write { .. }) {
-        let gated = GatedConnector::new(connector, Rules::default().may_leave);
-        let tls = config.rustls_https_connector_with_connector(gated)?;
-        return client(config, requests, Pool::new(tls));
-    }
-    let tls = config.rustls_https_connector_with_connector(connector)?;
-    let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE)
-        .retry_canceled_requests(false)
-        .build(tls);
-    if purpose == Purpose::Read {
-        client(config, requests, ServiceBuilder::new().layer(FilterLayer::new(reject_writes)).service(http))
-    } else {
-        client(config, requests, http)
+    config.proxy_url = config.proxy_url.filter(|proxy| {
+        !is_from_environment(proxy, variable) || !bypasses_proxy(&config.cluster_url, &no_proxy(variable))
+    });
+    let connector = connect::connector(&config, purpose.user_timeout())?;
+    match purpose {
+        Purpose::Read => {
+            let connections = ungated(&config, connector)?;
+            let rejecting = ServiceBuilder::new().layer(FilterLayer::new(reject_writes)).service(connections);
+            client(&config, requests, rejecting)
+        }
+        Purpose::WithoutLeadership { .. } => client(&config, requests, ungated(&config, connector)?),
+        Purpose::Write { .. } => {
+            let connections = gated(&config, connector, Rules::default().may_leave)?;
+            // Bounds the memory for answers: the API server answers a status write with the whole object.
+            let budget = Budget::default();
+            let bounded = connections.and_then(move |answer: Response<_>| {
+                let budget = budget.clone();
+                async move {
+                    let (head, body) = answer.into_parts();
+                    let (body, _room) = budget.collect(body, usize::MAX).await?;
+                    Ok::<_, BoxError>(Response::from_parts(head, Full::new(body)))
+                }
+            });
+            client(&config, requests, bounded)
+        }
     }
 }
 
@@ -176,7 +144,7 @@ where
         .option_layer(config.auth_layer()?)
         .layer(named.extra_headers_layer()?)
         .map_err(Into::<BoxError>::into)
-        .service(Counted { connection: connections, requests: requests.clone() });
+        .service(counted(connections, requests.clone()));
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
@@ -271,12 +239,6 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_of_another_kind_is_refused_without_its_password() {
-        let error = tunnel(&"https://me:secret@proxy:3129".parse().unwrap(), ()).map(drop).unwrap_err().to_string();
-        assert!(error.starts_with("the proxy https://proxy:3129, of the kubeconfig or HTTPS_PROXY, cannot"), "{error}");
-    }
-
-    #[test]
     fn a_proxy_of_the_kubeconfig_is_none_of_the_environment() {
         for (capitals, small, expected) in
             [("http://a:1", "", true), ("", "http://a:1", true), ("", "http://b:1", false)]
@@ -312,7 +274,8 @@ mod tests {
             (Purpose::Write { user_timeout }, Some(user_timeout)),
             (Purpose::WithoutLeadership { user_timeout }, Some(user_timeout)),
         ] {
-            let stream = tower::ServiceExt::oneshot(tcp(&Config::new(to.clone()), purpose), to.clone()).await.unwrap();
+            let connector = connect::connector(&Config::new(to.clone()), purpose.user_timeout()).unwrap();
+            let stream = connector.oneshot(to.clone()).await.unwrap();
             let socket = socket2::SockRef::from(stream.inner());
             assert_eq!(socket.tcp_user_timeout().unwrap(), expected, "{purpose:?}");
         }

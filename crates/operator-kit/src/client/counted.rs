@@ -1,23 +1,31 @@
 //! Counts every request by its status code. This is the lowest layer, so that only requests that were sent count. A request that is given
 //! up before its answer counts as an error.
 
-use std::task::{Context, Poll};
-
-use futures::future::BoxFuture;
 use http::{Method, Request, Response};
 use kube::client::Body;
-use tower::{BoxError, Service};
+use tower::{BoxError, Service, ServiceExt};
 
-use crate::telemetry::metrics::Requests;
-use leadership::text::place;
+use crate::{telemetry::metrics::Requests, text::place};
 
-/// A connection whose requests are counted.
-#[derive(Clone)]
-pub struct Counted<S> {
-    /// The connection.
-    pub connection: S,
-    /// The counter.
-    pub requests: Requests,
+/// These connections, with their requests counted.
+pub fn counted<S, B>(
+    connections: S,
+    requests: Requests,
+) -> impl Service<Request<Body>, Response = Response<B>, Error = BoxError, Future: Send> + Clone + Send + Sync
+where
+    S: Service<Request<Body>, Response = Response<B>, Future: Send, Error: Into<BoxError>> + Clone + Send + Sync,
+    B: Send,
+{
+    tower::service_fn(move |request: Request<Body>| {
+        let (connections, requests) = (connections.clone(), requests.clone());
+        async move {
+            let (method, host) = (request.method().clone(), place(request.uri()).to_owned());
+            let mut in_flight = InFlight { requests, method, host, code: None };
+            let answer = connections.oneshot(request).await.map_err(Into::into);
+            in_flight.code = answer.as_ref().ok().map(|response| response.status().as_u16());
+            answer
+        }
+    })
 }
 
 /// A request in flight. It is counted when this is dropped.
@@ -32,35 +40,6 @@ struct InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.requests.sent(&self.method, &self.host, self.code);
-    }
-}
-
-impl<S, B> Service<Request<Body>> for Counted<S>
-where
-    S: Service<Request<Body>, Response = Response<B>>,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-{
-    type Response = Response<B>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<B>, BoxError>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.connection.poll_ready(cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let requests = self.requests.clone();
-        let method = request.method().clone();
-        let host = place(request.uri()).to_owned();
-        let answer = self.connection.call(request);
-        Box::pin(async move {
-            // Nothing is sent before the first poll.
-            let mut in_flight = InFlight { requests, method, host, code: None };
-            let answer = answer.await.map_err(Into::into);
-            in_flight.code = answer.as_ref().ok().map(|response| response.status().as_u16());
-            answer
-        })
     }
 }
 
@@ -86,10 +65,10 @@ mod tests {
     #[test]
     fn every_request_is_counted_once_whatever_becomes_of_it() {
         let metrics = Metrics::new(virtual_env());
-        let mut counted = Counted { connection: tower::service_fn(serve), requests: metrics.requests() };
-        let mut call = |method: Method, path: &str| {
+        let counted = counted(tower::service_fn(serve), metrics.requests());
+        let call = |method: Method, path: &str| {
             let request = Request::builder().method(method).uri(format!("https://host{path}")).body(Body::empty());
-            counted.call(request.unwrap())
+            counted.clone().call(request.unwrap())
         };
         let counts = || {
             let text = metrics.text(Format::OpenMetrics).unwrap();
@@ -105,8 +84,8 @@ mod tests {
         let answer = call(Method::GET, "/").now_or_never().unwrap().unwrap();
         assert_eq!(counts(), [line("404", "GET")]);
         drop(answer);
-        let mut waiting = call(Method::PUT, "/never");
-        assert!((&mut waiting).now_or_never().is_none());
+        let mut waiting = Box::pin(call(Method::PUT, "/never"));
+        assert!(waiting.as_mut().now_or_never().is_none());
         assert_eq!(counts(), [line("404", "GET")], "it may still be answered");
         drop(waiting);
         drop(call(Method::PATCH, "/never"));

@@ -5,9 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use leadership::{budget::TOTAL, lock};
-
-use crate::fair::is_fair;
+use crate::{budget::TOTAL, fair::is_fair, lock};
 
 /// A budget that namespaces share fairly ([`is_fair`]). Clones share the same bytes.
 #[derive(Clone, Debug, Default)]

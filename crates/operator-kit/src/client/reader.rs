@@ -7,11 +7,11 @@ use kube::{Client, client::Body, core::Status};
 use serde::de::DeserializeOwned;
 
 use super::traced::{Destination, Traced};
-use leadership::{
-    answer::is_absent,
+use crate::{
     budget::Budget,
     text::{in_full, in_words},
 };
+use leadership::answer::is_absent;
 
 /// The timeout of a read that is not a watch.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);

@@ -16,8 +16,7 @@ use opentelemetry_sdk::{propagation::TraceContextPropagator, trace::Span as SdkS
 use tracing::Span;
 
 use super::connect::host_and_port;
-use crate::telemetry::spans;
-use leadership::text::shown;
+use crate::{telemetry::spans, text::shown};
 
 /// The API server, as spans name it.
 #[derive(Clone, Debug)]

@@ -1,23 +1,20 @@
-//! The writing client. It checks leadership before each request, bounds its time here and on the API server, sends it once, and returns
-//! what the answer proves ([`Answer`]).
+//! The writing client. It sends each request once, within a term, and returns what the answer proves ([`Answer`]).
 
-use std::{num::NonZero, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri};
-use http_body_util::BodyExt;
+use http::{Request, Response, Uri};
 use kube::{
     Client,
     client::Body,
     core::{Status, request},
 };
+use leadership::{Leadership, answer::Proof};
 use tracing::warn;
 
 use super::traced::{Destination, Traced};
-use crate::fair::{FairSemaphore, HELD_PER_FREE};
-use leadership::{
-    Leadership,
-    answer::is_rejection,
+use crate::{
+    fair::{FairSemaphore, HELD_PER_FREE},
     text::{in_full, in_words},
 };
 
@@ -27,9 +24,6 @@ const WRITES_AT_ONCE: usize = 128;
 /// The most writes of one namespace, see [`crate::fair`]. With 64 in flight, deletes take longer on a busy API server; more than 128 save
 /// no time.
 pub const WRITES_OF_A_NAMESPACE: usize = WRITES_AT_ONCE * HELD_PER_FREE / (HELD_PER_FREE + 1);
-
-/// How long the API server's own timeout error may take to arrive.
-const ERROR_MARGIN: Duration = Duration::from_millis(500);
 
 /// What the answer to a write proves.
 #[derive(Debug)]
@@ -55,6 +49,18 @@ impl Answer {
             Answer::Done(..) | Answer::NotSent => None,
             Answer::Rejected(status) | Answer::Unclear(status) => Some(in_words(status)),
             Answer::Unknown(error) | Answer::NeverLeft(error) => Some(error.clone()),
+        }
+    }
+}
+
+impl From<Response<Bytes>> for Answer {
+    fn from(response: Response<Bytes>) -> Self {
+        let code = response.status();
+        match Proof::of(code, response.body()) {
+            Proof::Done => Answer::Done(response.into_body()),
+            Proof::Rejected(status) => Answer::Rejected(status),
+            Proof::Unclear(status) => Answer::Unclear(status),
+            Proof::Unknown => Answer::Unknown(format!("{code} without a reason")),
         }
     }
 }
@@ -94,77 +100,22 @@ impl Writer {
         let Some(write) = self.leadership.begin_write() else {
             return Answer::NotSent;
         };
-        let Some(server_timeout) = server_timeout(write.timeout()) else {
-            return Answer::NotSent;
-        };
-        let mut request = match with_timeout(request, server_timeout) {
-            Ok(request) => request.map(Body::from),
-            Err(error) => return Answer::NeverLeft(error.to_string()),
-        };
-        request.extensions_mut().insert(write.permit());
+        let mut request = request.map(Body::from);
         let traced = Traced::write(&mut request, &self.to);
-        let exchange = async {
-            let response = self.client.send(request).await?;
-            let (head, body) = response.into_parts();
-            Ok::<_, kube::Error>((head, body.collect().await?.to_bytes()))
-        };
-        let result = tokio::select! {
-            biased;
-            result = exchange => result.map_err(|error| ("transport", in_full(&error))),
-            () = write.times_out() => Err(("timeout", "the API server did not answer in time".to_owned())),
-        };
-        match result {
-            Ok((head, body)) => {
-                let code = head.status;
-                let answer = classify(code, body);
-                if !matches!(answer, Answer::Unclear(_) | Answer::Unknown(_)) {
-                    write.answered();
-                }
-                traced.answered(code.as_u16(), answer.error().as_deref());
+        match write.send(&self.client, request).await {
+            Ok(response) => {
+                let code = response.status().as_u16();
+                let answer = Answer::from(response);
+                traced.answered(code, answer.error().as_deref());
                 answer
             }
-            Err((kind, error)) => {
+            Err(unanswered) => {
+                let kind = if unanswered.source.is_some() { "transport" } else { "timeout" };
+                let error = unanswered.source.as_ref().map_or_else(|| unanswered.to_string(), |source| in_full(source));
                 traced.failed(kind, &error);
-                if write.has_left() { Answer::Unknown(error) } else { Answer::NeverLeft(error) }
+                if unanswered.has_left { Answer::Unknown(error) } else { Answer::NeverLeft(error) }
             }
         }
-    }
-}
-
-/// The API server's timeout in milliseconds. It is a little shorter than ours, so that the API server's error arrives, which names a
-/// webhook that did not answer. `None` if it is less than 1 ms, because 0 would mean no limit.
-fn server_timeout(budget: Duration) -> Option<NonZero<u128>> {
-    NonZero::new((budget - ERROR_MARGIN.min(budget / 8)).as_millis())
-}
-
-/// The request with the API server's timeout, in milliseconds.
-fn with_timeout(request: Request<Vec<u8>>, server_timeout: NonZero<u128>) -> Result<Request<Vec<u8>>, http::Error> {
-    let (mut head, body) = request.into_parts();
-    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-    let separator = match path.find('?') {
-        None => "?",
-        Some(index) if index + 1 == path.len() => "",
-        Some(_) => "&",
-    };
-    head.uri = format!("{path}{separator}timeout={server_timeout}ms").parse::<Uri>()?;
-    Ok(Request::from_parts(head, body))
-}
-
-/// Whether an admission webhook with `failurePolicy: Fail` did not answer. The API server calls webhooks before it stores anything.
-fn is_failed_webhook(status: &Status) -> bool {
-    status.code == 500 && status.message.starts_with("Internal error occurred: failed calling webhook")
-}
-
-/// What an answer with this code and body proves. Only a Status about the request itself proves a rejection.
-fn classify(code: StatusCode, body: Bytes) -> Answer {
-    if code.is_success() {
-        return Answer::Done(body);
-    }
-    let status = serde_json::from_slice::<Status>(&body).ok().filter(|status| status.code == code.as_u16());
-    match status {
-        Some(status) if is_rejection(code) || is_failed_webhook(&status) => Answer::Rejected(Box::new(status)),
-        Some(status) => Answer::Unclear(Box::new(status)),
-        None => Answer::Unknown(format!("{code} without a reason")),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Explains why a list or a watch failed: in full for the log, in short for the probes. Pure.
 
-use crate::client::{PluginError, ReadError};
-use leadership::text::{LONGEST, cut, in_full};
+use crate::{
+    client::{PluginError, ReadError},
+    text::{LONGEST, cut, in_full},
+};
 
 /// Whether the API server does not serve the resource.
 pub fn is_missing(error: &ReadError) -> bool {

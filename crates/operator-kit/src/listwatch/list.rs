@@ -6,8 +6,10 @@ use kube::core::{Request, params::ListParams};
 use serde::Deserialize;
 
 use super::source::{Source, Watched, version};
-use crate::client::{ReadError, Reader};
-use leadership::budget::LARGE;
+use crate::{
+    budget::LARGE,
+    client::{ReadError, Reader},
+};
 
 /// The most objects in a page.
 const MAX_PAGE: u32 = 500;

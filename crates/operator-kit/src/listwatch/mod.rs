@@ -17,13 +17,13 @@ use jiff::SignedDuration;
 use kube::core::{Request, WatchEvent, params::WatchParams};
 use tracing::{debug, info};
 
-use crate::client::{ReadError, Reader};
-use events::events;
-use explain::{explain, is_missing, reason};
-use leadership::{
-    env::Env,
+use crate::{
+    client::{ReadError, Reader},
     log_once::{LogOnce, warn_once},
 };
+use events::events;
+use explain::{explain, is_missing, reason};
+use leadership::env::Env;
 pub use list::list;
 pub use source::{Change, Scope, Source, Watched, is_stale, version};
 use synced::Listing;

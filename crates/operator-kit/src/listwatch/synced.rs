@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::source::Scope;
-use leadership::lock;
+use crate::lock;
 
 /// Becomes true once every watch has returned its first list. Clones share it.
 #[derive(Clone, Debug)]

@@ -243,7 +243,7 @@ async fn a_page_that_has_too_many_bytes_is_asked_for_again_with_fewer_objects() 
 
 #[tokio::test]
 async fn an_object_that_is_larger_than_a_page_may_be_comes_by_itself_and_pages_grow_again() {
-    let sizes = [&[100; 110][..], &[2 * leadership::budget::LARGE, leadership::budget::LARGE], &[100; 100]].concat();
+    let sizes = [&[100; 110][..], &[2 * crate::budget::LARGE, crate::budget::LARGE], &[100; 100]].concat();
     let (asked, things) = listed(&sizes).await;
     let around = [(100, 0), (400, 100), (100, 100), (25, 100), (6, 100), (24, 106), (6, 106), (1, 106)];
     assert_eq!(asked[..8], around, "what was read is not read again");
@@ -254,7 +254,7 @@ async fn an_object_that_is_larger_than_a_page_may_be_comes_by_itself_and_pages_g
 
 #[test]
 fn a_page_holds_what_takes_half_of_what_it_may_have() {
-    let half = leadership::budget::LARGE / 2;
+    let half = crate::budget::LARGE / 2;
     for (limit, bytes, next) in [(100, 0, 400), (400, 1, 500), (100, half, 100), (100, half / 2, 200), (1, half + 1, 1)]
     {
         assert_eq!(list::next_limit(limit, bytes), next, "{limit} {bytes}");

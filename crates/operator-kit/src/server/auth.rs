@@ -27,8 +27,8 @@ use ring::digest;
 use tokio::{sync::Semaphore, time::timeout};
 use tracing::{info, warn};
 
-use crate::token_bucket::TokenBucket;
-use leadership::{env::Env, lock, log_once::LogOnce, text::in_full};
+use crate::{lock, log_once::LogOnce, text::in_full, token_bucket::TokenBucket};
+use leadership::env::Env;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Access {

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use leadership::log_once::LogOnce;
+use crate::log_once::LogOnce;
 
 /// How often the files are read. A kubelet updates a mounted Secret about once a minute.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);

@@ -26,7 +26,7 @@ use tracing_subscriber::{
 };
 
 use super::{resource::Resource, spans};
-use leadership::{env, lock};
+use crate::{is_in_pod, lock};
 
 /// The target of events that are logged at every level: changes of the log level.
 pub const AUDIT: &str = "podset_operator::audit";
@@ -120,7 +120,7 @@ fn format(chosen: Option<LogFormat>, is_in_pod: bool) -> LogFormat {
 }
 
 pub(super) fn layer(logging: &Logging, resource: &Resource) -> Box<dyn Layer<Registry> + Send + Sync> {
-    let is_json = format(logging.format, env::is_in_pod()) == LogFormat::Json;
+    let is_json = format(logging.format, is_in_pod()) == LogFormat::Json;
     let layer = tracing_subscriber::fmt::layer().with_writer(stderr);
     if is_json {
         layer.event_format(Json { resource: resource.clone(), ids: spans::current_ids }).boxed()

@@ -18,12 +18,14 @@ use std::{
 use http::Method;
 use prometheus_client::{
     encoding::text,
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
 
+use crate::lock;
 pub use format::Format;
-use leadership::{env::Env, lock};
+use leadership::env::Env;
+pub use prometheus_client::metrics::gauge::Gauge;
 pub use work::{ControllerMetrics, Outcome, QueueMetrics, Reconciling};
 use work::{Controllers, Labels, Queues, registered};
 

@@ -55,9 +55,9 @@ pub fn start(logging: &Logging, service: &Service<'_>) -> Result<Telemetry, Logg
         warn!("{warning}");
     }
     if let Err(error) = &traces {
-        warn!(error = leadership::text::in_full(error), "cannot create the exporter; sending no traces");
+        warn!(error = crate::text::in_full(error), "cannot create the exporter; sending no traces");
     } else if let Some(settings) = config.settings {
-        info!(endpoint = leadership::text::shown(&settings.endpoint), protocol = ?settings.protocol, "sending traces");
+        info!(endpoint = crate::text::shown(&settings.endpoint), protocol = ?settings.protocol, "sending traces");
     }
     Ok(Telemetry { level, traces: traces.ok().flatten() })
 }

@@ -1,9 +1,8 @@
-use std::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
 };
 
-use http::Response;
 use jiff::SignedDuration;
 use kube::Config;
 use tokio::{
@@ -16,62 +15,6 @@ use tower::BoxError;
 use super::*;
 use crate::{client::Clients, telemetry::metrics::Metrics};
 use leadership::{Ends, LeaderState, env::testing::virtual_env};
-
-fn status(code: u16, reason: &str) -> Vec<u8> {
-    let status = Status::failure("no", reason).with_code(code);
-    serde_json::to_vec(&status).unwrap()
-}
-
-fn sorted(code: u16, body: &[u8]) -> &'static str {
-    match classify(StatusCode::from_u16(code).unwrap(), Bytes::copy_from_slice(body)) {
-        Answer::Done(..) => "done",
-        Answer::Rejected(_) => "refused",
-        Answer::Unclear(_) => "unclear",
-        Answer::Unknown(_) => "unknown",
-        Answer::NeverLeft(_) => "never left",
-        Answer::NotSent => "not sent",
-    }
-}
-
-#[test]
-fn an_answer_proves_only_what_the_api_server_said() {
-    let cases: [(u16, Vec<u8>, &str); 9] = [
-        (201, b"{}".to_vec(), "done"),
-        (409, status(409, "AlreadyExists"), "refused"),
-        (403, status(403, "Forbidden"), "refused"),
-        (429, status(429, "TooManyRequests"), "unclear"),
-        (429, b"Too many requests, please try again later.\n".to_vec(), "unknown"),
-        (403, status(500, "InternalError"), "unknown"),
-        (408, status(408, "Timeout"), "unclear"),
-        (504, status(504, "Timeout"), "unclear"),
-        (502, b"<html>".to_vec(), "unknown"),
-    ];
-    for (code, body, expected) in cases {
-        assert_eq!(sorted(code, &body), expected, "{code} {}", String::from_utf8_lossy(&body));
-    }
-}
-
-#[test]
-fn a_webhook_that_fails_keeps_anything_from_being_stored() {
-    let message = "Internal error occurred: failed calling webhook \"pods.example.com\": connection refused";
-    let of = |message: &str| serde_json::to_vec(&Status::failure(message, "InternalError").with_code(500)).unwrap();
-    assert_eq!(sorted(500, &of(message)), "refused");
-    assert_eq!(sorted(500, &of("Internal error occurred: etcdserver: no leader")), "unclear");
-    assert_eq!(sorted(504, &of(message)), "unknown");
-}
-
-#[test]
-fn every_write_tells_the_api_server_when_to_stop() {
-    for (uri, expected) in [
-        ("/api/v1/namespaces/a/pods?", "/api/v1/namespaces/a/pods?timeout=3500ms"),
-        ("/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods?timeout=3500ms"),
-        ("/a?force=true", "/a?force=true&timeout=3500ms"),
-    ] {
-        let request = Request::post(uri).body(Vec::new()).unwrap();
-        let bounded = with_timeout(request, server_timeout(Duration::from_secs(4)).unwrap()).unwrap();
-        assert_eq!(bounded.uri().to_string(), expected);
-    }
-}
 
 /// A write, when its turn has come.
 fn request() -> Result<Request<Vec<u8>>, request::Error> {
@@ -125,30 +68,6 @@ async fn nothing_is_sent_without_leadership() {
     let leadership = leadership::LeaderState::vacant(leadership::env::testing::virtual_env()).leadership();
     let writer = Writer::new(Client::new(service, "default"), &Uri::default(), leadership);
     assert!(matches!(writer.send(&"a".into(), request).await, Answer::NotSent));
-}
-
-/// The API server reads 0 as no limit.
-#[tokio::test(start_paused = true)]
-async fn no_write_tells_the_api_server_that_it_may_take_for_ever() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let service = tower::service_fn({
-        let told = told.clone();
-        move |request: Request<Body>| {
-            told.lock().unwrap().push(request.uri().to_string());
-            async { Ok::<_, BoxError>(Response::new(Body::empty())) }
-        }
-    });
-    let env = virtual_env();
-    let mut leader_state = LeaderState::vacant(env.clone());
-    let writer = Writer::new(Client::new(service, "default"), &Uri::default(), leader_state.leadership());
-    for left in [1, 999, 1_000, 1_001, 1_142, 1_143, 2_000, 5_000] {
-        let end = env.now() + SignedDuration::from_micros(left);
-        leader_state.begin(Some(Ends { gate: end, writes: end }));
-        let build = || Request::post("/a").body(Vec::new()).map_err(request::Error::BuildRequest);
-        writer.send(&"a".into(), build).await;
-    }
-    assert_eq!(*told.lock().unwrap(), ["/a?timeout=1ms", "/a?timeout=1ms", "/a?timeout=4ms"]);
-    assert_eq!(server_timeout(Duration::from_millis(1)), None);
 }
 
 /// What becomes of a write where this is the configuration, and whether the lease can be given back then. It may take so many

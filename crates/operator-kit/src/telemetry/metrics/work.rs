@@ -18,8 +18,8 @@ use prometheus_client::{
     registry::{Metric, Registry},
 };
 
-use crate::telemetry::spans::SpanRef;
-use leadership::{env::Env, lock};
+use crate::{lock, telemetry::spans::SpanRef};
+use leadership::env::Env;
 
 /// The upper bounds of the buckets for reconcile times, in seconds.
 const RECONCILE_SECONDS: [f64; 40] = [

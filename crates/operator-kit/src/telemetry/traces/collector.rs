@@ -25,7 +25,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tracing::{info, warn};
 
 use super::settings::Settings;
-use leadership::{lock, text::in_full};
+use crate::{lock, text::in_full};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {

@@ -1,0 +1,103 @@
+//! The parameters of an election, and the way from a `kube::Config` to it.
+
+use std::sync::Arc;
+
+use kube::{Client, Config};
+
+use crate::{
+    ApiStore, ConnectError, Election, Hooks, LeaderState, Store, Timing, connect, env::Env, promise::Rules,
+    write::fenced,
+};
+
+/// The longest identity that the API server accepts, since `kube-leader-election` makes it the field manager of the Lease.
+const LONGEST_IDENTITY: usize = 128;
+
+/// The parameters of an election.
+///
+/// ```no_run
+/// # async fn main_of_an_operator() -> Result<(), Box<dyn std::error::Error>> {
+/// use leadership::Candidate;
+///
+/// let config = kube::Config::infer().await?;
+/// let pod = std::env::var("POD_NAME").unwrap_or_else(|_| "my-operator".to_owned());
+/// let candidate = Candidate::new(&config.default_namespace, "my-operator", &pod);
+/// let (election, client) = candidate.connect(&config)?;
+/// // Controllers read and write through `client`. Its writes are sent only while this process leads.
+/// # let work = async move { drop(client) };
+/// election.run(work).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Candidate {
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// The name of the Lease, the same for all replicas.
+    pub name: String,
+    /// The holder identity of this process, see [`identity`].
+    pub identity: String,
+    /// The durations.
+    pub timing: Timing,
+    /// How the Lease is read and written.
+    pub store: Arc<dyn Store>,
+    /// Hooks for metrics and a liveness check.
+    pub hooks: Arc<dyn Hooks>,
+    /// Time and randomness.
+    pub env: Env,
+    /// The rules that keep the promise.
+    pub rules: Rules,
+}
+
+impl Candidate {
+    /// A candidate for the Lease of this namespace and name, with default durations. `instance` is the name of this process among its
+    /// replicas, such as the pod name.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>, instance: &str) -> Self {
+        let env = Env::system();
+        Candidate {
+            namespace: namespace.into(),
+            name: name.into(),
+            identity: identity(instance, &env),
+            timing: Timing::default(),
+            store: Arc::new(ApiStore),
+            hooks: Arc::new(()),
+            env,
+            rules: Rules::default(),
+        }
+    }
+
+    /// The election, and a client for controllers: its reads always pass, and its writes pass only within a term and are fenced where their
+    /// bytes leave ([`fenced`]). Lease, reads and writes have separate connections. Only reads are repeated, as kube's own client does.
+    ///
+    /// # Errors
+    ///
+    /// If the credentials, certificates or proxy of the configuration cannot be used.
+    pub fn connect(self, config: &Config) -> Result<(Election, Client), ConnectError> {
+        let connector = connect::connector(config, Some(self.timing.user_timeout()))?;
+        let lease = connect::client(config, connect::ungated(config, connector.clone())?)?;
+        let writes = connect::client(config, connect::gated(config, connector, self.rules.may_leave)?)?;
+        let leader_state = LeaderState::vacant(self.env.clone());
+        let client = fenced(Client::try_from(config.clone())?, writes, leader_state.leadership());
+        Ok((Election::new(self, lease, leader_state), client))
+    }
+}
+
+/// The holder identity of a process: the name of its instance, and a random part. A restarted container has the same pod name, and must not
+/// take the Lease of its predecessor for its own.
+pub fn identity(instance: &str, env: &Env) -> String {
+    let token = env.token();
+    let name = instance.chars().filter(char::is_ascii_graphic).take(LONGEST_IDENTITY - 1 - token.len());
+    name.chain(['_']).chain(token.chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_short_enough_and_never_the_same_twice() {
+        let env = Env::system();
+        assert_eq!(identity(&"x".repeat(300), &env).len(), 128);
+        let (first, second) = (identity("web-1", &env), identity("web-1", &env));
+        assert!(first.starts_with("web-1_") && first != second, "{first} {second}");
+    }
+}

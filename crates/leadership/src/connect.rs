@@ -1,0 +1,133 @@
+//! The connections to the API server, from a kubeconfig or a ServiceAccount. Nothing here retries.
+//!
+//! [`Candidate::connect`](crate::Candidate::connect) puts them together. A process with layers of its own uses the parts.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use hyper_util::{
+    client::{
+        legacy::{
+            self,
+            connect::{HttpConnector, proxy::Tunnel},
+        },
+        proxy::matcher::Matcher,
+    },
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+};
+use kube::{
+    Client, Config,
+    client::{Body, ConfigExt},
+};
+use tokio::net::TcpStream;
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
+
+use crate::{Connections, IDLE, WritePermit, gate, pool};
+
+/// Makes TCP connections, perhaps through a proxy.
+pub type Connector = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
+
+/// Why no client can be made from a configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The credentials or certificates cannot be used.
+    #[error("the credentials or certificates for the API server cannot be used: {0}")]
+    Config(#[from] kube::Error),
+    /// The proxy is of an unsupported kind.
+    #[error("the proxy {0}, of the kubeconfig or HTTPS_PROXY, cannot be used: only http:// proxies are supported")]
+    Proxy(String),
+}
+
+/// A connector to the API server through the proxy of the configuration, if any, with its user and password. As in Go and curl, `host:port`
+/// is an HTTP proxy. On Linux, a connection breaks `user_timeout` after the first retransmission of bytes that are not acknowledged, and when
+/// it was silent for 30 s and does not answer three probes.
+///
+/// # Errors
+///
+/// If the proxy is not supported.
+pub fn connector(config: &Config, user_timeout: Option<Duration>) -> Result<Connector, ConnectError> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_keepalive(Some(Duration::from_secs(30)));
+    connector.set_keepalive_interval(Some(Duration::from_secs(5)));
+    connector.set_keepalive_retries(Some(3));
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    connector.set_tcp_user_timeout(user_timeout);
+    #[cfg(not(any(target_os = "android", target_os = "fuchsia", target_os = "linux")))]
+    let _ = user_timeout;
+    let Some(proxy) = &config.proxy_url else {
+        return Ok(BoxCloneSyncService::new(connector.map_err(Into::into)));
+    };
+    let parsed = Matcher::builder().all(proxy.to_string()).build().intercept(&Uri::from_static("https://any"));
+    let Some(parsed) = parsed.filter(|parsed| parsed.uri().scheme_str() == Some("http")) else {
+        let place = proxy.authority().and_then(|authority| authority.as_str().rsplit('@').next()).unwrap_or_default();
+        return Err(ConnectError::Proxy(format!("{}://{place}", proxy.scheme_str().unwrap_or("https"))));
+    };
+    let mut tunnel = Tunnel::new(parsed.uri().clone(), connector);
+    if let Some(credentials) = parsed.basic_auth() {
+        tunnel = tunnel.with_auth(credentials.clone());
+    }
+    Ok(BoxCloneSyncService::new(tunnel.map_err(Into::into)))
+}
+
+/// Connections for requests that need no leadership: reads, and the Lease.
+///
+/// # Errors
+///
+/// If the certificates of the configuration cannot be used.
+pub fn ungated(
+    config: &Config,
+    connector: Connector,
+) -> kube::Result<legacy::Client<impl legacy::connect::Connect + Clone + Send + Sync + 'static, Body>> {
+    let mut builder = legacy::Client::builder(TokioExecutor::new());
+    builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).retry_canceled_requests(false);
+    Ok(builder.build(config.rustls_https_connector_with_connector(connector)?))
+}
+
+/// Connections for the writes of a leader. `may_leave` is the [rule](crate::promise::Rules::may_leave) of their gate.
+///
+/// # Errors
+///
+/// If the certificates of the configuration cannot be used.
+pub fn gated(config: &Config, connector: Connector, may_leave: fn(&WritePermit) -> bool) -> kube::Result<Connections> {
+    Ok(pool(config.rustls_https_connector_with_connector(gate(connector, may_leave))?))
+}
+
+/// A client on these connections, with the address, credentials and headers of the configuration.
+///
+/// # Errors
+///
+/// If the credentials or headers cannot be used.
+pub fn client<S, B>(config: &Config, connections: S) -> kube::Result<Client>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(Into::<BoxError>::into)
+        .service(connections);
+    Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_of_another_kind_is_refused_without_its_password() {
+        let mut config = Config::new("https://api.example.com".parse().unwrap());
+        config.proxy_url = Some("https://me:secret@proxy:3129".parse().unwrap());
+        let error = connector(&config, None).map(drop).unwrap_err().to_string();
+        assert!(error.starts_with("the proxy https://proxy:3129, of the kubeconfig or HTTPS_PROXY, cannot"), "{error}");
+    }
+}

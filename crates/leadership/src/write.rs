@@ -1,0 +1,188 @@
+//! One write of the leader: its permit, its timeouts, and whether it may take effect later.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, Uri, header::UPGRADE};
+use http_body_util::BodyExt;
+use jiff::{SignedDuration, Timestamp};
+use kube::{Client, client::Body};
+
+use crate::{Ends, Leadership, answer::Proof, lock};
+
+/// The longest timeout of a write, also without election.
+pub const WRITE_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
+
+/// How long the API server's own timeout error may take to arrive. It names a webhook that did not answer.
+const ERROR_MARGIN: SignedDuration = SignedDuration::from_millis(500);
+
+/// Why a [`fenced`] client did not send a request, or has no answer. [`WriteError::of`] finds it in the client's error.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// It was not sent: this process does not lead.
+    #[error("not sent, because this process does not lead")]
+    NotLeader,
+    /// It was not sent: it opens a stream, which cannot end with the term.
+    #[error("not sent, because exec, attach and port-forward cannot end with the term: use a client without a fence")]
+    Stream,
+    /// There is no answer.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+}
+
+/// A write without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", if source.is_some() { "the request failed" } else { "the API server did not answer in time" })]
+pub struct Unanswered {
+    /// Whether a byte of it left this process. If not, it cannot take effect any more.
+    pub has_left: bool,
+    /// Why the connection broke or was not made; `None` if the time of the write is over.
+    pub source: Option<kube::Error>,
+}
+
+impl WriteError {
+    /// The reason in an error of a [`fenced`] client; `None` if the error has another reason.
+    ///
+    /// ```
+    /// # fn reconcile(error: kube::Error) {
+    /// if let Some(leadership::WriteError::NotLeader) = leadership::WriteError::of(&error) {
+    ///     // Another replica does this.
+    /// }
+    /// # }
+    /// ```
+    pub fn of(error: &kube::Error) -> Option<&Self> {
+        match error {
+            kube::Error::Service(error) => error.downcast_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// A client whose reads go through `reads`, always, and whose writes go through `writes` while `leadership` lasts. The connections of
+/// `writes` must be [gated](crate::connect::gated). [`Candidate::connect`](crate::Candidate::connect) makes all of these.
+///
+/// A read is a GET or HEAD request. Each write has a timeout that ends before the lease can, at most [`WRITE_TIMEOUT`]. Its errors are
+/// [`WriteError`]s.
+pub fn fenced(reads: Client, writes: Client, leadership: Leadership) -> Client {
+    let namespace = reads.default_namespace().to_owned();
+    let service = move |request: Request<Body>| {
+        let (reads, writes, leadership) = (reads.clone(), writes.clone(), leadership.clone());
+        async move {
+            if request.headers().contains_key(UPGRADE) {
+                return Err(WriteError::Stream.into());
+            }
+            if matches!(*request.method(), Method::GET | Method::HEAD) {
+                return reads.send(request).await.map_err(tower::BoxError::from);
+            }
+            let write = leadership.begin_write().ok_or(WriteError::NotLeader)?;
+            let answer = write.send(&writes, request).await.map_err(WriteError::from)?;
+            Ok(answer.map(Body::from))
+        }
+    };
+    Client::new(tower::service_fn(service), namespace)
+}
+
+/// A write that is under way. If it has left and is dropped without an answer that proves its fate, it may still take effect.
+#[derive(Debug)]
+pub struct Write {
+    permit: WritePermit,
+    /// For the API server, in milliseconds.
+    server_timeout: i128,
+    sent: Timestamp,
+    is_answered: bool,
+}
+
+impl Write {
+    pub(crate) fn begin(leadership: &Leadership) -> Option<Self> {
+        let (term, now) = (leadership.term()?, leadership.env.now());
+        let left = |ends: Ends| ends.writes.duration_since(now).saturating_sub(ends.slack());
+        let timeout = term.ends.map_or(WRITE_TIMEOUT, left).min(WRITE_TIMEOUT);
+        let server_timeout = (timeout - ERROR_MARGIN.min(timeout / 8)).as_millis();
+        if server_timeout <= 0 {
+            // The API server reads 0 as no limit.
+            return None;
+        }
+        lock(&leadership.unfinished).under_way += 1;
+        let permit =
+            WritePermit { leadership: leadership.clone(), number: term.number, timeout, has_left: Arc::default() };
+        Some(Write { permit, server_timeout, sent: now, is_answered: false })
+    }
+
+    /// Sends the request once, and returns the answer. The request ends, here and on the API server, before the term does.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer.
+    pub async fn send(mut self, client: &Client, request: Request<Body>) -> Result<Response<Bytes>, Unanswered> {
+        let permit = &self.permit;
+        let exchange = async {
+            let mut request = with_timeout(request, self.server_timeout).map_err(kube::Error::HttpError)?;
+            request.extensions_mut().insert(permit.clone());
+            let (head, body) = client.send(request).await?.into_parts();
+            Ok(Response::from_parts(head, body.collect().await?.to_bytes()))
+        };
+        let end = self.sent.saturating_add(permit.timeout).unwrap_or(Timestamp::MAX);
+        let answer = tokio::select! {
+            biased;
+            answer = exchange => answer.map_err(Some),
+            () = permit.leadership.env.sleep_until(end) => Err(None),
+        };
+        let answer = answer.map_err(|source| Unanswered { has_left: permit.has_left(), source })?;
+        self.is_answered = !Proof::of(answer.status(), answer.body()).may_land();
+        Ok(answer)
+    }
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        let mut unfinished = lock(&self.permit.leadership.unfinished);
+        unfinished.under_way = unfinished.under_way.saturating_sub(1);
+        if !self.is_answered && self.permit.has_left() {
+            unfinished.unanswered = unfinished.unanswered.max(Some(self.sent));
+        }
+    }
+}
+
+/// The request with the API server's timeout, in milliseconds. It comes first, because the API server takes the first one.
+fn with_timeout(request: Request<Body>, server_timeout: i128) -> Result<Request<Body>, http::Error> {
+    let (mut head, body) = request.into_parts();
+    let query = head.uri.query().filter(|query| !query.is_empty());
+    let rest = query.map(|query| format!("&{query}")).unwrap_or_default();
+    head.uri = format!("{}?timeout={server_timeout}ms{rest}", head.uri.path()).parse::<Uri>()?;
+    Ok(Request::from_parts(head, body))
+}
+
+/// The permission to send one request.
+#[derive(Clone, Debug)]
+pub struct WritePermit {
+    leadership: Leadership,
+    number: u64,
+    timeout: SignedDuration,
+    /// Whether bytes of the request have left; not set before the first byte leaves or the request is given up.
+    has_left: Arc<OnceLock<bool>>,
+}
+
+impl WritePermit {
+    /// Records that bytes of the request leave. The gate calls this before any byte passes. Returns `false` if the request was given up
+    /// before its first byte: then no byte may leave.
+    pub fn leaves(&self) -> bool {
+        *self.has_left.get_or_init(|| true)
+    }
+
+    /// Whether bytes of the request may leave now: its term is not over, and the request ends before the lease can.
+    pub fn is_valid(&self) -> bool {
+        let now = self.leadership.env.now();
+        let ends_in_time = |ends: Ends| now.saturating_add(self.timeout).is_ok_and(|end| end <= ends.writes);
+        let term = self.leadership.term().filter(|term| term.number == self.number);
+        term.is_some_and(|term| term.ends.is_none_or(ends_in_time))
+    }
+
+    /// Whether bytes of the request have left this process. If not, this call gives up the request: from now on no byte of it can leave.
+    fn has_left(&self) -> bool {
+        *self.has_left.get_or_init(|| false)
+    }
+}
+
+#[cfg(test)]
+mod tests;

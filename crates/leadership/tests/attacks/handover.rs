@@ -1,0 +1,63 @@
+//! How leadership passes on, and what it costs in requests.
+
+use leadership::Lost;
+
+use super::*;
+
+async fn two(store: &Arc<dyn Store>) -> (Server, Replica, Replica) {
+    let server = Server::default();
+    let a = Replica::start(&server, "a", sound(store));
+    a.leads_within(seconds(1)).await;
+    let b = Replica::start(&server, "b", sound(store));
+    sleep(seconds(5)).await;
+    (server, a, b)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_ends_hands_over_at_once() {
+    for store in stores() {
+        let (server, a, b) = two(&store).await;
+        let began = Instant::now();
+        // Its last creates are answered.
+        sleep(Duration::from_millis(95)).await;
+        a.end().await.expect("an orderly end");
+        b.leads_within(seconds(1)).await;
+        assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+        sleep(seconds(1)).await;
+        assert!(server.creates().iter().any(|create| create.by == "b"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_dies_is_followed_when_its_lease_has_expired() {
+    for store in stores() {
+        let (_server, a, b) = two(&store).await;
+        a.kill();
+        sleep(seconds(12)).await;
+        assert!(!b.leads(), "the lease may still be held");
+        b.leads_within(seconds(4)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_cut_off_stops_at_its_deadline() {
+    for store in stores() {
+        let (server, a, b) = two(&store).await;
+        cut(&server, "a");
+        assert_eq!(a.ended().await, Err(Lost::Deadline(10)));
+        assert!(!b.leads());
+        b.leads_within(seconds(8)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_leader_sends_two_requests_in_each_period_and_a_standby_none() {
+    for store in stores() {
+        let (server, _a, _b) = two(&store).await;
+        server.requests();
+        sleep(seconds(60)).await;
+        let requests = server.requests();
+        let count = |request: &str| requests.iter().filter(|sent| *sent == request).count();
+        assert_eq!((count("GET a"), count("PATCH a"), requests.len()), (30, 30, 60), "{requests:?}");
+    }
+}

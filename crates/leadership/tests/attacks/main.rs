@@ -1,0 +1,178 @@
+//! E1 to E7, the attacks of `leadership::promise`, through the real gate and on virtual time. Each attack is tried with every rule in place,
+//! where it fails, and without the rule that stops it, where it succeeds; and with each store.
+
+mod handover;
+mod replica;
+mod server;
+
+use std::{sync::Arc, time::Duration};
+
+use leadership::{ApiStore, KubeLeaderElection, Store, promise::Rules};
+use replica::{Model, Replica};
+use serde_json::json;
+use server::{Create, Server};
+use tokio::time::{Instant, sleep};
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn stores() -> [Arc<dyn Store>; 2] {
+    [Arc::new(ApiStore), Arc::new(KubeLeaderElection)]
+}
+
+/// A replica with default durations.
+fn with(store: &Arc<dyn Store>, rules: Rules) -> Model {
+    Model { rules, timing: [15, 10, 2], store: store.clone() }
+}
+
+fn sound(store: &Arc<dyn Store>) -> Model {
+    with(store, Rules::default())
+}
+
+/// Cuts a replica off from the Lease.
+fn cut(server: &Server, name: &str) {
+    server.set(name, |faults| (faults.lease_cut, faults.watch_muted) = (true, true));
+}
+
+/// Tells a story with all rules, which ends well, and with one rule broken, which does not.
+async fn told_twice(story: impl AsyncFn(Arc<dyn Store>, Rules) -> Vec<Create>, broken: Rules) {
+    for store in stores() {
+        let strays = story(store.clone(), Rules::default()).await;
+        assert!(strays.is_empty(), "two writers: {strays:?}");
+        let strays = story(store, broken).await;
+        assert!(!strays.is_empty(), "nobody misses the rule");
+    }
+}
+
+/// Creates have passed every check, then their process freezes for longer than its lease, and the bytes leave.
+#[tokio::test(start_paused = true)]
+async fn e1_bytes_that_leave_after_the_term_do_not_leave() {
+    let story = async |store, rules| {
+        let (server, began) = (Server::default(), Instant::now());
+        let a = Replica::start(&server, "a", with(&store, rules));
+        a.leads_within(seconds(1)).await;
+        let b = Replica::start(&server, "b", sound(&store));
+        sleep(seconds(5)).await;
+        a.freeze(seconds(40));
+        cut(&server, "a");
+        b.leads_within(seconds(17)).await;
+        sleep(seconds(30)).await;
+        server.strays_after(began)
+    };
+    told_twice(story, Rules { may_leave: |_| true, ..Rules::default() }).await;
+}
+
+/// The watch of a standby stalls, and its reads are lost, until what it saw last looks expired. Then a read shows a Lease that was renewed.
+#[tokio::test(start_paused = true)]
+async fn e2_a_lease_that_was_renewed_has_not_expired() {
+    let story = async |store, rules| {
+        let (server, began) = (Server::default(), Instant::now());
+        let a = Replica::start(&server, "a", sound(&store));
+        a.leads_within(seconds(1)).await;
+        let _b = Replica::start(&server, "b", with(&store, rules));
+        sleep(seconds(5)).await;
+        server.set("a", |faults| faults.watch_late = seconds(1));
+        cut(&server, "b");
+        sleep(seconds(20)).await;
+        server.set("b", |faults| faults.lease_cut = false);
+        sleep(seconds(20)).await;
+        server.strays_after(began)
+    };
+    told_twice(story, Rules { is_free: |before, _, _| before.is_some(), ..Rules::default() }).await;
+}
+
+/// Two standbys have seen the same Lease expire, and both take it.
+#[tokio::test(start_paused = true)]
+async fn e3_one_of_two_takes_what_both_saw_expire() {
+    let story = async |store, rules| {
+        let (server, began) = (Server::default(), Instant::now());
+        let a = Replica::start(&server, "a", sound(&store));
+        a.leads_within(seconds(1)).await;
+        let others = ["b", "c"].map(|name| Replica::start(&server, name, with(&store, rules)));
+        sleep(seconds(5)).await;
+        for name in ["b", "c"] {
+            server.set(name, |faults| faults.watch_late = seconds(1));
+        }
+        a.kill();
+        sleep(seconds(30)).await;
+        assert!(others.iter().any(Replica::leads) || !server.strays_after(began).is_empty());
+        server.strays_after(began)
+    };
+    told_twice(story, Rules { version: |_| None, ..Rules::default() }).await;
+}
+
+/// The answer to the last renewal before the leader is cut off is late.
+#[tokio::test(start_paused = true)]
+async fn e4_a_term_counts_from_the_sending() {
+    let story = async |store, rules| {
+        let (server, began) = (Server::default(), Instant::now());
+        let a = Replica::start(&server, "a", with(&store, rules));
+        a.leads_within(seconds(1)).await;
+        let _b = Replica::start(&server, "b", sound(&store));
+        sleep(seconds(5)).await;
+        server.set("a", |faults| faults.answers_late = Duration::from_millis(4500));
+        sleep(seconds(3)).await;
+        // Its next request for the Lease is lost, and its creates are as late as the lease allows.
+        cut(&server, "a");
+        server.set("a", |faults| faults.creates_late = Duration::from_millis(2500));
+        sleep(seconds(30)).await;
+        server.strays_after(began)
+    };
+    told_twice(story, Rules { term_from: |_, answered| answered, ..Rules::default() }).await;
+}
+
+/// A person deletes, empties or overwrites the Lease of a leader that can reach the API server. Writes within 1 s do not count.
+#[tokio::test(start_paused = true)]
+async fn e5_a_leader_whose_lease_is_not_its_own_any_more_stops() {
+    let overwritten = json!({ "holderIdentity": "somebody", "leaseDurationSeconds": 15 });
+    for edit in [None, Some(json!({})), Some(overwritten)] {
+        let story = async |store, rules| {
+            let server = Server::default();
+            let a = Replica::start(&server, "a", with(&store, rules));
+            a.leads_within(seconds(1)).await;
+            sleep(seconds(5)).await;
+            server.edit(edit.clone());
+            let edited = Instant::now();
+            sleep(seconds(10)).await;
+            server.strays_after(edited + seconds(1))
+        };
+        told_twice(story, Rules { has_lost: |_| false, ..Rules::default() }).await;
+    }
+}
+
+/// During a rollout, the leader has a longer lease than the standby, and is cut off from it for longer than the short one.
+#[tokio::test(start_paused = true)]
+async fn e6_the_longer_lease_counts() {
+    let story = async |store, rules| {
+        let (server, began) = (Server::default(), Instant::now());
+        let a = Replica::start(&server, "a", Model { timing: [60, 40, 2], ..sound(&store) });
+        a.leads_within(seconds(1)).await;
+        let b = Replica::start(&server, "b", Model { timing: [6, 4, 1], ..with(&store, rules) });
+        sleep(seconds(5)).await;
+        cut(&server, "a");
+        sleep(seconds(80)).await;
+        assert!(b.leads());
+        server.strays_after(began)
+    };
+    told_twice(story, Rules { wait: |own, _| own, ..Rules::default() }).await;
+}
+
+/// The leader ends while creates have no answer, and they are executed later.
+#[tokio::test(start_paused = true)]
+async fn e7_a_lease_is_not_released_while_a_write_may_take_effect() {
+    let story = async |store, rules| {
+        let (server, began) = (Server::default(), Instant::now());
+        let a = Replica::start(&server, "a", with(&store, rules));
+        a.leads_within(seconds(1)).await;
+        let b = Replica::start(&server, "b", sound(&store));
+        sleep(seconds(5)).await;
+        server.set("a", |faults| faults.creates_unanswered = Some(seconds(5)));
+        sleep(Duration::from_millis(250)).await;
+        a.end().await.expect("an orderly end");
+        b.leads_within(seconds(17)).await;
+        sleep(seconds(10)).await;
+        server.strays_after(began)
+    };
+    told_twice(story, Rules { may_release: |_| true, ..Rules::default() }).await;
+}
