@@ -106,7 +106,7 @@ impl Observation {
     /// The API server answered the write with this Lease, which names this process.
     pub fn wrote(&mut self, lease: Lease, now: Timestamp) {
         self.in_doubt = false;
-        self.taken_uid.clone_from(&lease.metadata.uid);
+        self.taken_uid = Some(lease.metadata.uid.clone().unwrap_or_default());
         self.watched(lease, now);
     }
 
@@ -153,9 +153,8 @@ impl Observation {
     /// Whether the latest state is the Lease that this process took, and still names it.
     pub fn is_ours(&self) -> bool {
         self.lease().is_some_and(|lease| {
-            lease.holder() == Some(self.identity.as_str())
-                && self.taken_uid.is_some()
-                && self.taken_uid == lease.metadata.uid
+            let uid = lease.metadata.uid.as_deref().unwrap_or_default();
+            lease.holder() == Some(self.identity.as_str()) && self.taken_uid.as_deref() == Some(uid)
         })
     }
 
