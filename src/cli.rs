@@ -168,7 +168,7 @@ pub struct RunArgs {
     #[arg(long, env = "PODSET_OPERATOR_KUBECONFIG", value_name = "FILE", help_heading = "Connection")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Context of the kubeconfig [default: its current context]
+    /// Context of the kubeconfig [default: the current context]
     #[arg(long, env = "PODSET_OPERATOR_CONTEXT", value_name = "NAME", help_heading = "Connection")]
     pub context: Option<String>,
 

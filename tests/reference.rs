@@ -148,7 +148,7 @@ fn type_of(field: &Value) -> String {
 fn flags() {
     let command = Cli::command();
     let run = command.find_subcommand("run").expect("there is `run`");
-    let guide = "`podset-operator run` takes these flags. A flag wins over its environment variable. [Operating](../operating.md#flags)\n\
+    let guide = "`podset-operator run` takes these flags. A flag takes precedence over its environment variable. [Operating](../operating.md#flags)\n\
                  explains them.";
     let mut page = head("Flags", guide);
     let flags: Vec<_> = run.get_arguments().filter(|flag| flag.get_env().is_some()).collect();

@@ -83,7 +83,7 @@ enum Rollout {
         #[arg(long, default_value_t = 0)]
         to_revision: u32,
     },
-    /// Replace all pods, as its update strategy says.
+    /// Replace all pods of a PodSet according to its update strategy.
     #[command(after_help = "Example: kubectl podset rollout restart podset --selector=team=a")]
     Restart(Change),
     /// Pause the rollout: no pod is replaced because of its template until it is resumed.
@@ -108,10 +108,10 @@ struct Sets {
 struct Change {
     #[command(flatten)]
     sets: Sets,
-    /// server: the API server tries the change, and stores nothing. client: nothing is sent.
+    /// server: the API server checks the change but does not store it. client: the change is not sent.
     #[arg(long, default_value = "none", value_parser = ["none", "server", "client"])]
     dry_run: String,
-    /// Print the PodSet as it is then.
+    /// Print the changed PodSet in this format.
     #[arg(short, long, value_parser = ["name", "json", "yaml"])]
     output: Option<String>,
 }

@@ -65,8 +65,9 @@ impl Candidate {
         }
     }
 
-    /// The election, and a client for controllers: its reads always pass, and its writes pass only within a term and are fenced where their
-    /// bytes leave ([`fenced`]). Lease, reads and writes have separate connections. Only reads are repeated, as kube's own client does.
+    /// The election, and a client for controllers: it always sends reads. It sends writes only during a term, and re-checks
+    /// leadership just before their bytes leave ([`fenced`]). The Lease, reads and writes use separate connections. Only reads are retried,
+    /// as in kube's own client.
     ///
     /// # Errors
     ///

@@ -30,7 +30,7 @@ const SHORTEST_RETRY: SignedDuration = SignedDuration::from_millis(100);
 /// How long a shutdown waits for an operation on the Lease.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A candidate, and perhaps the leader. [`Candidate::connect`] makes one.
+/// Runs leader election for one candidate. [`Candidate::connect`] creates it.
 pub struct Election {
     operations: Arc<Operations>,
     leader_state: LeaderState,
@@ -46,7 +46,7 @@ impl Election {
         Election { operations: Arc::new(Operations { candidate, client, observation }), leader_state }
     }
 
-    /// Whether this process leads.
+    /// A handle that tells whether this process leads. Clones share its state.
     pub fn leadership(&self) -> Leadership {
         self.leader_state.leadership()
     }
@@ -71,8 +71,8 @@ impl Election {
         tokio::try_join!(election, work).map(|((), output)| output)
     }
 
-    /// As [`Election::run`], for a process with a start and an end in several steps: it stands for election once `ready`, `stop` ends a
-    /// candidacy at once, and a leader goes on until `drained`. The Lease is watched from the beginning.
+    /// Like [`Election::run`], for a process that starts and stops in several steps. It stands for election once `ready` completes. When
+    /// `stop` is cancelled, a standby stops, within 5 s. A leader keeps the lease until `drained` is cancelled.
     ///
     /// # Errors
     ///
@@ -266,9 +266,10 @@ impl Election {
     fn check(&self) -> Result<(), Lost> {
         let observation = self.seen();
         if (self.candidate().rules.has_lost)(&observation) {
-            return Err(Lost::Taken(match observation.is_absent() {
-                true => "the Lease was deleted".to_owned(),
-                false => format!("{} holds it", observation.holder()),
+            return Err(Lost::Taken(match observation.holder() {
+                _ if observation.is_absent() => "the Lease was deleted".to_owned(),
+                holder if holder == self.candidate().identity => "the Lease was recreated".to_owned(),
+                holder => format!("{holder} holds it"),
             }));
         }
         Ok(())
@@ -292,7 +293,7 @@ impl Election {
         };
         match tokio::time::timeout(SHUTDOWN_TIMEOUT, release).await {
             Ok(Ok(Some(_))) => info!("released the lease"),
-            Ok(Ok(None)) => warn!("not releasing the lease: another process holds it"),
+            Ok(Ok(None)) => warn!("not releasing the lease: this process no longer holds it"),
             Ok(Err(error)) => warn!(%error, "cannot release the lease; it will expire"),
             Err(_) => warn!("cannot release the lease, because the API server does not answer; it will expire"),
         }

@@ -23,7 +23,7 @@ pub enum Lost {
     /// The lease could not be renewed for this many seconds.
     #[error("lost the lease: it could not be renewed for {0} s")]
     Deadline(i64),
-    /// The Lease has another holder, or none.
+    /// The Lease has another holder or none, or was deleted or recreated.
     #[error("lost the lease: {0}")]
     Taken(String),
     /// The Lease went back to an older version.

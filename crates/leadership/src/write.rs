@@ -59,8 +59,8 @@ impl WriteError {
     }
 }
 
-/// A client whose reads go through `reads`, always, and whose writes go through `writes` while `leadership` lasts. The connections of
-/// `writes` must be [gated](crate::connect::gated). [`Candidate::connect`](crate::Candidate::connect) makes all of these.
+/// A client that sends reads through `reads` at any time, and writes through `writes` while this process leads. The connections of `writes`
+/// must be [gated](crate::connect::gated). [`Candidate::connect`](crate::Candidate::connect) makes all of these.
 ///
 /// A read is a GET or HEAD request. Each write has a timeout that ends before the lease can, at most [`WRITE_TIMEOUT`]. Its errors are
 /// [`WriteError`]s.

@@ -1,4 +1,4 @@
-//! What the controllers of the operator share: everything between the API server and `reconcile`.
+//! Shared parts of the operator's controllers: everything between the API server and `reconcile`.
 //!
 //! **What it is for.** A controller implements [`Controller`] with its watches, its cache and `reconcile`. The kit runs it: it feeds the
 //! queue, calls `reconcile` only while this process leads, and exposes probes, metrics, logs and traces.

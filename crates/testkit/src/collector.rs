@@ -1,5 +1,4 @@
-//! A collector of traces in the process of the test: receives OTLP by gRPC and by HTTP at one port, and shows the spans that came.
-//! It can misbehave as collectors do.
+//! Trace collector for tests: receives OTLP over gRPC and HTTP on one port and exposes the received spans. It can simulate failures.
 
 use std::{
     collections::BTreeMap,
@@ -30,11 +29,11 @@ use tonic::{body::Body, codegen::Service};
 /// How it behaves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Manner {
-    /// It takes what comes.
+    /// Accepts all spans.
     Good,
-    /// It accepts connections and requests, and never answers.
+    /// Accepts connections and requests, and never responds.
     Silent,
-    /// It answers that it cannot.
+    /// Responds with an error.
     Failing,
 }
 
@@ -51,7 +50,7 @@ struct Taken {
     requests: Vec<(String, HeaderMap)>,
 }
 
-/// A span as it came.
+/// A received span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     /// Its name.
