@@ -154,7 +154,7 @@ impl Replica {
         match candidacy.zip(home) {
             None => _ = leads.set(1),
             Some((Candidacy { leader_state, client, rules, store, .. }, namespace)) => {
-                let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline / 2);
+                let pulse = Pulse::new(&health, tasks::ELECTION, ELECTION_TURNS + timing.renew_deadline() / 2);
                 let (name, hooks) = (name.clone(), Arc::new(Reports { pulse, leads }));
                 let candidate = Candidate { namespace, name, identity, timing, store, hooks, env, rules };
                 let election = Election::new(candidate, client, leader_state);

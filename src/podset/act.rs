@@ -40,11 +40,14 @@ pub async fn act(context: &Context, view: &View, plan: Plan, state: &mut SetStat
     state.retry.relabels.retain(&unlabelled.map(|pod| pod.uid.clone()).collect());
     look(batch, plan.look, state, &mut done).await;
     relabel(batch, plan.relabel, state, &mut done).await;
+    let mut create = plan.create;
     if let Some(prepare) = plan.prepare {
         prepare::prepare(batch, view, prepare, state).await;
+        // The next plan decides about them.
+        create.retain(|creation| creation.former.is_some() || !state.preparation.stops_creates(&view.set));
     }
     delete::delete(batch, plan.delete, state, &mut done).await;
-    create::create(batch, plan.create, state, &mut done).await;
+    create::create(batch, create, state, &mut done).await;
     done
 }
 

@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     events::Stage,
+    observe::Set,
     plan::Progress,
     rejected_deletes::RejectedDeletes,
     rejection::{BACKOFF, Rejection},
@@ -90,6 +91,20 @@ pub struct FailedPreparation {
 }
 
 impl Preparation {
+    /// Whether the template of the spec is stored. The default pod needs no storing.
+    pub fn is_stored(&self, set: &Set) -> bool {
+        !set.is_templated() || self.stored == set.revision()
+    }
+
+    /// Whether no pod of the spec's template is created now: its revision is about to change, or it is not stored and pods of the former
+    /// template can be created.
+    pub fn stops_creates(&self, set: &Set) -> bool {
+        let is_failed = self.failed(set.revision()).is_some() && !self.is_stored(set);
+        let has_collided = self.collided.is_some() && self.collided == set.revision();
+        let is_rolling = set.wanted.as_ref().is_ok_and(|wanted| wanted.update.max_unavailable.is_some());
+        has_collided || (is_failed && is_rolling && set.former_revision().is_some())
+    }
+
     /// The last failure, if it concerns this revision.
     pub fn failed(&self, revision: Option<Revision>) -> Option<&FailedPreparation> {
         self.failed.as_ref().filter(|failed| Some(failed.revision) == revision)

@@ -63,7 +63,7 @@ fn shared(revision: Revision) -> Arc<str> {
 
 /// The revision of the spec once it is stored, and all pods have it and are available; until then the former one.
 fn current_revision(view: &View, plan: &Plan, state: &SetState) -> Option<Arc<str>> {
-    let is_stored = !view.set.is_templated() || state.preparation.stored == view.set.revision();
+    let is_stored = state.preparation.is_stored(&view.set);
     let complete = view.set.revision().filter(|_| is_stored && plan.count.is_rolled_out()).map(shared);
     complete.or_else(|| view.set.status.current_revision.clone())
 }

@@ -77,7 +77,12 @@ impl Candidate {
         let lease = connect::client(config, connect::ungated(config, connector.clone())?)?;
         let writes = connect::client(config, connect::gated(config, connector, self.rules.may_leave)?)?;
         let leader_state = LeaderState::vacant(self.env.clone());
-        let client = fenced(Client::try_from(config.clone())?, writes, leader_state.leadership());
+        let reads = match config.proxy_url {
+            None => Client::try_from(config.clone())?,
+            // kube's own client knows fewer proxies.
+            Some(_) => connect::client(config, connect::ungated(config, connect::connector(config, None)?)?)?,
+        };
+        let client = fenced(reads, writes, leader_state.leadership());
         Ok((Election::new(self, lease, leader_state), client))
     }
 }

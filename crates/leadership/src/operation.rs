@@ -104,7 +104,7 @@ impl Operations {
             match change {
                 Change::Take => (rules.is_free)(before, observation.expired(env.now()), read),
                 // A recreated Lease is a different one, even if it names this process.
-                Change::Renew | Change::Release => observation.is_ours(),
+                Change::Renew | Change::Release => lease.is_some() && observation.is_ours(),
             }
         };
         if is_due { self.write(change, lease).await } else { Ok(None) }

@@ -23,14 +23,10 @@ const RETRANSMISSION: SignedDuration = SignedDuration::from_secs(1);
 /// # Ok::<(), leadership::TimingError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
 pub struct Timing {
-    /// How long others wait after the last renewal before they take the lease.
-    pub lease_duration: SignedDuration,
-    /// How long a leader tries to renew its lease before it stops.
-    pub renew_deadline: SignedDuration,
-    /// The time between two tries to take or renew the lease.
-    pub retry_period: SignedDuration,
+    pub(crate) lease_duration: SignedDuration,
+    pub(crate) renew_deadline: SignedDuration,
+    pub(crate) retry_period: SignedDuration,
 }
 
 /// 15 s, 10 s and 2 s, as in client-go.
@@ -66,6 +62,21 @@ pub enum TimingError {
 }
 
 impl Timing {
+    /// How long others wait after the last renewal before they take the lease.
+    pub fn lease_duration(&self) -> SignedDuration {
+        self.lease_duration
+    }
+
+    /// How long a leader tries to renew its lease before it stops.
+    pub fn renew_deadline(&self) -> SignedDuration {
+        self.renew_deadline
+    }
+
+    /// The time between two tries to take or renew the lease.
+    pub fn retry_period(&self) -> SignedDuration {
+        self.retry_period
+    }
+
     /// Checks that lease duration > renew deadline > 1.2 × retry period > 0, in whole seconds.
     ///
     /// # Errors

@@ -23,8 +23,10 @@ pub enum WriteError {
     /// It was not sent: this process does not lead.
     #[error("not sent, because this process does not lead")]
     NotLeader,
-    /// It was not sent: it opens a stream, which cannot end with the term.
-    #[error("not sent, because exec, attach and port-forward cannot end with the term: use a client without a fence")]
+    /// It was not sent: the API server passes it on, so it cannot end with the term.
+    #[error(
+        "not sent, because exec, attach, port-forward and proxy cannot end with the term: use a client without a fence"
+    )]
     Stream,
     /// There is no answer.
     #[error(transparent)]
@@ -69,7 +71,7 @@ pub fn fenced(reads: Client, writes: Client, leadership: Leadership) -> Client {
     let service = move |request: Request<Body>| {
         let (reads, writes, leadership) = (reads.clone(), writes.clone(), leadership.clone());
         async move {
-            if request.headers().contains_key(UPGRADE) {
+            if request.headers().contains_key(UPGRADE) || is_proxied(request.uri().path()) {
                 return Err(WriteError::Stream.into());
             }
             if matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -81,6 +83,15 @@ pub fn fenced(reads: Client, writes: Client, leadership: Leadership) -> Client {
         }
     };
     Client::new(tower::service_fn(service), namespace)
+}
+
+/// Whether this is the subresource `proxy` of a node, a pod or a service. The API server has no timeout for it.
+fn is_proxied(path: &str) -> bool {
+    match path.split('/').skip(1).collect::<Vec<_>>()[..] {
+        ["api", _, "namespaces", _, "pods" | "services", _, subresource, ..] => subresource == "proxy",
+        ["api", _, "nodes", _, subresource, ..] => subresource == "proxy",
+        _ => false,
+    }
 }
 
 /// A write that is under way. If it has left and is dropped without an answer that proves its fate, it may still take effect.

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use k8s_openapi::api::{apps::v1::ControllerRevision, core::v1::Pod as PodResource};
+use kube::Resource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 use tracing::warn;
@@ -45,6 +46,12 @@ impl Stored {
     fn template(&self, set: &Uid) -> Option<Template> {
         let data = self.data.as_ref().filter(|_| is_owned(&self.metadata, set))?;
         serde_json::from_str::<Data<Template>>(data.get()).ok().map(|data| data.template)
+    }
+
+    /// Whether it belongs to a former set of the same name, as its own name shows. The garbage collector deletes it soon.
+    fn is_of_predecessor(&self, set: &Set) -> bool {
+        let mut owners = self.metadata.owner_references.iter();
+        owners.any(|owner| owner.controller && owner.kind == api::PodSet::kind(&()) && *owner.uid != *set.uid)
     }
 }
 
@@ -91,7 +98,10 @@ enum Prepared {
 pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mut SetState) {
     let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &batch.set.wanted else { return };
     let prepared = match prepare {
-        Prepare::Store => store(batch, view, *revision, template.as_deref()).await,
+        Prepare::Store => {
+            let has_failed = state.preparation.failed(Some(*revision)).is_some();
+            store(batch, view, *revision, template.as_deref(), has_failed).await
+        }
         Prepare::DryRun => dry_run(batch, *revision, template.as_deref()).await,
     };
     let preparation = &mut state.preparation;
@@ -133,6 +143,7 @@ async fn store(
     view: &View,
     revision: Revision,
     template: Option<&Template>,
+    has_failed: bool,
 ) -> Result<Prepared, String> {
     let Batch { context, set, .. } = batch;
     let key = key(set, revision);
@@ -146,10 +157,19 @@ async fn store(
         }
         Answer::Rejected(status) if status.code == 409 => match read(batch, revision).await? {
             None => Err("a ControllerRevision was deleted at the same moment".to_owned()),
+            Some(found) if found.is_of_predecessor(set) => {
+                Err("the ControllerRevision of a deleted set of this name still exists".to_owned())
+            }
             Some(found) if !found.template(&set.uid).is_some_and(|found| found.is_same(template)) => {
                 Ok(Prepared::Collided)
             }
-            Some(_) => make_newest(batch, &key, revision).await.map(|()| Prepared::Done),
+            // After a failure, the status may name the revision already.
+            Some(_) if has_failed || !set.is_told() => {
+                make_newest(batch, &key).await?;
+                delete_oldest(batch, view).await;
+                Ok(Prepared::Done)
+            }
+            Some(_) => Ok(Prepared::Done),
         },
         answer => Err(failure(&answer)),
     }
@@ -182,11 +202,8 @@ async fn read(batch: Batch<'_>, revision: Revision) -> Result<Option<Stored>, St
 }
 
 /// After a change back to a former template, its ControllerRevision is the newest.
-async fn make_newest(batch: Batch<'_>, key: &ObjectKey, revision: Revision) -> Result<(), String> {
+async fn make_newest(batch: Batch<'_>, key: &ObjectKey) -> Result<(), String> {
     let Batch { context, set, .. } = batch;
-    if set.status.update_revision.as_deref() == Some(&*revision.to_string()) {
-        return Ok(());
-    }
     let annotations = json!({ api::ANNOTATION_CHANGE_CAUSE: set.change_cause });
     let patch = json!({ "revision": set.generation, "metadata": { "annotations": annotations } });
     let build = || requests::merge::<ControllerRevision>(key, &patch);

@@ -241,6 +241,11 @@ impl Set {
         self.wanted.as_ref().ok().map(|wanted| wanted.revision)
     }
 
+    /// Whether the stored status names the revision of the spec. If not, the template may be a former one, and becomes the newest.
+    pub fn is_told(&self) -> bool {
+        self.status.update_revision.as_deref() == self.revision().map(|revision| revision.to_string()).as_deref()
+    }
+
     /// Whether it has a template.
     pub fn is_templated(&self) -> bool {
         !matches!(self.wanted, Ok(Wanted { template: PodsLike::Template(None), .. }))

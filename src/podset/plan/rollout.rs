@@ -10,7 +10,7 @@ use super::{Count, Creation, Deletion, Hold, Input, Plan, Prepare, Rollout, Why,
 use crate::podset::{
     observe::{Seen, Wanted},
     ranking,
-    revision::Revision,
+    revision::{Revision, Update},
 };
 
 /// What bounds a rollout. A test can replace a rule and see pods be lost.
@@ -39,6 +39,8 @@ impl Default for RolloutRules {
 pub struct Progress {
     /// The revision that is rolled out.
     revision: Revision,
+    /// How it is rolled out.
+    update: Update,
     /// What was reached: the most pods that have the template, and the most of those that are available.
     count: Count,
     /// When there was progress last. A pause ends the rollout, and resuming begins it anew.
@@ -53,12 +55,16 @@ impl Progress {
         if now.wanted != before.wanted {
             return Progress { since: former.since, ..self };
         }
+        if self.update != former.update {
+            return self;
+        }
         let has_advanced = now.updated > before.updated || now.updated_available > before.updated_available;
         let updated = now.updated.max(before.updated);
         let updated_available = now.updated_available.max(before.updated_available);
         let is_progress = has_advanced || now.ending < before.ending;
         let since = if is_progress { self.since } else { former.since };
-        Progress { count: Count { updated, updated_available, ..now }, since, ..self }
+        let ending = if has_advanced { now.ending } else { now.ending.min(before.ending) };
+        Progress { count: Count { updated, updated_available, ending, ..now }, since, ..self }
     }
 }
 
@@ -88,13 +94,21 @@ impl Input<'_> {
         let is_rolling = wanted.update.max_unavailable.is_some() && self.rollout.is_careful;
         let former = self.view.set.former_revision().filter(|_| is_rolling);
         let rejected = self.state.reports.rejected_create.as_ref();
-        let is_invalid = self.state.preparation.failed(Some(wanted.revision)).is_some_and(|failed| failed.is_invalid)
+        let preparation = &self.state.preparation;
+        let failed = preparation.failed(Some(wanted.revision));
+        let is_invalid = failed.is_some_and(|failed| failed.is_invalid)
+            || preparation.stops_creates(&self.view.set)
             || rejected.is_some_and(|rejected| rejected.is_invalid_template(self.view.set.generation));
         let is_paused = wanted.update.is_paused && count.updated == 0;
         let new =
             if is_invalid || is_paused { 0 } else { self.most_updated(count, wanted).saturating_sub(count.updated) };
-        let old = create.len().saturating_sub(new);
-        create.iter_mut().take(old).for_each(|creation| creation.former = former);
+        // A repeated create may already have brought a pod of the new template, so it counts as one.
+        let mut old = create.len().saturating_sub(new);
+        for is_repeated in [false, true] {
+            let creations = create.iter_mut().filter(|creation| creation.is_repeated == is_repeated).take(old);
+            old -= creations.map(|creation| creation.former = former).count();
+        }
+        create.sort_by_key(|creation| creation.former.is_none());
         create
     }
 
@@ -116,11 +130,13 @@ impl Input<'_> {
         let outdated = self.outdated(&plan, wanted);
         let rollout = self.rollout(plan.count, wanted);
         let (set, state) = (&self.view.set, &self.state.preparation);
-        let is_stored = !set.is_templated() || state.stored == Some(wanted.revision);
+        let is_stored = state.is_stored(set);
         // A template that becomes the former one must be stored before.
         let is_current = set.status.current_revision.is_some() && set.former_revision().is_none();
         let needed = match (is_stored, state.dry_run) {
-            (false, _) if !outdated.is_empty() || !plan.create.is_empty() || !is_current => Some(Prepare::Store),
+            (false, _) if !outdated.is_empty() || !plan.create.is_empty() || !is_current || !set.is_told() => {
+                Some(Prepare::Store)
+            }
             (true, passed) if !outdated.is_empty() && passed != Some(wanted.revision) => Some(Prepare::DryRun),
             _ => None,
         };
@@ -128,7 +144,8 @@ impl Input<'_> {
         let waits_until = again.filter(|again| needed.is_some() && *again > self.now);
         let wake = soonest(plan.wake, waits_until);
         let prepare = needed.filter(|_| waits_until.is_none());
-        let progress = Progress { revision: wanted.revision, count: plan.count, since: self.now };
+        let Wanted { revision, update, .. } = *wanted;
+        let progress = Progress { revision, update, count: plan.count, since: self.now };
         let progress = (rollout == Rollout::InProgress).then(|| progress.after(self.state.progress));
         let allowed = SignedDuration::from_secs(wanted.update.deadline.into());
         let deadline = progress.map(|progress| progress.since + allowed);
@@ -145,7 +162,9 @@ impl Input<'_> {
             Rollout::None
         } else if wanted.update.is_paused {
             Rollout::Paused
-        } else if count.updated_available + wanted.update.partition >= wanted.replicas && has_old {
+        } else if count.updated_available + wanted.update.partition >= wanted.replicas
+            && (has_old || wanted.update.partition > 0)
+        {
             Rollout::AtPartition
         } else {
             Rollout::InProgress

@@ -372,6 +372,12 @@ async fn a_rollout_that_makes_no_progress_is_told_and_goes_on() {
     assert!(stalled.starts_with("True/ProgressDeadlineExceeded: the rollout makes no progress; 1 of 3"), "{stalled}");
     sleep(600).await;
     assert_eq!(server.events(NS, "RolloutStalled").len(), 1);
+    // A new strategy is tried for as long as the former one.
+    change(&server, json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 2 } } }));
+    sleep(30).await;
+    assert_eq!(condition(&server, "Stalled"), "");
+    sleep(60).await;
+    assert!(condition(&server, "Stalled").starts_with("True/ProgressDeadlineExceeded"));
     change_template(&server, "c");
     rolled_out(&server, "c", 3).await;
     operator.end().await;
@@ -487,6 +493,60 @@ async fn a_template_that_could_not_be_stored_at_first_is_stored_later() {
     rolled_out(&server, "a", 3).await;
     assert_eq!(server.all(&REVISIONS, NS).len(), 1);
     operator.end().await;
+}
+
+/// While the new template cannot be stored, no pod gets it.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_cannot_be_stored_reaches_no_pod() {
+    let (server, operator) = running(3, json!({})).await;
+    let refusal = Status::forbidden(&REVISIONS, "web", "exceeded quota");
+    let rule = server.fault(Requests::creates("controllerrevisions"), Fault::Refuse(refusal));
+    change_template(&server, "b");
+    sleep(5).await;
+    delete_one(&server, "a");
+    sleep(60).await;
+    assert_eq!(versions(&server), "a a a");
+    rule.remove();
+    sleep(60).await;
+    rolled_out(&server, "b", 3).await;
+    operator.end().await;
+}
+
+/// The garbage collector has not yet deleted the ControllerRevision of the former set of this name.
+#[tokio::test(start_paused = true)]
+async fn a_set_that_is_replaced_creates_each_pod_once() {
+    let (server, operator) = running(3, json!({})).await;
+    server.settings(|settings| settings.collect_after = seconds(20));
+    server.delete_podset(NS, "web");
+    let mark = server.mark();
+    let spec = json!({ "replicas": 3, "template": template("a") });
+    server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
+    sleep(120).await;
+    rolled_out(&server, "a", 3).await;
+    let creates = server.requests_since(mark).iter().filter(|r| r.line().contains("Create /api/v1/namespaces")).count();
+    assert_eq!((creates, &server.podset(NS, "web")["status"]["collisionCount"]), (3, &Value::Null));
+    assert_eq!(server.all(&REVISIONS, NS).len(), 1);
+    operator.end().await;
+}
+
+/// `kubectl podset rollout undo` takes the newest one that is not current.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_comes_back_is_the_newest() {
+    for spec in [json!({}), json!({ "updateStrategy": { "type": "OnDelete" } })] {
+        let (server, operator) = running(2, spec).await;
+        let invalid =
+            Status::invalid(&PODS, "web-pod", "spec.containers[0].image", "FieldValueRequired", "it is empty");
+        let dry_runs = Requests::all().when(|r| r.query("dryRun") == "All" && version(&r.body) == "b");
+        server.fault(dry_runs, Fault::Refuse(invalid));
+        for version in ["b", "a"] {
+            change_template(&server, version);
+            sleep(30).await;
+        }
+        let stored = server.all(&REVISIONS, NS);
+        let newest = stored.iter().max_by_key(|stored| stored["revision"].as_i64()).unwrap();
+        assert_eq!(version(&newest["data"]["template"]), "a", "{stored:#?}");
+        operator.end().await;
+    }
 }
 
 /// A ControllerRevision that cannot be read holds up no pod of the template in the spec.
