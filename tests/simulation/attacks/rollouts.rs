@@ -373,12 +373,13 @@ async fn a_rollout_that_makes_no_progress_is_told_and_goes_on() {
     sleep(600).await;
     assert_eq!(server.events(NS, "RolloutStalled").len(), 1);
     // A new strategy is tried for as long as the former one.
-    change(&server, json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 2 } } }));
+    change(&server, json!({ "updateStrategy": { "rollingUpdate": { "partition": 1 } } }));
     sleep(30).await;
     assert_eq!(condition(&server, "Stalled"), "");
     sleep(60).await;
     assert!(condition(&server, "Stalled").starts_with("True/ProgressDeadlineExceeded"));
-    change_template(&server, "c");
+    let strategy = json!({ "rollingUpdate": { "partition": 0 } });
+    change(&server, json!({ "template": template("c"), "updateStrategy": strategy }));
     rolled_out(&server, "c", 3).await;
     operator.end().await;
 }

@@ -1,6 +1,20 @@
 use std::{sync::Mutex, time::Duration};
 
 use super::*;
+
+#[test]
+fn requests_that_the_api_server_passes_on_are_not_sent() {
+    for (path, expected) in [
+        ("/api/v1/namespaces/a/services/web/proxy/restart", true),
+        ("/api/v1/namespaces/a/pods/web/proxy", true),
+        ("/api/v1/nodes/one/proxy/stats", true),
+        ("/api/v1/namespaces/proxy/pods/proxy", false),
+        ("/api/v1/namespaces/a/pods/web/status", false),
+        ("/apis/apps/v1/namespaces/a/deployments/proxy/scale", false),
+    ] {
+        assert_eq!(is_proxied(path), expected, "{path}");
+    }
+}
 use crate::{LeaderState, env::testing::virtual_env};
 
 /// A look into a write, for tests.

@@ -77,6 +77,22 @@ impl World {
     }
 }
 
+/// The create that got no answer may have brought a pod of the new template.
+#[test]
+fn a_repeated_create_uses_up_the_budget_of_the_new_template() {
+    let pods = vec![testing::pod(&nth(0)).uid("uid-0").ready(9).of(former())];
+    let mut view = view(3, pods);
+    let set = Arc::make_mut(&mut view.set);
+    set.status.current_revision = Some(former().to_string().into());
+    set.wanted.as_mut().unwrap().update.max_unavailable = Some(1);
+    let mut state = SetState::default();
+    state.fates.creates.insert(nth(1), Create { index: 1, at: testing::now(), is_unknown: true });
+    let plan = plan_with(&view, &state, &known(&view));
+    let templates: Vec<(bool, Option<Revision>)> =
+        plan.create.iter().map(|creation| (creation.is_repeated, creation.former)).collect();
+    assert_eq!(templates, [(false, Some(former())), (true, None)]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
