@@ -1,4 +1,4 @@
-//! How the Lease is read and written. [`ApiStore`] is the default; with the feature `kube-leader-election`, [`KubeLeaderElection`] writes it
+//! How the Lease is read and written. [`ApiStore`] is the default; with the feature `kube-leader-election`, `KubeLeaderElection` writes it
 //! with the crate of that name. The rules of the election do not depend on it: they decide before each write.
 
 #[cfg(feature = "kube-leader-election")]
