@@ -4,19 +4,15 @@ use leadership::Lost;
 
 use super::*;
 
-async fn two(store: &Arc<dyn Store>) -> (Server, Replica, Replica) {
-    let server = Server::default();
-    let a = Replica::start(&server, "a", sound(store));
-    a.leads_within(seconds(1)).await;
-    let b = Replica::start(&server, "b", sound(store));
-    sleep(seconds(5)).await;
+async fn sound_two(store: &Arc<dyn Store>) -> (Server, Replica, Replica) {
+    let (server, _, a, b) = two(sound(store), sound(store)).await;
     (server, a, b)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_ends_hands_over_at_once() {
     for store in stores() {
-        let (server, a, b) = two(&store).await;
+        let (server, a, b) = sound_two(&store).await;
         let began = Instant::now();
         // Its last creates are answered.
         sleep(Duration::from_millis(95)).await;
@@ -31,7 +27,7 @@ async fn a_leader_that_ends_hands_over_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_dies_is_followed_when_its_lease_has_expired() {
     for store in stores() {
-        let (_server, a, b) = two(&store).await;
+        let (_server, a, b) = sound_two(&store).await;
         a.kill();
         sleep(seconds(12)).await;
         assert!(!b.leads(), "the lease may still be held");
@@ -42,7 +38,7 @@ async fn a_leader_that_dies_is_followed_when_its_lease_has_expired() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_is_cut_off_stops_at_its_deadline() {
     for store in stores() {
-        let (server, a, b) = two(&store).await;
+        let (server, a, b) = sound_two(&store).await;
         cut(&server, "a");
         assert_eq!(a.ended().await, Err(Lost::Deadline(10)));
         assert!(!b.leads());
@@ -53,7 +49,7 @@ async fn a_leader_that_is_cut_off_stops_at_its_deadline() {
 #[tokio::test(start_paused = true)]
 async fn the_leader_sends_two_requests_in_each_period_and_a_standby_none() {
     for store in stores() {
-        let (server, _a, _b) = two(&store).await;
+        let (server, _a, _b) = sound_two(&store).await;
         server.requests();
         sleep(seconds(60)).await;
         let requests = server.requests();

@@ -30,6 +30,16 @@ fn sound(store: &Arc<dyn Store>) -> Model {
     with(store, Rules::default())
 }
 
+/// Two replicas, of which the first leads, and when it began.
+async fn two(a: Model, b: Model) -> (Server, Instant, Replica, Replica) {
+    let (server, began) = (Server::default(), Instant::now());
+    let a = Replica::start(&server, "a", a);
+    a.leads_within(seconds(1)).await;
+    let b = Replica::start(&server, "b", b);
+    sleep(seconds(5)).await;
+    (server, began, a, b)
+}
+
 /// Cuts a replica off from the Lease.
 fn cut(server: &Server, name: &str) {
     server.set(name, |faults| (faults.lease_cut, faults.watch_muted) = (true, true));
@@ -49,11 +59,7 @@ async fn told_twice(story: impl AsyncFn(Arc<dyn Store>, Rules) -> Vec<Create>, b
 #[tokio::test(start_paused = true)]
 async fn e1_bytes_that_leave_after_the_term_do_not_leave() {
     let story = async |store, rules| {
-        let (server, began) = (Server::default(), Instant::now());
-        let a = Replica::start(&server, "a", with(&store, rules));
-        a.leads_within(seconds(1)).await;
-        let b = Replica::start(&server, "b", sound(&store));
-        sleep(seconds(5)).await;
+        let (server, began, a, b) = two(with(&store, rules), sound(&store)).await;
         a.freeze(seconds(40));
         cut(&server, "a");
         b.leads_within(seconds(17)).await;
@@ -67,11 +73,7 @@ async fn e1_bytes_that_leave_after_the_term_do_not_leave() {
 #[tokio::test(start_paused = true)]
 async fn e2_a_lease_that_was_renewed_has_not_expired() {
     let story = async |store, rules| {
-        let (server, began) = (Server::default(), Instant::now());
-        let a = Replica::start(&server, "a", sound(&store));
-        a.leads_within(seconds(1)).await;
-        let _b = Replica::start(&server, "b", with(&store, rules));
-        sleep(seconds(5)).await;
+        let (server, began, _a, _b) = two(sound(&store), with(&store, rules)).await;
         server.set("a", |faults| faults.watch_late = seconds(1));
         cut(&server, "b");
         sleep(seconds(20)).await;
@@ -106,11 +108,7 @@ async fn e3_one_of_two_takes_what_both_saw_expire() {
 #[tokio::test(start_paused = true)]
 async fn e4_a_term_counts_from_the_sending() {
     let story = async |store, rules| {
-        let (server, began) = (Server::default(), Instant::now());
-        let a = Replica::start(&server, "a", with(&store, rules));
-        a.leads_within(seconds(1)).await;
-        let _b = Replica::start(&server, "b", sound(&store));
-        sleep(seconds(5)).await;
+        let (server, began, _a, _b) = two(with(&store, rules), sound(&store)).await;
         server.set("a", |faults| faults.answers_late = Duration::from_millis(4500));
         sleep(seconds(3)).await;
         // Its next request for the Lease is lost, and its creates are as late as the lease allows.
@@ -145,11 +143,9 @@ async fn e5_a_leader_whose_lease_is_not_its_own_any_more_stops() {
 #[tokio::test(start_paused = true)]
 async fn e6_the_longer_lease_counts() {
     let story = async |store, rules| {
-        let (server, began) = (Server::default(), Instant::now());
-        let a = Replica::start(&server, "a", Model { timing: [60, 40, 2], ..sound(&store) });
-        a.leads_within(seconds(1)).await;
-        let b = Replica::start(&server, "b", Model { timing: [6, 4, 1], ..with(&store, rules) });
-        sleep(seconds(5)).await;
+        let (server, began, _a, b) =
+            two(Model { timing: [60, 40, 2], ..sound(&store) }, Model { timing: [6, 4, 1], ..with(&store, rules) })
+                .await;
         cut(&server, "a");
         sleep(seconds(80)).await;
         assert!(b.leads());
@@ -162,11 +158,7 @@ async fn e6_the_longer_lease_counts() {
 #[tokio::test(start_paused = true)]
 async fn e7_a_lease_is_not_released_while_a_write_may_take_effect() {
     let story = async |store, rules| {
-        let (server, began) = (Server::default(), Instant::now());
-        let a = Replica::start(&server, "a", with(&store, rules));
-        a.leads_within(seconds(1)).await;
-        let b = Replica::start(&server, "b", sound(&store));
-        sleep(seconds(5)).await;
+        let (server, began, a, b) = two(with(&store, rules), sound(&store)).await;
         server.set("a", |faults| faults.creates_unanswered = Some(seconds(5)));
         sleep(Duration::from_millis(250)).await;
         a.end().await.expect("an orderly end");
