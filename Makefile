@@ -6,7 +6,7 @@ OUTSIDE = ADVISORIES ARGS BASELINE BENCH CLUSTER CONFIG FROM IMG REVISION SEED S
 $(foreach name,$(OUTSIDE),$(if $(filter command environment,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 # The name of the local cluster for cluster-up and cluster-down.
 CLUSTER ?= podset
-# The release whose API of the crate leadership must stay compatible.
+# The API of the crate leadership stays compatible with this release.
 BASELINE ?= $(shell git describe --tags --abbrev=0 --match 'v*' 2>/dev/null)
 # The operator's image.
 IMG ?= podset-operator:latest
