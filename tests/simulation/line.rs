@@ -14,7 +14,10 @@ use hyper_util::{
     client::legacy::connect::{Connected, Connection as _},
     rt::TokioIo,
 };
-use leadership::{WritePermit, gate, pool};
+use leadership::{
+    WritePermit,
+    connect::{gate, pool},
+};
 use tokio::time::{Sleep, sleep_until};
 use tower::ServiceExt;
 

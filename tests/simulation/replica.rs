@@ -197,6 +197,11 @@ impl Replica {
         self.life.abort();
     }
 
+    /// Whether it is frozen, at least before the gate.
+    pub fn is_frozen(&self) -> bool {
+        self.ice.frozen().is_some()
+    }
+
     /// Freezes it before the gate: what it writes from now on leaves when the time is over.
     ///
     /// A standby sends no writes. It goes on hearing of the Lease, so its clock must not stand still.

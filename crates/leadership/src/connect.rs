@@ -1,6 +1,28 @@
 //! The connections to the API server, from a kubeconfig or a ServiceAccount. Nothing here retries.
 //!
-//! [`Candidate::connect`](crate::Candidate::connect) puts them together. A process with layers of its own uses the parts.
+//! [`Candidate::connect`](crate::Candidate::connect) puts them together. A process with layers of its own uses the parts:
+//!
+//! ```no_run
+//! # fn connect(config: kube::Config) -> Result<(), Box<dyn std::error::Error>> {
+//! use leadership::{Candidate, Election, LeaderState, connect, fenced};
+//!
+//! let candidate = Candidate::new("default", "my-operator", "replica-1");
+//! let state = LeaderState::vacant(candidate.env.clone());
+//!
+//! // The Lease, the reads and the writes have connections of their own. Add layers of tower to each where they are made.
+//! let connector = || connect::connector(&config, Some(candidate.timing.user_timeout()));
+//! let lease = connect::client(&config, connect::ungated(&config, connector()?)?)?;
+//! let writes = connect::client(&config, connect::gated(&config, connector()?, candidate.rules.may_leave)?)?;
+//! let reads = kube::Client::try_from(config.clone())?;
+//!
+//! let client = fenced(reads, writes, state.leadership());
+//! let election = Election::new(candidate, lease, state);
+//! # drop((client, election));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`gated`] is made of [`gate`], which checks leadership before each byte, and [`pool`], which keeps the connections.
 
 use std::time::Duration;
 
@@ -23,12 +45,25 @@ use kube::{
 use tokio::net::TcpStream;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 
-use crate::{Connections, IDLE, WritePermit, gate, pool};
+use crate::WritePermit;
+pub use crate::{
+    gate::{Gated, gate},
+    pool::{Answer, Connections, IDLE, pool},
+};
 
 /// Makes TCP connections, perhaps through a proxy.
 pub type Connector = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
 
 /// Why no client can be made from a configuration.
+///
+/// ```
+/// use leadership::connect::{ConnectError, connector};
+///
+/// let mut config = kube::Config::new("https://api.example.com".parse()?);
+/// config.proxy_url = Some("https://proxy:3129".parse()?);
+/// assert!(matches!(connector(&config, None), Err(ConnectError::Proxy(_))));
+/// # Ok::<(), http::uri::InvalidUri>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {

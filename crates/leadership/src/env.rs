@@ -10,6 +10,28 @@ use rustix::time::ClockId;
 use tokio::time::Instant;
 
 /// A source of time.
+///
+/// ```
+/// use jiff::{SignedDuration, Timestamp};
+/// use leadership::env::{Clock, Env};
+///
+/// /// A clock that is an hour fast.
+/// #[derive(Debug)]
+/// struct Fast(Env);
+///
+/// impl Clock for Fast {
+///     fn now(&self) -> Timestamp {
+///         self.0.now() + SignedDuration::from_hours(1)
+///     }
+///
+///     fn wall(&self) -> Timestamp {
+///         self.0.clock.wall() + SignedDuration::from_hours(1)
+///     }
+/// }
+///
+/// let env = Env { clock: std::sync::Arc::new(Fast(Env::system())), ..Env::system() };
+/// # assert!(env.now() > Env::system().now());
+/// ```
 pub trait Clock: Debug + Send + Sync + 'static {
     /// The steady time. It never jumps or goes back. All waiting and comparing uses it.
     fn now(&self) -> Timestamp;
@@ -19,12 +41,38 @@ pub trait Clock: Debug + Send + Sync + 'static {
 }
 
 /// A source of randomness, for jitter.
+///
+/// ```
+/// use leadership::env::{Env, Random};
+///
+/// /// No jitter, for a test.
+/// #[derive(Debug)]
+/// struct None;
+///
+/// impl Random for None {
+///     fn unit(&self) -> f64 {
+///         0.0
+///     }
+/// }
+///
+/// let env = Env { random: std::sync::Arc::new(None), ..Env::system() };
+/// # assert_eq!(env.token(), "0000000000000");
+/// ```
 pub trait Random: Debug + Send + Sync + 'static {
     /// A number in `0.0..1.0`.
     fn unit(&self) -> f64;
 }
 
 /// Time and randomness.
+///
+/// ```
+/// use jiff::SignedDuration;
+/// use leadership::env::Env;
+///
+/// let env = Env::system();
+/// let wait = env.jittered(SignedDuration::from_secs(10), 0.2);
+/// assert!(wait >= SignedDuration::from_secs(10) && wait <= SignedDuration::from_secs(12));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Env {
     /// Where time comes from.

@@ -18,6 +18,15 @@ use crate::{
 };
 
 /// Why a leader lost the lease. The process must exit. The next leader continues its work.
+///
+/// ```no_run
+/// # async fn main_of_an_operator(election: leadership::Election, work: impl Future<Output = ()>) {
+/// if let Err(lost) = election.run(work).await {
+///     eprintln!("{lost}"); // "lost the lease: it could not be renewed for 10 s"
+///     std::process::exit(1);
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Lost {
     /// The lease could not be renewed for this many seconds.
@@ -31,7 +40,23 @@ pub enum Lost {
     WentBack(#[from] WentBack),
 }
 
-/// Why an operation on the Lease failed.
+/// Why an operation on the Lease failed. The election tries again.
+///
+/// ```
+/// use std::{sync::atomic::{AtomicU64, Ordering}, time::Duration};
+/// use leadership::{Change, Hooks, OperationError};
+///
+/// /// Counts failed renewals. A conflict at an election is none: another replica was faster.
+/// struct Failures(AtomicU64);
+///
+/// impl Hooks for Failures {
+///     fn operated(&self, change: Change, _took: Duration, result: Result<(), &OperationError>) {
+///         if let (Change::Renew, Err(_)) = (change, result) {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
     /// The Lease is older than before.
@@ -141,5 +166,50 @@ impl Operations {
                 Err(error.into())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Request, Response, StatusCode};
+    use jiff::SignedDuration;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::env::testing::virtual_env;
+
+    /// The Lease of `web-0` at this version.
+    fn lease(version: &str) -> Lease {
+        let metadata = json!({ "name": "operator", "uid": "a", "resourceVersion": version });
+        serde_json::from_value(json!({ "metadata": metadata, "spec": { "holderIdentity": "web-0" } })).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_deleted_during_a_renewal_is_not_created_again() {
+        let mut candidate = Candidate::new("default", "operator", "web-0");
+        candidate.identity = "web-0".to_owned();
+        candidate.env = virtual_env();
+        let now = candidate.env.now();
+        let mut observation = Observation::new("web-0", SignedDuration::from_secs(15), Ord::max);
+        observation.wrote(lease("10"), now);
+        let observation = Arc::new(Mutex::new(observation));
+        let watched = observation.clone();
+        let server = tower::service_fn(move |request: Request<Body>| {
+            // While the API server reads, somebody labels the Lease and deletes it. The watch has shown only the label yet.
+            lock(&watched).watched(lease("11"), now);
+            let (code, body) = match *request.method() {
+                Method::GET => (
+                    404,
+                    json!({ "code": 404, "reason": "NotFound", "status": "Failure", "details": { "name": "operator" } }),
+                ),
+                _ => (201, serde_json::to_value(lease("13")).unwrap()),
+            };
+            let answer = Response::builder().status(StatusCode::from_u16(code).unwrap());
+            std::future::ready(answer.body(Body::from(body.to_string().into_bytes())))
+        });
+        let operations = Operations { candidate, client: Client::new(server, "default"), observation };
+        assert!(lock(&operations.observation).is_ours());
+        assert_eq!(operations.run(Change::Renew).await.unwrap(), None);
     }
 }

@@ -21,6 +21,18 @@ pub use self::kube_leader_election::KubeLeaderElection;
 const MANAGER: &str = "leadership";
 
 /// What a write of the Lease does.
+///
+/// ```
+/// use leadership::Change;
+///
+/// // For the label of a metric.
+/// let label = |change| match change {
+///     Change::Take => "take",
+///     Change::Renew => "renew",
+///     Change::Release => "release",
+/// };
+/// # assert_eq!(label(Change::Take), "take");
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Change {
     /// This process becomes the holder.
@@ -31,7 +43,7 @@ pub enum Change {
     Release,
 }
 
-/// One write of the Lease.
+/// One write of the Lease. [`Store`] has an example.
 #[derive(Clone)]
 pub struct LeaseWrite {
     /// What it does.
@@ -51,6 +63,31 @@ impl LeaseWrite {
 }
 
 /// Reads and writes the Lease of a candidate. Each call sends one request.
+///
+/// ```
+/// use futures::future::BoxFuture;
+/// use k8s_openapi::api::coordination::v1::Lease;
+/// use kube::Client;
+/// use leadership::{ApiStore, Candidate, LeaseWrite, Store};
+///
+/// /// Logs each write.
+/// struct Logging;
+///
+/// impl Store for Logging {
+///     fn write<'a>(
+///         &'a self,
+///         client: &'a Client,
+///         candidate: &'a Candidate,
+///         write: LeaseWrite,
+///     ) -> BoxFuture<'a, kube::Result<Option<Lease>>> {
+///         println!("{:?} at version {:?}", write.change, write.version);
+///         ApiStore.write(client, candidate, write)
+///     }
+/// }
+///
+/// let mut candidate = Candidate::new("default", "my-operator", "replica-1");
+/// candidate.store = std::sync::Arc::new(Logging);
+/// ```
 pub trait Store: Send + Sync + 'static {
     /// Reads the Lease, consistently.
     fn read<'a>(&'a self, client: &'a Client, candidate: &'a Candidate) -> BoxFuture<'a, kube::Result<Lease>> {
@@ -66,7 +103,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> BoxFuture<'a, kube::Result<Option<Lease>>>;
 }
 
-/// Writes the Lease with [`Api`].
+/// Writes the Lease with [`Api`]. This is the default, and [`Store`] has an example.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApiStore;
 

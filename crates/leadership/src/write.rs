@@ -34,6 +34,15 @@ pub enum WriteError {
 }
 
 /// A write without an answer.
+///
+/// ```
+/// use leadership::{Unanswered, WriteError};
+///
+/// fn is_harmless(error: &kube::Error) -> bool {
+///     // If no byte of it left, it cannot take effect later.
+///     matches!(WriteError::of(error), Some(WriteError::Unanswered(Unanswered { has_left: false, .. })))
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("{}", if source.is_some() { "the request failed" } else { "the API server did not answer in time" })]
 pub struct Unanswered {
@@ -66,6 +75,8 @@ impl WriteError {
 ///
 /// A read is a GET or HEAD request. Each write has a timeout that ends before the lease can, at most [`WRITE_TIMEOUT`]. Its errors are
 /// [`WriteError`]s.
+///
+/// The module [`connect`](crate::connect) has an example.
 pub fn fenced(reads: Client, writes: Client, leadership: Leadership) -> Client {
     let namespace = reads.default_namespace().to_owned();
     let service = move |request: Request<Body>| {
@@ -94,7 +105,21 @@ fn is_proxied(path: &str) -> bool {
     }
 }
 
-/// A write that is under way. If it has left and is dropped without an answer that proves its fate, it may still take effect.
+/// A write that is under way. If it has left and is dropped without an answer that proves its fate, it may still take effect. A [`fenced`]
+/// client makes one for each request; code without kube's `Api` uses it directly.
+///
+/// ```no_run
+/// # async fn example(leadership: leadership::Leadership, writes: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use http::Request;
+///
+/// // `writes` is on gated connections, see the module `connect`.
+/// let write = leadership.begin_write().ok_or("this process does not lead")?;
+/// let request = Request::delete("/api/v1/namespaces/default/pods/web").body(kube::client::Body::empty())?;
+/// let answer = write.send(&writes, request).await?;
+/// # drop(answer);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Write {
     permit: WritePermit,
@@ -164,7 +189,16 @@ fn with_timeout(request: Request<Body>, server_timeout: i128) -> Result<Request<
     Ok(Request::from_parts(head, body))
 }
 
-/// The permission to send one request.
+/// The permission to send one request. [`Write::send`] adds it to the request's extensions, where the gate of the connection finds it.
+///
+/// ```
+/// use leadership::{WritePermit, promise::Rules};
+///
+/// // The simplest gate that a test can break.
+/// let open: fn(&WritePermit) -> bool = |_| true;
+/// let rules = Rules { may_leave: open, ..Rules::default() };
+/// # drop(rules);
+/// ```
 #[derive(Clone, Debug)]
 pub struct WritePermit {
     leadership: Leadership,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{World, users};
 use crate::{
     apiserver::{Fault, LEASES, PODS, PODSETS, PodScript, Requests, Status, Verb, is_as_ordered, is_made_of, object},
-    replica::LEASE,
+    replica::{LEASE, Replica},
 };
 
 impl World {
@@ -355,12 +355,15 @@ pub fn heal(world: &mut World) -> bool {
 
 fn edit_lease(world: &mut World, edit: impl FnOnce(&World)) -> bool {
     let is_there = world.server.with(|state| state.get(&LEASES, LEASE.0, LEASE.1).is_some());
-    if is_there {
-        // As by one who sees what he does: nobody is out of reach.
-        world.server.heal();
-        edit(world);
+    // As by one who sees what he does: nobody is out of reach. A frozen replica begins no new watch.
+    let leases = |replica: &Replica| world.server.watches().of(replica.name()).on("leases").count();
+    let hears = |replica: &Replica| !replica.is_frozen() || leases(replica) > 0;
+    if !is_there || !world.replicas.iter().all(hears) {
+        return false;
     }
-    is_there
+    world.server.heal();
+    edit(world);
+    true
 }
 
 fn write_lease(world: &mut World, spec: Value) -> bool {

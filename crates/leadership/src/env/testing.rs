@@ -1,4 +1,16 @@
 //! Time that passes only when a test lets it.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+//! use std::time::Duration;
+//! use leadership::env::testing::virtual_env;
+//!
+//! let (env, start) = (virtual_env(), virtual_env().now());
+//! tokio::time::advance(Duration::from_secs(3600)).await;
+//! assert_eq!(env.now().duration_since(start), jiff::SignedDuration::from_hours(1));
+//! # });
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 use super::*;
 

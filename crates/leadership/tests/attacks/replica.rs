@@ -18,6 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{Client, client::Body};
 use leadership::{
     Candidate, Election, LeaderState, Leadership, Lost, Store, Timing,
+    connect::{gate, pool},
     env::{Clock, Env, testing::virtual_env},
     fenced,
     promise::Rules,
@@ -128,13 +129,13 @@ fn writes(server: &Server, name: &str, ice: &Ice, rules: Rules) -> Client {
             Line { stream: TokioIo::new(server.dial(&name)), connected: |_| Connected::new(), ice: None, thaw: None };
         std::future::ready(Ok::<_, io::Error>(stream))
     });
-    let gated = leadership::gate(dial, rules.may_leave).map_response(move |stream| Line {
+    let gated = gate(dial, rules.may_leave).map_response(move |stream| Line {
         stream,
         connected: Connection::connected,
         ice: Some(ice.clone()),
         thaw: None,
     });
-    Client::new(leadership::pool(gated), "default")
+    Client::new(pool(gated), "default")
 }
 
 /// Since when, and until when, a process stands still.
