@@ -8,6 +8,7 @@ mod events;
 mod labels;
 mod leaders;
 mod names;
+mod revisions;
 mod rollouts;
 mod statuses;
 mod terminations;

@@ -9,23 +9,23 @@ use podset_operator::podset::{plan::RolloutRules, promise::Rules};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::apiserver::{ApiServer, Fault, PODS, PODSETS, PodScript, REVISIONS, Requests, Status, Verb, object};
+use crate::apiserver::{ApiServer, Fault, PODS, PODSETS, PodScript, Requests, Status, Verb, object};
 
 /// The template of this version. Its pods become ready, unless its name says that it is broken.
-fn template(version: &str) -> Value {
+pub(super) fn template(version: &str) -> Value {
     json!({ "spec": { "containers": [{ "name": "app", "image": version }] } })
 }
 
-fn version(pod: &Value) -> &str {
+pub(super) fn version(pod: &Value) -> &str {
     pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default()
 }
 
 /// A server with a set of this version, all of whose pods are ready.
-async fn running(replicas: usize, spec: Value) -> (ApiServer, Operator) {
+pub(super) async fn running(replicas: usize, spec: Value) -> (ApiServer, Operator) {
     running_with(replicas, spec, Rules::default()).await
 }
 
-async fn running_with(replicas: usize, spec: Value, rules: Rules) -> (ApiServer, Operator) {
+pub(super) async fn running_with(replicas: usize, spec: Value, rules: Rules) -> (ApiServer, Operator) {
     let server = ApiServer::new(1);
     let mut spec = spec;
     spec["replicas"] = replicas.into();
@@ -37,16 +37,16 @@ async fn running_with(replicas: usize, spec: Value, rules: Rules) -> (ApiServer,
     (server, operator)
 }
 
-fn change(server: &ApiServer, spec: Value) {
+pub(super) fn change(server: &ApiServer, spec: Value) {
     server.patch(&PODSETS, NS, "web", json!({ "spec": spec }));
 }
 
-fn change_template(server: &ApiServer, to: &str) {
+pub(super) fn change_template(server: &ApiServer, to: &str) {
     change(server, json!({ "template": template(to) }));
 }
 
 /// The versions of the live pods, sorted.
-fn versions(server: &ApiServer) -> String {
+pub(super) fn versions(server: &ApiServer) -> String {
     let live = server.pods(NS, "web").into_iter().filter(object::is_live);
     let mut versions: Vec<String> = live.map(|pod| version(&pod).to_owned()).collect();
     versions.sort();
@@ -54,14 +54,14 @@ fn versions(server: &ApiServer) -> String {
 }
 
 /// Deletes a live pod of this version.
-fn delete_one(server: &ApiServer, of: &str) {
+pub(super) fn delete_one(server: &ApiServer, of: &str) {
     let pods = server.pods(NS, "web");
     let pod = pods.iter().find(|pod| object::is_live(pod) && version(pod) == of).unwrap();
     server.delete_pod(NS, object::name(pod));
 }
 
 /// Waits until all pods have this version, and are ready; the set must say so, and rest.
-async fn rolled_out(server: &ApiServer, to: &str, n: usize) {
+pub(super) async fn rolled_out(server: &ApiServer, to: &str, n: usize) {
     at_rest(server, "web", n).await;
     assert_eq!(versions(server), vec![to; n].join(" "));
     let status = &server.podset(NS, "web")["status"];
@@ -197,22 +197,6 @@ async fn a_pod_that_dies_during_a_broken_rollout_is_replaced_from_the_former_tem
 }
 
 #[tokio::test(start_paused = true)]
-async fn if_the_former_template_is_not_stored_the_newest_is_used() {
-    let (server, operator) = running(3, json!({})).await;
-    change_template(&server, "broken");
-    sleep(60).await;
-    for revision in server.all(&REVISIONS, NS) {
-        server.delete(&REVISIONS, NS, object::name(&revision), None);
-    }
-    delete_one(&server, "a");
-    sleep(60).await;
-    assert_eq!(versions(&server), "a broken broken");
-    change_template(&server, "c");
-    rolled_out(&server, "c", 3).await;
-    operator.end().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_first_template_never_worked_and_the_next_does() {
     let server = ApiServer::new(1);
     let spec = json!({ "replicas": 3, "template": template("broken") });
@@ -305,6 +289,18 @@ async fn a_partition_keeps_so_many_pods() {
     assert_eq!(versions(&server), "a a b b");
     change(&server, json!({ "updateStrategy": { "rollingUpdate": { "partition": 0 } } }));
     rolled_out(&server, "b", 4).await;
+    operator.end().await;
+}
+
+/// Nothing is to be rolled out, so nothing is late.
+#[tokio::test(start_paused = true)]
+async fn a_partition_of_all_pods_has_no_deadline() {
+    let spec = json!({ "updateStrategy": { "rollingUpdate": { "partition": "100%" } }, "progressDeadlineSeconds": 60 });
+    let (server, operator) = running(2, spec).await;
+    change_template(&server, "broken");
+    sleep(120).await;
+    assert_eq!((versions(&server), condition(&server, "Stalled")), ("a a".into(), String::new()));
+    assert!(condition(&server, "Ready").starts_with("True/PartitionReached"), "{}", condition(&server, "Ready"));
     operator.end().await;
 }
 
@@ -404,36 +400,6 @@ async fn a_quota_that_refuses_new_pods_stops_the_rollout() {
     operator.end().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_revision_has_the_cause_of_its_change() {
-    let (server, operator) = running(1, json!({})).await;
-    for (version, cause) in [("b", json!("two")), ("c", Value::Null), ("a", json!("back"))] {
-        let metadata = json!({ "annotations": { "kubernetes.io/change-cause": cause } });
-        let spec = json!({ "template": template(version) });
-        server.patch(&PODSETS, NS, "web", json!({ "metadata": metadata, "spec": spec }));
-        sleep(30).await;
-    }
-    let mut revisions = server.all(&REVISIONS, NS);
-    revisions.sort_by_key(|stored| stored["revision"].as_i64());
-    let causes: Vec<&Value> =
-        revisions.iter().map(|stored| &stored["metadata"]["annotations"]["kubernetes.io/change-cause"]).collect();
-    assert_eq!(causes, [&json!("two"), &Value::Null, &json!("back")]);
-    operator.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn old_revisions_are_deleted() {
-    let (server, operator) = running(1, json!({ "revisionHistoryLimit": 2 })).await;
-    for number in 0..8 {
-        change_template(&server, &format!("v{number}"));
-        sleep(30).await;
-    }
-    rolled_out(&server, "v7", 1).await;
-    let revisions = server.all(&REVISIONS, NS);
-    assert_eq!(revisions.len(), 4, "the current one, the former one of the last change, and two");
-    operator.end().await;
-}
-
 /// Slow pods cost no more statuses: one for each step, and three.
 #[tokio::test(start_paused = true)]
 async fn a_slow_rollout_costs_one_status_for_each_step() {
@@ -477,92 +443,6 @@ async fn a_rejected_template_holds_up_no_pod_of_the_former_one() {
         server.check();
         operator.end().await;
     }
-}
-
-/// A template is stored before it becomes the former one, also if the first try fails.
-#[tokio::test(start_paused = true)]
-async fn a_template_that_could_not_be_stored_at_first_is_stored_later() {
-    let server = ApiServer::new(1);
-    let rule = server.fault(Requests::creates("controllerrevisions"), Fault::CutBefore);
-    let spec = json!({ "replicas": 3, "template": template("a") });
-    server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
-    let operator = leader(&server, Rules::default());
-    ready(&server, "web", 3).await;
-    sleep(60).await;
-    rule.remove();
-    sleep(60).await;
-    rolled_out(&server, "a", 3).await;
-    assert_eq!(server.all(&REVISIONS, NS).len(), 1);
-    operator.end().await;
-}
-
-/// While the new template cannot be stored, no pod gets it.
-#[tokio::test(start_paused = true)]
-async fn a_template_that_cannot_be_stored_reaches_no_pod() {
-    let (server, operator) = running(3, json!({})).await;
-    let refusal = Status::forbidden(&REVISIONS, "web", "exceeded quota");
-    let rule = server.fault(Requests::creates("controllerrevisions"), Fault::Refuse(refusal));
-    change_template(&server, "b");
-    sleep(5).await;
-    delete_one(&server, "a");
-    sleep(60).await;
-    assert_eq!(versions(&server), "a a a");
-    rule.remove();
-    sleep(60).await;
-    rolled_out(&server, "b", 3).await;
-    operator.end().await;
-}
-
-/// The garbage collector has not yet deleted the ControllerRevision of the former set of this name.
-#[tokio::test(start_paused = true)]
-async fn a_set_that_is_replaced_creates_each_pod_once() {
-    let (server, operator) = running(3, json!({})).await;
-    server.settings(|settings| settings.collect_after = seconds(20));
-    server.delete_podset(NS, "web");
-    let mark = server.mark();
-    let spec = json!({ "replicas": 3, "template": template("a") });
-    server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
-    sleep(120).await;
-    rolled_out(&server, "a", 3).await;
-    let creates = server.requests_since(mark).iter().filter(|r| r.line().contains("Create /api/v1/namespaces")).count();
-    assert_eq!((creates, &server.podset(NS, "web")["status"]["collisionCount"]), (3, &Value::Null));
-    assert_eq!(server.all(&REVISIONS, NS).len(), 1);
-    operator.end().await;
-}
-
-/// `kubectl podset rollout undo` takes the newest one that is not current.
-#[tokio::test(start_paused = true)]
-async fn a_template_that_comes_back_is_the_newest() {
-    for spec in [json!({}), json!({ "updateStrategy": { "type": "OnDelete" } })] {
-        let (server, operator) = running(2, spec).await;
-        let invalid =
-            Status::invalid(&PODS, "web-pod", "spec.containers[0].image", "FieldValueRequired", "it is empty");
-        let dry_runs = Requests::all().when(|r| r.query("dryRun") == "All" && version(&r.body) == "b");
-        server.fault(dry_runs, Fault::Refuse(invalid));
-        for version in ["b", "a"] {
-            change_template(&server, version);
-            sleep(30).await;
-        }
-        let stored = server.all(&REVISIONS, NS);
-        let newest = stored.iter().max_by_key(|stored| stored["revision"].as_i64()).unwrap();
-        assert_eq!(version(&newest["data"]["template"]), "a", "{stored:#?}");
-        operator.end().await;
-    }
-}
-
-/// A ControllerRevision that cannot be read holds up no pod of the template in the spec.
-#[tokio::test(start_paused = true)]
-async fn a_spoilt_revision_is_none() {
-    let (server, operator) = running(3, json!({})).await;
-    change_template(&server, "broken");
-    sleep(60).await;
-    for revision in server.all(&REVISIONS, NS) {
-        server.patch(&REVISIONS, NS, object::name(&revision), json!({ "data": { "template": 7 } }));
-    }
-    delete_one(&server, "a");
-    sleep(60).await;
-    assert_eq!(versions(&server), "a broken broken");
-    operator.end().await;
 }
 
 /// Pods that are broken at the partition are not well.

@@ -1,6 +1,6 @@
 //! The list of all that can happen. A deed answers whether it happened: some need a pod, or a leader.
 
-use super::{World, dice::Dice, faults, plots, users};
+use super::{World, dice::Dice, faults, lease_edits, plots, users};
 
 /// What goes together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -104,10 +104,10 @@ pub const DEEDS: &[Deed] = &[
     deed(Kind::Apart, "a replica is cut off from the Lease", faults::cut_lease),
     deed(Kind::Apart, "the API server is away", faults::go_away),
     deed(Kind::Fault, "the cluster is sound again", faults::heal),
-    deed(Kind::Edit, "the Lease is deleted", faults::delete_lease),
-    deed(Kind::Edit, "the Lease is emptied", faults::empty_lease),
-    deed(Kind::Edit, "the Lease is overwritten", faults::overwrite_lease),
-    deed(Kind::Edit, "the Lease is released by hand", faults::release_lease),
+    deed(Kind::Edit, "the Lease is deleted", lease_edits::delete_lease),
+    deed(Kind::Edit, "the Lease is emptied", lease_edits::empty_lease),
+    deed(Kind::Edit, "the Lease is overwritten", lease_edits::overwrite_lease),
+    deed(Kind::Edit, "the Lease is released by hand", lease_edits::release_lease),
     deed(Kind::Apart, "the leader is frozen in the middle of creates", plots::frozen_in_the_middle),
     deed(Kind::Apart, "a standby is blind until the lease looks expired", plots::blind_standby),
     deed(Kind::Apart, "standbys see late, and the leader dies", plots::tie),

@@ -1,14 +1,11 @@
-//! What goes wrong with requests, watches, replicas, nodes and the Lease.
+//! What goes wrong with requests, watches, replicas and nodes.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::{World, users};
-use crate::{
-    apiserver::{Fault, LEASES, PODS, PODSETS, PodScript, Requests, Status, Verb, is_as_ordered, is_made_of, object},
-    replica::{LEASE, Replica},
-};
+use crate::apiserver::{Fault, PODS, PODSETS, PodScript, Requests, Status, Verb, is_as_ordered, is_made_of, object};
 
 impl World {
     /// Some requests, of one replica or of all.
@@ -351,40 +348,6 @@ pub fn go_away(world: &mut World) -> bool {
 pub fn heal(world: &mut World) -> bool {
     world.server.heal();
     true
-}
-
-fn edit_lease(world: &mut World, edit: impl FnOnce(&World)) -> bool {
-    let is_there = world.server.with(|state| state.get(&LEASES, LEASE.0, LEASE.1).is_some());
-    // As by one who sees what he does: nobody is out of reach. A frozen replica begins no new watch.
-    let leases = |replica: &Replica| world.server.watches().of(replica.name()).on("leases").count();
-    let hears = |replica: &Replica| !replica.is_frozen() || leases(replica) > 0;
-    if !is_there || !world.replicas.iter().all(hears) {
-        return false;
-    }
-    world.server.heal();
-    edit(world);
-    true
-}
-
-fn write_lease(world: &mut World, spec: Value) -> bool {
-    edit_lease(world, |world| world.server.overwrite_lease(LEASE.0, LEASE.1, spec))
-}
-
-pub fn delete_lease(world: &mut World) -> bool {
-    edit_lease(world, |world| world.server.delete_lease(LEASE.0, LEASE.1))
-}
-
-pub fn empty_lease(world: &mut World) -> bool {
-    write_lease(world, json!({}))
-}
-
-pub fn overwrite_lease(world: &mut World) -> bool {
-    let seconds = world.dice.within(1..10);
-    write_lease(world, json!({ "holderIdentity": "somebody", "leaseDurationSeconds": seconds }))
-}
-
-pub fn release_lease(world: &mut World) -> bool {
-    write_lease(world, json!({ "holderIdentity": "", "leaseDurationSeconds": 1 }))
 }
 
 /// Everything is well again.

@@ -17,6 +17,7 @@ mod deeds;
 mod dice;
 mod end;
 mod faults;
+mod lease_edits;
 mod mutants;
 mod play;
 mod plots;

@@ -1,0 +1,156 @@
+//! The templates that a set has had, as ControllerRevisions.
+
+use serde_json::{Value, json};
+
+use super::{rollouts::*, *};
+use crate::apiserver::{Fault, PODS, PODSETS, REVISIONS, Requests, Status, object};
+
+#[tokio::test(start_paused = true)]
+async fn if_the_former_template_is_not_stored_the_newest_is_used() {
+    let (server, operator) = running(3, json!({})).await;
+    change_template(&server, "broken");
+    sleep(60).await;
+    for revision in server.all(&REVISIONS, NS) {
+        server.delete(&REVISIONS, NS, object::name(&revision), None);
+    }
+    delete_one(&server, "a");
+    sleep(60).await;
+    assert_eq!(versions(&server), "a broken broken");
+    change_template(&server, "c");
+    rolled_out(&server, "c", 3).await;
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_has_the_cause_of_its_change() {
+    let (server, operator) = running(1, json!({})).await;
+    for (version, cause) in [("b", json!("two")), ("c", Value::Null), ("a", json!("back"))] {
+        let metadata = json!({ "annotations": { "kubernetes.io/change-cause": cause } });
+        let spec = json!({ "template": template(version) });
+        server.patch(&PODSETS, NS, "web", json!({ "metadata": metadata, "spec": spec }));
+        sleep(30).await;
+    }
+    let mut revisions = server.all(&REVISIONS, NS);
+    revisions.sort_by_key(|stored| stored["revision"].as_i64());
+    let causes: Vec<&Value> =
+        revisions.iter().map(|stored| &stored["metadata"]["annotations"]["kubernetes.io/change-cause"]).collect();
+    assert_eq!(causes, [&json!("two"), &Value::Null, &json!("back")]);
+    operator.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_revisions_are_deleted() {
+    let (server, operator) = running(1, json!({ "revisionHistoryLimit": 2 })).await;
+    for number in 0..8 {
+        change_template(&server, &format!("v{number}"));
+        sleep(30).await;
+    }
+    rolled_out(&server, "v7", 1).await;
+    let revisions = server.all(&REVISIONS, NS);
+    assert_eq!(revisions.len(), 4, "the current one, the former one of the last change, and two");
+    operator.end().await;
+}
+
+/// A lower limit takes effect with the next change, also if that brings back a template that is stored.
+#[tokio::test(start_paused = true)]
+async fn old_revisions_are_deleted_after_a_change_back() {
+    let (server, operator) = running(1, json!({})).await;
+    for number in 0..4 {
+        change_template(&server, &format!("v{number}"));
+        sleep(30).await;
+    }
+    assert_eq!(server.all(&REVISIONS, NS).len(), 5);
+    change(&server, json!({ "revisionHistoryLimit": 1, "template": template("v1") }));
+    rolled_out(&server, "v1", 1).await;
+    let revisions = server.all(&REVISIONS, NS);
+    let mut stored: Vec<&str> = revisions.iter().map(|stored| version(&stored["data"]["template"])).collect();
+    stored.sort_unstable();
+    assert_eq!(stored, ["v1", "v2", "v3"], "the current one, the former one, and one more");
+    operator.end().await;
+}
+
+/// A template is stored before it becomes the former one, also if the first try fails.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_could_not_be_stored_at_first_is_stored_later() {
+    let server = ApiServer::new(1);
+    let rule = server.fault(Requests::creates("controllerrevisions"), Fault::CutBefore);
+    let spec = json!({ "replicas": 3, "template": template("a") });
+    server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
+    let operator = leader(&server, Rules::default());
+    ready(&server, "web", 3).await;
+    sleep(60).await;
+    rule.remove();
+    sleep(60).await;
+    rolled_out(&server, "a", 3).await;
+    assert_eq!(server.all(&REVISIONS, NS).len(), 1);
+    operator.end().await;
+}
+
+/// While the new template cannot be stored, no pod gets it.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_cannot_be_stored_reaches_no_pod() {
+    let (server, operator) = running(3, json!({})).await;
+    let refusal = Status::forbidden(&REVISIONS, "web", "exceeded quota");
+    let rule = server.fault(Requests::creates("controllerrevisions"), Fault::Refuse(refusal));
+    change_template(&server, "b");
+    sleep(5).await;
+    delete_one(&server, "a");
+    sleep(60).await;
+    assert_eq!(versions(&server), "a a a");
+    rule.remove();
+    sleep(60).await;
+    rolled_out(&server, "b", 3).await;
+    operator.end().await;
+}
+
+/// The garbage collector has not yet deleted the ControllerRevision of the former set of this name.
+#[tokio::test(start_paused = true)]
+async fn a_set_that_is_replaced_creates_each_pod_once() {
+    let (server, operator) = running(3, json!({})).await;
+    server.settings(|settings| settings.collect_after = seconds(20));
+    server.delete_podset(NS, "web");
+    let mark = server.mark();
+    let spec = json!({ "replicas": 3, "template": template("a") });
+    server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
+    sleep(120).await;
+    rolled_out(&server, "a", 3).await;
+    let creates = server.requests_since(mark).iter().filter(|r| r.line().contains("Create /api/v1/namespaces")).count();
+    assert_eq!((creates, &server.podset(NS, "web")["status"]["collisionCount"]), (3, &Value::Null));
+    assert_eq!(server.all(&REVISIONS, NS).len(), 1);
+    operator.end().await;
+}
+
+/// `kubectl podset rollout undo` takes the newest one that is not current.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_comes_back_is_the_newest() {
+    for spec in [json!({}), json!({ "updateStrategy": { "type": "OnDelete" } })] {
+        let (server, operator) = running(2, spec).await;
+        let invalid =
+            Status::invalid(&PODS, "web-pod", "spec.containers[0].image", "FieldValueRequired", "it is empty");
+        let dry_runs = Requests::all().when(|r| r.query("dryRun") == "All" && version(&r.body) == "b");
+        server.fault(dry_runs, Fault::Refuse(invalid));
+        for version in ["b", "a"] {
+            change_template(&server, version);
+            sleep(30).await;
+        }
+        let stored = server.all(&REVISIONS, NS);
+        let newest = stored.iter().max_by_key(|stored| stored["revision"].as_i64()).unwrap();
+        assert_eq!(version(&newest["data"]["template"]), "a", "{stored:#?}");
+        operator.end().await;
+    }
+}
+
+/// A ControllerRevision that cannot be read holds up no pod of the template in the spec.
+#[tokio::test(start_paused = true)]
+async fn a_spoilt_revision_is_none() {
+    let (server, operator) = running(3, json!({})).await;
+    change_template(&server, "broken");
+    sleep(60).await;
+    for revision in server.all(&REVISIONS, NS) {
+        server.patch(&REVISIONS, NS, object::name(&revision), json!({ "data": { "template": 7 } }));
+    }
+    delete_one(&server, "a");
+    sleep(60).await;
+    assert_eq!(versions(&server), "a broken broken");
+    operator.end().await;
+}
