@@ -44,7 +44,7 @@ pub struct Candidate {
     pub hooks: Arc<dyn Hooks>,
     /// Time and randomness.
     pub env: Env,
-    /// The rules that keep the promise.
+    /// The rules that keep the promise. Only a test changes them.
     pub rules: Rules,
 }
 

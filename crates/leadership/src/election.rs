@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::{
     Candidate, Change, Ends, LeaderState, Leadership, Lost, Observation, OperationError,
@@ -40,7 +40,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// let leadership = election.leadership();
 /// let work = async {
 ///     let term = leadership.elected().await;
-///     // Work with `client` until `leadership.lost(term.number)`.
+///     // Work with `client` until `leadership.lost(term)`.
 /// #   drop((client, term));
 /// };
 /// election.run(work).await?;
@@ -69,13 +69,15 @@ impl Election {
 
     /// Stands for election and leads when elected, until `work` ends. Then it releases the lease, and returns the output of `work`.
     ///
-    /// `work` runs at once, also while another process leads: it waits for [`Leadership::elected`], or its writes are rejected. If a write may
-    /// still take effect when it ends, the lease is not released, and expires.
+    /// `work` runs at once, also while another process leads. Until this process leads, its writes fail with
+    /// [`NotLeader`](crate::WriteError::NotLeader). Let it end at SIGTERM, and within the `terminationGracePeriodSeconds` of the pod: the lease is
+    /// released after it. If a write may still take effect then, the lease is not released, and expires. The end of the election itself
+    /// takes up to 5 s.
     ///
     /// # Errors
     ///
-    /// When the lease is lost. No write is sent after that, and `work` is dropped. The process must exit, because the next leader may
-    /// already work.
+    /// When the lease is lost. No write is sent after that, and `work` is dropped. The process must exit, because it does not stand for
+    /// election again. Join other tasks, such as a web server, with `tokio::try_join!`, so that the error ends them too.
     pub async fn run<T>(self, work: impl Future<Output = T>) -> Result<T, Lost> {
         let done = CancellationToken::new();
         let work = async {
@@ -112,7 +114,7 @@ impl Election {
         tokio::select! {
             biased;
             () = watching => std::future::pending().await,
-            end = self.stand(news, ready, stop, drained) => end,
+            end = self.stand(news, ready, stop, drained) => end.inspect_err(|lost| error!("{lost}")),
         }
     }
 
@@ -164,7 +166,7 @@ impl Election {
     ) -> Result<Option<Timestamp>, Lost> {
         let (env, period) = (self.candidate().env.clone(), self.candidate().timing.retry_period);
         let mut tries = Tries::default();
-        let (mut holder, mut failures) = (String::new(), Failures::default());
+        let (mut holder, mut failures) = (self.seen().holder(), Failures::default());
         loop {
             self.candidate().hooks.turned();
             self.log_holder(&mut holder);

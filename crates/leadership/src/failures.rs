@@ -1,22 +1,35 @@
 //! Logs of failures that repeat.
 
-use std::error::Error;
+use std::{error::Error, time::Duration};
 
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
-/// Logs a failure as a warning once, and for debugging while it repeats.
+/// How long a failure is no news after its warning.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// Logs a failure as a warning once a minute, and otherwise for debugging.
 #[derive(Default)]
-pub struct Failures(Option<String>);
+pub struct Failures(Option<(String, Instant)>);
 
 impl Failures {
     pub fn log(&mut self, what: &str, error: &(dyn Error + 'static)) {
         let sentence = format!("{what}, trying again: {}", with_causes(error));
-        if self.0.as_ref() == Some(&sentence) {
-            debug!("{sentence}");
-        } else {
+        if self.is_news(&sentence) {
             warn!("{sentence}");
-            self.0 = Some(sentence);
+        } else {
+            debug!("{sentence}");
         }
+    }
+
+    fn is_news(&mut self, sentence: &str) -> bool {
+        let now = Instant::now();
+        let is_known = |(former, at): &(String, Instant)| former == sentence && now - *at < QUIET;
+        let is_news = !self.0.as_ref().is_some_and(is_known);
+        if is_news {
+            self.0 = Some((sentence.to_owned(), now));
+        }
+        is_news
     }
 
     /// The failure is over. Returns whether there was one.
@@ -52,6 +65,16 @@ mod tests {
         let status = Status::failure("storage is (re)initializing", "TooManyRequests").with_code(429);
         let error = crate::OperationError::Kube(kube::Error::Api(status.boxed()));
         assert_eq!(with_causes(&error), "TooManyRequests: storage is (re)initializing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_lasts_is_news_once_a_minute() {
+        let mut failures = Failures::default();
+        assert!(failures.is_news("forbidden") && !failures.is_news("forbidden"));
+        tokio::time::advance(Duration::from_secs(59)).await;
+        assert!(!failures.is_news("forbidden") && failures.is_news("away") && failures.is_news("forbidden"));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(failures.is_news("forbidden"));
     }
 
     #[test]

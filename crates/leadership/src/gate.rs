@@ -67,6 +67,17 @@ impl Gate {
 }
 
 /// Puts a gate into each connection of this connector. `may_leave` is [`Rules::may_leave`](crate::promise::Rules::may_leave).
+///
+/// ```
+/// use leadership::{connect::{connector, gate, pool}, promise::Rules};
+///
+/// # fn client(config: &kube::Config) -> Result<kube::Client, Box<dyn std::error::Error>> {
+/// // Writes to an API server without TLS.
+/// let connector = gate(connector(config, None)?, Rules::default().may_leave);
+/// let client = kube::Client::new(pool(connector), "default");
+/// # Ok(client)
+/// # }
+/// ```
 pub fn gate<C: Service<Uri>>(
     connector: C,
     may_leave: fn(&WritePermit) -> bool,

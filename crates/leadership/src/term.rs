@@ -91,7 +91,7 @@ impl CurrentTerm {
 /// # async fn work(leadership: leadership::Leadership) {
 /// let term = leadership.elected().await;
 /// // This process leads.
-/// leadership.lost(term.number).await;
+/// leadership.lost(term).await;
 /// // It does not lead any more, and its writes are rejected.
 /// # }
 /// ```
@@ -137,11 +137,11 @@ impl Leadership {
         }
     }
 
-    /// Waits until the term of this number is over.
-    pub async fn lost(&self, number: u64) {
+    /// Waits until this term is over.
+    pub async fn lost(&self, term: Term) {
         loop {
             let changed = self.current.changed.notified();
-            let Some(term) = self.term().filter(|term| term.number == number) else {
+            let Some(term) = self.term().filter(|current| current.number == term.number) else {
                 return;
             };
             let end = async {
@@ -162,11 +162,11 @@ impl Leadership {
     /// reconciles return early, and as the leader it reconciles every object again.
     pub fn elections(&self) -> impl Stream<Item = ()> + Send + Sync + use<> {
         stream::unfold((self.clone(), None), |(leadership, before)| async move {
-            if let Some(number) = before {
-                leadership.lost(number).await;
+            if let Some(term) = before {
+                leadership.lost(term).await;
             }
             let term = leadership.elected().await;
-            Some(((), (leadership, Some(term.number))))
+            Some(((), (leadership, Some(term))))
         })
     }
 }

@@ -123,7 +123,7 @@ impl Timing {
     }
 
     /// TCP_USER_TIMEOUT. Linux counts it from the first retransmission, not from the sending, so this is [`Timing::unacknowledged`] minus
-    /// the time until then ([`RETRANSMISSION`]). At least a tenth remains, because 0 would mean the system default.
+    /// the time until then, 1 s. At least a tenth remains, because 0 would mean the system default.
     pub fn user_timeout(&self) -> Duration {
         let unacknowledged = self.unacknowledged();
         Duration::try_from(unacknowledged - RETRANSMISSION.min(unacknowledged * 9 / 10)).unwrap_or_default()

@@ -1,6 +1,9 @@
 //! One write of the leader: its permit, its timeouts, and whether it may take effect later.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    error::Error,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, Uri, header::UPGRADE};
@@ -20,7 +23,8 @@ const ERROR_MARGIN: SignedDuration = SignedDuration::from_millis(500);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// It was not sent: this process does not lead.
+    /// It was not sent: the term is over, or none has begun. The term is not revived, and when this process is elected again, it
+    /// reconciles all objects ([`Leadership::elections`]). So a reconcile that gets this error can wait for the next change.
     #[error("not sent, because this process does not lead")]
     NotLeader,
     /// It was not sent: the API server passes it on, so it cannot end with the term.
@@ -53,20 +57,17 @@ pub struct Unanswered {
 }
 
 impl WriteError {
-    /// The reason in an error of a [`fenced`] client; `None` if the error has another reason.
+    /// The reason in an error of a [`fenced`] client, or in an error that was caused by one; `None` if there is another reason.
     ///
     /// ```
-    /// # fn reconcile(error: kube::Error) {
-    /// if let Some(leadership::WriteError::NotLeader) = leadership::WriteError::of(&error) {
+    /// # fn error_policy(error: &kube::runtime::finalizer::Error<kube::Error>) {
+    /// if let Some(leadership::WriteError::NotLeader) = leadership::WriteError::of(error) {
     ///     // Another replica does this.
     /// }
     /// # }
     /// ```
-    pub fn of(error: &kube::Error) -> Option<&Self> {
-        match error {
-            kube::Error::Service(error) => error.downcast_ref(),
-            _ => None,
-        }
+    pub fn of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
+        std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
     }
 }
 

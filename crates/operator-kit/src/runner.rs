@@ -223,7 +223,7 @@ impl<C: Controller> Worker<C> {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                () = leadership.lost(term.number) => return,
+                () = leadership.lost(term) => return,
                 Some(end) = running.join_next() => pass_on_panic(end),
                 (key, trigger) = self.controller.queue().next() => {
                     let (controller, metrics) = (self.controller.clone(), self.metrics.clone());

@@ -77,11 +77,11 @@ async fn the_end_of_a_term_is_seen_by_those_who_wait() {
     let leadership = leader_state.leadership();
     let mut waiting = tokio_test::task::spawn(async { leadership.clone().elected().await.number });
     tokio_test::assert_pending!(waiting.poll());
-    leader_state.begin(None);
+    let term = leader_state.begin(None);
     assert!(waiting.is_woken());
     assert_eq!(tokio_test::assert_ready!(waiting.poll()), 1);
 
-    let mut ending = tokio_test::task::spawn(async { leadership.clone().lost(1).await });
+    let mut ending = tokio_test::task::spawn(async { leadership.clone().lost(term).await });
     tokio_test::assert_pending!(ending.poll());
     leader_state.resign();
     tokio_test::assert_ready!(ending.poll());
@@ -92,7 +92,7 @@ async fn the_end_of_a_term_needs_nobody_to_say_so() {
     let env = virtual_env();
     let mut leader_state = LeaderState::vacant(env.clone());
     let term = leader_state.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
-    leader_state.leadership().lost(term.number).await;
+    leader_state.leadership().lost(term).await;
     assert_eq!(env.now().duration_since(Timestamp::UNIX_EPOCH).as_secs(), 10);
 }
 

@@ -91,6 +91,9 @@ async fn reads_always_pass_and_writes_only_within_a_term() {
     send("GET", false).await.unwrap();
     let refused = send("POST", false).await.unwrap_err();
     assert!(matches!(WriteError::of(&refused), Some(WriteError::NotLeader)), "{refused}");
+    let nested = kube::runtime::finalizer::Error::<std::io::Error>::AddFinalizer(refused);
+    assert!(matches!(WriteError::of(&nested), Some(WriteError::NotLeader)), "{nested}");
+    assert!(WriteError::of(&std::io::Error::other("away")).is_none());
     leader_state.begin(None);
     for method in ["POST", "PUT", "PATCH", "DELETE"] {
         send(method, false).await.unwrap();
