@@ -101,6 +101,16 @@ func TestCRDsOutliveTheRelease(t *testing.T) {
 	}
 }
 
+// The chart's value and the component raise the limit in the same way, and change nothing else.
+func TestLargerSetsMayBeAllowed(t *testing.T) {
+	larger := together(t, []string{"default"}, []string{"larger-sets"})
+	delete(larger, "Namespace /"+namespace)
+	if text := fmt.Sprint(larger); !strings.Contains(text, "self <= 100 ") && !strings.Contains(text, "self <= 100]") {
+		t.Error("the component does not raise the limit")
+	}
+	compare(t, chart(t, "podset-operator", object{"crds": object{"maxReplicas": 100}}), larger)
+}
+
 func TestWhatUsersSetArrives(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("0a", 32)
 	deployment := chart(t, "podset-operator", object{
@@ -147,6 +157,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"metrics by a reference": {"extraEnv": []any{object{"name": "PODSET_OPERATOR_METRICS_BIND_ADDRESS", "valueFrom": object{}}}},
 		"a port":                 {"networkPolicy": object{"apiServerPorts": []any{70000}}},
 		"no port":                {"networkPolicy": object{"apiServerPorts": []any{}}},
+		"sets that are too large": {"crds": object{"maxReplicas": 5001}},
 		"half a misspelt switch": {"crds": object{"enabled": false}},
 		"half an aggregation":    {"roles": object{"aggregateMyCustomResources": "edit"}},
 	} {
