@@ -182,10 +182,11 @@ package semver: export K8S_OPENAPI_ENABLED_VERSION = 1.36
 package: ## Package the crates and build them from their packages
 	cargo package --locked --package leadership --package operator-kit --package podset-operator
 
+# Without kube-leader-election: it accepts any newer k8s-openapi, so that, without the Cargo.lock, there are two versions that do not fit.
 .PHONY: semver
 semver: ## Compare the public API of the crate leadership with that of BASELINE, the last release (needs cargo-semver-checks)
 	@if [[ -z $$BASELINE ]]; then echo 'semver: nothing was released yet, so there is no API to compare with'; \
-	else set -x; cargo semver-checks --package leadership --all-features --baseline-rev "$$BASELINE"; fi
+	else set -x; cargo semver-checks --package leadership --only-explicit-features --features testing --baseline-rev "$$BASELINE"; fi
 
 .PHONY: chart
 chart: ## Write the chart for the image IMG to dist/
