@@ -84,7 +84,11 @@ mutants: ## Remove each mechanism of the operator in turn: some simulated world 
 	cargo test --profile simulation -p podset-operator --test simulation -- --exact world::mutants::every_mechanism_is_missed --ignored --nocapture
 
 .PHONY: conformance
-conformance: ## Record the answers of a real API server and compare the simulated one; changes show in git diff
+conformance: export SIMULATION_SEEDS = $(SEEDS)
+conformance: export SIMULATION_FROM = $(FROM)
+conformance: SEEDS ?= 100
+conformance: FROM ?= 0
+conformance: ## Record the answers of a real API server and compare the simulated one, also for random requests (SEEDS=100, FROM=0)
 	@set -e; trap 'hack/cluster/cluster down conformance' EXIT; \
 	SIMULATION_KUBECONFIG=$$(NODES=0 hack/cluster/cluster up conformance); export SIMULATION_KUBECONFIG; \
 	$(KUBECTL) --kubeconfig "$$SIMULATION_KUBECONFIG" apply -k config/crd; \
@@ -93,6 +97,7 @@ conformance: ## Record the answers of a real API server and compare the simulate
 	  sleep 1; \
 	done; \
 	cargo test -p podset-operator --test simulation -- --exact behaviour::conformance::record --ignored; \
+	cargo test -p podset-operator --test simulation -- --ignored random_requests; \
 	cargo test -p podset-operator --test simulation -- behaviour::conformance
 
 .PHONY: test-e2e

@@ -64,7 +64,13 @@ impl State {
             metadata["continue"] = encode(version, last).into();
             metadata["remainingItemCount"] = (objects.len() - taken).into();
         }
-        let items: Vec<Value> = objects.values().take(taken).map(|o| presented(o, request.metadata_only())).collect();
+        let mut items: Vec<Value> =
+            objects.values().take(taken).map(|o| presented(o, request.metadata_only())).collect();
+        if !request.kind.custom && !request.metadata_only() {
+            // Real lists of built-in kinds say it once.
+            let fields = items.iter_mut().filter_map(Value::as_object_mut);
+            fields.for_each(|fields| fields.retain(|field, _| field != "apiVersion" && field != "kind"));
+        }
         Ok(list_of(request, metadata, items))
     }
 

@@ -14,7 +14,7 @@
 //! | `mutants` | the same with one mechanism of the operator taken out: something must go wrong |
 
 mod deeds;
-mod dice;
+pub mod dice;
 mod end;
 mod faults;
 mod lease_edits;

@@ -9,15 +9,15 @@ use crate::apiserver::object;
 const NAMESPACE: &str = "conformance";
 const PODS: &str = "/api/v1/namespaces/conformance/pods";
 const SETS: &str = "/apis/app.example.com/v1alpha1/namespaces/conformance/podsets";
-const MERGE: &str = "application/merge-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
+pub const MERGE: &str = "application/merge-patch+json";
+pub const APPLY: &str = "application/apply-patch+yaml";
 
-fn pod(metadata: Value) -> Value {
+pub fn pod(metadata: Value) -> Value {
     let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec })
 }
 
-fn set(metadata: Value, rest: Value) -> Value {
+pub fn set(metadata: Value, rest: Value) -> Value {
     let mut set = json!({ "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": metadata });
     for (field, value) in rest.as_object().into_iter().flatten() {
         set[field] = value.clone();
@@ -25,7 +25,7 @@ fn set(metadata: Value, rest: Value) -> Value {
     set
 }
 
-fn meta(object: &Value, field: &str) -> String {
+pub fn meta(object: &Value, field: &str) -> String {
     object["metadata"][field].as_str().unwrap_or_default().to_owned()
 }
 

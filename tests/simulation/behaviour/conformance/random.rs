@@ -1,0 +1,139 @@
+//! Random requests. The seed alone decides what is sent, so both servers get the same. UIDs and versions are those that each server answered.
+
+use std::collections::BTreeMap;
+
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::{
+    JSON, Recorder,
+    script::{APPLY, MERGE, meta, pod, set},
+};
+use crate::world::dice::Dice;
+
+/// How many requests follow each other in a namespace.
+const REQUESTS: usize = 60;
+
+/// The requests of one seed to one server, in a namespace of their own.
+struct Run {
+    recorder: Recorder,
+    dice: Dice,
+    namespace: String,
+    /// The first and the latest metadata that the server answered, by path.
+    known: BTreeMap<String, [Value; 2]>,
+}
+
+/// Sends the requests of a seed. Returns the answers.
+pub async fn run(client: Client, seed: u64) -> Vec<Value> {
+    let namespace = format!("random-{seed}");
+    let mut recorder = Recorder::new(client);
+    let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+    recorder.send("POST", "/api/v1/namespaces", JSON, object).await;
+    let mut run = Run { recorder, dice: Dice::new([seed, 0]), namespace, known: BTreeMap::new() };
+    for _ in 0..REQUESTS {
+        run.one().await;
+    }
+    run.recorder.answers
+}
+
+impl Run {
+    async fn one(&mut self) {
+        let is_pod = self.dice.one_in(2);
+        let name = self.dice.one(&["a", "b", "c"]);
+        let group = if is_pod { "/api/v1" } else { "/apis/app.example.com/v1alpha1" };
+        let plural = if is_pod { "pods" } else { "podsets" };
+        let all = format!("{group}/namespaces/{}/{plural}", self.namespace);
+        let path = format!("{all}/{name}");
+        let status = format!("{path}/status");
+        let label = json!(self.dice.one(&[None, Some("0"), Some("1")]));
+        let number = self.dice.within(0..13);
+        let labels = json!({ "labels": { "l": label } });
+        let metadata = self.precondition(&path, labels);
+        match self.dice.below(12) {
+            0..=2 => self.create(&all, &path, name, is_pod, label).await,
+            3 => self.send("GET", &path, JSON, Value::Null).await,
+            4 => {
+                let query = self.dice.one(&["", "?labelSelector=l%3D1", "?labelSelector=l%21%3D1", "?labelSelector=l"]);
+                self.recorder.send("GET", &format!("{all}{query}"), JSON, Value::Null).await;
+            }
+            5 => self.send("PATCH", &path, MERGE, json!({ "metadata": metadata })).await,
+            6 => self.send("PATCH", &path, MERGE, json!({ "metadata": { "finalizers": null } })).await,
+            7 if !is_pod => {
+                let rolling = json!({ "paused": self.dice.one_in(2) });
+                let spec = json!({ "replicas": number, "updateStrategy": { "rollingUpdate": rolling } });
+                // Without a UID: the real server names all that is wrong, the simulated one the first.
+                let version = json!({ "resourceVersion": metadata.get("resourceVersion") });
+                self.send("PATCH", &path, MERGE, json!({ "metadata": version, "spec": spec })).await;
+            }
+            8 if !is_pod => {
+                let patch = json!({ "metadata": metadata, "status": { "availableReplicas": number } });
+                self.send("PATCH", &status, MERGE, patch).await;
+            }
+            9 if !is_pod => {
+                let names: Vec<String> = (0..number % 3).map(|index| format!("{name}-{index}")).collect();
+                let mut metadata = self.precondition(&path, json!({}));
+                metadata["name"] = name.into();
+                let body = set(metadata, json!({ "status": { "availableReplicas": number, "podNames": names } }));
+                // By force, as the operator does: the simulated server knows no conflict with a merge patch.
+                let status = format!("{status}?fieldManager=podset-operator&force=true");
+                self.send("PATCH", &status, APPLY, body).await;
+            }
+            10 if !is_pod => {
+                let mut metadata = self.precondition(&path, json!({}));
+                metadata["name"] = name.into();
+                self.send("PUT", &path, JSON, set(metadata, json!({ "spec": { "replicas": number } }))).await;
+            }
+            _ => {
+                let options = json!({ "preconditions": self.precondition(&path, json!({})) });
+                self.send("DELETE", &path, JSON, options).await;
+            }
+        }
+    }
+
+    async fn create(&mut self, all: &str, path: &str, name: &str, is_pod: bool, label: Value) {
+        let mut metadata = json!({ "name": name });
+        if !label.is_null() {
+            metadata["labels"] = json!({ "l": label });
+        }
+        // Not a pod: the controller of finished pods would soon mark it as failed.
+        if !is_pod && self.dice.one_in(3) {
+            metadata["finalizers"] = json!(["example.com/keep"]);
+        }
+        let object = if is_pod {
+            let mut pod = pod(metadata);
+            // No scheduler writes to it.
+            pod["spec"]["schedulerName"] = "nobody".into();
+            pod
+        } else {
+            set(metadata, json!({ "spec": {} }))
+        };
+        let answer = self.recorder.send("POST", all, JSON, object).await;
+        self.learn(path, &answer);
+    }
+
+    async fn send(&mut self, method: &str, path: &str, content_type: &str, body: Value) {
+        let answer = self.recorder.send(method, path, content_type, body).await;
+        self.learn(path, &answer);
+    }
+
+    fn learn(&mut self, path: &str, answer: &Value) {
+        let path = path.split("/status").next().unwrap_or_default();
+        if !meta(answer, "uid").is_empty() {
+            let first = self.known.get(path).map_or_else(|| answer.clone(), |[first, _]| first.clone());
+            self.known.insert(path.to_owned(), [first, answer.clone()]);
+        }
+    }
+
+    /// Adds a UID or a resourceVersion, right, old or foreign, to the metadata.
+    fn precondition(&mut self, path: &str, mut metadata: Value) -> Value {
+        let field = self.dice.one(&["uid", "resourceVersion"]);
+        let (is_old, kind) = (self.dice.one_in(2), self.dice.below(4));
+        let known = self.known.get(path).map(|known| meta(&known[usize::from(!is_old)], field));
+        match (kind, known) {
+            (0, Some(known)) => metadata[field] = known.into(),
+            (1, _) if field == "uid" => metadata[field] = "11111111-2222-3333-4444-555555555555".into(),
+            _ => {}
+        }
+        metadata
+    }
+}
