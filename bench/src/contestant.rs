@@ -96,14 +96,14 @@ pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Opera
 async fn start_operator(place: &Place) -> Result<Operator> {
     let name = format!("operator-{}", place.rounds);
     let account = Account::existing(&place.cluster, HOME, ACCOUNT).await?;
-    let settings = Settings::default().elected(Times::DEFAULT).serving();
+    let settings = Settings { election: Some(Times::DEFAULT), serves: true, ..Settings::default() };
     Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
 }
 
 /// Starts a kube-controller-manager with these controllers only.
 fn start_controllers(place: &Place, controllers: &str) -> Result<Operator> {
-    let mut command = Command::new(place.cluster.kubectl().with_file_name("kube-controller-manager"));
-    command.arg("--kubeconfig").arg(place.cluster.kubeconfig()).args([
+    let mut command = Command::new(place.cluster.kubectl.with_file_name("kube-controller-manager"));
+    command.arg("--kubeconfig").arg(&place.cluster.kubeconfig).args([
         &format!("--controllers={controllers}"),
         "--use-service-account-credentials", // so that the audit log shows their own users
         "--leader-elect=false",              // the cluster's kube-controller-manager holds the Lease
@@ -119,7 +119,7 @@ async fn start_go_peer(place: &Place) -> Result<Operator> {
     let name = format!("go-{}", place.rounds);
     let kubeconfig = place.folder.join(format!("{name}.kubeconfig"));
     let account = Account::existing(&place.cluster, NAMESPACE, GO).await?;
-    account.write_kubeconfig(place.cluster.server(), &kubeconfig)?;
+    account.write_kubeconfig(&place.cluster.server, &kubeconfig)?;
     let mut command = Command::new(place.go_peer.as_deref().context("the Go operator was not built")?);
     command.arg("--kubeconfig").arg(kubeconfig);
     Operator::start(command, name, account.user(), &place.cluster, &place.folder)
@@ -127,7 +127,7 @@ async fn start_go_peer(place: &Place) -> Result<Operator> {
 
 /// Terminates it and waits. The operator releases its Lease.
 pub async fn end(contestant: Contestant, process: Operator) -> Result<()> {
-    let name = process.name().to_owned();
+    let name = process.name.clone();
     let status = process.terminate(Duration::from_secs(30)).await?;
     ensure!(contestant != Contestant::Operator || status.success(), "after SIGTERM, {name} ended with {status}");
     Ok(())

@@ -9,10 +9,9 @@ use e2e::account::Account;
 use e2e::cluster::{Cluster, Wanted, Way};
 use e2e::install::{SETS, install};
 use e2e::kubectl::Kubectl;
-use e2e::operator::{self, Profile};
+use e2e::operator;
 use e2e::process::{eventually, printed};
 use e2e::scene::make_namespace;
-use kube::Client;
 use serde_json::json;
 use tokio::process::Command;
 
@@ -55,7 +54,7 @@ impl Place {
     pub async fn prepare(folder: &Path, with_go: bool) -> Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         println!("bench: building the operator");
-        let binary = operator::build(Profile::Release).await?;
+        let binary = operator::build(&["--release"]).await?;
         let go_peer = if with_go { Some(build_go_peer(folder).await?) } else { None };
         println!("bench: starting a cluster");
         let wanted = Wanted {
@@ -79,11 +78,6 @@ impl Place {
             kubectl.run(&["create", "clusterrolebinding", account, "--clusterrole=cluster-admin", &user]).await?;
         }
         Ok(Self { cluster, binary, go_peer, folder: folder.to_owned(), connections: (32, 32), rounds: 0 })
-    }
-
-    /// The administrator's client, whose requests are not counted.
-    pub fn client(&self) -> &Client {
-        self.cluster.client()
     }
 }
 

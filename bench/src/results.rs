@@ -35,7 +35,7 @@ pub async fn circumstances(place: &Place) -> Result<Run> {
         date: Timestamp::now().strftime("%Y-%m-%d").to_string(),
         processor: model.map_or(std::env::consts::ARCH, |(_, model)| model).to_owned(),
         cores: std::thread::available_parallelism()?.get(),
-        kubernetes: place.client().apiserver_version().await?.git_version,
+        kubernetes: place.cluster.client.apiserver_version().await?.git_version,
         revision: match std::env::var_os(e2e::operator::BINARY) {
             Some(binary) => format!("of {}", Path::new(&binary).display()),
             None => revision + if changed { ", changed" } else { "" },

@@ -56,7 +56,7 @@ impl<'a> Round<'a> {
             Contestant::Floor => {
                 Account::existing(&place.cluster, NAMESPACE, FLOOR).await?.client(&place.cluster).await?
             }
-            _ => place.client().clone(),
+            _ => place.cluster.client.clone(),
         };
         let mut round = Self {
             place,
@@ -64,11 +64,11 @@ impl<'a> Round<'a> {
             load: Load { sets: 1, pods: 10, ..load },
             number,
             name: format!("r{}-first", place.rounds),
-            watcher: Watcher::start(place.client(), NAMESPACE, sets.as_ref()),
+            watcher: Watcher::start(&place.cluster.client, NAMESPACE, sets.as_ref()),
             sets,
             process: contestant::start(place, contestant).await?,
             user,
-            log: Tail::follow(place.cluster.audit_log())?,
+            log: Tail::follow(&place.cluster.audit_log)?,
             wanted: 0,
         };
         for phase in [Phase::Create, Phase::Delete] {

@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::kubectl::Kubectl;
 use crate::scene::Scene;
 use crate::types::{Pod, PodSet};
 
@@ -31,7 +32,7 @@ impl Scene {
     pub async fn post(&self, manifest: Value) -> Result<()> {
         let is_pod = manifest["kind"] == "Pod";
         let api = if is_pod { "/api/v1" } else { "/apis/app.example.com/v1alpha1" };
-        let uri = format!("{api}/namespaces/{}/{}", self.namespace(), if is_pod { "pods" } else { "podsets" });
+        let uri = format!("{api}/namespaces/{}/{}", self.namespace, if is_pod { "pods" } else { "podsets" });
         let request = http::Request::post(uri).header("content-type", "application/json");
         let created: Result<Value, _> = self.client().request(request.body(serde_json::to_vec(&manifest)?)?).await;
         created.with_context(|| format!("creating {} {}", manifest["kind"], manifest["metadata"]["name"])).map(drop)
@@ -82,26 +83,21 @@ impl Scene {
     }
 
     /// Creates a pod that belongs to no set.
-    pub async fn create_pod(&self, namespace: &str, name: &str, labels: Value) -> Result<()> {
-        let pod: v1::Pod = serde_json::from_value(json!({
-            "metadata": {"name": name, "labels": labels},
-            "spec": {"containers": [{"name": "main", "image": "example.com/nothing"}]}
-        }))?;
-        let pods: Api<v1::Pod> = Api::namespaced(self.client(), namespace);
-        let created = pods.create(&PostParams::default(), &pod).await;
-        created.with_context(|| format!("creating pod {name}")).map(drop)
+    pub async fn create_pod(&self, namespace: &str, name: &str) -> Result<()> {
+        let kubectl = Kubectl::new(&self.cluster, namespace);
+        kubectl.run(&["run", name, "--image=example.com/nothing"]).await.map(drop)
     }
 
     pub async fn stored_pod(&self, name: &str) -> Result<v1::Pod> {
-        let pods: Api<v1::Pod> = Api::namespaced(self.client(), self.namespace());
+        let pods: Api<v1::Pod> = Api::namespaced(self.client(), &self.namespace);
         pods.get(name).await.with_context(|| format!("reading pod {name}"))
     }
 
     pub fn sets(&self) -> Api<PodSet> {
-        Api::namespaced(self.client(), self.namespace())
+        Api::namespaced(self.client(), &self.namespace)
     }
 
     pub fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client(), self.namespace())
+        Api::namespaced(self.client(), &self.namespace)
     }
 }

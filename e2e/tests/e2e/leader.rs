@@ -126,7 +126,7 @@ async fn terminated(t: Arc<Scene>) -> Result<()> {
     for _ in 0..2 {
         let leader = election.fleet.leader().await?;
         let operator = election.fleet.operator(&leader)?;
-        let user = operator.user().to_owned();
+        let user = operator.user.clone();
         operator.signal(Signal::TERM)?;
         let status = election.fleet.has_ended(&leader, Duration::from_secs(15)).await?;
         ensure!(status.code() == Some(0), "SIGTERM ended {leader} with {status}");
@@ -184,7 +184,7 @@ impl Election {
     /// The users stop, the sets come to rest, the replicas exit in order, and one at a time has written.
     async fn ends(self) -> Result<()> {
         self.churn.end(CONVERGES).await?;
-        self.fleet.ends_well().await?;
+        self.fleet.ends_well(Duration::from_secs(20)).await?;
         self.t.one_writer()
     }
 }

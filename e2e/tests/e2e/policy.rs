@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use e2e::cluster::Wanted;
+use e2e::process::eventually;
 use e2e::root;
-use e2e::scene::Scene;
+use e2e::scene::{PATIENCE, Scene};
 use e2e::suite::Scenario;
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ pub fn scenarios() -> Vec<Scenario> {
 /// The default pods comply with the profile restricted.
 async fn of_pod_security(t: Arc<Scene>) -> Result<()> {
     let label = "pod-security.kubernetes.io/enforce=restricted";
-    t.kubectl().run(&["label", "namespace", t.namespace(), label]).await?;
+    t.kubectl().run(&["label", "namespace", &t.namespace, label]).await?;
     let _operator = t.operator().await?;
     t.create_set("web", 2).await?;
     t.settles("web", 2).await.map(drop)
@@ -31,8 +32,8 @@ async fn restricts_templates(t: Arc<Scene>) -> Result<()> {
     let create = ["create", "--dry-run=server", "-f", "-"];
     kubectl.run_with(&["create", "-f", "-"], &podset("older", json!({"hostNetwork": true})).to_string()).await?;
     kubectl.run(&["apply", "-k", &root().join("config/policy").to_string_lossy()]).await?;
-    let forbidden = podset("web", json!({"hostPID": true}));
-    t.until_kubectl("the policy to come into force", &create, &forbidden, |it| it.is_err()).await?;
+    let forbidden = podset("web", json!({"hostPID": true})).to_string();
+    eventually("the policy to come into force", PATIENCE, || kubectl.rejected(&create, &forbidden)).await?;
 
     let volume = |source: &str, with: Value| json!({"volumes": [{"name": "v", source: with}]});
     let privileged = |is| json!([{"name": "x", "image": "x", "securityContext": {"privileged": is}}]);

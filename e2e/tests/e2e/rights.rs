@@ -50,7 +50,7 @@ async fn are_all_used(t: Arc<Scene>) -> Result<()> {
 
     let used = t.requests()?.kinds();
     for (kind, role) in [("clusterrole", MANAGER), ("role", ELECTION)] {
-        for rule in rules(t.cluster(), kind, role).await? {
+        for rule in rules(&t.cluster, kind, role).await? {
             let words = |field: &str| serde_json::from_value::<Vec<String>>(rule[field].clone());
             for resource in words("resources")? {
                 let rights = words("verbs")?.into_iter().map(|verb| format!("{verb} {resource}"));
