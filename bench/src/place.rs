@@ -12,6 +12,7 @@ use e2e::kubectl::Kubectl;
 use e2e::operator;
 use e2e::process::{eventually, printed};
 use e2e::scene::make_namespace;
+use e2e::types::podset;
 use serde_json::json;
 use tokio::process::Command;
 
@@ -57,12 +58,13 @@ impl Place {
         let binary = operator::build(&["--release"]).await?;
         let go_peer = if with_go { Some(build_go_peer(folder).await?) } else { None };
         println!("bench: starting a cluster");
+        let controllers = format!("kube-controller-manager=controllers={}", CONTROLLERS.join(","));
         let wanted = Wanted {
             nodes: 5,
             pods_a_node: 100_000,
-            unthrottled: true,
             is_durable: true,
-            controllers: CONTROLLERS.into(),
+            // The clients of scheduler, controllers and nodes have no limits.
+            arguments: ["--disable-qps-limits", "--extra-args", &controllers].map(str::to_owned).into(),
             audit_policy: Path::new(env!("CARGO_MANIFEST_DIR")).join("audit-policy.yaml"),
             ..Wanted::default()
         };
@@ -90,12 +92,8 @@ async fn raise_bound(cluster: &Cluster) -> Result<()> {
         {"op": "add", "path": format!("{replicas}/x-kubernetes-validations"), "value": []},
     ]);
     kubectl.run(&["patch", "crd", SETS, "--type=json", "--patch", &patch.to_string()]).await?;
-    let largest = json!({
-        "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": "largest"},
-        "spec": {"replicas": LARGEST}
-    });
     let create = ["create", "--dry-run=server", "-f", "-"];
-    let largest = largest.to_string();
+    let largest = podset("largest", json!({"replicas": LARGEST})).to_string();
     let accepted = || kubectl.run_with(&create, &largest);
     eventually("the higher maximum to come into force", Duration::from_secs(30), accepted).await.map(drop)
 }

@@ -1,13 +1,16 @@
 //! What users do, and what they wait for.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::kubectl::Kubectl;
+use crate::observe::view::View;
 use crate::scene::Scene;
-use crate::types::{Pod, PodSet};
+use crate::types::{Pod, PodSet, podset};
 
 impl Scene {
     /// `kubectl apply -f config/samples/FILE`.
@@ -22,10 +25,7 @@ impl Scene {
 
     pub async fn create_set_from(&self, name: &str, spec: Value) -> Result<()> {
         self.log(&format!("create set {name}: {spec}"));
-        let manifest = json!({
-            "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": name}, "spec": spec
-        });
-        self.post(manifest).await
+        self.post(podset(name, spec)).await
     }
 
     /// Creates a PodSet or a pod, without types, which would drop unknown fields.
@@ -46,6 +46,12 @@ impl Scene {
     /// Waits until the set has this number of pods, all ready, and its status says so. Returns their names.
     pub async fn settles(&self, set: &str, pods: usize) -> Result<Vec<String>> {
         self.until(&format!("{pods} pods in {set}"), |seen| seen.at_rest(set, pods)).await
+    }
+
+    /// Waits until each of these sets has this number of pods, all ready, and their statuses say so.
+    pub async fn all_settle(&self, sets: &[impl AsRef<str>], pods: usize, limit: Duration) -> Result<()> {
+        let all_at_rest = |seen: &View| sets.iter().try_for_each(|set| seen.at_rest(set.as_ref(), pods).map(drop));
+        self.within(limit, &format!("{pods} pods in each set"), all_at_rest).await
     }
 
     /// Waits until the operator has reported these events about the set, by reason.

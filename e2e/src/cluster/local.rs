@@ -35,12 +35,7 @@ pub async fn start(name: &str, wanted: &Wanted, folder: &Path) -> Result<Found> 
     if !wanted.is_durable {
         up.args(["--extra-args", NO_FSYNC]);
     }
-    if !wanted.controllers.is_empty() {
-        up.args(["--extra-args", &format!("kube-controller-manager=controllers={}", wanted.controllers.join(","))]);
-    }
-    if wanted.unthrottled {
-        up.arg("--disable-qps-limits");
-    }
+    up.args(&wanted.arguments);
     if let Some(collector) = wanted.traces {
         up.args(traced(collector, &folder.join(format!("{name}-tracing.yaml")))?);
     }

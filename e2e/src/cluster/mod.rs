@@ -27,14 +27,12 @@ use guard::Guard;
 pub struct Wanted {
     pub nodes: u32,
     pub pods_a_node: u32,
-    /// Whether the clients of scheduler, controllers and nodes have no limits.
-    pub unthrottled: bool,
     /// Whether etcd waits for the disk, for measurements.
     pub is_durable: bool,
     /// Where the API server and etcd send the traces that a client has started.
     pub traces: Option<SocketAddr>,
-    /// Controllers of kube-controller-manager; the default ones if there are none.
-    pub controllers: Vec<&'static str>,
+    /// Further arguments of `kwokctl create cluster`.
+    pub arguments: Vec<String>,
     /// The audit policy of the API server.
     pub audit_policy: PathBuf,
 }
@@ -44,10 +42,9 @@ impl Default for Wanted {
         Self {
             nodes: 3,
             pods_a_node: 1_000,
-            unthrottled: false,
             is_durable: false,
             traces: None,
-            controllers: Vec::new(),
+            arguments: Vec::new(),
             audit_policy: audit_policy(),
         }
     }

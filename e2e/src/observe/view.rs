@@ -1,11 +1,13 @@
 //! A scenario's namespace as the watches show it. Each question returns as `Err` what is there instead, which a failed wait prints.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 
 use super::objects::Objects;
-use crate::types::{Pod, PodSet, PodSetStatus, in_short, uid};
+use crate::types::{Pod, PodSet, PodSetStatus, uid};
 
 /// What was asked for, or what was seen instead.
 pub type Seen<T = ()> = Result<T, String>;
@@ -90,7 +92,9 @@ impl View {
 
     /// The set has exactly these conditions, as (type, `Status/Reason`).
     pub fn conditions(&self, set: &str, expected: &[(&str, &str)]) -> Seen {
-        let is = in_short(&self.set(set)?.state().conditions);
+        let conditions = self.set(set)?.state().conditions;
+        let is: BTreeMap<_, _> =
+            conditions.into_iter().map(|c| (c.type_, format!("{}/{}", c.status, c.reason))).collect();
         let should = expected.iter().map(|(type_, state)| (type_.to_string(), state.to_string())).collect();
         if is == should { Ok(()) } else { Err(format!("{set} has the conditions {is:?}, not {should:?}")) }
     }

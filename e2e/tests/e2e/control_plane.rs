@@ -35,7 +35,7 @@ async fn dies_and_comes_back(t: Arc<Scene>, part: &'static str) -> Result<()> {
     for set in SETS {
         t.create_set(set, 3).await?;
     }
-    all_settle(&t, 3).await?;
+    t.all_settle(&SETS, 3, CONVERGES).await?;
     for (wanted, away) in [(10, 0), (5, 12)] {
         for set in SETS {
             t.scale(set, wanted).await?;
@@ -56,16 +56,11 @@ async fn dies_and_comes_back(t: Arc<Scene>, part: &'static str) -> Result<()> {
         let note = format!("example.com/look-again={wanted}");
         let annotate = ["annotate", "pods", "--all", "--overwrite", "--request-timeout=10s", &note];
         eventually("the pods to be annotated", PATIENCE, || kubectl.run(&annotate)).await?;
-        all_settle(&t, wanted as usize).await?;
+        t.all_settle(&SETS, wanted as usize, CONVERGES).await?;
     }
     // It works as before.
     let victim = t.look(|seen| seen.has_live("red", 5)).map_err(anyhow::Error::msg)?;
     t.delete_pod(&victim[0]).await?;
-    all_settle(&t, 5).await?;
+    t.all_settle(&SETS, 5, CONVERGES).await?;
     operator.is_running()
-}
-
-async fn all_settle(t: &Scene, pods: usize) -> Result<()> {
-    let what = format!("{pods} pods in each set");
-    t.within(CONVERGES, &what, |seen| SETS.iter().try_for_each(|set| seen.at_rest(set, pods).map(drop))).await
 }

@@ -13,9 +13,8 @@ use e2e::scene::Scene;
 use e2e::suite::Scenario;
 use serde_json::json;
 
+use crate::churn::LABEL;
 use crate::rollouts;
-
-const LABEL: &str = "app.kubernetes.io/managed-by";
 
 /// Used after a conflict, by a new leader, and by an admission plug-in.
 const RARELY_USED: [&str; 3] = ["get mycustomresources", "get pods", "update podsets/finalizers"];
