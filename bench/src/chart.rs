@@ -1,6 +1,6 @@
 //! The chart of the page.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use plotters::prelude::*;
 
 use crate::records::{Contestant, Load, Measured, Phase};
@@ -27,18 +27,13 @@ fn color(contestant: Contestant) -> RGBColor {
 
 /// The medians of a load, a group of bars for each phase, as SVG.
 pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
-    let mut svg = String::new();
-    draw(&mut svg, report, load).map_err(|error| anyhow!("drawing the chart: {error}"))?;
-    Ok(svg)
-}
-
-fn draw(svg: &mut String, report: &Report<'_>, load: Load) -> Result<(), Box<dyn std::error::Error>> {
     let contestants = report.contestants(load);
     let value = |phase, contestant| report.spread(load, phase, contestant, TIME).map(|spread| spread.median);
     let all = contestants.iter().flat_map(|one| PHASES.into_iter().filter_map(|phase| value(phase, *one)));
     let most = all.fold(0.0, f64::max);
 
-    let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let title = format!("{} sets of {} pods: seconds until every status is right", load.sets, load.pods);
     let mut chart = ChartBuilder::on(&area)
@@ -71,5 +66,6 @@ fn draw(svg: &mut String, report: &Report<'_>, load: Load) -> Result<(), Box<dyn
         area.draw_text(phase.title(), &style, (x, y + 8))?;
     }
     area.present()?;
-    Ok(())
+    drop((chart, area));
+    Ok(svg)
 }

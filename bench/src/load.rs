@@ -2,54 +2,46 @@
 
 use anyhow::Result;
 
-use crate::Measure;
+use crate::Cli;
 use crate::place::Place;
-use crate::records::{Contestant, Load, Phase, Record};
-use crate::results::Results;
+use crate::records::{Contestant, Load, Phase, Record, Results};
 use crate::round::Round;
 use crate::spread::brief;
 
 /// Bare requests that show how many connections are fastest.
 const TRIAL: Load = Load::new(1, 1_500);
 
-/// Finds the number of connections with which bare requests are fastest.
+/// Finds the numbers of connections with which bare requests create and delete pods fastest.
 pub async fn calibrate(place: &mut Place) -> Result<()> {
     let mut best = [(0.0, 0); 2];
     // The first trial fills the API server's watch cache, which starts so small that every burst of events ends the watches of pods.
     for connections in [32, 16, 32, 64, 128] {
-        let rates = trial(place, connections).await?;
-        println!("bench: {connections} connections: {:.0} creates and {:.0} deletes per second", rates[0], rates[1]);
-        for (best, rate) in best.iter_mut().zip(rates).filter(|(best, rate)| *rate > best.0) {
-            *best = (rate, connections);
+        place.connections = (connections, connections);
+        let mut round = Round::begin(place, Contestant::Floor, TRIAL, 0).await?;
+        for (best, phase) in best.iter_mut().zip([Phase::Create, Phase::Delete]) {
+            let rate = TRIAL.all_pods() as f64 / round.phase(phase).await?.pods;
+            println!("bench: {connections} connections, {}: {rate:.0} pods per second", phase.title());
+            if rate > best.0 {
+                *best = (rate, connections);
+            }
         }
     }
     place.connections = (best[0].1, best[1].1);
     Ok(())
 }
 
-/// Pods per second that bare requests create and delete over this number of connections.
-async fn trial(place: &mut Place, connections: usize) -> Result<[f64; 2]> {
-    place.connections = (connections, connections);
-    let mut round = Round::begin(place, Contestant::Floor, TRIAL, 0).await?;
-    let mut rates = [0.0; 2];
-    for (rate, phase) in rates.iter_mut().zip([Phase::Create, Phase::Delete]) {
-        *rate = TRIAL.all_pods() as f64 / round.phase(phase).await?.pods;
-    }
-    Ok(rates)
-}
-
 /// Each load by each contestant. The order changes with each round, so that no contestant always runs first or after the same one.
-pub async fn measure(place: &mut Place, measure: &Measure, results: &mut Results) -> Result<()> {
-    for round in 1..=measure.rounds {
-        for (number, load) in measure.loads.iter().enumerate() {
-            let mut contestants: Vec<_> = measure.only.iter().copied().filter(|one| one.does(*load)).collect();
+pub async fn measure(place: &mut Place, cli: &Cli, results: &mut Results) -> Result<()> {
+    for round in 1..=cli.rounds {
+        for (number, load) in cli.loads.iter().enumerate() {
+            let mut contestants: Vec<_> = cli.only.iter().copied().filter(|one| one.does(*load)).collect();
             let all = contestants.len();
             contestants.rotate_left((round as usize + number) % all.max(1));
             if round % 2 == 0 && all > 0 {
                 contestants[1..].reverse();
             }
             for contestant in contestants {
-                println!("bench: round {round} of {}, {load}, {}", measure.rounds, contestant.title());
+                println!("bench: round {round} of {}, {load}, {}", cli.rounds, contestant.title());
                 run(Round::begin(place, contestant, *load, round).await?, results).await?;
             }
         }

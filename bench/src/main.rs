@@ -8,8 +8,6 @@ mod load;
 mod place;
 mod records;
 mod report;
-mod requests;
-mod results;
 mod round;
 mod spread;
 mod watcher;
@@ -18,44 +16,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::Parser;
 use e2e::cluster::guard;
 use e2e::signals::end_on_signals;
 use k8s_openapi::jiff::Timestamp;
 use tokio::runtime::Runtime;
 
 use place::Place;
-use records::{Contestant, Load, Record, read};
+use records::{Contestant, Load, Record, Results, read};
 use report::Report;
-use results::Results;
 
 /// Measures the operator, built-in controllers, a tuned Go operator and bare requests on one local cluster, in turn.
 ///
 /// The records go to target/bench/DATE.jsonl. Other work on the machine spoils the times.
 #[derive(Parser)]
-#[command(name = "bench", args_conflicts_with_subcommands = true)]
+#[command(name = "bench")]
 struct Cli {
-    #[command(subcommand)]
-    command: Option<Command>,
-    #[command(flatten)]
-    measure: Measure,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Make the page from the records of an earlier run
-    Report {
-        /// The records, target/bench/DATE.jsonl
-        file: PathBuf,
-        /// Replace these loads in docs/benchmarks.md, its chart and its records
-        #[arg(long)]
-        write: bool,
-    },
-}
-
-/// What to measure.
-#[derive(Args)]
-struct Measure {
     /// Numbers of sets and of pods in each set; rollout: new templates for 100x10
     #[arg(value_name = "SETSxPODS|rollout", default_values = ["100x10", "1x1000", "500x4", "2000x5", "rollout"])]
     loads: Vec<Load>,
@@ -65,6 +41,9 @@ struct Measure {
     /// Contestants to measure, with commas between them
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values = ["operator", "replicaset", "go", "floor", "deployment"])]
     only: Vec<Contestant>,
+    /// Measure nothing, and take the records of an earlier run: target/bench/DATE.jsonl
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["loads", "rounds", "only"])]
+    from: Option<PathBuf>,
     /// Replace these loads in docs/benchmarks.md, its chart and its records
     #[arg(long)]
     write: bool,
@@ -75,11 +54,11 @@ fn main() -> ExitCode {
         return code;
     }
     let cli = Cli::parse();
-    let done = match cli.command {
-        Some(Command::Report { file, write }) => read(&file).and_then(|records| report(records, write)),
-        None => Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(cli.measure))),
+    let records = match &cli.from {
+        Some(file) => read(file),
+        None => Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(&cli))),
     };
-    match done {
+    match records.and_then(|records| report(records, cli.write)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error:#}");
@@ -88,26 +67,21 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(measure: Measure) -> Result<()> {
+/// Measures everything on a cluster that ends afterwards.
+async fn run(cli: &Cli) -> Result<Vec<Record>> {
     let binary = std::env::current_exe()?;
     let target = binary.ancestors().nth(2).context("this program is not in a target directory")?;
     let folder = target.join("bench");
-    let mut place = Place::prepare(&folder, measure.only.contains(&Contestant::Go)).await?;
+    let mut place = Place::prepare(&folder, cli.only.contains(&Contestant::Go)).await?;
     let cluster = place.cluster.clone();
     tokio::spawn(end_on_signals(move || cluster.end()));
     let path = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
+    println!("bench: the records go to {}", path.display());
     let mut results = Results { records: Vec::new(), path };
-    let measured = measure_all(&mut place, &measure, &mut results).await;
-    place.cluster.end();
-    println!("bench: the records are in {}", results.path.display());
-    measured?;
-    report(results.records, measure.write)
-}
-
-async fn measure_all(place: &mut Place, measure: &Measure, results: &mut Results) -> Result<()> {
-    load::calibrate(place).await?;
-    results.add(Record::Run(results::circumstances(place).await?))?;
-    load::measure(place, measure, results).await
+    load::calibrate(&mut place).await?;
+    results.add(Record::Run(place.circumstances().await?))?;
+    load::measure(&mut place, cli, &mut results).await?;
+    Ok(results.records)
 }
 
 /// Prints the page, or replaces these loads on the one in docs/, with its chart and its records.
@@ -145,8 +119,9 @@ mod tests {
         use clap::CommandFactory;
         Cli::command().debug_assert();
         let cli = Cli::parse_from(["bench", "20x10", "1x5", "--only", "operator,floor", "--rounds=3"]);
-        assert_eq!(cli.measure.only, [Contestant::Operator, Contestant::Floor]);
-        assert_eq!((cli.measure.loads.len(), cli.measure.rounds), (2, 3));
+        assert_eq!(cli.only, [Contestant::Operator, Contestant::Floor]);
+        assert_eq!((cli.loads.len(), cli.rounds), (2, 3));
         assert!(Cli::try_parse_from(["bench", "10x"]).is_err());
+        assert!(Cli::try_parse_from(["bench", "--from", "x.jsonl", "--write"]).is_ok());
     }
 }

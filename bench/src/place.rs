@@ -13,8 +13,11 @@ use e2e::operator;
 use e2e::process::{eventually, printed};
 use e2e::scene::make_namespace;
 use e2e::types::podset;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use tokio::process::Command;
+
+use crate::records::Run;
 
 /// The namespace of the sets whose pods are watched.
 pub const NAMESPACE: &str = "bench";
@@ -81,6 +84,28 @@ impl Place {
         }
         Ok(Self { cluster, binary, go_peer, folder: folder.to_owned(), connections: (32, 32), rounds: 0 })
     }
+
+    /// The machine, the cluster and the revision of the operator.
+    pub async fn circumstances(&self) -> Result<Run> {
+        let cpus = std::fs::read_to_string("/proc/cpuinfo").context("reading /proc/cpuinfo")?;
+        let model = cpus.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(": "));
+        // A commit to docs or tests does not change the operator.
+        let sources = ["--", "src", "crates", "Cargo.toml", "Cargo.lock"];
+        let changed = !git(&[&["status", "--porcelain"], &sources[..]].concat())?.is_empty();
+        let revision = git(&[&["log", "-1", "--abbrev=10", "--format=%h"], &sources[..]].concat())?;
+        Ok(Run {
+            date: Timestamp::now().strftime("%Y-%m-%d").to_string(),
+            processor: model.map_or(std::env::consts::ARCH, |(_, model)| model).to_owned(),
+            cores: std::thread::available_parallelism()?.get(),
+            kubernetes: self.cluster.client.apiserver_version().await?.git_version,
+            revision: match std::env::var_os(operator::BINARY) {
+                Some(binary) => format!("of {}", Path::new(&binary).display()),
+                None => revision + if changed { ", changed" } else { "" },
+            },
+            connections: self.connections,
+            remark: None,
+        })
+    }
 }
 
 /// Raises the maximum of `spec.replicas`, and waits until that is in force.
@@ -96,6 +121,13 @@ async fn raise_bound(cluster: &Cluster) -> Result<()> {
     let largest = podset("largest", json!({"replicas": LARGEST})).to_string();
     let accepted = || kubectl.run_with(&create, &largest);
     eventually("the higher maximum to come into force", Duration::from_secs(30), accepted).await.map(drop)
+}
+
+/// What git prints.
+fn git(arguments: &[&str]) -> Result<String> {
+    let output = std::process::Command::new("git").args(arguments).current_dir(e2e::root()).output();
+    let output = output.context("running git")?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 async fn build_go_peer(folder: &Path) -> Result<PathBuf> {

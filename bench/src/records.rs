@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
@@ -178,9 +178,11 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Requests for each pod that had to be created or deleted.
+    /// Requests for each pod that had to be created or deleted, without watches and Lease traffic.
     pub fn requests_per_pod(&self) -> f64 {
-        work(&self.requests) as f64 / self.touched as f64
+        let is_work = |kind: &str| !kind.starts_with("watch ") && !kind.ends_with(" leases");
+        let counts = self.requests.iter().filter(|(kind, _)| is_work(kind)).map(|(_, count)| count);
+        counts.sum::<usize>() as f64 / self.touched as f64
     }
 
     /// In a rollout, the number of requests of this kind for each set.
@@ -195,10 +197,18 @@ impl Measured {
     }
 }
 
-/// The number of requests, without watches and Lease traffic.
-pub fn work(requests: &BTreeMap<String, usize>) -> usize {
-    let is_work = |kind: &str| !kind.starts_with("watch ") && !kind.ends_with(" leases");
-    requests.iter().filter(|(kind, _)| is_work(kind)).map(|(_, count)| count).sum()
+/// The records of this run, and their file, which has each as soon as it is measured.
+pub struct Results {
+    pub records: Vec<Record>,
+    pub path: PathBuf,
+}
+
+impl Results {
+    /// Adds a record.
+    pub fn add(&mut self, record: Record) -> Result<()> {
+        self.records.push(record);
+        write(&self.path, &self.records)
+    }
 }
 
 /// Writes the records to a file.

@@ -140,17 +140,17 @@ impl<'a> Report<'a> {
         for (title, phase, figure) in rows {
             add(&title, contestants.iter().map(|one| self.spread(load, phase, *one, figure).map(show)).collect());
         }
-        add("excess pods at any instant", contestants.iter().map(|one| self.excess(load, *one)).collect());
+        add("excess pods at any instant", contestants.iter().map(|one| Some(self.excess(load, *one))).collect());
         table
     }
 
     /// In all phases and rounds.
-    fn excess(&self, load: Load, contestant: Contestant) -> Option<String> {
+    fn excess(&self, load: Load, contestant: Contestant) -> String {
         let all = || self.measured.iter().filter(|m| (m.load, m.contestant) == (load, contestant));
         let gaps: usize = all().map(|measured| measured.gaps).sum();
         let gaps = if gaps > 0 { format!(" ({gaps} gaps in the watch)") } else { String::new() };
         let excess: usize = all().map(|measured| measured.excess).sum();
-        all().next().map(|_| format!("{excess}{gaps}"))
+        format!("{excess}{gaps}")
     }
 }
 

@@ -4,29 +4,32 @@ use std::collections::BTreeMap;
 use std::iter::repeat_n;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use e2e::account::Account;
 use e2e::audit::Tail;
 use e2e::operator::Operator;
 use e2e::types::Pod;
+use futures::{StreamExt, TryStreamExt};
 use http::Method;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ApiResource;
 use kube::{Client, ResourceExt};
 use procfs::process::Process;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::contestant;
 use crate::judge::Goal;
 use crate::place::{FLOOR, NAMESPACE, Place};
 use crate::records::{Contestant, Load, Measured, Phase};
-use crate::requests::{Request, send_all};
 use crate::watcher::Watcher;
 
 /// Connections over which the sets are created, changed and deleted.
 const USERS: usize = 32;
 
 const PODS: &str = "/api/v1/namespaces/bench/pods";
+
+/// One request: method, path and body.
+type Request = (Method, String, Option<Value>);
 
 /// A contestant at work.
 pub struct Round<'a> {
@@ -134,12 +137,14 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Ends the contestant's process.
+    /// Terminates the contestant's process, if there is one, and waits. The operator releases its Lease.
     pub async fn end(self) -> Result<()> {
-        match self.process {
-            Some(process) => contestant::end(self.contestant, process).await,
-            None => Ok(()),
-        }
+        let Some(process) = self.process else { return Ok(()) };
+        let name = process.name.clone();
+        let status = process.terminate(Duration::from_secs(30)).await?;
+        let is_operator = self.contestant == Contestant::Operator;
+        ensure!(!is_operator || status.success(), "after SIGTERM, {name} ended with {status}");
+        Ok(())
     }
 
     /// CPU time in ms so far, and the peak memory in MiB since the last call.
@@ -155,8 +160,7 @@ impl<'a> Round<'a> {
 
     /// The contestant's requests since the last call.
     fn requests(&mut self) -> Result<BTreeMap<String, usize>> {
-        let users = contestant::users(self.contestant);
-        Ok(self.log.since_last(&users.iter().map(String::as_str).collect::<Vec<_>>())?.kinds())
+        Ok(self.log.since_last(&contestant::users(self.contestant))?.kinds())
     }
 
     /// The requests that start a phase, in steps, each with its number of connections.
@@ -175,7 +179,7 @@ impl<'a> Round<'a> {
             let post = |set: String| Ok((Method::POST, PODS.to_owned(), Some(contestant::pod(&set)?)));
             return Ok(vec![(kill, deletes), (create, lost.chain(missing).map(post).collect::<Result<_>>()?)]);
         };
-        let path = contestant::path(resource, NAMESPACE);
+        let path = format!("/apis/{}/namespaces/{NAMESPACE}/{}", resource.api_version, resource.plural);
         let restarted = json!({"kubectl.kubernetes.io/restartedAt": Timestamp::now()});
         let request = |name: String| {
             let patch = |spec| (Method::PATCH, format!("{path}/{name}"), Some(json!({"spec": spec})));
@@ -192,4 +196,20 @@ impl<'a> Round<'a> {
         };
         Ok(vec![(USERS, requests)])
     }
+}
+
+/// Sends them over `width` connections. Fails with the first error.
+async fn send_all(client: &Client, width: usize, requests: impl Iterator<Item = Request>) -> Result<()> {
+    futures::stream::iter(requests).map(|request| send(client, request)).buffer_unordered(width).try_collect().await
+}
+
+async fn send(client: &Client, (method, path, body): Request) -> Result<()> {
+    let what = format!("{method} {path}");
+    let content = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    // The smallest response that the API server offers.
+    let accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
+    let request = http::Request::builder().method(method).uri(path);
+    let request = request.header("content-type", content).header("accept", accept);
+    let body = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
+    client.request_text(request.body(body)?).await.with_context(|| what).map(drop)
 }

@@ -7,9 +7,7 @@ use std::fmt;
 pub struct Spread {
     /// The middle value, or the mean of the two in the middle.
     pub median: f64,
-    /// The minimum.
     pub least: f64,
-    /// The maximum.
     pub most: f64,
 }
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use e2e::observe::follow::{Step, follow};
-use e2e::types::{Pod, uid};
+use e2e::observe::follow::follow;
+use e2e::types::Pod;
 use kube::Client;
 use kube::api::{Api, ApiResource};
 use tokio::task::JoinSet;
@@ -35,11 +35,11 @@ impl Watcher {
         let mut watches = JoinSet::new();
         let told = judge.clone();
         let pods = Api::<Pod>::namespaced(client.clone(), namespace);
-        watches.spawn(follow(pods, move |event| take_pod(&mut lock(&told), event)));
+        watches.spawn(follow(pods, move |step| lock(&told).take_pods(step, Instant::now())));
         if let Some(resource) = sets {
             let told = judge.clone();
             let sets = Api::<Set>::namespaced_with(client.clone(), namespace, resource);
-            watches.spawn(follow(sets, move |event| take_set(&mut lock(&told), event)));
+            watches.spawn(follow(sets, move |step| lock(&told).take_sets(step, Instant::now())));
         }
         Self { judge, _watches: watches }
     }
@@ -76,30 +76,4 @@ impl Watcher {
 
 fn lock(judge: &Mutex<Judge>) -> MutexGuard<'_, Judge> {
     judge.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-fn take_pod(judge: &mut Judge, told: Step<Pod>) {
-    let now = Instant::now();
-    match told {
-        Step::Applied(pod) => judge.pod(pod, false, now),
-        Step::Deleted(pod) => judge.pod(pod, true, now),
-        Step::Listed(mut pods, _) => {
-            // First remove the pods that went during the gap. Otherwise they would count as excess.
-            judge.only_pods(&pods.iter().map(|pod| uid(&pod.metadata)).collect(), now);
-            // Also take finished pods before their replacements.
-            pods.sort_by_key(Pod::is_live);
-            pods.into_iter().for_each(|pod| judge.pod(pod, false, now));
-        }
-        Step::Nothing(_) => {}
-    }
-}
-
-fn take_set(judge: &mut Judge, told: Step<Set>) {
-    let now = Instant::now();
-    match told {
-        Step::Applied(set) => judge.set(set, false, now),
-        Step::Deleted(set) => judge.set(set, true, now),
-        Step::Listed(sets, _) => judge.only_sets(sets),
-        Step::Nothing(_) => {}
-    }
 }

@@ -165,14 +165,14 @@ impl Tail {
     }
 
     /// The requests of these users since the last call.
-    pub fn since_last(&mut self, users: &[&str]) -> Result<Requests> {
+    pub fn since_last(&mut self, users: &[String]) -> Result<Requests> {
         let mut text = std::mem::take(&mut self.half);
         self.log.read_to_end(&mut text)?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         self.half = text.split_off(whole);
         let mut requests =
-            entries(std::str::from_utf8(&text)?, "", |line| users.iter().any(|user| line.contains(user)))?;
-        requests.retain(|request| users.contains(&request.user()));
+            entries(std::str::from_utf8(&text)?, "", |line| users.iter().any(|user| line.contains(user.as_str())))?;
+        requests.retain(|request| users.iter().any(|user| user == request.user()));
         Ok(Requests(requests))
     }
 }
@@ -196,12 +196,13 @@ mod tests {
         std::fs::write(&file, format!("{own}\n{other}\n")).unwrap();
         let one = [("patch podsets/status".to_owned(), 1)].into();
         assert_eq!(Requests::read(&file, "a").unwrap().kinds(), one);
+        let users = [user.to_owned()];
         let mut tail = Tail::follow(&file).unwrap();
         let mut log = File::options().append(true).open(&file).unwrap();
         log.write_all(format!("{own}\n{}", &own[..20]).as_bytes()).unwrap();
-        assert_eq!(tail.since_last(&[user]).unwrap().kinds(), one);
+        assert_eq!(tail.since_last(&users).unwrap().kinds(), one);
         log.write_all(format!("{}\n", &own[20..]).as_bytes()).unwrap();
-        assert_eq!(tail.since_last(&[user]).unwrap().0.len(), 1);
+        assert_eq!(tail.since_last(&users).unwrap().0.len(), 1);
         std::fs::remove_file(&file).unwrap();
     }
 }
