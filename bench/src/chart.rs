@@ -41,12 +41,15 @@ pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
         .margin(12)
         .x_label_area_size(30)
         .y_label_area_size(45)
-        .build_cartesian_2d(0.0..PHASES.len() as f64, 0.0..most * 1.1)?;
-    chart.configure_mesh().disable_x_mesh().disable_x_axis().max_light_lines(0).y_desc("seconds").draw()?;
+        .build_cartesian_2d(-0.5..PHASES.len() as f64 - 0.5, 0.0..most * 1.1)?;
+    let title = |group: &f64| PHASES[group.round() as usize].title().to_owned();
+    let mut mesh = chart.configure_mesh();
+    mesh.disable_x_mesh().x_labels(PHASES.len()).x_label_formatter(&title).x_label_style(("sans-serif", 14));
+    mesh.max_light_lines(0).y_desc("seconds").draw()?;
     for (number, contestant) in contestants.into_iter().enumerate() {
         let color = color(contestant);
         let bar = |(group, phase): (usize, Phase)| {
-            let left = group as f64 + (1.0 - 4.0 * BAR) / 2.0 + number as f64 * BAR;
+            let left = group as f64 + (number as f64 - 2.0) * BAR;
             value(phase, contestant).map(|top| Rectangle::new([(left, 0.0), (left + BAR, top)], color.filled()))
         };
         chart
@@ -60,11 +63,6 @@ pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
         .border_style(BLACK.mix(0.2))
         .background_style(WHITE)
         .draw()?;
-    let style = ("sans-serif", 14).into_text_style(&area);
-    for (group, phase) in PHASES.into_iter().enumerate() {
-        let (x, y) = chart.backend_coord(&(group as f64 + 0.2, 0.0));
-        area.draw_text(phase.title(), &style, (x, y + 8))?;
-    }
     area.present()?;
     drop((chart, area));
     Ok(svg)

@@ -26,19 +26,15 @@ pub fn sets(contestant: Contestant) -> Option<ApiResource> {
 /// A set of the operator's default pods, which are the same for every contestant. If it `rolls`, half of them may be down at once.
 pub fn set(resource: &ApiResource, name: &str, replicas: usize, rolls: bool) -> Result<Value> {
     let mut spec = json!({"replicas": replicas});
-    match resource.kind.as_str() {
-        "PodSet" if rolls => {
-            spec["updateStrategy"] = json!({"rollingUpdate": {"maxUnavailable": "50%"}});
-            spec["template"] = json!({"spec": pod_spec()?});
-        }
-        "PodSet" => {}
-        kind => {
-            spec["selector"] = json!({"matchLabels": labels(name)});
-            spec["template"] = json!({"metadata": {"labels": labels(name)}, "spec": pod_spec()?});
-            if kind == "Deployment" {
-                spec["strategy"] = json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}});
-            }
-        }
+    if resource.kind != "PodSet" {
+        spec["selector"] = json!({"matchLabels": labels(name)});
+        spec["template"] = json!({"metadata": {"labels": labels(name)}, "spec": pod_spec()?});
+    } else if rolls {
+        spec["updateStrategy"] = json!({"rollingUpdate": {"maxUnavailable": "50%"}});
+        spec["template"] = json!({"spec": pod_spec()?});
+    }
+    if resource.kind == "Deployment" {
+        spec["strategy"] = json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}});
     }
     Ok(json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}))
 }
@@ -82,7 +78,14 @@ pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Opera
         }
         Contestant::ReplicaSet => start_controllers(place, name, "replicaset-controller"),
         Contestant::Deployment => start_controllers(place, name, "deployment-controller,replicaset-controller"),
-        Contestant::Go => start_go_peer(place, name).await,
+        Contestant::Go => {
+            let account = Account::existing(&place.cluster, NAMESPACE, GO).await?;
+            let kubeconfig = place.folder.join(format!("{name}.kubeconfig"));
+            account.write_kubeconfig(&place.cluster.server, &kubeconfig)?;
+            let mut command = Command::new(place.go_peer.as_deref().context("the Go operator was not built")?);
+            command.arg("--kubeconfig").arg(kubeconfig);
+            Operator::start(command, name, account.user(), &place.cluster, &place.folder)
+        }
         Contestant::Floor => return Ok(None),
     };
     process.map(Some)
@@ -100,13 +103,4 @@ fn start_controllers(place: &Place, name: String, controllers: &str) -> Result<O
         "--kube-api-burst=10000",
     ]);
     Operator::start(command, name, "kube-controller-manager".to_owned(), &place.cluster, &place.folder)
-}
-
-async fn start_go_peer(place: &Place, name: String) -> Result<Operator> {
-    let kubeconfig = place.folder.join(format!("{name}.kubeconfig"));
-    let account = Account::existing(&place.cluster, NAMESPACE, GO).await?;
-    account.write_kubeconfig(&place.cluster.server, &kubeconfig)?;
-    let mut command = Command::new(place.go_peer.as_deref().context("the Go operator was not built")?);
-    command.arg("--kubeconfig").arg(kubeconfig);
-    Operator::start(command, name, account.user(), &place.cluster, &place.folder)
 }

@@ -4,15 +4,13 @@
 mod chart;
 mod contestant;
 mod judge;
-mod load;
 mod place;
 mod records;
 mod report;
 mod round;
-mod spread;
 mod watcher;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -23,8 +21,12 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::runtime::Runtime;
 
 use place::Place;
-use records::{Contestant, Load, Record, Results, read};
-use report::Report;
+use records::{Contestant, Load, Phase, Record, append, read};
+use report::{Report, brief};
+use round::Round;
+
+/// Bare requests that show how many connections are fastest.
+const TRIAL: Load = Load::new(1, 1_500);
 
 /// Measures the operator, built-in controllers, a tuned Go operator and bare requests on one local cluster, in turn.
 ///
@@ -49,39 +51,82 @@ struct Cli {
     write: bool,
 }
 
-fn main() -> ExitCode {
+fn main() -> Result<ExitCode> {
     if let Some(code) = guard::serve() {
-        return code;
+        return Ok(code);
     }
     let cli = Cli::parse();
-    let records = match &cli.from {
-        Some(file) => read(file),
-        None => Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(&cli))),
+    let file = match &cli.from {
+        Some(file) => file.clone(),
+        None => Runtime::new()?.block_on(run(&cli))?,
     };
-    match records.and_then(|records| report(records, cli.write)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    report(read(&file)?, cli.write)?;
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Measures everything on a cluster that ends afterwards.
-async fn run(cli: &Cli) -> Result<Vec<Record>> {
+/// Measures everything on a cluster that ends afterwards. Returns the file that has each record as soon as it is measured.
+async fn run(cli: &Cli) -> Result<PathBuf> {
     let binary = std::env::current_exe()?;
     let target = binary.ancestors().nth(2).context("this program is not in a target directory")?;
     let folder = target.join("bench");
     let mut place = Place::prepare(&folder, cli.only.contains(&Contestant::Go)).await?;
     let cluster = place.cluster.clone();
     tokio::spawn(end_on_signals(move || cluster.end()));
-    let path = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
-    println!("bench: the records go to {}", path.display());
-    let mut results = Results { records: Vec::new(), path };
-    load::calibrate(&mut place).await?;
-    results.add(Record::Run(place.circumstances().await?))?;
-    load::measure(&mut place, cli, &mut results).await?;
-    Ok(results.records)
+    let records = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
+    println!("bench: the records go to {}", records.display());
+    calibrate(&mut place).await?;
+    append(&records, &Record::Run(place.circumstances().await?))?;
+    measure(&mut place, cli, &records).await?;
+    Ok(records)
+}
+
+/// Finds the numbers of connections with which bare requests create and delete pods fastest.
+async fn calibrate(place: &mut Place) -> Result<()> {
+    let mut best = [(0.0, 0); 2];
+    // The first trial fills the API server's watch cache, which starts so small that every burst of events ends the watches of pods.
+    for connections in [32, 16, 32, 64, 128] {
+        place.connections = (connections, connections);
+        let mut round = Round::begin(place, Contestant::Floor, TRIAL, 0).await?;
+        for (best, phase) in best.iter_mut().zip([Phase::Create, Phase::Delete]) {
+            let rate = TRIAL.all_pods() as f64 / round.phase(phase).await?.pods;
+            println!("bench: {connections} connections, {}: {rate:.0} pods per second", phase.title());
+            if rate > best.0 {
+                *best = (rate, connections);
+            }
+        }
+    }
+    place.connections = (best[0].1, best[1].1);
+    Ok(())
+}
+
+/// Each load by each contestant. The order changes with each round, so that no contestant always runs first or after the same one.
+async fn measure(place: &mut Place, cli: &Cli, records: &Path) -> Result<()> {
+    for round in 1..=cli.rounds {
+        for (number, load) in cli.loads.iter().enumerate() {
+            let mut contestants: Vec<_> = cli.only.iter().copied().filter(|one| one.does(*load)).collect();
+            let all = contestants.len();
+            contestants.rotate_left((round as usize + number) % all.max(1));
+            if round % 2 == 0 && all > 0 {
+                contestants[1..].reverse();
+            }
+            for contestant in contestants {
+                println!("bench: round {round} of {}, {load}, {}", cli.rounds, contestant.title());
+                measure_phases(Round::begin(place, contestant, *load, round).await?, records).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn measure_phases(mut round: Round<'_>, records: &Path) -> Result<()> {
+    let load = round.load;
+    for phase in Phase::ALL.into_iter().filter(|phase| phase.is_of(load)) {
+        let measured = round.phase(phase).await?;
+        let (pods, cost) = (brief(measured.pods), brief(measured.requests_per_pod()));
+        println!("bench:   {}: pods {pods} s, {cost} requests per pod, excess {}", phase.title(), measured.excess);
+        append(records, &Record::Phase(measured))?;
+    }
+    round.end().await
 }
 
 /// Prints the page, or replaces these loads on the one in docs/, with its chart and its records.
@@ -100,7 +145,8 @@ fn report(mut records: Vec<Record>, write: bool) -> Result<()> {
     kept.reverse();
     kept.dedup_by(|former, run| matches!((former, run), (Record::Run(_), Record::Run(_))));
     kept.reverse();
-    records::write(&stored, &kept)?;
+    let lines: Vec<_> = kept.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    std::fs::write(stored, lines.join("\n") + "\n").context("writing the records")?;
     let report = Report::of(&kept);
     std::fs::write(docs.join("benchmarks.md"), report.page()).context("writing the page")?;
     if let Some(load) = report.headline() {

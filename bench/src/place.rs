@@ -14,6 +14,7 @@ use e2e::process::{eventually, printed};
 use e2e::scene::make_namespace;
 use e2e::types::podset;
 use k8s_openapi::jiff::Timestamp;
+use procfs::{CpuInfo, Current};
 use serde_json::json;
 use tokio::process::Command;
 
@@ -87,15 +88,14 @@ impl Place {
 
     /// The machine, the cluster and the revision of the operator.
     pub async fn circumstances(&self) -> Result<Run> {
-        let cpus = std::fs::read_to_string("/proc/cpuinfo").context("reading /proc/cpuinfo")?;
-        let model = cpus.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(": "));
+        let cpus = CpuInfo::current()?;
         // A commit to docs or tests does not change the operator.
         let sources = ["--", "src", "crates", "Cargo.toml", "Cargo.lock"];
         let changed = !git(&[&["status", "--porcelain"], &sources[..]].concat())?.is_empty();
         let revision = git(&[&["log", "-1", "--abbrev=10", "--format=%h"], &sources[..]].concat())?;
         Ok(Run {
             date: Timestamp::now().strftime("%Y-%m-%d").to_string(),
-            processor: model.map_or(std::env::consts::ARCH, |(_, model)| model).to_owned(),
+            processor: cpus.model_name(0).unwrap_or(std::env::consts::ARCH).to_owned(),
             cores: std::thread::available_parallelism()?.get(),
             kubernetes: self.cluster.client.apiserver_version().await?.git_version,
             revision: match std::env::var_os(operator::BINARY) {

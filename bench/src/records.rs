@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
@@ -197,24 +199,11 @@ impl Measured {
     }
 }
 
-/// The records of this run, and their file, which has each as soon as it is measured.
-pub struct Results {
-    pub records: Vec<Record>,
-    pub path: PathBuf,
-}
-
-impl Results {
-    /// Adds a record.
-    pub fn add(&mut self, record: Record) -> Result<()> {
-        self.records.push(record);
-        write(&self.path, &self.records)
-    }
-}
-
-/// Writes the records to a file.
-pub fn write(file: &Path, records: &[Record]) -> Result<()> {
-    let lines: Vec<_> = records.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-    std::fs::write(file, lines.join("\n") + "\n").with_context(|| format!("writing {}", file.display()))
+/// Appends a record to a file.
+pub fn append(file: &Path, record: &Record) -> Result<()> {
+    let opened = File::options().create(true).append(true).open(file);
+    let mut opened = opened.with_context(|| format!("opening {}", file.display()))?;
+    Ok(writeln!(opened, "{}", serde_json::to_string(record)?)?)
 }
 
 /// Reads the records in a file.

@@ -52,14 +52,12 @@ impl<'a> Round<'a> {
     /// Starts the contestant, and creates and deletes one small set so that caches are filled and connections open.
     pub async fn begin(place: &'a mut Place, contestant: Contestant, load: Load, number: u32) -> Result<Self> {
         place.rounds += 1;
-        let place = &*place;
+        let (place, cluster) = (&*place, &*place.cluster);
         let sets = contestant::sets(contestant);
         let user = match contestant {
             // A new token for each round, because a token does not last as long as a benchmark.
-            Contestant::Floor => {
-                Account::existing(&place.cluster, NAMESPACE, FLOOR).await?.client(&place.cluster).await?
-            }
-            _ => place.cluster.client.clone(),
+            Contestant::Floor => Account::existing(cluster, NAMESPACE, FLOOR).await?.client(cluster).await?,
+            _ => cluster.client.clone(),
         };
         let mut round = Self {
             place,
@@ -67,11 +65,11 @@ impl<'a> Round<'a> {
             load: Load { sets: 1, pods: 10, ..load },
             number,
             name: format!("r{}-first", place.rounds),
-            watcher: Watcher::start(&place.cluster.client, NAMESPACE, sets.as_ref()),
+            watcher: Watcher::start(&cluster.client, NAMESPACE, sets.as_ref()),
             sets,
             process: contestant::start(place, contestant).await?,
             user,
-            log: Tail::follow(&place.cluster.audit_log)?,
+            log: Tail::follow(&cluster.audit_log)?,
             wanted: 0,
         };
         for phase in [Phase::Create, Phase::Delete] {
@@ -109,12 +107,11 @@ impl<'a> Round<'a> {
             has_status: self.sets.is_some(),
         });
         for (width, requests) in steps {
-            send_all(&self.user, width, requests.into_iter()).await?;
+            send_all(&self.user, width, requests).await?;
         }
         let what = || format!("{}, {}: {}", self.load, self.contestant.title(), phase.title());
         let limit = Duration::from_secs(300) + Duration::from_millis(50) * self.load.all_pods() as u32;
-        let process = &mut self.process;
-        let at_rest = self.watcher.until_at_rest(limit, || process.as_mut().map_or(Ok(()), Operator::is_running)).await;
+        let at_rest = self.watcher.until_at_rest(limit, &mut self.process).await;
         let [pods, status, ready] = at_rest.with_context(what)?;
         let usage = self.usage()?;
         let (excess, gaps) = self.watcher.judge().faults();
@@ -198,9 +195,10 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Sends them over `width` connections. Fails with the first error.
-async fn send_all(client: &Client, width: usize, requests: impl Iterator<Item = Request>) -> Result<()> {
-    futures::stream::iter(requests).map(|request| send(client, request)).buffer_unordered(width).try_collect().await
+/// Sends the requests over `width` connections. Fails with the first error.
+async fn send_all(client: &Client, width: usize, requests: Vec<Request>) -> Result<()> {
+    let send = |request| send(client, request);
+    futures::stream::iter(requests).map(send).buffer_unordered(width).try_collect().await
 }
 
 async fn send(client: &Client, (method, path, body): Request) -> Result<()> {

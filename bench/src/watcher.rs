@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use e2e::observe::follow::follow;
+use e2e::operator::Operator;
 use e2e::types::Pod;
 use kube::Client;
 use kube::api::{Api, ApiResource};
@@ -25,9 +26,6 @@ pub struct Watcher {
     _watches: JoinSet<()>,
 }
 
-/// Since when the pods, the status of every set, and its number of ready pods have been as wanted.
-pub type Marks = [Option<Instant>; 3];
-
 impl Watcher {
     /// Starts the watches.
     pub fn start(client: &Client, namespace: &str, sets: Option<&ApiResource>) -> Self {
@@ -44,14 +42,14 @@ impl Watcher {
         Self { judge, _watches: watches }
     }
 
-    /// The judge.
     pub fn judge(&self) -> MutexGuard<'_, Judge> {
         lock(&self.judge)
     }
 
-    /// Waits until everything is as wanted and nothing happens any more, as long as `goes_on` returns no error.
-    pub async fn until_at_rest(&self, limit: Duration, mut goes_on: impl FnMut() -> Result<()>) -> Result<Marks> {
-        let (end, mut marks) = (Instant::now() + limit, Marks::default());
+    /// Waits until everything is as wanted and nothing happens any more, as long as the process runs. Returns since when the pods,
+    /// the status of every set, and its number of ready pods have been as wanted.
+    pub async fn until_at_rest(&self, limit: Duration, process: &mut Option<Operator>) -> Result<[Option<Instant>; 3]> {
+        let (end, mut marks) = (Instant::now() + limit, [None; 3]);
         loop {
             let now = Instant::now();
             {
@@ -68,7 +66,7 @@ impl Watcher {
                     bail!("not at rest after {} s: {}", limit.as_secs(), judge.summary());
                 }
             }
-            goes_on()?;
+            process.as_mut().map_or(Ok(()), Operator::is_running)?;
             sleep(RESOLUTION).await;
         }
     }
