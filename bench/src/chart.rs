@@ -1,6 +1,6 @@
 //! The chart of the page.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use plotters::prelude::*;
 
 use crate::records::{Contestant, Load, Measured, Phase};
@@ -27,18 +27,13 @@ fn color(contestant: Contestant) -> RGBColor {
 
 /// The medians of a load, a group of bars for each phase, as SVG.
 pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
-    let mut svg = String::new();
-    draw(&mut svg, report, load).map_err(|error| anyhow!("drawing the chart: {error}"))?;
-    Ok(svg)
-}
-
-fn draw(svg: &mut String, report: &Report<'_>, load: Load) -> Result<(), Box<dyn std::error::Error>> {
     let contestants = report.contestants(load);
     let value = |phase, contestant| report.spread(load, phase, contestant, TIME).map(|spread| spread.median);
     let all = contestants.iter().flat_map(|one| PHASES.into_iter().filter_map(|phase| value(phase, *one)));
     let most = all.fold(0.0, f64::max);
 
-    let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let title = format!("{} sets of {} pods: seconds until every status is right", load.sets, load.pods);
     let mut chart = ChartBuilder::on(&area)
@@ -46,12 +41,15 @@ fn draw(svg: &mut String, report: &Report<'_>, load: Load) -> Result<(), Box<dyn
         .margin(12)
         .x_label_area_size(30)
         .y_label_area_size(45)
-        .build_cartesian_2d(0.0..PHASES.len() as f64, 0.0..most * 1.1)?;
-    chart.configure_mesh().disable_x_mesh().disable_x_axis().max_light_lines(0).y_desc("seconds").draw()?;
+        .build_cartesian_2d(-0.5..PHASES.len() as f64 - 0.5, 0.0..most * 1.1)?;
+    let title = |group: &f64| PHASES[group.round() as usize].title().to_owned();
+    let mut mesh = chart.configure_mesh();
+    mesh.disable_x_mesh().x_labels(PHASES.len()).x_label_formatter(&title).x_label_style(("sans-serif", 14));
+    mesh.max_light_lines(0).y_desc("seconds").draw()?;
     for (number, contestant) in contestants.into_iter().enumerate() {
         let color = color(contestant);
         let bar = |(group, phase): (usize, Phase)| {
-            let left = group as f64 + (1.0 - 4.0 * BAR) / 2.0 + number as f64 * BAR;
+            let left = group as f64 + (number as f64 - 2.0) * BAR;
             value(phase, contestant).map(|top| Rectangle::new([(left, 0.0), (left + BAR, top)], color.filled()))
         };
         chart
@@ -65,11 +63,7 @@ fn draw(svg: &mut String, report: &Report<'_>, load: Load) -> Result<(), Box<dyn
         .border_style(BLACK.mix(0.2))
         .background_style(WHITE)
         .draw()?;
-    let style = ("sans-serif", 14).into_text_style(&area);
-    for (group, phase) in PHASES.into_iter().enumerate() {
-        let (x, y) = chart.backend_coord(&(group as f64 + 0.2, 0.0));
-        area.draw_text(phase.title(), &style, (x, y + 8))?;
-    }
     area.present()?;
-    Ok(())
+    drop((chart, area));
+    Ok(svg)
 }

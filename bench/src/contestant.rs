@@ -1,8 +1,6 @@
 //! The objects and the process of each contestant.
 
-use std::time::Duration;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use e2e::account::Account;
 use e2e::operator::{Operator, Settings, Times};
 use e2e::rights::{ACCOUNT, HOME};
@@ -15,10 +13,6 @@ use tokio::process::Command;
 use crate::place::{FLOOR, GO, NAMESPACE, Place};
 use crate::records::Contestant;
 
-/// The limits that kwokctl sets for clients without limits.
-const QPS: &str = "--kube-api-qps=5000";
-const BURST: &str = "--kube-api-burst=10000";
-
 /// The kind of the contestant's sets; `None` for bare requests.
 pub fn sets(contestant: Contestant) -> Option<ApiResource> {
     match contestant {
@@ -29,27 +23,18 @@ pub fn sets(contestant: Contestant) -> Option<ApiResource> {
     }
 }
 
-/// The path of the sets of a namespace.
-pub fn path(resource: &ApiResource, namespace: &str) -> String {
-    format!("/apis/{}/namespaces/{namespace}/{}", resource.api_version, resource.plural)
-}
-
 /// A set of the operator's default pods, which are the same for every contestant. If it `rolls`, half of them may be down at once.
 pub fn set(resource: &ApiResource, name: &str, replicas: usize, rolls: bool) -> Result<Value> {
     let mut spec = json!({"replicas": replicas});
-    match resource.kind.as_str() {
-        "PodSet" if rolls => {
-            spec["updateStrategy"] = json!({"rollingUpdate": {"maxUnavailable": "50%"}});
-            spec["template"] = json!({"spec": pod_spec()?});
-        }
-        "PodSet" => {}
-        kind => {
-            spec["selector"] = json!({"matchLabels": labels(name)});
-            spec["template"] = json!({"metadata": {"labels": labels(name)}, "spec": pod_spec()?});
-            if kind == "Deployment" {
-                spec["strategy"] = json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}});
-            }
-        }
+    if resource.kind != "PodSet" {
+        spec["selector"] = json!({"matchLabels": labels(name)});
+        spec["template"] = json!({"metadata": {"labels": labels(name)}, "spec": pod_spec()?});
+    } else if rolls {
+        spec["updateStrategy"] = json!({"rollingUpdate": {"maxUnavailable": "50%"}});
+        spec["template"] = json!({"spec": pod_spec()?});
+    }
+    if resource.kind == "Deployment" {
+        spec["strategy"] = json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}});
     }
     Ok(json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}))
 }
@@ -83,52 +68,39 @@ pub fn users(contestant: Contestant) -> Vec<String> {
 
 /// Starts the contestant's process; bare requests have none.
 pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Operator>> {
-    match contestant {
-        Contestant::Operator => start_operator(place).await.map(Some),
-        Contestant::ReplicaSet => start_controllers(place, "replicaset-controller").map(Some),
-        Contestant::Deployment => start_controllers(place, "deployment-controller,replicaset-controller").map(Some),
-        Contestant::Go => start_go_peer(place).await.map(Some),
-        Contestant::Floor => Ok(None),
-    }
-}
-
-/// Starts the operator for all namespaces with the default flags, except for the ports of probes and metrics.
-async fn start_operator(place: &Place) -> Result<Operator> {
-    let name = format!("operator-{}", place.rounds);
-    let account = Account::existing(&place.cluster, HOME, ACCOUNT).await?;
-    let settings = Settings::default().elected(Times::DEFAULT).serving();
-    Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
+    let name = format!("{contestant:?}-{}", place.rounds).to_lowercase();
+    let process = match contestant {
+        Contestant::Operator => {
+            // For all namespaces with the default flags, except for the ports of probes and metrics.
+            let account = Account::existing(&place.cluster, HOME, ACCOUNT).await?;
+            let settings = Settings { election: Some(Times::DEFAULT), serves: true, ..Settings::default() };
+            Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
+        }
+        Contestant::ReplicaSet => start_controllers(place, name, "replicaset-controller"),
+        Contestant::Deployment => start_controllers(place, name, "deployment-controller,replicaset-controller"),
+        Contestant::Go => {
+            let account = Account::existing(&place.cluster, NAMESPACE, GO).await?;
+            let kubeconfig = place.folder.join(format!("{name}.kubeconfig"));
+            account.write_kubeconfig(&place.cluster.server, &kubeconfig)?;
+            let mut command = Command::new(place.go_peer.as_deref().context("the Go operator was not built")?);
+            command.arg("--kubeconfig").arg(kubeconfig);
+            Operator::start(command, name, account.user(), &place.cluster, &place.folder)
+        }
+        Contestant::Floor => return Ok(None),
+    };
+    process.map(Some)
 }
 
 /// Starts a kube-controller-manager with these controllers only.
-fn start_controllers(place: &Place, controllers: &str) -> Result<Operator> {
-    let mut command = Command::new(place.cluster.kubectl().with_file_name("kube-controller-manager"));
-    command.arg("--kubeconfig").arg(place.cluster.kubeconfig()).args([
+fn start_controllers(place: &Place, name: String, controllers: &str) -> Result<Operator> {
+    let mut command = Command::new(place.cluster.kubectl.with_file_name("kube-controller-manager"));
+    command.arg("--kubeconfig").arg(&place.cluster.kubeconfig).args([
         &format!("--controllers={controllers}"),
         "--use-service-account-credentials", // so that the audit log shows their own users
         "--leader-elect=false",              // the cluster's kube-controller-manager holds the Lease
         "--secure-port=0",
-        QPS,
-        BURST,
+        "--kube-api-qps=5000", // kwokctl sets these limits for clients without limits
+        "--kube-api-burst=10000",
     ]);
-    let name = format!("controllers-{}", place.rounds);
     Operator::start(command, name, "kube-controller-manager".to_owned(), &place.cluster, &place.folder)
-}
-
-async fn start_go_peer(place: &Place) -> Result<Operator> {
-    let name = format!("go-{}", place.rounds);
-    let kubeconfig = place.folder.join(format!("{name}.kubeconfig"));
-    let account = Account::existing(&place.cluster, NAMESPACE, GO).await?;
-    account.write_kubeconfig(place.cluster.server(), &kubeconfig)?;
-    let mut command = Command::new(place.go_peer.as_deref().context("the Go operator was not built")?);
-    command.arg("--kubeconfig").arg(kubeconfig);
-    Operator::start(command, name, account.user(), &place.cluster, &place.folder)
-}
-
-/// Terminates it and waits. The operator releases its Lease.
-pub async fn end(contestant: Contestant, process: Operator) -> Result<()> {
-    let name = process.name().to_owned();
-    let status = process.terminate(Duration::from_secs(30)).await?;
-    ensure!(contestant != Contestant::Operator || status.success(), "after SIGTERM, {name} ended with {status}");
-    Ok(())
 }

@@ -5,6 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
+use e2e::observe::follow::Step;
 use e2e::types::{Pod, uid};
 use kube::ResourceExt;
 use kube::api::Object;
@@ -83,9 +84,28 @@ impl Judge {
         self.owners.values_mut().for_each(|owner| owner.excess = 0);
     }
 
-    /// A pod was added, modified or deleted (`gone`).
-    pub fn pod(&mut self, pod: Pod, gone: bool, now: Instant) {
+    /// Takes in a step of the watch of the pods.
+    pub fn take_pods(&mut self, step: Step<Pod>, now: Instant) {
+        match step {
+            Step::Applied(pod) => self.pod(pod, false),
+            Step::Deleted(pod) => self.pod(pod, true),
+            Step::Listed(mut pods, _) => {
+                self.lists += 1;
+                // First remove the pods that went during the gap. Otherwise they would count as excess.
+                let uids: HashSet<_> = pods.iter().map(|pod| uid(&pod.metadata)).collect();
+                let gone = self.pods.values().filter(|pod| !uids.contains(&uid(&pod.metadata)));
+                gone.cloned().collect::<Vec<_>>().into_iter().for_each(|pod| self.pod(pod, true));
+                // Also take finished pods before their replacements.
+                pods.sort_by_key(Pod::is_live);
+                pods.into_iter().for_each(|pod| self.pod(pod, false));
+            }
+            Step::Nothing(_) => return,
+        }
         self.last_event = Some(now);
+    }
+
+    /// A pod was added, modified or deleted (`gone`).
+    fn pod(&mut self, pod: Pod, gone: bool) {
         let uid = uid(&pod.metadata);
         let owner = self.owners.entry(set_of(&pod).to_owned()).or_default();
         if self.pods.remove(&uid).is_some_and(|before| before.is_live()) {
@@ -98,27 +118,15 @@ impl Judge {
         }
     }
 
-    /// A set was added, modified or deleted (`gone`).
-    pub fn set(&mut self, set: Set, gone: bool, now: Instant) {
-        self.last_event = Some(now);
-        if gone {
-            self.sets.remove(&uid(&set.metadata));
-        } else {
-            self.sets.insert(uid(&set.metadata), set);
+    /// Takes in a step of the watch of the sets.
+    pub fn take_sets(&mut self, step: Step<Set>, now: Instant) {
+        match step {
+            Step::Applied(set) => drop(self.sets.insert(uid(&set.metadata), set)),
+            Step::Deleted(set) => drop(self.sets.remove(&uid(&set.metadata))),
+            Step::Listed(sets, _) => self.sets = sets.into_iter().map(|set| (uid(&set.metadata), set)).collect(),
+            Step::Nothing(_) => return,
         }
-    }
-
-    /// The pods were listed: only these exist.
-    pub fn only_pods(&mut self, uids: &HashSet<String>, now: Instant) {
-        self.lists += 1;
-        let gone: Vec<_> =
-            self.pods.iter().filter(|(uid, _)| !uids.contains(*uid)).map(|(_, pod)| pod.clone()).collect();
-        gone.into_iter().for_each(|pod| self.pod(pod, true, now));
-    }
-
-    /// The sets were listed: only these exist.
-    pub fn only_sets(&mut self, sets: Vec<Set>) {
-        self.sets = sets.into_iter().map(|set| (uid(&set.metadata), set)).collect();
+        self.last_event = Some(now);
     }
 
     /// The live pods, set by set.
@@ -209,14 +217,14 @@ mod tests {
         let metadata = json!({"name": name, "uid": name, "labels": {"app": "a"}});
         let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]});
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status});
-        judge.pod(serde_json::from_value(pod).unwrap(), gone, Instant::now());
+        judge.pod(serde_json::from_value(pod).unwrap(), gone);
     }
 
     fn set(judge: &mut Judge, ready: usize, names: &[&str]) {
         let status =
             json!({"observedGeneration": 1, "availableReplicas": 2, "readyReplicas": ready, "podNames": names});
         let set = json!({"metadata": {"uid": "a", "generation": 1}, "spec": {}, "status": status});
-        judge.set(serde_json::from_value(set).unwrap(), false, Instant::now());
+        judge.take_sets(Step::Applied(serde_json::from_value(set).unwrap()), Instant::now());
     }
 
     #[test]

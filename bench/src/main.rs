@@ -4,58 +4,36 @@
 mod chart;
 mod contestant;
 mod judge;
-mod load;
 mod place;
 mod records;
 mod report;
-mod requests;
-mod results;
 mod round;
-mod spread;
 mod watcher;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::Parser;
 use e2e::cluster::guard;
 use e2e::signals::end_on_signals;
 use k8s_openapi::jiff::Timestamp;
 use tokio::runtime::Runtime;
 
 use place::Place;
-use records::{Contestant, Load, Record, read};
-use report::Report;
-use results::Results;
+use records::{Contestant, Load, Phase, Record, append, read};
+use report::{Report, brief};
+use round::Round;
+
+/// Bare requests that show how many connections are fastest.
+const TRIAL: Load = Load::new(1, 1_500);
 
 /// Measures the operator, built-in controllers, a tuned Go operator and bare requests on one local cluster, in turn.
 ///
 /// The records go to target/bench/DATE.jsonl. Other work on the machine spoils the times.
 #[derive(Parser)]
-#[command(name = "bench", args_conflicts_with_subcommands = true)]
+#[command(name = "bench")]
 struct Cli {
-    #[command(subcommand)]
-    command: Option<Command>,
-    #[command(flatten)]
-    measure: Measure,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Make the page from the records of an earlier run
-    Report {
-        /// The records, target/bench/DATE.jsonl
-        file: PathBuf,
-        /// Replace these loads in docs/benchmarks.md, its chart and its records
-        #[arg(long)]
-        write: bool,
-    },
-}
-
-/// What to measure.
-#[derive(Args)]
-struct Measure {
     /// Numbers of sets and of pods in each set; rollout: new templates for 100x10
     #[arg(value_name = "SETSxPODS|rollout", default_values = ["100x10", "1x1000", "500x4", "2000x5", "rollout"])]
     loads: Vec<Load>,
@@ -65,49 +43,90 @@ struct Measure {
     /// Contestants to measure, with commas between them
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values = ["operator", "replicaset", "go", "floor", "deployment"])]
     only: Vec<Contestant>,
+    /// Measure nothing, and take the records of an earlier run: target/bench/DATE.jsonl
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["loads", "rounds", "only"])]
+    from: Option<PathBuf>,
     /// Replace these loads in docs/benchmarks.md, its chart and its records
     #[arg(long)]
     write: bool,
 }
 
-fn main() -> ExitCode {
+fn main() -> Result<ExitCode> {
     if let Some(code) = guard::serve() {
-        return code;
+        return Ok(code);
     }
     let cli = Cli::parse();
-    let done = match cli.command {
-        Some(Command::Report { file, write }) => read(&file).and_then(|records| report(records, write)),
-        None => Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(cli.measure))),
+    let file = match &cli.from {
+        Some(file) => file.clone(),
+        None => Runtime::new()?.block_on(run(&cli))?,
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    report(read(&file)?, cli.write)?;
+    Ok(ExitCode::SUCCESS)
 }
 
-async fn run(measure: Measure) -> Result<()> {
+/// Measures everything on a cluster that ends afterwards. Returns the file that has each record as soon as it is measured.
+async fn run(cli: &Cli) -> Result<PathBuf> {
     let binary = std::env::current_exe()?;
     let target = binary.ancestors().nth(2).context("this program is not in a target directory")?;
     let folder = target.join("bench");
-    let mut place = Place::prepare(&folder, measure.only.contains(&Contestant::Go)).await?;
+    let mut place = Place::prepare(&folder, cli.only.contains(&Contestant::Go)).await?;
     let cluster = place.cluster.clone();
     tokio::spawn(end_on_signals(move || cluster.end()));
-    let path = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
-    let mut results = Results { records: Vec::new(), path };
-    let measured = measure_all(&mut place, &measure, &mut results).await;
-    place.cluster.end();
-    println!("bench: the records are in {}", results.path.display());
-    measured?;
-    report(results.records, measure.write)
+    let records = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
+    println!("bench: the records go to {}", records.display());
+    calibrate(&mut place).await?;
+    append(&records, &Record::Run(place.circumstances().await?))?;
+    measure(&mut place, cli, &records).await?;
+    Ok(records)
 }
 
-async fn measure_all(place: &mut Place, measure: &Measure, results: &mut Results) -> Result<()> {
-    load::calibrate(place).await?;
-    results.add(Record::Run(results::circumstances(place).await?))?;
-    load::measure(place, measure, results).await
+/// Finds the numbers of connections with which bare requests create and delete pods fastest.
+async fn calibrate(place: &mut Place) -> Result<()> {
+    let mut best = [(0.0, 0); 2];
+    // The first trial fills the API server's watch cache, which starts so small that every burst of events ends the watches of pods.
+    for connections in [32, 16, 32, 64, 128] {
+        place.connections = (connections, connections);
+        let mut round = Round::begin(place, Contestant::Floor, TRIAL, 0).await?;
+        for (best, phase) in best.iter_mut().zip([Phase::Create, Phase::Delete]) {
+            let rate = TRIAL.all_pods() as f64 / round.phase(phase).await?.pods;
+            println!("bench: {connections} connections, {}: {rate:.0} pods per second", phase.title());
+            if rate > best.0 {
+                *best = (rate, connections);
+            }
+        }
+    }
+    place.connections = (best[0].1, best[1].1);
+    Ok(())
+}
+
+/// Each load by each contestant. The order changes with each round, so that no contestant always runs first or after the same one.
+async fn measure(place: &mut Place, cli: &Cli, records: &Path) -> Result<()> {
+    for round in 1..=cli.rounds {
+        for (number, load) in cli.loads.iter().enumerate() {
+            let mut contestants: Vec<_> = cli.only.iter().copied().filter(|one| one.does(*load)).collect();
+            let all = contestants.len();
+            contestants.rotate_left((round as usize + number) % all.max(1));
+            if round % 2 == 0 && all > 0 {
+                contestants[1..].reverse();
+            }
+            for contestant in contestants {
+                println!("bench: round {round} of {}, {load}, {}", cli.rounds, contestant.title());
+                measure_phases(Round::begin(place, contestant, *load, round).await?, records).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn measure_phases(mut round: Round<'_>, records: &Path) -> Result<()> {
+    let load = round.load;
+    for phase in Phase::ALL.into_iter().filter(|phase| phase.is_of(load)) {
+        let measured = round.phase(phase).await?;
+        let (pods, cost) = (brief(measured.pods), brief(measured.requests_per_pod()));
+        println!("bench:   {}: pods {pods} s, {cost} requests per pod, excess {}", phase.title(), measured.excess);
+        append(records, &Record::Phase(measured))?;
+    }
+    round.end().await
 }
 
 /// Prints the page, or replaces these loads on the one in docs/, with its chart and its records.
@@ -126,7 +145,8 @@ fn report(mut records: Vec<Record>, write: bool) -> Result<()> {
     kept.reverse();
     kept.dedup_by(|former, run| matches!((former, run), (Record::Run(_), Record::Run(_))));
     kept.reverse();
-    records::write(&stored, &kept)?;
+    let lines: Vec<_> = kept.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    std::fs::write(stored, lines.join("\n") + "\n").context("writing the records")?;
     let report = Report::of(&kept);
     std::fs::write(docs.join("benchmarks.md"), report.page()).context("writing the page")?;
     if let Some(load) = report.headline() {
@@ -145,8 +165,9 @@ mod tests {
         use clap::CommandFactory;
         Cli::command().debug_assert();
         let cli = Cli::parse_from(["bench", "20x10", "1x5", "--only", "operator,floor", "--rounds=3"]);
-        assert_eq!(cli.measure.only, [Contestant::Operator, Contestant::Floor]);
-        assert_eq!((cli.measure.loads.len(), cli.measure.rounds), (2, 3));
+        assert_eq!(cli.only, [Contestant::Operator, Contestant::Floor]);
+        assert_eq!((cli.loads.len(), cli.rounds), (2, 3));
         assert!(Cli::try_parse_from(["bench", "10x"]).is_err());
+        assert!(Cli::try_parse_from(["bench", "--from", "x.jsonl", "--write"]).is_ok());
     }
 }

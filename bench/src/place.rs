@@ -9,12 +9,16 @@ use e2e::account::Account;
 use e2e::cluster::{Cluster, Wanted, Way};
 use e2e::install::{SETS, install};
 use e2e::kubectl::Kubectl;
-use e2e::operator::{self, Profile};
+use e2e::operator;
 use e2e::process::{eventually, printed};
 use e2e::scene::make_namespace;
-use kube::Client;
+use e2e::types::podset;
+use k8s_openapi::jiff::Timestamp;
+use procfs::{CpuInfo, Current};
 use serde_json::json;
 use tokio::process::Command;
+
+use crate::records::Run;
 
 /// The namespace of the sets whose pods are watched.
 pub const NAMESPACE: &str = "bench";
@@ -55,15 +59,16 @@ impl Place {
     pub async fn prepare(folder: &Path, with_go: bool) -> Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         println!("bench: building the operator");
-        let binary = operator::build(Profile::Release).await?;
+        let binary = operator::build(&["--release"]).await?;
         let go_peer = if with_go { Some(build_go_peer(folder).await?) } else { None };
         println!("bench: starting a cluster");
+        let controllers = format!("kube-controller-manager=controllers={}", CONTROLLERS.join(","));
         let wanted = Wanted {
             nodes: 5,
             pods_a_node: 100_000,
-            unthrottled: true,
             is_durable: true,
-            controllers: CONTROLLERS.into(),
+            // The clients of scheduler, controllers and nodes have no limits.
+            arguments: ["--disable-qps-limits", "--extra-args", &controllers].map(str::to_owned).into(),
             audit_policy: Path::new(env!("CARGO_MANIFEST_DIR")).join("audit-policy.yaml"),
             ..Wanted::default()
         };
@@ -81,9 +86,25 @@ impl Place {
         Ok(Self { cluster, binary, go_peer, folder: folder.to_owned(), connections: (32, 32), rounds: 0 })
     }
 
-    /// The administrator's client, whose requests are not counted.
-    pub fn client(&self) -> &Client {
-        self.cluster.client()
+    /// The machine, the cluster and the revision of the operator.
+    pub async fn circumstances(&self) -> Result<Run> {
+        let cpus = CpuInfo::current()?;
+        // A commit to docs or tests does not change the operator.
+        let sources = ["--", "src", "crates", "Cargo.toml", "Cargo.lock"];
+        let changed = !git(&[&["status", "--porcelain"], &sources[..]].concat())?.is_empty();
+        let revision = git(&[&["log", "-1", "--abbrev=10", "--format=%h"], &sources[..]].concat())?;
+        Ok(Run {
+            date: Timestamp::now().strftime("%Y-%m-%d").to_string(),
+            processor: cpus.model_name(0).unwrap_or(std::env::consts::ARCH).to_owned(),
+            cores: std::thread::available_parallelism()?.get(),
+            kubernetes: self.cluster.client.apiserver_version().await?.git_version,
+            revision: match std::env::var_os(operator::BINARY) {
+                Some(binary) => format!("of {}", Path::new(&binary).display()),
+                None => revision + if changed { ", changed" } else { "" },
+            },
+            connections: self.connections,
+            remark: None,
+        })
     }
 }
 
@@ -96,14 +117,17 @@ async fn raise_bound(cluster: &Cluster) -> Result<()> {
         {"op": "add", "path": format!("{replicas}/x-kubernetes-validations"), "value": []},
     ]);
     kubectl.run(&["patch", "crd", SETS, "--type=json", "--patch", &patch.to_string()]).await?;
-    let largest = json!({
-        "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": "largest"},
-        "spec": {"replicas": LARGEST}
-    });
     let create = ["create", "--dry-run=server", "-f", "-"];
-    let largest = largest.to_string();
+    let largest = podset("largest", json!({"replicas": LARGEST})).to_string();
     let accepted = || kubectl.run_with(&create, &largest);
     eventually("the higher maximum to come into force", Duration::from_secs(30), accepted).await.map(drop)
+}
+
+/// What git prints.
+fn git(arguments: &[&str]) -> Result<String> {
+    let output = std::process::Command::new("git").args(arguments).current_dir(e2e::root()).output();
+    let output = output.context("running git")?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 async fn build_go_peer(folder: &Path) -> Result<PathBuf> {

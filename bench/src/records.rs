@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -178,9 +180,11 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Requests for each pod that had to be created or deleted.
+    /// Requests for each pod that had to be created or deleted, without watches and Lease traffic.
     pub fn requests_per_pod(&self) -> f64 {
-        work(&self.requests) as f64 / self.touched as f64
+        let is_work = |kind: &str| !kind.starts_with("watch ") && !kind.ends_with(" leases");
+        let counts = self.requests.iter().filter(|(kind, _)| is_work(kind)).map(|(_, count)| count);
+        counts.sum::<usize>() as f64 / self.touched as f64
     }
 
     /// In a rollout, the number of requests of this kind for each set.
@@ -195,16 +199,11 @@ impl Measured {
     }
 }
 
-/// The number of requests, without watches and Lease traffic.
-pub fn work(requests: &BTreeMap<String, usize>) -> usize {
-    let is_work = |kind: &str| !kind.starts_with("watch ") && !kind.ends_with(" leases");
-    requests.iter().filter(|(kind, _)| is_work(kind)).map(|(_, count)| count).sum()
-}
-
-/// Writes the records to a file.
-pub fn write(file: &Path, records: &[Record]) -> Result<()> {
-    let lines: Vec<_> = records.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-    std::fs::write(file, lines.join("\n") + "\n").with_context(|| format!("writing {}", file.display()))
+/// Appends a record to a file.
+pub fn append(file: &Path, record: &Record) -> Result<()> {
+    let opened = File::options().create(true).append(true).open(file);
+    let mut opened = opened.with_context(|| format!("opening {}", file.display()))?;
+    Ok(writeln!(opened, "{}", serde_json::to_string(record)?)?)
 }
 
 /// Reads the records in a file.

@@ -1,15 +1,17 @@
 //! The page of the benchmark, in Markdown.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use clap::ValueEnum;
 
 use crate::records::{Contestant, Load, Measured, Phase, Record, Run};
-use crate::spread::{Spread, brief};
 
 /// A figure of one phase, if it was measured.
 pub type Figure = fn(&Measured) -> Option<f64>;
+
+/// The title of a row, and the figure of a phase that it shows.
+type Row = (String, Phase, Figure);
 
 /// The load that the page starts with, if it was measured.
 const HEADLINE: Load = Load::new(100, 10);
@@ -84,7 +86,8 @@ impl<'a> Report<'a> {
 
     /// The page. Its chart is `benchmarks/times.svg` beside it.
     pub fn page(&self) -> String {
-        let mut page = String::from(HEAD);
+        let mut page = String::from("# Benchmarks\n\nHow long users wait for the operator, and what it costs, ");
+        page.push_str("compared with other controllers on the same cluster.\n\n");
         if let Some(load) = self.headline() {
             let Load { sets, pods, .. } = load;
             page.push_str("![Seconds until the status of every set is right, by phase](benchmarks/times.svg)\n\n");
@@ -93,7 +96,7 @@ impl<'a> Report<'a> {
             let _ = write!(page, "{sets} sets of {pods} pods, medians of all rounds:\n\n{table}");
         }
         page.push('\n');
-        page.push_str(METHOD);
+        page.push_str(include_str!("../method.md"));
         for load in self.loads() {
             // Deleted sets have no status, and the garbage collector deletes their pods.
             let is_told = |(phase, what): &(Phase, &str)| match phase {
@@ -122,12 +125,7 @@ impl<'a> Report<'a> {
     }
 
     /// A row for each figure, without those that were not measured.
-    fn table(
-        &self,
-        load: Load,
-        rows: impl Iterator<Item = (String, Phase, Figure)>,
-        show: fn(Spread) -> String,
-    ) -> String {
+    fn table(&self, load: Load, rows: impl Iterator<Item = Row>, show: fn(Spread) -> String) -> String {
         let contestants = self.contestants(load);
         let titles: Vec<_> = contestants.iter().map(|contestant| contestant.title()).collect();
         let mut table = format!("| | {} |\n|---|{}\n", titles.join(" | "), "---|".repeat(titles.len()));
@@ -140,41 +138,67 @@ impl<'a> Report<'a> {
         for (title, phase, figure) in rows {
             add(&title, contestants.iter().map(|one| self.spread(load, phase, *one, figure).map(show)).collect());
         }
-        add("excess pods at any instant", contestants.iter().map(|one| self.excess(load, *one)).collect());
+        add("excess pods at any instant", contestants.iter().map(|one| Some(self.excess(load, *one))).collect());
         table
     }
 
     /// In all phases and rounds.
-    fn excess(&self, load: Load, contestant: Contestant) -> Option<String> {
-        let all = || self.measured.iter().filter(|m| (m.load, m.contestant) == (load, contestant));
-        let gaps: usize = all().map(|measured| measured.gaps).sum();
-        let gaps = if gaps > 0 { format!(" ({gaps} gaps in the watch)") } else { String::new() };
-        let excess: usize = all().map(|measured| measured.excess).sum();
-        all().next().map(|_| format!("{excess}{gaps}"))
+    fn excess(&self, load: Load, contestant: Contestant) -> String {
+        let all = self.measured.iter().filter(|m| (m.load, m.contestant) == (load, contestant));
+        let (excess, gaps) = all.fold((0, 0), |(excess, gaps), m| (excess + m.excess, gaps + m.gaps));
+        if gaps > 0 { format!("{excess} ({gaps} gaps in the watch)") } else { excess.to_string() }
     }
 }
 
 fn circumstances(run: &Run, parts: &BTreeSet<String>) -> String {
-    let Run { date, processor, cores, kubernetes, revision, connections, remark } = run;
+    let Run { date, processor, cores, kubernetes, revision, connections: (create, delete), remark } = run;
     let remark = remark.as_ref().map(|remark| format!(" {remark}")).unwrap_or_default();
-    let parts: Vec<_> = parts.iter().map(String::as_str).collect();
+    let parts = parts.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     format!(
-        "- {date}, {}: {processor}, {cores} cores, shared with the control plane. Kubernetes {kubernetes}, operator \
-         revision {revision}. Bare requests over {} connections to create and {} to delete.{remark}\n",
-        parts.join(", "),
-        connections.0,
-        connections.1
+        "- {date}, {parts}: {processor}, {cores} cores, shared with the control plane. Kubernetes {kubernetes}, operator \
+         revision {revision}. Bare requests over {create} connections to create and {delete} to delete.{remark}\n"
     )
 }
 
-const HEAD: &str = "\
-# Benchmarks
+/// Median, minimum and maximum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The middle value, or the mean of the two in the middle.
+    pub median: f64,
+    pub least: f64,
+    pub most: f64,
+}
 
-How long users wait for the operator, and what it costs, compared with other controllers on the same cluster.
+impl Spread {
+    /// Of these values; `None` if there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (&least, &most) = (values.first()?, values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
+        Some(Self { median, least, most })
+    }
+}
 
-";
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (median, least, most) = (brief(self.median), brief(self.least), brief(self.most));
+        if least == most { f.write_str(&median) } else { write!(f, "{median} ({least}–{most})") }
+    }
+}
 
-const METHOD: &str = include_str!("../method.md");
+/// A number with three significant digits.
+pub fn brief(number: f64) -> String {
+    let digits = match number.abs() {
+        0.0 => 0,
+        small if small < 0.0995 => 3,
+        small if small < 9.995 => 2,
+        middle if middle < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{number:.digits$}")
+}
 
 #[cfg(test)]
 mod tests {
@@ -201,12 +225,8 @@ mod tests {
 
     #[test]
     fn rounds_become_medians() {
-        let mut records: Vec<_> = [3.0, 2.0, 4.0]
-            .into_iter()
-            .zip(1..)
-            .map(|(pods, round)| measured(Contestant::Operator, round, pods))
-            .collect();
-        records.push(measured(Contestant::Floor, 1, 2.0));
+        let operator = |round, pods| measured(Contestant::Operator, round, pods);
+        let records = [operator(1, 3.0), operator(2, 2.0), operator(3, 4.0), measured(Contestant::Floor, 1, 2.0)];
         let line = serde_json::to_string(&records[0]).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), records[0]);
         let page = Report::of(&records).page();

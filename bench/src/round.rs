@@ -4,29 +4,32 @@ use std::collections::BTreeMap;
 use std::iter::repeat_n;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use e2e::account::Account;
 use e2e::audit::Tail;
 use e2e::operator::Operator;
 use e2e::types::Pod;
+use futures::{StreamExt, TryStreamExt};
 use http::Method;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ApiResource;
 use kube::{Client, ResourceExt};
 use procfs::process::Process;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::contestant;
 use crate::judge::Goal;
 use crate::place::{FLOOR, NAMESPACE, Place};
 use crate::records::{Contestant, Load, Measured, Phase};
-use crate::requests::{Request, send_all};
 use crate::watcher::Watcher;
 
 /// Connections over which the sets are created, changed and deleted.
 const USERS: usize = 32;
 
 const PODS: &str = "/api/v1/namespaces/bench/pods";
+
+/// One request: method, path and body.
+type Request = (Method, String, Option<Value>);
 
 /// A contestant at work.
 pub struct Round<'a> {
@@ -49,14 +52,12 @@ impl<'a> Round<'a> {
     /// Starts the contestant, and creates and deletes one small set so that caches are filled and connections open.
     pub async fn begin(place: &'a mut Place, contestant: Contestant, load: Load, number: u32) -> Result<Self> {
         place.rounds += 1;
-        let place = &*place;
+        let (place, cluster) = (&*place, &*place.cluster);
         let sets = contestant::sets(contestant);
         let user = match contestant {
             // A new token for each round, because a token does not last as long as a benchmark.
-            Contestant::Floor => {
-                Account::existing(&place.cluster, NAMESPACE, FLOOR).await?.client(&place.cluster).await?
-            }
-            _ => place.client().clone(),
+            Contestant::Floor => Account::existing(cluster, NAMESPACE, FLOOR).await?.client(cluster).await?,
+            _ => cluster.client.clone(),
         };
         let mut round = Self {
             place,
@@ -64,11 +65,11 @@ impl<'a> Round<'a> {
             load: Load { sets: 1, pods: 10, ..load },
             number,
             name: format!("r{}-first", place.rounds),
-            watcher: Watcher::start(place.client(), NAMESPACE, sets.as_ref()),
+            watcher: Watcher::start(&cluster.client, NAMESPACE, sets.as_ref()),
             sets,
             process: contestant::start(place, contestant).await?,
             user,
-            log: Tail::follow(place.cluster.audit_log())?,
+            log: Tail::follow(&cluster.audit_log)?,
             wanted: 0,
         };
         for phase in [Phase::Create, Phase::Delete] {
@@ -106,12 +107,11 @@ impl<'a> Round<'a> {
             has_status: self.sets.is_some(),
         });
         for (width, requests) in steps {
-            send_all(&self.user, width, requests.into_iter()).await?;
+            send_all(&self.user, width, requests).await?;
         }
         let what = || format!("{}, {}: {}", self.load, self.contestant.title(), phase.title());
         let limit = Duration::from_secs(300) + Duration::from_millis(50) * self.load.all_pods() as u32;
-        let process = &mut self.process;
-        let at_rest = self.watcher.until_at_rest(limit, || process.as_mut().map_or(Ok(()), Operator::is_running)).await;
+        let at_rest = self.watcher.until_at_rest(limit, &mut self.process).await;
         let [pods, status, ready] = at_rest.with_context(what)?;
         let usage = self.usage()?;
         let (excess, gaps) = self.watcher.judge().faults();
@@ -134,12 +134,14 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Ends the contestant's process.
+    /// Terminates the contestant's process, if there is one, and waits. The operator releases its Lease.
     pub async fn end(self) -> Result<()> {
-        match self.process {
-            Some(process) => contestant::end(self.contestant, process).await,
-            None => Ok(()),
-        }
+        let Some(process) = self.process else { return Ok(()) };
+        let name = process.name.clone();
+        let status = process.terminate(Duration::from_secs(30)).await?;
+        let is_operator = self.contestant == Contestant::Operator;
+        ensure!(!is_operator || status.success(), "after SIGTERM, {name} ended with {status}");
+        Ok(())
     }
 
     /// CPU time in ms so far, and the peak memory in MiB since the last call.
@@ -155,8 +157,7 @@ impl<'a> Round<'a> {
 
     /// The contestant's requests since the last call.
     fn requests(&mut self) -> Result<BTreeMap<String, usize>> {
-        let users = contestant::users(self.contestant);
-        Ok(self.log.since_last(&users.iter().map(String::as_str).collect::<Vec<_>>())?.kinds())
+        Ok(self.log.since_last(&contestant::users(self.contestant))?.kinds())
     }
 
     /// The requests that start a phase, in steps, each with its number of connections.
@@ -175,7 +176,7 @@ impl<'a> Round<'a> {
             let post = |set: String| Ok((Method::POST, PODS.to_owned(), Some(contestant::pod(&set)?)));
             return Ok(vec![(kill, deletes), (create, lost.chain(missing).map(post).collect::<Result<_>>()?)]);
         };
-        let path = contestant::path(resource, NAMESPACE);
+        let path = format!("/apis/{}/namespaces/{NAMESPACE}/{}", resource.api_version, resource.plural);
         let restarted = json!({"kubectl.kubernetes.io/restartedAt": Timestamp::now()});
         let request = |name: String| {
             let patch = |spec| (Method::PATCH, format!("{path}/{name}"), Some(json!({"spec": spec})));
@@ -192,4 +193,21 @@ impl<'a> Round<'a> {
         };
         Ok(vec![(USERS, requests)])
     }
+}
+
+/// Sends the requests over `width` connections. Fails with the first error.
+async fn send_all(client: &Client, width: usize, requests: Vec<Request>) -> Result<()> {
+    let send = |request| send(client, request);
+    futures::stream::iter(requests).map(send).buffer_unordered(width).try_collect().await
+}
+
+async fn send(client: &Client, (method, path, body): Request) -> Result<()> {
+    let what = format!("{method} {path}");
+    let content = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    // The smallest response that the API server offers.
+    let accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
+    let request = http::Request::builder().method(method).uri(path);
+    let request = request.header("content-type", content).header("accept", accept);
+    let body = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
+    client.request_text(request.body(body)?).await.with_context(|| what).map(drop)
 }

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use e2e::observe::follow::{Step, follow};
-use e2e::types::{Pod, uid};
+use e2e::observe::follow::follow;
+use e2e::operator::Operator;
+use e2e::types::Pod;
 use kube::Client;
 use kube::api::{Api, ApiResource};
 use tokio::task::JoinSet;
@@ -25,9 +26,6 @@ pub struct Watcher {
     _watches: JoinSet<()>,
 }
 
-/// Since when the pods, the status of every set, and its number of ready pods have been as wanted.
-pub type Marks = [Option<Instant>; 3];
-
 impl Watcher {
     /// Starts the watches.
     pub fn start(client: &Client, namespace: &str, sets: Option<&ApiResource>) -> Self {
@@ -35,23 +33,23 @@ impl Watcher {
         let mut watches = JoinSet::new();
         let told = judge.clone();
         let pods = Api::<Pod>::namespaced(client.clone(), namespace);
-        watches.spawn(follow(pods, move |event| take_pod(&mut lock(&told), event)));
+        watches.spawn(follow(pods, move |step| lock(&told).take_pods(step, Instant::now())));
         if let Some(resource) = sets {
             let told = judge.clone();
             let sets = Api::<Set>::namespaced_with(client.clone(), namespace, resource);
-            watches.spawn(follow(sets, move |event| take_set(&mut lock(&told), event)));
+            watches.spawn(follow(sets, move |step| lock(&told).take_sets(step, Instant::now())));
         }
         Self { judge, _watches: watches }
     }
 
-    /// The judge.
     pub fn judge(&self) -> MutexGuard<'_, Judge> {
         lock(&self.judge)
     }
 
-    /// Waits until everything is as wanted and nothing happens any more, as long as `goes_on` returns no error.
-    pub async fn until_at_rest(&self, limit: Duration, mut goes_on: impl FnMut() -> Result<()>) -> Result<Marks> {
-        let (end, mut marks) = (Instant::now() + limit, Marks::default());
+    /// Waits until everything is as wanted and nothing happens any more, as long as the process runs. Returns since when the pods,
+    /// the status of every set, and its number of ready pods have been as wanted.
+    pub async fn until_at_rest(&self, limit: Duration, process: &mut Option<Operator>) -> Result<[Option<Instant>; 3]> {
+        let (end, mut marks) = (Instant::now() + limit, [None; 3]);
         loop {
             let now = Instant::now();
             {
@@ -68,7 +66,7 @@ impl Watcher {
                     bail!("not at rest after {} s: {}", limit.as_secs(), judge.summary());
                 }
             }
-            goes_on()?;
+            process.as_mut().map_or(Ok(()), Operator::is_running)?;
             sleep(RESOLUTION).await;
         }
     }
@@ -76,30 +74,4 @@ impl Watcher {
 
 fn lock(judge: &Mutex<Judge>) -> MutexGuard<'_, Judge> {
     judge.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-fn take_pod(judge: &mut Judge, told: Step<Pod>) {
-    let now = Instant::now();
-    match told {
-        Step::Applied(pod) => judge.pod(pod, false, now),
-        Step::Deleted(pod) => judge.pod(pod, true, now),
-        Step::Listed(mut pods, _) => {
-            // First remove the pods that went during the gap. Otherwise they would count as excess.
-            judge.only_pods(&pods.iter().map(|pod| uid(&pod.metadata)).collect(), now);
-            // Also take finished pods before their replacements.
-            pods.sort_by_key(Pod::is_live);
-            pods.into_iter().for_each(|pod| judge.pod(pod, false, now));
-        }
-        Step::Nothing(_) => {}
-    }
-}
-
-fn take_set(judge: &mut Judge, told: Step<Set>) {
-    let now = Instant::now();
-    match told {
-        Step::Applied(set) => judge.set(set, false, now),
-        Step::Deleted(set) => judge.set(set, true, now),
-        Step::Listed(sets, _) => judge.only_sets(sets),
-        Step::Nothing(_) => {}
-    }
 }

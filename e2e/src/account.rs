@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 use crate::kubectl::Kubectl;
 
 pub struct Account {
-    namespace: String,
+    pub namespace: String,
     name: String,
     credentials: Value,
 }
@@ -37,10 +37,6 @@ impl Account {
 
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
-    }
-
-    pub fn namespace(&self) -> &str {
-        &self.namespace
     }
 
     pub async fn client(&self, cluster: &Cluster) -> Result<Client> {

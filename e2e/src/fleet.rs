@@ -12,7 +12,7 @@ use crate::observe::view::Seen;
 use crate::operator::{Operator, Settings};
 use crate::process::eventually;
 use crate::proxy::Proxy;
-use crate::scene::Scene;
+use crate::scene::{LEASE, Scene};
 
 /// How long replicas may take to start and to elect a leader.
 const START: Duration = Duration::from_secs(60);
@@ -27,13 +27,19 @@ struct Replica {
 
 pub struct Fleet {
     t: Arc<Scene>,
+    lease: &'static str,
     replicas: Vec<Replica>,
 }
 
 impl Fleet {
+    /// A fleet without replicas, which will share this Lease.
+    pub fn of(t: &Arc<Scene>, lease: &'static str) -> Self {
+        Self { t: t.clone(), lease, replicas: Vec::new() }
+    }
+
     /// Starts `size` replicas, directly or each behind its own proxy, and waits until one leads and all have started.
     pub async fn start(t: &Arc<Scene>, size: usize, settings: &Settings, behind_proxies: bool) -> Result<Self> {
-        let mut fleet = Self { t: t.clone(), replicas: Vec::new() };
+        let mut fleet = Self::of(t, LEASE);
         for seed in 0..size as u64 {
             let proxy = if behind_proxies { Some(t.proxy(seed).await?) } else { None };
             let settings = proxy.iter().fold(settings.clone(), Settings::behind);
@@ -46,8 +52,13 @@ impl Fleet {
     /// Adds a replica, and waits until it has started and one leads.
     pub async fn add(&mut self, settings: Settings) -> Result<()> {
         let operator = self.t.run(settings).await?;
-        self.replicas.push(Replica { operator, proxy: None });
+        self.push(operator);
         self.is_complete().await
+    }
+
+    /// Adds a replica that was started by the caller.
+    pub fn push(&mut self, operator: Operator) {
+        self.replicas.push(Replica { operator, proxy: None });
     }
 
     async fn is_complete(&mut self) -> Result<()> {
@@ -60,15 +71,16 @@ impl Fleet {
         let requests = self.t.requests()?;
         for Replica { operator, .. } in &mut self.replicas {
             operator.is_running()?;
-            let watches = |kind: &&&str| requests.of(kind).iter().any(|request| request.user() == operator.user());
+            let own: Vec<_> = requests.0.iter().filter(|request| request.user() == operator.user).collect();
+            let watches = |kind: &&&str| own.iter().any(|request| request.kind() == **kind);
             let missing = WATCHES.iter().find(|kind| !watches(kind));
-            ensure!(missing.is_none(), "{} has not sent {missing:?}", operator.name());
+            ensure!(missing.is_none(), "{} has not sent {missing:?}", operator.name);
         }
         Ok(())
     }
 
     fn replica(&mut self, name: &str) -> Result<&mut Replica> {
-        let found = self.replicas.iter_mut().find(|replica| replica.operator.name() == name);
+        let found = self.replicas.iter_mut().find(|replica| replica.operator.name == name);
         found.with_context(|| format!("no replica {name}"))
     }
 
@@ -82,14 +94,14 @@ impl Fleet {
 
     /// The name of the leader, once it has renewed the Lease.
     pub async fn leader(&self) -> Result<String> {
-        self.t.within(START, "a leader", |seen| self.named(&seen.renewing_holder()?)).await
+        self.t.within(START, "a leader", |seen| self.named(&seen.renewing_holder(self.lease)?)).await
     }
 
-    /// Waits until another replica than this one holds the Lease. Returns its name.
+    /// Waits until another replica than this one holds the Lease, or any replica if the name is empty. Returns the holder's name.
     pub async fn another_leads(&self, than: &str, limit: Duration) -> Result<String> {
         let what = format!("another leader than {than}");
         self.t
-            .within(limit, &what, |seen| match self.named(&seen.holder()?)? {
+            .within(limit, &what, |seen| match self.named(&seen.holder(self.lease)?)? {
                 same if same == than => Err(format!("{same} holds the Lease")),
                 other => Ok(other),
             })
@@ -99,14 +111,14 @@ impl Fleet {
     /// The replica with this identity.
     fn named(&self, holder: &str) -> Seen<String> {
         let is_it = |name: &&str| holder.strip_prefix(*name).is_some_and(|rest| rest.starts_with('_'));
-        let name = self.replicas.iter().map(|replica| replica.operator.name()).find(is_it);
+        let name = self.replicas.iter().map(|replica| replica.operator.name.as_str()).find(is_it);
         name.map(str::to_owned).ok_or_else(|| format!("the Lease is held by {holder:?}"))
     }
 
     /// Kills a replica (SIGKILL). Returns when.
     pub async fn kill(&mut self, name: &str) -> Result<Timestamp> {
         self.t.log(&format!("{name} is killed"));
-        let place = self.replicas.iter().position(|replica| replica.operator.name() == name);
+        let place = self.replicas.iter().position(|replica| replica.operator.name == name);
         let replica = self.replicas.swap_remove(place.with_context(|| format!("no replica {name}"))?);
         let now = Timestamp::now();
         replica.operator.kill().await?;
@@ -117,16 +129,16 @@ impl Fleet {
     pub async fn has_ended(&mut self, name: &str, limit: Duration) -> Result<ExitStatus> {
         let status = self.operator(name)?.ended(limit).await?;
         self.t.log(&format!("{name} ended with {status}"));
-        self.replicas.retain(|replica| replica.operator.name() != name);
+        self.replicas.retain(|replica| replica.operator.name != name);
         Ok(status)
     }
 
-    /// Fails unless all replicas run. Then terminates each, and fails unless it exits with code 0.
-    pub async fn ends_well(mut self) -> Result<()> {
+    /// Fails unless all replicas run. Then terminates each, and fails unless it exits with code 0 within `limit`.
+    pub async fn ends_well(mut self, limit: Duration) -> Result<()> {
         self.replicas.iter_mut().try_for_each(|replica| replica.operator.is_running())?;
         for replica in self.replicas {
-            let name = replica.operator.name().to_owned();
-            let status = replica.operator.terminate(Duration::from_secs(20)).await?;
+            let name = replica.operator.name.clone();
+            let status = replica.operator.terminate(limit).await?;
             ensure!(status.code() == Some(0), "SIGTERM ended {name} with {status}");
         }
         Ok(())

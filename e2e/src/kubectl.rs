@@ -20,8 +20,8 @@ impl Kubectl {
     /// kubectl with this namespace, or with none if it is empty.
     pub fn new(cluster: &Cluster, namespace: &str) -> Self {
         Self {
-            program: cluster.kubectl().to_owned(),
-            kubeconfig: cluster.kubeconfig().to_owned(),
+            program: cluster.kubectl.clone(),
+            kubeconfig: cluster.kubeconfig.clone(),
             namespace: namespace.to_owned(),
         }
     }

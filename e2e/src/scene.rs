@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use serde_json::Value;
 use testkit::lease::History;
-use tokio::time::sleep;
 
 use crate::account::Account;
 use crate::audit::Requests;
@@ -27,11 +25,11 @@ use crate::rights;
 pub use crate::rights::LEASE;
 
 /// How long a scenario waits for something that takes seconds.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 pub struct Scene {
-    namespace: String,
-    cluster: Arc<Cluster>,
+    pub namespace: String,
+    pub cluster: Arc<Cluster>,
     binary: PathBuf,
     image: Option<String>,
     folder: PathBuf,
@@ -52,7 +50,7 @@ impl Scene {
     ) -> Result<Self> {
         make_namespace(&cluster, namespace).await.with_context(|| format!("creating namespace {namespace}"))?;
         rights::grant(&cluster, namespace).await.with_context(|| format!("granting rights in {namespace}"))?;
-        let observer = Observer::start(cluster.client(), namespace);
+        let observer = Observer::start(&cluster.client, namespace);
         Ok(Self {
             namespace: namespace.to_owned(),
             cluster,
@@ -66,16 +64,8 @@ impl Scene {
         })
     }
 
-    pub fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
     pub fn client(&self) -> Client {
-        self.cluster.client().clone()
-    }
-
-    pub fn cluster(&self) -> &Cluster {
-        &self.cluster
+        self.cluster.client.clone()
     }
 
     pub fn kubectl(&self) -> Kubectl {
@@ -152,22 +142,6 @@ impl Scene {
         Ok(found)
     }
 
-    /// Runs kubectl, with this object as its input, until its output or its error is as it should be.
-    pub async fn until_kubectl(
-        &self,
-        what: &str,
-        arguments: &[&str],
-        input: &Value,
-        is_right: impl Fn(Result<String>) -> bool,
-    ) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
-        while !is_right(self.kubectl().run_with(arguments, &input.to_string()).await) {
-            ensure!(Instant::now() < end, "waited {} s for {what}", PATIENCE.as_secs());
-            sleep(Duration::from_millis(300)).await;
-        }
-        Ok(())
-    }
-
     /// Adds a line to the scenario's story, which is printed if it fails.
     pub fn log(&self, line: &str) {
         let mut story = self.story.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -201,24 +175,24 @@ impl Scene {
 
     /// Fails if an operator wrote in this namespace without holding the Lease, or if none wrote.
     pub fn one_writer(&self) -> Result<()> {
-        let (judged, exempt) = writers::one_writer(self.cluster.audit_log(), &self.namespace, LEASE)?;
+        let (judged, exempt) = writers::one_writer(&self.cluster.audit_log, &self.namespace, LEASE)?;
         self.log(&format!("{judged} writes were judged, {exempt} of them exempt"));
         Ok(())
     }
 
     /// Who held the Lease of this namespace, and when.
     pub fn history(&self) -> Result<History> {
-        writers::history(self.cluster.audit_log(), &self.namespace, LEASE)
+        writers::history(&self.cluster.audit_log, &self.namespace, LEASE)
     }
 
     /// The requests of operators in this namespace.
     pub fn requests(&self) -> Result<Requests> {
-        Requests::read(self.cluster.audit_log(), &self.namespace)
+        Requests::read(&self.cluster.audit_log, &self.namespace)
     }
 
     /// Deletes its namespaces where nodes take few pods.
     pub async fn clean_up(&self) -> Result<()> {
-        if !self.cluster.has_real_nodes() {
+        if !self.cluster.has_real_nodes {
             return Ok(());
         }
         let names = self.kubectl().run(&["get", "namespaces", "--output=jsonpath={.items[*].metadata.name}"]).await?;

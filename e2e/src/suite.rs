@@ -13,7 +13,7 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use crate::cluster::{Cluster, Wanted, Way, guard};
 use crate::install::install;
-use crate::operator::{self, Profile};
+use crate::operator;
 use crate::scene::Scene;
 use crate::signals;
 
@@ -154,7 +154,7 @@ impl Suite {
 
     /// The operator's binary, which is built once.
     async fn binary(&self) -> Result<&Path> {
-        let build = async || operator::build(Profile::Debug).await.map_err(|error| format!("{error:#}"));
+        let build = async || operator::build(&[]).await.map_err(|error| format!("{error:#}"));
         self.binary.get_or_init(build).await.as_deref().map_err(|error| anyhow!("{error}"))
     }
 

@@ -1,10 +1,9 @@
 //! The fields of objects that scenarios read. Not the operator's types, in which a mistake would hide itself.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::{CustomResource, Resource};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize)]
 #[kube(
@@ -108,9 +107,9 @@ impl PodSet {
     }
 }
 
-/// The conditions by type, as `Status/Reason`.
-pub fn in_short(conditions: &[Condition]) -> BTreeMap<String, String> {
-    conditions.iter().map(|c| (c.type_.clone(), format!("{}/{}", c.status, c.reason))).collect()
+/// The manifest of a PodSet.
+pub fn podset(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": name}, "spec": spec})
 }
 
 /// The resourceVersion as a number, which it is since Kubernetes 1.35; 0 if there is none.

@@ -1,12 +1,16 @@
 //! What users do, and what they wait for.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::kubectl::Kubectl;
+use crate::observe::view::View;
 use crate::scene::Scene;
-use crate::types::{Pod, PodSet};
+use crate::types::{Pod, PodSet, podset};
 
 impl Scene {
     /// `kubectl apply -f config/samples/FILE`.
@@ -21,17 +25,14 @@ impl Scene {
 
     pub async fn create_set_from(&self, name: &str, spec: Value) -> Result<()> {
         self.log(&format!("create set {name}: {spec}"));
-        let manifest = json!({
-            "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": name}, "spec": spec
-        });
-        self.post(manifest).await
+        self.post(podset(name, spec)).await
     }
 
     /// Creates a PodSet or a pod, without types, which would drop unknown fields.
     pub async fn post(&self, manifest: Value) -> Result<()> {
         let is_pod = manifest["kind"] == "Pod";
         let api = if is_pod { "/api/v1" } else { "/apis/app.example.com/v1alpha1" };
-        let uri = format!("{api}/namespaces/{}/{}", self.namespace(), if is_pod { "pods" } else { "podsets" });
+        let uri = format!("{api}/namespaces/{}/{}", self.namespace, if is_pod { "pods" } else { "podsets" });
         let request = http::Request::post(uri).header("content-type", "application/json");
         let created: Result<Value, _> = self.client().request(request.body(serde_json::to_vec(&manifest)?)?).await;
         created.with_context(|| format!("creating {} {}", manifest["kind"], manifest["metadata"]["name"])).map(drop)
@@ -45,6 +46,12 @@ impl Scene {
     /// Waits until the set has this number of pods, all ready, and its status says so. Returns their names.
     pub async fn settles(&self, set: &str, pods: usize) -> Result<Vec<String>> {
         self.until(&format!("{pods} pods in {set}"), |seen| seen.at_rest(set, pods)).await
+    }
+
+    /// Waits until each of these sets has this number of pods, all ready, and their statuses say so.
+    pub async fn all_settle(&self, sets: &[impl AsRef<str>], pods: usize, limit: Duration) -> Result<()> {
+        let all_at_rest = |seen: &View| sets.iter().try_for_each(|set| seen.at_rest(set.as_ref(), pods).map(drop));
+        self.within(limit, &format!("{pods} pods in each set"), all_at_rest).await
     }
 
     /// Waits until the operator has reported these events about the set, by reason.
@@ -82,26 +89,21 @@ impl Scene {
     }
 
     /// Creates a pod that belongs to no set.
-    pub async fn create_pod(&self, namespace: &str, name: &str, labels: Value) -> Result<()> {
-        let pod: v1::Pod = serde_json::from_value(json!({
-            "metadata": {"name": name, "labels": labels},
-            "spec": {"containers": [{"name": "main", "image": "example.com/nothing"}]}
-        }))?;
-        let pods: Api<v1::Pod> = Api::namespaced(self.client(), namespace);
-        let created = pods.create(&PostParams::default(), &pod).await;
-        created.with_context(|| format!("creating pod {name}")).map(drop)
+    pub async fn create_pod(&self, namespace: &str, name: &str) -> Result<()> {
+        let kubectl = Kubectl::new(&self.cluster, namespace);
+        kubectl.run(&["run", name, "--image=example.com/nothing"]).await.map(drop)
     }
 
     pub async fn stored_pod(&self, name: &str) -> Result<v1::Pod> {
-        let pods: Api<v1::Pod> = Api::namespaced(self.client(), self.namespace());
+        let pods: Api<v1::Pod> = Api::namespaced(self.client(), &self.namespace);
         pods.get(name).await.with_context(|| format!("reading pod {name}"))
     }
 
     pub fn sets(&self) -> Api<PodSet> {
-        Api::namespaced(self.client(), self.namespace())
+        Api::namespaced(self.client(), &self.namespace)
     }
 
     pub fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client(), self.namespace())
+        Api::namespaced(self.client(), &self.namespace)
     }
 }

@@ -9,7 +9,6 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -25,8 +24,10 @@ pub struct Request {
     pub verb: String,
     #[serde(rename = "requestURI")]
     uri: String,
-    request_received_timestamp: MicroTime,
-    stage_timestamp: MicroTime,
+    #[serde(rename = "requestReceivedTimestamp")]
+    pub received: Timestamp,
+    #[serde(rename = "stageTimestamp")]
+    pub answered: Timestamp,
     #[serde(default)]
     user: Value,
     #[serde(default)]
@@ -66,14 +67,6 @@ impl Request {
         self.response_status["code"].as_u64().unwrap_or(0)
     }
 
-    pub fn received(&self) -> Timestamp {
-        self.request_received_timestamp.0
-    }
-
-    pub fn answered(&self) -> Timestamp {
-        self.stage_timestamp.0
-    }
-
     /// The resourceVersion of the object after a write, if the log has it.
     fn version(&self) -> Option<u64> {
         self.response_object["metadata"]["resourceVersion"].as_str()?.parse().ok()
@@ -99,7 +92,7 @@ fn text(value: &Value) -> &str {
 impl std::fmt::Display for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let user = self.user().rsplit(':').next().unwrap_or_default();
-        write!(f, "{:.6} {user} {} {} {} {}", self.received(), self.code(), self.verb, self.uri, self.name())
+        write!(f, "{:.6} {user} {} {} {} {}", self.received, self.code(), self.verb, self.uri, self.name())
     }
 }
 
@@ -130,11 +123,6 @@ impl Requests {
         Ok(Self(entries(&read(log)?, namespace, |line| line.contains(AGENT))?))
     }
 
-    /// Those of a [kind](Request::kind).
-    pub fn of(&self, kind: &str) -> Vec<&Request> {
-        self.0.iter().filter(|request| request.kind() == kind).collect()
-    }
-
     /// All but watches, as lines to show.
     pub fn but_watches(&self) -> Vec<String> {
         let others = self.0.iter().filter(|request| request.verb != "watch");
@@ -149,7 +137,7 @@ impl Requests {
 
     /// Those that the API server received in this time. It logs them a little later.
     pub fn received_in(self, time: Range<Timestamp>) -> Self {
-        Self(self.0.into_iter().filter(|request| time.contains(&request.received())).collect())
+        Self(self.0.into_iter().filter(|request| time.contains(&request.received)).collect())
     }
 
     /// The number of requests of each kind.
@@ -177,14 +165,14 @@ impl Tail {
     }
 
     /// The requests of these users since the last call.
-    pub fn since_last(&mut self, users: &[&str]) -> Result<Requests> {
+    pub fn since_last(&mut self, users: &[String]) -> Result<Requests> {
         let mut text = std::mem::take(&mut self.half);
         self.log.read_to_end(&mut text)?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         self.half = text.split_off(whole);
         let mut requests =
-            entries(std::str::from_utf8(&text)?, "", |line| users.iter().any(|user| line.contains(user)))?;
-        requests.retain(|request| users.contains(&request.user()));
+            entries(std::str::from_utf8(&text)?, "", |line| users.iter().any(|user| line.contains(user.as_str())))?;
+        requests.retain(|request| users.iter().any(|user| user == request.user()));
         Ok(Requests(requests))
     }
 }
@@ -206,13 +194,15 @@ mod tests {
         let (own, other) = (line("podset-operator/0.1.0"), line("kubectl/v1.36"));
         let file = std::env::temp_dir().join(format!("audit-{}.log", std::process::id()));
         std::fs::write(&file, format!("{own}\n{other}\n")).unwrap();
-        assert_eq!(Requests::read(&file, "a").unwrap().of("patch podsets/status").len(), 1);
+        let one = [("patch podsets/status".to_owned(), 1)].into();
+        assert_eq!(Requests::read(&file, "a").unwrap().kinds(), one);
+        let users = [user.to_owned()];
         let mut tail = Tail::follow(&file).unwrap();
         let mut log = File::options().append(true).open(&file).unwrap();
         log.write_all(format!("{own}\n{}", &own[..20]).as_bytes()).unwrap();
-        assert_eq!(tail.since_last(&[user]).unwrap().kinds(), [("patch podsets/status".to_owned(), 1)].into());
+        assert_eq!(tail.since_last(&users).unwrap().kinds(), one);
         log.write_all(format!("{}\n", &own[20..]).as_bytes()).unwrap();
-        assert_eq!(tail.since_last(&[user]).unwrap().0.len(), 1);
+        assert_eq!(tail.since_last(&users).unwrap().0.len(), 1);
         std::fs::remove_file(&file).unwrap();
     }
 }

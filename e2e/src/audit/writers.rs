@@ -27,7 +27,7 @@ pub fn one_writer(log: &Path, namespace: &str, lease: &str) -> Result<(usize, us
     writes.retain(|write| is_operator(write.user()) && write.took_effect() && !NO_WRITES.contains(&write.resource()));
     let (mut exempt, mut violations) = (0, history.thefts());
     for write in &writes {
-        let (received, answered) = (write.received(), write.answered());
+        let (received, answered) = (write.received, write.answered);
         match history.judge(Write { by: write.user(), version: write.version(), received, answered }) {
             Judgement::Right => {}
             Judgement::Exempt => exempt += 1,
@@ -58,7 +58,7 @@ fn in_order(writes: &[Request]) -> Vec<&Request> {
     order.sort_by_key(|write| write.version());
     // A deletion has no resourceVersion, but the Lease cannot be created again before it.
     for deletion in deletions {
-        let makes_it_again = |write: &&Request| write.verb == "create" && write.answered() > deletion.received();
+        let makes_it_again = |write: &&Request| write.verb == "create" && write.answered > deletion.received;
         order.insert(order.iter().position(makes_it_again).unwrap_or(order.len()), deletion);
     }
     order
@@ -72,8 +72,8 @@ fn change(write: &Request, users: &BTreeMap<&str, &str>) -> Change {
         leader: users.get(holder).filter(|_| is_there).map(|user| user.to_string()),
         lasts: SignedDuration::from_secs(seconds),
         is_release: (holder, seconds) == ("", RELEASED),
-        received: write.received(),
-        answered: write.answered(),
+        received: write.received,
+        answered: write.answered,
         by: write.user().to_owned(),
         is_by_hand: !is_operator(write.user()),
     }

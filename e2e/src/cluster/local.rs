@@ -2,13 +2,16 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 use tokio::process::Command;
+use tokio::time::sleep;
 
 use super::guard::{Guard, MARK};
-use super::{Found, Wanted};
+use super::{Cluster, Found, Wanted};
 use crate::process::printed;
 use crate::root;
 
@@ -32,12 +35,7 @@ pub async fn start(name: &str, wanted: &Wanted, folder: &Path) -> Result<Found> 
     if !wanted.is_durable {
         up.args(["--extra-args", NO_FSYNC]);
     }
-    if !wanted.controllers.is_empty() {
-        up.args(["--extra-args", &format!("kube-controller-manager=controllers={}", wanted.controllers.join(","))]);
-    }
-    if wanted.unthrottled {
-        up.arg("--disable-qps-limits");
-    }
+    up.args(&wanted.arguments);
     if let Some(collector) = wanted.traces {
         up.args(traced(collector, &folder.join(format!("{name}-tracing.yaml")))?);
     }
@@ -72,30 +70,20 @@ pub async fn binaries() -> Result<PathBuf> {
     Ok(printed(bin).await?.into())
 }
 
-pub struct Parts {
-    folder: PathBuf,
-    name: String,
-}
-
-impl Parts {
-    pub fn of(name: &str, kubeconfig: &Path) -> Self {
-        Self { folder: kubeconfig.with_file_name("pids"), name: name.to_owned() }
-    }
-
-    /// Kills a part: kube-apiserver, etcd, …
-    pub async fn kill(&self, part: &str) -> Result<()> {
-        use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-        let file = self.folder.join(format!("{part}.pid"));
+impl Cluster {
+    /// Kills a part of the control plane: kube-apiserver, etcd, …
+    pub async fn kill_part(&self, part: &str) -> Result<()> {
+        let file = self.kubeconfig.with_file_name("pids").join(format!("{part}.pid"));
         let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
         let id = Pid::from_raw(text.trim().parse()?).context("a process without a number")?;
         kill_process(id, Signal::KILL).with_context(|| format!("killing {part}"))?;
         while test_kill_process(id).is_ok() {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(20)).await;
         }
         Ok(())
     }
 
-    /// Starts the parts that have ended, and waits until all work.
+    /// Starts the parts of the control plane that have ended, and waits until all work.
     pub async fn heal(&self) -> Result<()> {
         let mut up = Command::new(script());
         up.args(["up", &self.name]).env(MARK, &self.name);

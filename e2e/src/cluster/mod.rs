@@ -18,7 +18,6 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
 
-pub use local::Parts;
 pub use way::Way;
 
 use guard::Guard;
@@ -28,14 +27,12 @@ use guard::Guard;
 pub struct Wanted {
     pub nodes: u32,
     pub pods_a_node: u32,
-    /// Whether the clients of scheduler, controllers and nodes have no limits.
-    pub unthrottled: bool,
     /// Whether etcd waits for the disk, for measurements.
     pub is_durable: bool,
     /// Where the API server and etcd send the traces that a client has started.
     pub traces: Option<SocketAddr>,
-    /// Controllers of kube-controller-manager; the default ones if there are none.
-    pub controllers: Vec<&'static str>,
+    /// Further arguments of `kwokctl create cluster`.
+    pub arguments: Vec<String>,
     /// The audit policy of the API server.
     pub audit_policy: PathBuf,
 }
@@ -45,10 +42,9 @@ impl Default for Wanted {
         Self {
             nodes: 3,
             pods_a_node: 1_000,
-            unthrottled: false,
             is_durable: false,
             traces: None,
-            controllers: Vec::new(),
+            arguments: Vec::new(),
             audit_policy: audit_policy(),
         }
     }
@@ -63,64 +59,41 @@ struct Found {
 
 pub struct Cluster {
     name: String,
-    has_real_nodes: bool,
+    /// Whether its nodes run containers. Then they take few pods.
+    pub has_real_nodes: bool,
+    pub kubeconfig: PathBuf,
+    pub kubectl: PathBuf,
+    /// The audit log of its API server, one JSON object a line.
+    pub audit_log: PathBuf,
+    /// The API server, as in the `clusters` of a kubeconfig.
+    pub server: Value,
+    /// The administrator's client.
+    pub client: Client,
     credentials: Kubeconfig,
-    server: Value,
-    client: Client,
-    found: Found,
+    guard: Guard,
 }
 
 impl Cluster {
     /// Starts a cluster with this name. Its logs are in `folder`.
     pub async fn start(name: &str, way: &Way, wanted: &Wanted, folder: &Path) -> Result<Self> {
-        let found = match way {
+        let Found { kubeconfig, kubectl, audit_log, guard } = match way {
             Way::K3s(image) => k3s::start(name, image, folder).await,
             Way::Local => local::start(name, wanted, folder).await,
         }?;
         let has_real_nodes = matches!(way, Way::K3s(_));
-        let credentials = Kubeconfig::read_from(&found.kubeconfig).context("reading the kubeconfig")?;
+        let credentials = Kubeconfig::read_from(&kubeconfig).context("reading the kubeconfig")?;
         let mut config = Config::from_custom_kubeconfig(credentials.clone(), &KubeConfigOptions::default()).await?;
         // A retried create would be rejected if the first one took effect without a response.
         config.default_retry = false;
         let client = Client::try_from(config)?;
         let server = serde_json::to_value(credentials.clusters.first().and_then(|named| named.cluster.as_ref()))?;
-        Ok(Self { name: name.to_owned(), has_real_nodes, credentials, server, client, found })
+        let name = name.to_owned();
+        Ok(Self { name, has_real_nodes, kubeconfig, kubectl, audit_log, server, client, credentials, guard })
     }
 
     /// Ends it, and every process with its [`mark`](Self::mark).
     pub fn end(&self) {
-        self.found.guard.end();
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Whether its nodes run containers. Then they take few pods.
-    pub fn has_real_nodes(&self) -> bool {
-        self.has_real_nodes
-    }
-
-    pub fn kubeconfig(&self) -> &Path {
-        &self.found.kubeconfig
-    }
-
-    /// The audit log of its API server, one JSON object a line.
-    pub fn audit_log(&self) -> &Path {
-        &self.found.audit_log
-    }
-
-    pub fn kubectl(&self) -> &Path {
-        &self.found.kubectl
-    }
-
-    /// The parts of its control plane, to be killed.
-    pub fn parts(&self) -> Parts {
-        Parts::of(&self.name, &self.found.kubeconfig)
-    }
-
-    pub fn client(&self) -> &Client {
-        &self.client
+        self.guard.end();
     }
 
     /// The administrator's credentials, as in the `users` of a kubeconfig.
@@ -135,11 +108,6 @@ impl Cluster {
         let mut config = Config::from_custom_kubeconfig(self.credentials.clone(), &options).await?;
         config.auth_info = AuthInfo::default();
         Ok(config)
-    }
-
-    /// The API server, as in the `clusters` of a kubeconfig.
-    pub fn server(&self) -> &Value {
-        &self.server
     }
 
     /// An environment variable for every process that ends with the cluster.

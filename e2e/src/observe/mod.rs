@@ -4,14 +4,16 @@ pub mod follow;
 mod objects;
 pub mod view;
 
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::events::v1::Event;
-use kube::Client;
+use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Api, ListParams};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use testkit::watches::{Stream, WatchedBound};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -19,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::types::{Pod, PodSet};
 use follow::follow;
-use objects::{Kind, take_in};
+use objects::Objects;
 use view::{Seen, View};
 
 /// The watches of one namespace. They end when this is dropped.
@@ -46,19 +48,23 @@ impl Observer {
     pub fn start(client: &Client, namespace: &str) -> Self {
         let (client, namespace) = (client.clone(), namespace.to_owned());
         let mut observer = Self { client, namespace, state: Arc::default(), watches: JoinSet::new() };
-        observer.watch::<PodSet>();
-        observer.watch::<Pod>();
-        observer.watch::<Event>();
-        observer.watch::<Lease>();
+        observer.watch(|view| &mut view.sets, Some(Stream::Sets));
+        observer.watch(|view| &mut view.pods, Some(Stream::Pods));
+        observer.watch(|view| &mut view.all_events, None);
+        observer.watch(|view| &mut view.leases, None);
         observer
     }
 
-    fn watch<K: Kind>(&mut self) {
+    fn watch<K>(&mut self, objects: fn(&mut View) -> &mut Objects<K>, stream: Option<Stream>)
+    where
+        K: Clone + Debug + DeserializeOwned + Send + Serialize + Sync + 'static,
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
         let state = self.state.clone();
         let api = Api::<K>::namespaced(self.client.clone(), &self.namespace);
         self.watches.spawn(follow(api, move |step| {
             let (view, bound) = &mut *state.lock();
-            take_in(view, bound, step);
+            objects(view).take_in(step, bound, stream);
             state.changed.send_replace(());
         }));
     }

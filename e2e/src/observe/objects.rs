@@ -1,20 +1,14 @@
 //! The objects of one kind as a watch shows them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::Debug;
 
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::events::v1::Event;
 use kube::Resource;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 use testkit::watches::{News, Stream, WatchedBound};
 
 use super::follow::Step;
-use super::view::View;
-use crate::types::{Pod, PodSet, controller, uid, version};
+use crate::types::{controller, uid, version};
 
 /// The objects by UID and by owner.
 pub struct Objects<K> {
@@ -28,7 +22,7 @@ impl<K> Default for Objects<K> {
     }
 }
 
-impl<K: Resource> Objects<K> {
+impl<K: Resource + Serialize> Objects<K> {
     pub fn all(&self) -> impl Iterator<Item = &K> {
         self.by_uid.values()
     }
@@ -72,80 +66,35 @@ impl<K: Resource> Objects<K> {
         let uids: Vec<_> = self.by_uid.iter().filter(differs).map(|(uid, _)| uid.clone()).collect();
         uids.iter().filter_map(|uid| self.remove(uid)).collect()
     }
-}
-
-pub trait Kind:
-    Clone
-    + Debug
-    + DeserializeOwned
-    + Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Send
-    + Serialize
-    + Sync
-    + 'static
-{
-    /// Its stream in the check of the bound.
-    const STREAM: Option<Stream> = None;
-
-    fn of(view: &mut View) -> &mut Objects<Self>;
-}
-
-impl Kind for PodSet {
-    const STREAM: Option<Stream> = Some(Stream::Sets);
-
-    fn of(view: &mut View) -> &mut Objects<Self> {
-        &mut view.sets
-    }
-}
-
-impl Kind for Pod {
-    const STREAM: Option<Stream> = Some(Stream::Pods);
-
-    fn of(view: &mut View) -> &mut Objects<Self> {
-        &mut view.pods
-    }
-}
-
-impl Kind for Event {
-    fn of(view: &mut View) -> &mut Objects<Self> {
-        &mut view.all_events
-    }
-}
-
-impl Kind for Lease {
-    fn of(view: &mut View) -> &mut Objects<Self> {
-        &mut view.leases
-    }
-}
-
-/// Updates the view and the check of the bound.
-pub fn take_in<K: Kind>(view: &mut View, bound: &mut WatchedBound, step: Step<K>) {
-    let mut judge = |object: &K, news| {
-        if let Some(stream) = K::STREAM {
-            bound.event(stream, json!(object), news);
-        }
-    };
-    let version = match step {
-        Step::Applied(object) => {
-            judge(&object, News::Applied);
-            return K::of(view).apply(object);
-        }
-        Step::Deleted(object) => {
-            judge(&object, News::Deleted);
-            return drop(K::of(view).remove(&uid(object.meta())));
-        }
-        Step::Nothing(version) => version,
-        Step::Listed(mut objects, version_of_list) => {
-            K::of(view).remove_others(&objects).iter().for_each(|object| judge(object, News::Missed));
-            objects.sort_by_key(|object| version(object.meta()));
-            for object in objects {
-                judge(&object, News::Applied);
-                K::of(view).apply(object);
+    /// Takes in a step of the watch. The check of the bound follows too, if these objects are one of its streams.
+    pub fn take_in(&mut self, step: Step<K>, bound: &mut WatchedBound, stream: Option<Stream>) {
+        let mut judge = |object: &K, news| {
+            if let Some(stream) = stream {
+                bound.event(stream, json!(object), news);
             }
-            version_of_list
+        };
+        let version = match step {
+            Step::Applied(object) => {
+                judge(&object, News::Applied);
+                return self.apply(object);
+            }
+            Step::Deleted(object) => {
+                judge(&object, News::Deleted);
+                return drop(self.remove(&uid(object.meta())));
+            }
+            Step::Nothing(version) => version,
+            Step::Listed(mut objects, version_of_list) => {
+                self.remove_others(&objects).iter().for_each(|object| judge(object, News::Missed));
+                objects.sort_by_key(|object| version(object.meta()));
+                for object in objects {
+                    judge(&object, News::Applied);
+                    self.apply(object);
+                }
+                version_of_list
+            }
+        };
+        if let Some(stream) = stream {
+            bound.progress(stream, version);
         }
-    };
-    if let Some(stream) = K::STREAM {
-        bound.progress(stream, version);
     }
 }

@@ -1,12 +1,13 @@
 //! A scenario's namespace as the watches show it. Each question returns as `Err` what is there instead, which a failed wait prints.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
 
 use super::objects::Objects;
-use crate::rights::LEASE;
-use crate::types::{Pod, PodSet, PodSetStatus, in_short, uid};
+use crate::types::{Pod, PodSet, PodSetStatus, uid};
 
 /// What was asked for, or what was seen instead.
 pub type Seen<T = ()> = Result<T, String>;
@@ -31,16 +32,16 @@ impl View {
         self.pods.named(name).ok_or_else(|| format!("no pod {name}"))
     }
 
-    /// The holder of the Lease; empty if nobody holds it.
-    pub fn holder(&self) -> Seen<String> {
-        let lease = self.leases.named(LEASE).ok_or("no Lease")?;
+    /// The holder of this Lease; empty if nobody holds it.
+    pub fn holder(&self, lease: &str) -> Seen<String> {
+        let lease = self.leases.named(lease).ok_or("no Lease")?;
         Ok(lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default())
     }
 
     /// The same, if the holder has renewed the Lease, so that it knows that it leads.
-    pub fn renewing_holder(&self) -> Seen<String> {
-        let holder = self.holder()?;
-        let spec = self.leases.named(LEASE).and_then(|lease| lease.spec.as_ref());
+    pub fn renewing_holder(&self, lease: &str) -> Seen<String> {
+        let holder = self.holder(lease)?;
+        let spec = self.leases.named(lease).and_then(|lease| lease.spec.as_ref());
         match spec.map(|spec| (&spec.acquire_time, &spec.renew_time)) {
             Some((Some(acquired), Some(renewed))) if renewed.0 > acquired.0 => Ok(holder),
             _ => Err(format!("{holder:?} has not renewed the Lease yet")),
@@ -91,7 +92,9 @@ impl View {
 
     /// The set has exactly these conditions, as (type, `Status/Reason`).
     pub fn conditions(&self, set: &str, expected: &[(&str, &str)]) -> Seen {
-        let is = in_short(&self.set(set)?.state().conditions);
+        let conditions = self.set(set)?.state().conditions;
+        let is: BTreeMap<_, _> =
+            conditions.into_iter().map(|c| (c.type_, format!("{}/{}", c.status, c.reason))).collect();
         let should = expected.iter().map(|(type_, state)| (type_.to_string(), state.to_string())).collect();
         if is == should { Ok(()) } else { Err(format!("{set} has the conditions {is:?}, not {should:?}")) }
     }
@@ -124,9 +127,6 @@ fn is_ours(event: &Event, about: &str) -> bool {
     regarding == Some(about) && event.reporting_controller.as_deref() == Some("podset-operator")
 }
 
-/// The names of pods, sorted.
-pub fn names(pods: &[&Pod]) -> Vec<String> {
-    let mut names: Vec<_> = pods.iter().map(|pod| pod.name_any()).collect();
-    names.sort();
-    names
+fn names(pods: &[&Pod]) -> Vec<String> {
+    pods.iter().map(|pod| pod.name_any()).collect()
 }

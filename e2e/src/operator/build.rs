@@ -11,20 +11,12 @@ use crate::process::printed;
 /// Names a binary to test instead of building one.
 pub const BINARY: &str = "E2E_OPERATOR_BINARY";
 
-/// How the operator is built.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Profile {
-    Debug,
-    Release,
-}
-
-/// Builds the operator and returns its binary, or the one that `E2E_OPERATOR_BINARY` names.
-pub async fn build(profile: Profile) -> Result<PathBuf> {
+/// Builds the operator with these flags of cargo and returns its binary, or the one that `E2E_OPERATOR_BINARY` names.
+pub async fn build(flags: &[&str]) -> Result<PathBuf> {
     if let Some(binary) = std::env::var_os(BINARY) {
         return Ok(binary.into());
     }
-    let release = (profile == Profile::Release).then_some("--release");
-    built(["--package", "podset-operator", "--bin", "podset-operator"].into_iter().chain(release)).await
+    built(["--package", "podset-operator", "--bin", "podset-operator"].iter().chain(flags).copied()).await
 }
 
 /// Builds a program with cargo and returns its binary.

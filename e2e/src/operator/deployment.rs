@@ -43,7 +43,8 @@ impl Deployment<'_> {
             .run(&rollout)
             .await
             .with_context(|| format!("{name} does not become ready from {}", self.image))?;
-        Ok(Operator::deployed(name, format!("system:serviceaccount:{}:{ACCOUNT}", self.home), self.log))
+        let user = format!("system:serviceaccount:{}:{ACCOUNT}", self.home);
+        Ok(Operator { process: None, name, user, log: self.log })
     }
 
     /// The kustomization (JSON is YAML).

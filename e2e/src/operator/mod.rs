@@ -17,15 +17,16 @@ use crate::account::Account;
 use crate::cluster::Cluster;
 use crate::process::tail;
 
-pub use build::{BINARY, Profile, build, built};
+pub use build::{BINARY, build, built};
 pub use deployment::{Deployment, image};
 pub use settings::{Settings, Times};
 
 /// A running operator. A process is killed when this is dropped.
 pub struct Operator {
     process: Option<Child>,
-    name: String,
-    user: String,
+    /// The prefix of its identity in the Lease.
+    pub name: String,
+    pub user: String,
     log: PathBuf,
 }
 
@@ -40,9 +41,9 @@ impl Operator {
         folder: &Path,
     ) -> Result<Self> {
         let kubeconfig = folder.join(format!("{name}.kubeconfig"));
-        account.write_kubeconfig(settings.server.as_ref().unwrap_or(cluster.server()), &kubeconfig)?;
+        account.write_kubeconfig(settings.server.as_ref().unwrap_or(&cluster.server), &kubeconfig)?;
         let mut command = Command::new(binary);
-        command.arg("run").args(settings.flags(account.namespace())).envs(settings.environment());
+        command.arg("run").args(settings.flags(&account.namespace)).envs(settings.environment());
         command.arg("--kubeconfig").arg(kubeconfig);
         Self::start(command, name, account.user(), cluster, folder)
     }
@@ -65,23 +66,10 @@ impl Operator {
         Ok(Self { process, name, user, log })
     }
 
-    fn deployed(name: String, user: String, log: PathBuf) -> Self {
-        Self { process: None, name, user, log }
-    }
-
     fn process(&mut self) -> Result<&mut Child> {
         self.process
             .as_mut()
             .with_context(|| format!("{} runs in the cluster and is no process of this machine", self.name))
-    }
-
-    /// Its name, the prefix of its identity in the Lease.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub fn user(&self) -> &str {
-        &self.user
     }
 
     pub fn id(&mut self) -> Result<u32> {

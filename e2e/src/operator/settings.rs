@@ -49,16 +49,6 @@ impl Settings {
         self
     }
 
-    pub fn serving(mut self) -> Self {
-        self.serves = true;
-        self
-    }
-
-    pub fn traced(mut self, collector: SocketAddr) -> Self {
-        self.traces = Some(collector);
-        self
-    }
-
     /// The flags. The Lease is in the namespace `home`.
     pub fn flags(&self, home: &str) -> Vec<String> {
         let address = if self.serves { "127.0.0.1:0" } else { "0" };

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::cluster::Wanted;
-use e2e::observe::view::View;
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
 use futures::future::try_join_all;
@@ -17,6 +16,9 @@ use crate::rollouts::{change_template, rolled_out, template};
 
 /// Pods of each set.
 const SIZE: usize = 10;
+
+/// Limit for 100 sets.
+const SETTLE: Duration = Duration::from_secs(180);
 
 pub fn scenarios() -> Vec<Scenario> {
     let large = Wanted { nodes: 5, pods_a_node: 100_000, ..Wanted::default() };
@@ -31,19 +33,15 @@ pub fn scenarios() -> Vec<Scenario> {
 async fn of_100_sets(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator_for(&[]).await?;
     let sets: Vec<String> = (0..100).map(|n| format!("set-{n:02}")).collect();
-    let all_settle = async |pods: usize| {
-        let all_at_rest = |seen: &View| sets.iter().try_for_each(|set| seen.at_rest(set, pods).map(drop));
-        t.within(Duration::from_secs(180), &format!("{pods} pods in each of 100 sets"), all_at_rest).await
-    };
     let before = (Timestamp::now(), Instant::now());
     try_join_all(sets.iter().map(|set| t.create_set(set, SIZE as i64))).await?;
-    all_settle(SIZE).await?;
+    t.all_settle(&sets, SIZE, SETTLE).await?;
     costs(&t, before, &[("create pods", 1_000), ("create events", 100)], sets.len()).await?;
     is_quiet_for(&t, Duration::from_secs(60)).await?;
 
     let before = (Timestamp::now(), Instant::now());
     try_join_all(sets.iter().map(|set| t.scale(set, 4))).await?;
-    all_settle(4).await?;
+    t.all_settle(&sets, 4, SETTLE).await?;
     costs(&t, before, &[("delete pods", 600), ("create events", 100)], sets.len()).await?;
     let checked = t.bound_held().await?;
     ensure!(checked >= 1_600, "the bound was checked after {checked} events only");

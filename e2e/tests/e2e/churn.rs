@@ -17,7 +17,8 @@ use tokio::time::sleep;
 
 use crate::rollouts::template;
 
-const LABEL: &str = "app.kubernetes.io/managed-by";
+/// The operator finds its pods by this label.
+pub const LABEL: &str = "app.kubernetes.io/managed-by";
 
 const SETS: [&str; 4] = ["red", "green", "blue", "white"];
 

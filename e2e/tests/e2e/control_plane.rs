@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use e2e::cluster::Wanted;
-use e2e::scene::Scene;
+use e2e::process::eventually;
+use e2e::scene::{PATIENCE, Scene};
 use e2e::suite::Scenario;
-use serde_json::json;
 use tokio::time::sleep;
 
 const SETS: [&str; 3] = ["red", "green", "blue"];
@@ -30,12 +30,12 @@ pub fn scenarios() -> Vec<Scenario> {
 
 async fn dies_and_comes_back(t: Arc<Scene>, part: &'static str) -> Result<()> {
     t.excuse_forbidden_requests();
+    let kubectl = t.kubectl();
     let mut operator = t.operator().await?;
     for set in SETS {
         t.create_set(set, 3).await?;
     }
-    all_settle(&t, 3).await?;
-    let parts = t.cluster().parts();
+    t.all_settle(&SETS, 3, CONVERGES).await?;
     for (wanted, away) in [(10, 0), (5, 12)] {
         for set in SETS {
             t.scale(set, wanted).await?;
@@ -47,25 +47,20 @@ async fn dies_and_comes_back(t: Arc<Scene>, part: &'static str) -> Result<()> {
         })
         .await?;
         t.log(&format!("{part} is killed"));
-        parts.kill(part).await?;
+        t.cluster.kill_part(part).await?;
         sleep(Duration::from_secs(away)).await;
         operator.is_running()?;
-        parts.heal().await?;
+        t.cluster.heal().await?;
         t.log(&format!("{part} is back"));
         // KWOK, unlike a kubelet, does not retry; but it looks at a pod that changes.
         let note = format!("example.com/look-again={wanted}");
         let annotate = ["annotate", "pods", "--all", "--overwrite", "--request-timeout=10s", &note];
-        t.until_kubectl("the pods to be annotated", &annotate, &json!(null), |it| it.is_ok()).await?;
-        all_settle(&t, wanted as usize).await?;
+        eventually("the pods to be annotated", PATIENCE, || kubectl.run(&annotate)).await?;
+        t.all_settle(&SETS, wanted as usize, CONVERGES).await?;
     }
     // It works as before.
     let victim = t.look(|seen| seen.has_live("red", 5)).map_err(anyhow::Error::msg)?;
     t.delete_pod(&victim[0]).await?;
-    all_settle(&t, 5).await?;
+    t.all_settle(&SETS, 5, CONVERGES).await?;
     operator.is_running()
-}
-
-async fn all_settle(t: &Scene, pods: usize) -> Result<()> {
-    let what = format!("{pods} pods in each set");
-    t.within(CONVERGES, &what, |seen| SETS.iter().try_for_each(|set| seen.at_rest(set, pods).map(drop))).await
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
-use e2e::scene::Scene;
+use anyhow::{Result, ensure};
+use e2e::process::eventually;
+use e2e::scene::{PATIENCE, Scene};
 use e2e::suite::Scenario;
-use serde_json::json;
 
 const SEEKER: &str = "mycustomresource/my-custom-resource-01";
 
@@ -15,14 +15,14 @@ pub fn scenarios() -> Vec<Scenario> {
 
 async fn appears_and_vanishes(t: Arc<Scene>) -> Result<()> {
     let elsewhere = t.other_namespace("elsewhere").await?;
-    let _operator = t.operator_for(&[t.namespace(), &elsewhere]).await?;
+    let _operator = t.operator_for(&[&t.namespace, &elsewhere]).await?;
     t.apply_sample("poc_v1_mycustomresource.yaml").await?;
     has_status(&t, "false True/FriendMissing 1").await?;
-    t.create_pod(&elsewhere, "funny-joe", json!({})).await?;
+    t.create_pod(&elsewhere, "funny-joe").await?;
     has_status(&t, "true True/FriendFound 1").await?;
     t.kubectl().run(&["delete", "pod", "funny-joe", "--namespace", &elsewhere]).await?;
     has_status(&t, "false True/FriendMissing 1").await?;
-    t.create_pod(t.namespace(), "silly-jane", json!({})).await?;
+    t.create_pod(&t.namespace, "silly-jane").await?;
     t.kubectl().run(&["patch", SEEKER, "--type=merge", r#"--patch={"spec":{"name":"silly-jane"}}"#]).await?;
     has_status(&t, "true True/FriendFound 2").await
 }
@@ -31,5 +31,11 @@ async fn appears_and_vanishes(t: Arc<Scene>) -> Result<()> {
 async fn has_status(t: &Scene, status: &str) -> Result<()> {
     let path = "--output=jsonpath={.status.Healthy} {.status.conditions[?(@.type=='Ready')].status}/\
                 {.status.conditions[0].reason} {.status.observedGeneration}";
-    t.until_kubectl(status, &["get", SEEKER, path], &json!(null), |it| it.is_ok_and(|it| it == status)).await
+    let kubectl = t.kubectl();
+    let has_it = async || {
+        let is = kubectl.run(&["get", SEEKER, path]).await?;
+        ensure!(is == status, "its status is '{is}'");
+        Ok(())
+    };
+    eventually(&format!("the status '{status}'"), PATIENCE, has_it).await
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::cluster::Wanted;
+use e2e::process::eventually;
 use e2e::root;
-use e2e::scene::Scene;
+use e2e::scene::{PATIENCE, Scene};
 use e2e::suite::Scenario;
 use serde_json::json;
 
@@ -26,7 +27,7 @@ async fn rejects_forced_deletes(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator().await?;
     t.create_set("web", 4).await?;
     let pods = t.settles("web", 4).await?;
-    t.create_pod(t.namespace(), "other", json!({})).await?;
+    t.create_pod(&t.namespace, "other").await?;
     // The simulated kubelets use the administrator's account.
     let administrator = kubectl.run(&["auth", "whoami", "--output=jsonpath={.status.userInfo.username}"]).await?;
     let policy = kubectl.run(&["kustomize", &root().join("config/guard").to_string_lossy()]).await?;
@@ -36,9 +37,9 @@ async fn rejects_forced_deletes(t: Arc<Scene>) -> Result<()> {
     kubectl.run_with(&["apply", "-f", "-"], &policy).await?;
     let forced = |pod| ["delete", "pod", pod, "--force", "--grace-period=0", SOMEBODY[0], SOMEBODY[1]];
     let dry = [&forced(&pods[0])[..], &["--dry-run=server"]].concat();
-    t.until_kubectl("the policy to come into force", &dry, &json!(null), |it| it.is_err()).await?;
+    eventually("the policy to come into force", PATIENCE, || kubectl.rejected(&dry, "")).await?;
 
-    let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", t.namespace(), pods[0]);
+    let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", t.namespace, pods[0]);
     let evict = ["create", "--raw", &path, "-f", "-", SOMEBODY[0], SOMEBODY[1]];
     let eviction = |options| {
         json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pods[0]}, "deleteOptions": options})

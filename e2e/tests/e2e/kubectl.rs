@@ -33,7 +33,7 @@ async fn scales_and_shows(t: Arc<Scene>) -> Result<()> {
         "kubectl get pset shows\n{table}"
     );
 
-    let path = format!("/apis/app.example.com/v1alpha1/namespaces/{}/podsets/web/scale", t.namespace());
+    let path = format!("/apis/app.example.com/v1alpha1/namespaces/{}/podsets/web/scale", t.namespace);
     let scale: Value = serde_json::from_str(&kubectl.run(&["get", "--raw", &path]).await?)?;
     let selector = "app=web,version=v0.1,app.kubernetes.io/managed-by=podset-operator";
     let status = json!({"replicas": 4, "selector": selector});

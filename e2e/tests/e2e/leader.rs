@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::fleet::Fleet;
 use e2e::operator::Times;
 use e2e::proxy::Fault;
-use e2e::scene::{LEASE, Scene};
+use e2e::scene::{LEASE, PATIENCE, Scene};
 use e2e::suite::Scenario;
 use futures::future::try_join_all;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -75,10 +75,7 @@ async fn frozen_during_creates(t: Arc<Scene>) -> Result<()> {
         sleep(Duration::from_secs(1)).await;
         election.fleet.operator(&leader)?.signal(Signal::CONT)?;
         election.exits_without_the_lease(&leader).await?;
-        t.until("10 pods in each set of the burst", |seen| {
-            burst.iter().try_for_each(|set| seen.at_rest(set, 10).map(drop))
-        })
-        .await?;
+        t.all_settle(&burst, 10, PATIENCE).await?;
         try_join_all(burst.iter().map(|set| t.delete_set(set))).await?;
         election.adds_a_replica().await?;
     }
@@ -126,7 +123,7 @@ async fn terminated(t: Arc<Scene>) -> Result<()> {
     for _ in 0..2 {
         let leader = election.fleet.leader().await?;
         let operator = election.fleet.operator(&leader)?;
-        let user = operator.user().to_owned();
+        let user = operator.user.clone();
         operator.signal(Signal::TERM)?;
         let status = election.fleet.has_ended(&leader, Duration::from_secs(15)).await?;
         ensure!(status.code() == Some(0), "SIGTERM ended {leader} with {status}");
@@ -184,7 +181,7 @@ impl Election {
     /// The users stop, the sets come to rest, the replicas exit in order, and one at a time has written.
     async fn ends(self) -> Result<()> {
         self.churn.end(CONVERGES).await?;
-        self.fleet.ends_well().await?;
+        self.fleet.ends_well(Duration::from_secs(20)).await?;
         self.t.one_writer()
     }
 }

@@ -8,6 +8,7 @@ use e2e::cluster::Wanted;
 use e2e::operator::Operator;
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
+use e2e::types::podset;
 use futures::{StreamExt, TryStreamExt, stream};
 use procfs::process::Process;
 use serde_json::{Value, json};
@@ -33,17 +34,13 @@ pub fn scenarios() -> Vec<Scenario> {
 
 async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
     let mut operator = t.operator().await?;
-    let large = |n: usize| format!("large-{n}");
-    let sets = (0..SETS).map(move |n| {
-        let spec = json!({"replicas": 1, "template": {"spec": large_spec()}});
-        json!({"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": large(n)}, "spec": spec})
-    });
-    stream::iter(sets).map(|set| t.post(set)).buffer_unordered(4).try_collect::<()>().await?;
+    let sets: Vec<String> = (0..SETS).map(|n| format!("large-{n}")).collect();
+    let spec = || json!({"replicas": 1, "template": {"spec": large_spec()}});
+    let manifests = sets.clone().into_iter().map(|set| podset(&set, spec()));
+    stream::iter(manifests).map(|set| t.post(set)).buffer_unordered(4).try_collect::<()>().await?;
     t.create_set("small", 3).await?;
     t.settles("small", 3).await?;
-    let limit = Duration::from_secs(120);
-    t.within(limit, "a pod of each large set", |seen| (0..SETS).try_for_each(|n| seen.at_rest(&large(n), 1).map(drop)))
-        .await?;
+    t.all_settle(&sets, 1, Duration::from_secs(120)).await?;
     needs_little(&t, &mut operator, "to create the pods")?;
     operator.terminate(Duration::from_secs(20)).await?;
 
@@ -56,9 +53,9 @@ async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
     stream::iter(pods).map(|pod| t.post(pod)).buffer_unordered(4).try_collect::<()>().await?;
     let mut operator = t.operator().await?;
     t.scale("small", 4).await?;
-    t.scale(&large(0), 2).await?;
+    t.scale(&sets[0], 2).await?;
     t.settles("small", 4).await?;
-    t.settles(&large(0), 2).await?;
+    t.settles(&sets[0], 2).await?;
     needs_little(&t, &mut operator, "to take over")
 }
 

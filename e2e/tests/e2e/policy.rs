@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use e2e::cluster::Wanted;
+use e2e::process::eventually;
 use e2e::root;
-use e2e::scene::Scene;
+use e2e::scene::{PATIENCE, Scene};
 use e2e::suite::Scenario;
+use e2e::types::podset;
 use serde_json::{Value, json};
+
+use crate::rejections::{accepted, rejected};
 
 pub fn scenarios() -> Vec<Scenario> {
     vec![
@@ -20,7 +24,7 @@ pub fn scenarios() -> Vec<Scenario> {
 /// The default pods comply with the profile restricted.
 async fn of_pod_security(t: Arc<Scene>) -> Result<()> {
     let label = "pod-security.kubernetes.io/enforce=restricted";
-    t.kubectl().run(&["label", "namespace", t.namespace(), label]).await?;
+    t.kubectl().run(&["label", "namespace", &t.namespace, label]).await?;
     let _operator = t.operator().await?;
     t.create_set("web", 2).await?;
     t.settles("web", 2).await.map(drop)
@@ -28,11 +32,11 @@ async fn of_pod_security(t: Arc<Scene>) -> Result<()> {
 
 async fn restricts_templates(t: Arc<Scene>) -> Result<()> {
     let kubectl = t.kubectl();
-    let create = ["create", "--dry-run=server", "-f", "-"];
-    kubectl.run_with(&["create", "-f", "-"], &podset("older", json!({"hostNetwork": true})).to_string()).await?;
+    t.post(podset_of("older", json!({"hostNetwork": true}))).await?;
     kubectl.run(&["apply", "-k", &root().join("config/policy").to_string_lossy()]).await?;
-    let forbidden = podset("web", json!({"hostPID": true}));
-    t.until_kubectl("the policy to come into force", &create, &forbidden, |it| it.is_err()).await?;
+    let forbidden = podset_of("web", json!({"hostPID": true}));
+    let is_rejected = || rejected(&t, &forbidden, "may not use the host's");
+    eventually("the policy to come into force", PATIENCE, is_rejected).await?;
 
     let volume = |source: &str, with: Value| json!({"volumes": [{"name": "v", source: with}]});
     let privileged = |is| json!([{"name": "x", "image": "x", "securityContext": {"privileged": is}}]);
@@ -45,15 +49,14 @@ async fn restricts_templates(t: Arc<Scene>) -> Result<()> {
         (json!({"serviceAccountName": "admin"}), "may name these ServiceAccounts only: default"),
         (json!({"nodeName": "node-1"}), "may not name a node"),
     ] {
-        let rejection = kubectl.rejected(&create, &podset("web", bad.clone()).to_string()).await?;
-        ensure!(rejection.contains(words), "{bad} is rejected with other words than '{words}': {rejection}");
+        rejected(&t, &podset_of("web", bad), words).await?;
     }
     for good in [
         json!({"serviceAccountName": "default"}),
         volume("emptyDir", json!({})),
         json!({"containers": privileged(false)}),
     ] {
-        kubectl.run_with(&create, &podset("web", good).to_string()).await?;
+        accepted(&t, &podset_of("web", good)).await?;
     }
     // An older PodSet can be scaled and deleted.
     kubectl.run(&["scale", "podset/older", "--replicas=3"]).await?;
@@ -61,10 +64,9 @@ async fn restricts_templates(t: Arc<Scene>) -> Result<()> {
 }
 
 /// A PodSet whose template has these fields, and a container unless they have others.
-fn podset(name: &str, mut pod: Value) -> Value {
+fn podset_of(name: &str, mut pod: Value) -> Value {
     if pod["containers"].is_null() {
         pod["containers"] = json!([{"name": "main", "image": "example.com/nothing"}]);
     }
-    json!({"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": name},
-        "spec": {"template": {"spec": pod}}})
+    podset(name, json!({"template": {"spec": pod}}))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
+use e2e::types::podset;
 use serde_json::{Value, json};
 
 pub fn scenarios() -> Vec<Scenario> {
@@ -102,17 +103,15 @@ async fn of_a_mycustomresource(t: Arc<Scene>) -> Result<()> {
     Ok(())
 }
 
-fn podset(name: &str, spec: Value) -> Value {
-    json!({"apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "metadata": {"name": name}, "spec": spec})
-}
-
-async fn rejected(t: &Scene, manifest: &Value, words: &str) -> Result<()> {
+/// Fails unless the API server rejects this object in these words.
+pub async fn rejected(t: &Scene, manifest: &Value, words: &str) -> Result<()> {
     let create = ["create", "--dry-run=server", "-f", "-"];
     let rejection = t.kubectl().rejected(&create, &manifest.to_string()).await?;
     ensure!(rejection.contains(words), "{manifest} is rejected with other words than '{words}': {rejection}");
     Ok(())
 }
 
-async fn accepted(t: &Scene, manifest: &Value) -> Result<()> {
+/// Fails unless the API server would create this object.
+pub async fn accepted(t: &Scene, manifest: &Value) -> Result<()> {
     t.kubectl().run_with(&["create", "--dry-run=server", "-f", "-"], &manifest.to_string()).await.map(drop)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::observe::view::{Seen, View};
-use e2e::scene::Scene;
+use e2e::scene::{PATIENCE, Scene};
 use e2e::suite::Scenario;
 use futures::future::try_join_all;
 
@@ -17,7 +17,6 @@ pub fn scenarios() -> Vec<Scenario> {
 
 async fn in_the_middle(t: Arc<Scene>) -> Result<()> {
     let sets: Vec<String> = (0..SETS).map(|n| format!("set-{n}")).collect();
-    let all_at_rest = |seen: &View, pods: usize| sets.iter().try_for_each(|set| seen.at_rest(set, pods).map(drop));
     let mut operator = t.operator().await?;
     try_join_all(sets.iter().map(|set| t.create_set(set, 10))).await?;
     for some in [5, 30, 60] {
@@ -29,14 +28,14 @@ async fn in_the_middle(t: Arc<Scene>) -> Result<()> {
     let status = operator.terminate(Duration::from_secs(20)).await?;
     ensure!(status.code() == Some(0), "SIGTERM ended it with {status}");
     let operator = t.operator().await?;
-    t.until("10 pods in each set", |seen| all_at_rest(seen, 10)).await?;
+    t.all_settle(&sets, 10, PATIENCE).await?;
 
     try_join_all(sets.iter().map(|set| t.scale(set, 2))).await?;
     t.until("the first pods to go", |seen| live(seen, |pods| pods <= 90)).await?;
     operator.kill().await?;
     try_join_all(sets.iter().map(|set| t.scale(set, 7))).await?;
     let _operator = t.operator().await?;
-    t.until("7 pods in each set", |seen| all_at_rest(seen, 7)).await
+    t.all_settle(&sets, 7, PATIENCE).await
 }
 
 fn live(seen: &View, enough: impl Fn(usize) -> bool) -> Seen {

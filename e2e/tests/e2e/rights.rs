@@ -13,9 +13,8 @@ use e2e::scene::Scene;
 use e2e::suite::Scenario;
 use serde_json::json;
 
+use crate::churn::LABEL;
 use crate::rollouts;
-
-const LABEL: &str = "app.kubernetes.io/managed-by";
 
 /// Used after a conflict, by a new leader, and by an admission plug-in.
 const RARELY_USED: [&str; 3] = ["get mycustomresources", "get pods", "update podsets/finalizers"];
@@ -50,7 +49,7 @@ async fn are_all_used(t: Arc<Scene>) -> Result<()> {
 
     let used = t.requests()?.kinds();
     for (kind, role) in [("clusterrole", MANAGER), ("role", ELECTION)] {
-        for rule in rules(t.cluster(), kind, role).await? {
+        for rule in rules(&t.cluster, kind, role).await? {
             let words = |field: &str| serde_json::from_value::<Vec<String>>(rule[field].clone());
             for resource in words("resources")? {
                 let rights = words("verbs")?.into_iter().map(|verb| format!("{verb} {resource}"));

@@ -26,12 +26,15 @@ async fn are_waited_for(t: Arc<Scene>) -> Result<()> {
 
     hold(&t, &three[0], true).await?;
     t.delete_pod(&three[0]).await?;
-    t.until("a set that waits", |seen| waits(seen, 2, 1)).await?;
+    t.until("a set that waits", waits).await?;
     let message = t.look(|seen| seen.message("web", "Ready")).map_err(anyhow::Error::msg)?;
     let node = t.stored_pod(&three[0]).await?.spec.and_then(|spec| spec.node_name).context("a pod without a node")?;
     let expected = format!("2 of 3 pods are ready; waiting for {} on {node} to terminate", three[0]);
     ensure!(message == expected, "the message is '{message}' instead of '{expected}'");
-    stays(&t, "a set that waits", |seen| waits(seen, 2, 1)).await?;
+    for _ in 0..A_WHILE.as_millis() / 100 {
+        t.look(waits).map_err(anyhow::Error::msg).context("a set that waits, for a while")?;
+        sleep(Duration::from_millis(100)).await;
+    }
     hold(&t, &three[0], false).await?;
     t.settles("web", 3).await?;
 
@@ -41,11 +44,11 @@ async fn are_waited_for(t: Arc<Scene>) -> Result<()> {
     t.settles("web", 3).await.map(drop)
 }
 
-/// The set has `ready` pods and waits for `terminating` others.
-fn waits(seen: &View, ready: usize, terminating: i64) -> Seen {
-    seen.has_live("web", ready)?;
+/// The set has two ready pods and waits for another one.
+fn waits(seen: &View) -> Seen {
+    seen.has_live("web", 2)?;
     let status = seen.set("web")?.state();
-    if (status.terminating_replicas, status.ready_replicas) != (terminating, ready as i64) {
+    if (status.terminating_replicas, status.ready_replicas) != (1, 2) {
         return Err(format!("terminatingReplicas and readyReplicas are {status:?}"));
     }
     let expected = [("Ready", "False/WaitingForTermination"), ("Reconciling", "True/WaitingForTermination")];
@@ -56,12 +59,4 @@ fn waits(seen: &View, ready: usize, terminating: i64) -> Seen {
 async fn hold(t: &Scene, pod: &str, is_held: bool) -> Result<()> {
     let finalizers = if is_held { json!(["example.com/hold"]) } else { Value::Null };
     t.patch_pod(pod, json!({"metadata": {"finalizers": finalizers}})).await
-}
-
-async fn stays(t: &Scene, what: &str, mut holds: impl FnMut(&View) -> Seen) -> Result<()> {
-    for _ in 0..A_WHILE.as_millis() / 100 {
-        t.look(&mut holds).map_err(anyhow::Error::msg).with_context(|| format!("{what}, for a while"))?;
-        sleep(Duration::from_millis(100)).await;
-    }
-    Ok(())
 }

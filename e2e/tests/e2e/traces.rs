@@ -1,15 +1,18 @@
 //! A user's change as one trace: the operator's reconcile and requests, the API server's spans, and etcd's.
 
+use std::future::ready;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::Wanted;
+use e2e::operator::Settings;
+use e2e::process::eventually;
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
 use testkit::collector::{Collector, Manner, Span};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 /// The API server and etcd send their spans every 5 s.
 const ARRIVE: Duration = Duration::from_secs(30);
@@ -28,14 +31,10 @@ pub fn scenarios() -> Vec<Scenario> {
 
 async fn of_all(t: Arc<Scene>, address: SocketAddr) -> Result<()> {
     let collector = Collector::start(address, Manner::Good).await?;
-    let operator = t.run(t.settings().traced(address)).await?;
+    let operator = t.run(Settings { traces: Some(address), ..t.settings() }).await?;
     t.create_set("web", 3).await?;
     t.settles("web", 3).await?;
-    let began = Instant::now();
-    while let Err(lack) = is_whole(&collector.spans()) {
-        ensure!(began.elapsed() < ARRIVE, "{lack:#}");
-        sleep(Duration::from_millis(200)).await;
-    }
+    eventually("the spans", ARRIVE, || ready(is_whole(&collector.spans()))).await?;
 
     // At rest, watches and Lease renewals are not traced.
     sleep(Duration::from_secs(6)).await;
