@@ -109,6 +109,8 @@ func TestLargerSetsMayBeAllowed(t *testing.T) {
 		t.Error("the component does not raise the limit")
 	}
 	compare(t, chart(t, "podset-operator", object{"crds": object{"maxReplicas": 100}}), larger)
+	// As `helm upgrade --reuse-values` from a chart without the value.
+	compare(t, chart(t, "podset-operator", object{"crds": object{"maxReplicas": nil}}), config(t, "default"))
 }
 
 func TestWhatUsersSetArrives(t *testing.T) {

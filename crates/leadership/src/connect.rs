@@ -9,7 +9,7 @@
 //! let candidate = Candidate::new("default", "my-operator", "replica-1");
 //! let state = LeaderState::vacant(candidate.env.clone());
 //!
-//! // The Lease, the reads and the writes have connections of their own. Add layers of tower to each where they are made.
+//! // The Lease, the reads and the writes have connections of their own. Wrap each client in your own tower layers here.
 //! let connector = || connect::connector(&config, Some(candidate.timing.user_timeout()));
 //! let lease = connect::client(&config, connect::ungated(&config, connector()?)?)?;
 //! let writes = connect::client(&config, connect::gated(&config, connector()?, candidate.rules.may_leave)?)?;
@@ -76,8 +76,8 @@ pub enum ConnectError {
 }
 
 /// A connector to the API server through the proxy of the configuration, if any, with its user and password. As in Go and curl, `host:port`
-/// is an HTTP proxy. On Linux, a connection breaks `user_timeout` after the first retransmission of bytes that are not acknowledged, and when
-/// it was silent for 30 s and does not answer three probes.
+/// is an HTTP proxy. On Linux, TCP_USER_TIMEOUT is `user_timeout`, counted from the first retransmission. After 30 s of silence, TCP keepalive sends
+/// probes, and closes the connection if three are not answered.
 ///
 /// # Errors
 ///

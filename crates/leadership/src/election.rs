@@ -17,6 +17,7 @@ use crate::{
     Candidate, Change, Ends, LeaderState, Leadership, Lost, Observation, OperationError,
     failures::Failures,
     lock,
+    observation::UNSEEN,
     operation::Operations,
     watch::{Seen, watch_for_ever},
 };
@@ -70,9 +71,8 @@ impl Election {
     /// Stands for election and leads when elected, until `work` ends. Then it releases the lease, and returns the output of `work`.
     ///
     /// `work` runs at once, also while another process leads. Until this process leads, its writes fail with
-    /// [`NotLeader`](crate::WriteError::NotLeader). Let it end at SIGTERM, and within the `terminationGracePeriodSeconds` of the pod: the lease is
-    /// released after it. If a write may still take effect then, the lease is not released, and expires. The end of the election itself
-    /// takes up to 5 s.
+    /// [`NotLeader`](crate::WriteError::NotLeader). It must return after SIGTERM, at least 5 s before the `terminationGracePeriodSeconds` of the pod
+    /// are over, because then the lease is released. If a write may still take effect, the lease is not released, and expires.
     ///
     /// # Errors
     ///
@@ -86,11 +86,28 @@ impl Election {
             Ok(output)
         };
         let election = self.run_in_order(std::future::ready(()), done.clone(), done.clone());
-        tokio::try_join!(election, work).map(|((), output)| output)
+        let ended = tokio::try_join!(election, work).map(|((), output)| output);
+        ended.inspect_err(|lost| error!("{lost}"))
     }
 
-    /// Like [`Election::run`], for a process that starts and stops in several steps. It stands for election once `ready` completes. When
-    /// `stop` is cancelled, a standby stops, within 5 s. A leader keeps the lease until `drained` is cancelled.
+    /// Like [`Election::run`], for a process that starts and stops in several steps:
+    ///
+    /// - it stands for election once `ready` completes, for example when its caches are filled
+    /// - when `stop` is cancelled, a standby stops, within 5 s
+    /// - when `drained` is cancelled, a leader releases the lease: its work has ended
+    ///
+    /// ```no_run
+    /// # async fn run(election: leadership::Election, caches: impl Future<Output = ()>, work: impl Future<Output = ()>) {
+    /// use tokio_util::sync::CancellationToken;
+    ///
+    /// let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
+    /// let election = election.run_in_order(caches, stop.clone(), drained.clone());
+    /// // `stop` is cancelled at SIGTERM, and makes `work` end.
+    /// let work = async { work.await; drained.cancel(); Ok(()) };
+    /// let ended = tokio::try_join!(election, work);
+    /// # drop((stop, ended));
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -114,7 +131,7 @@ impl Election {
         tokio::select! {
             biased;
             () = watching => std::future::pending().await,
-            end = self.stand(news, ready, stop, drained) => end.inspect_err(|lost| error!("{lost}")),
+            end = self.stand(news, ready, stop, drained) => end,
         }
     }
 
@@ -166,7 +183,7 @@ impl Election {
     ) -> Result<Option<Timestamp>, Lost> {
         let (env, period) = (self.candidate().env.clone(), self.candidate().timing.retry_period);
         let mut tries = Tries::default();
-        let (mut holder, mut failures) = (self.seen().holder(), Failures::default());
+        let (mut holder, mut failures) = (UNSEEN.to_owned(), Failures::default());
         loop {
             self.candidate().hooks.turned();
             self.log_holder(&mut holder);

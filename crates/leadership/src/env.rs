@@ -33,7 +33,7 @@ use tokio::time::Instant;
 /// # assert!(env.now() > Env::system().now());
 /// ```
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// The steady time. It never jumps or goes back. All waiting and comparing uses it.
+    /// Monotonic time, as a timestamp that starts at the time of day of the process's start. All waits and comparisons use it.
     fn now(&self) -> Timestamp;
 
     /// The time of day, for statuses and events. It may jump, so no decision uses it.
@@ -45,17 +45,17 @@ pub trait Clock: Debug + Send + Sync + 'static {
 /// ```
 /// use leadership::env::{Env, Random};
 ///
-/// /// No jitter, for a test.
+/// /// No jitter. Only for tests: the identity of a process has to be random.
 /// #[derive(Debug)]
-/// struct None;
+/// struct NoJitter;
 ///
-/// impl Random for None {
+/// impl Random for NoJitter {
 ///     fn unit(&self) -> f64 {
 ///         0.0
 ///     }
 /// }
 ///
-/// let env = Env { random: std::sync::Arc::new(None), ..Env::system() };
+/// let env = Env { random: std::sync::Arc::new(NoJitter), ..Env::system() };
 /// # assert_eq!(env.token(), "0000000000000");
 /// ```
 pub trait Random: Debug + Send + Sync + 'static {

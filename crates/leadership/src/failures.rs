@@ -5,10 +5,10 @@ use std::{error::Error, time::Duration};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-/// How long a failure is no news after its warning.
+/// The same failure is logged as a warning at most once in this time.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// Logs a failure as a warning once a minute, and otherwise for debugging.
+/// Logs a failure as a warning when it changes, and once a minute while it lasts; otherwise for debugging.
 #[derive(Default)]
 pub struct Failures(Option<(String, Instant)>);
 

@@ -1,7 +1,7 @@
 //! The write gate: each write re-checks leadership just before its bytes leave this process.
 //!
 //! A process can freeze between any check and the moment at which its bytes leave. So the connections for writes check
-//! in the write call to the socket itself, below TLS. A process that does not lead breaks the connection and its request.
+//! in the write call to the socket itself, below TLS. A process that does not lead breaks the connection, and with it the request.
 //! No caller can forget the check, and nothing lies between it and the system call.
 //!
 //! The gate also records whether a request has left, see [`WritePermit::leaves`]. The handshake with a proxy or of TLS does not count.
@@ -71,11 +71,12 @@ impl Gate {
 /// ```
 /// use leadership::{connect::{connector, gate, pool}, promise::Rules};
 ///
-/// # fn client(config: &kube::Config) -> Result<kube::Client, Box<dyn std::error::Error>> {
-/// // Writes to an API server without TLS.
+/// # fn connections(config: &kube::Config) -> Result<(), Box<dyn std::error::Error>> {
+/// // As `connect::gated`, for an API server without TLS. `Write::send` or a `fenced` client sends through it.
 /// let connector = gate(connector(config, None)?, Rules::default().may_leave);
-/// let client = kube::Client::new(pool(connector), "default");
-/// # Ok(client)
+/// let writes = kube::Client::new(pool(connector), "default");
+/// # drop(writes);
+/// # Ok(())
 /// # }
 /// ```
 pub fn gate<C: Service<Uri>>(

@@ -16,10 +16,12 @@ use crate::{Change, OperationError};
 ///         self.0.store(leads, std::sync::atomic::Ordering::Relaxed);
 ///     }
 /// }
+///
+/// let mut candidate = leadership::Candidate::new("default", "my-operator", "replica-1");
+/// candidate.hooks = std::sync::Arc::new(Gauge(Default::default()));
 /// ```
 pub trait Hooks: Send + Sync + 'static {
-    /// The election's loop turned. It turns at least every 5 s plus the time of one operation on the Lease (half of the renew deadline), so
-    /// a liveness check can watch it.
+    /// A heartbeat for a liveness check. It comes at least every 5 s, plus half of the renew deadline while an operation on the Lease runs.
     fn turned(&self) {}
 
     /// This process leads from now on (`true`), or no longer (`false`).

@@ -8,10 +8,14 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 use super::lease::LeaseExt;
 
-/// How long the Lease must be seen unchanged before it is free, from this process's lease duration and the written one.
+/// The holder of a Lease that was not seen yet.
+pub const UNSEEN: &str = "not known yet";
+
+/// How long the Lease must be seen unchanged before it is free, from this process's lease duration and the written one: the longer of
+/// both, [`Ord::max`].
 pub type Wait = fn(own: SignedDuration, written: SignedDuration) -> SignedDuration;
 
-/// The Lease is older than the one that this process knows: somebody restored a backup. The process must exit, so that the next one starts
+/// The error if the Lease is older than the version that this process knows, as after a restored backup. The process must exit, so that the next one starts
 /// with new caches.
 ///
 /// ```
@@ -109,7 +113,7 @@ impl Observation {
     ///
     /// # Errors
     ///
-    /// When the Lease is older than `known`. Reads are consistent, and a recreated Lease has a higher version, so the cluster went back.
+    /// When the Lease is older than `known`. Reads are consistent, and a recreated Lease has a higher version, so the cluster was restored from a backup.
     pub fn read(&mut self, lease: Option<Lease>, known: u64, now: Timestamp) -> Result<(), WentBack> {
         self.heard = Some(now);
         match lease {
@@ -200,7 +204,7 @@ impl Observation {
     /// The holder, for logs.
     pub fn holder(&self) -> String {
         match &self.latest {
-            None => "not known yet".to_owned(),
+            None => UNSEEN.to_owned(),
             Some((None, _)) => "nobody: there is no Lease".to_owned(),
             Some((Some(lease), _)) => lease.holder().unwrap_or("nobody").to_owned(),
         }

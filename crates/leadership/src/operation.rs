@@ -40,13 +40,13 @@ pub enum Lost {
     WentBack(#[from] WentBack),
 }
 
-/// Why an operation on the Lease failed. The election tries again.
+/// Why an operation on the Lease failed. The election tries again, except after [`OperationError::WentBack`], which ends it.
 ///
 /// ```
 /// use std::{sync::atomic::{AtomicU64, Ordering}, time::Duration};
 /// use leadership::{Change, Hooks, OperationError};
 ///
-/// /// Counts failed renewals. A conflict at an election is none: another replica was faster.
+/// /// Counts failed renewals. A conflict in `Take` only means that another replica was faster.
 /// struct Failures(AtomicU64);
 ///
 /// impl Hooks for Failures {

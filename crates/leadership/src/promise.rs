@@ -2,17 +2,16 @@
 //! that the promise breaks. `tests/attacks` of this crate does so for E1 to E7, through the real connections and on virtual time.
 //!
 //! **The promise.** When a write takes effect, its sender holds the Lease. This assumes that clocks run at a sane rate (they may be minutes
-//! apart), and that a request takes effect before the lease of its sender ends. To ensure the latter, each request carries a timeout
-//! ([`Ends`](super::Ends)). The API server counts it from the moment its first filter receives the request, so the promise does not
-//! cover a request that a proxy or network delays before that.
+//! apart), that nobody edits the Lease while a process leads, and that the API server receives a request without delay: it counts the
+//! timeout of the request ([`Ends`](super::Ends)) from the moment its first filter receives it.
 //!
 //! | rule | where | attack |
 //! |---|---|---|
-//! | 1. A lease has expired when this process has seen the same version of it for the longer of its own and the written duration, counted from receipt; and only if a read just before the write still shows that version | [`Rules::wait`], [`Rules::is_free`] | E2 a watch that stalls; E6 different durations |
+//! | 1. A lease has expired when this process has seen the same version for the lease duration, counted from receipt. The longer of its own and the written duration counts. A read just before the write must still show that version | [`Rules::wait`], [`Rules::is_free`] | E2 a watch that stalls; E6 different durations |
 //! | 2. A write of the Lease carries the version of the read in the same operation, and there is one operation at a time | [`Rules::version`] | E3 two candidates take a Lease that both saw expired |
 //! | 3. A term counts from just before its last good renewal was sent, and does not revive after its end | [`Rules::term_from`], [`LeaderState::prolong`](super::LeaderState::prolong) | E4 a late answer |
-//! | 4. The leader's own watch or read that shows another holder, or none, ends its term at once; a Lease that was deleted or emptied is not taken before its former holder's duration is over, unless that holder released it | [`Rules::has_lost`], [`Observation::frees_at`] | E5 a Lease deleted, emptied, overwritten |
-//! | 5. The lease is released only when no write can take effect any more. A write of which no byte left cannot | [`Rules::may_release`], [`WritePermit::leaves`] | E7 a create without an answer |
+//! | 4. The leader's own watch or read that shows another holder, or none, ends its term as soon as this process sees it. A Lease that was deleted or emptied is not taken before its former holder's duration is over, unless that holder released it | [`Rules::has_lost`], [`Observation::frees_at`] | E5 a Lease deleted, emptied, overwritten |
+//! | 5. The lease is released only when no write can take effect any more. A write whose first byte was never sent cannot take effect | [`Rules::may_release`], [`WritePermit::leaves`] | E7 a create without an answer |
 //! | 6. Leadership is checked where bytes leave the process | [`Rules::may_leave`], `gate.rs` | E1 frozen between the check and the socket |
 //! | 7. Elapsed time includes the time that the machine slept | `env.rs` | |
 //! | 8. A Lease whose version goes back ends the process: the cluster is older than its caches | [`Observation::read`] | |
@@ -30,7 +29,7 @@ use super::{
 /// ```
 /// use leadership::{Candidate, promise::Rules};
 ///
-/// // A test shows that the promise breaks if a leader releases the lease while its writes may still take effect.
+/// // A leader that releases the lease while its writes may still take effect: attack E7 shows what happens.
 /// let mut candidate = Candidate::new("default", "my-operator", "replica-1");
 /// candidate.rules = Rules { may_release: |_| true, ..Rules::default() };
 /// ```
@@ -38,9 +37,9 @@ use super::{
 pub struct Rules {
     /// How long the Lease must be seen unchanged before it is free, from this process's lease duration and the written one.
     pub wait: Wait,
-    /// Whether the Lease may be taken. `before` and `after` are the expired version, if any, as known before and after a read; `read` is
-    /// the version that it returned. 0 stands for no Lease. The default ignores `before`: only a test's broken rule uses it, which
-    /// takes the Lease although the read did not confirm that it has expired.
+    /// Whether the Lease may be taken. `read` is the version that a read returned, 0 for no Lease. `before` and `after` are the version that
+    /// counts as expired, if any, before and after that read. The default requires that `after` is `read`. Only a test uses `before`, to take
+    /// the Lease although the read did not confirm that it has expired.
     pub is_free: fn(before: Option<u64>, after: Option<u64>, read: u64) -> bool,
     /// The version that a write of the Lease carries, from the Lease that its operation read.
     pub version: fn(read: &Lease) -> Option<String>,

@@ -50,7 +50,8 @@ pub struct LeaseWrite {
     pub change: Change,
     /// The Lease as this operation read it; `None` if there is none.
     pub read: Option<Lease>,
-    /// The resourceVersion that the write must carry, so that it fails if the Lease has changed since. Only a test omits it.
+    /// The resourceVersion that the write must carry, so that it fails if the Lease has changed since. `None` if the write creates
+    /// the Lease; otherwise only a test omits it.
     pub version: Option<String>,
 }
 

@@ -64,8 +64,8 @@ impl Ends {
         Ends { gate: later(timing.renew_deadline), writes: later(lease.saturating_sub(timing.unacknowledged())) }
     }
 
-    /// How long after [`Leadership::begin_write`] the bytes of a request may still leave. It is less than the time between `gate` and
-    /// `writes`, so that a write still has a timeout if it begins just before the gate closes.
+    /// How long after [`Leadership::begin_write`] the bytes of a request may still leave: half of the time between `gate` and `writes`, at
+    /// most 1 s. The rest is the timeout of a write that begins just before the gate closes.
     pub(crate) fn slack(&self) -> SignedDuration {
         (self.writes.duration_since(self.gate) / 2).min(SignedDuration::from_secs(1))
     }
@@ -158,8 +158,8 @@ impl Leadership {
         }
     }
 
-    /// An item each time that this process begins to lead, for `Controller::reconcile_all_on` of kube: a standby keeps its caches warm, its
-    /// reconciles return early, and as the leader it reconciles every object again.
+    /// A stream that yields each time this process begins to lead. Pass it to `Controller::reconcile_all_on` of kube: the reconciles of a
+    /// standby return early, so a new leader must reconcile every object.
     pub fn elections(&self) -> impl Stream<Item = ()> + Send + Sync + use<> {
         stream::unfold((self.clone(), None), |(leadership, before)| async move {
             if let Some(term) = before {

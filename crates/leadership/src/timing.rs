@@ -19,7 +19,8 @@ const RETRANSMISSION: SignedDuration = SignedDuration::from_secs(1);
 /// use std::time::Duration;
 /// use leadership::Timing;
 ///
-/// let timing = Timing::new(Duration::from_secs(30), Duration::from_secs(20), Duration::from_secs(4))?;
+/// let mut candidate = leadership::Candidate::new("default", "my-operator", "replica-1");
+/// candidate.timing = Timing::new(Duration::from_secs(30), Duration::from_secs(20), Duration::from_secs(4))?;
 /// # Ok::<(), leadership::TimingError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -27,7 +27,7 @@ pub enum WriteError {
     /// reconciles all objects ([`Leadership::elections`]). So a reconcile that gets this error can wait for the next change.
     #[error("not sent, because this process does not lead")]
     NotLeader,
-    /// It was not sent: the API server passes it on, so it cannot end with the term.
+    /// It was not sent: the API server passes such a request on to a kubelet, a pod or a service without a timeout, so it could outlive the term.
     #[error(
         "not sent, because exec, attach, port-forward and proxy cannot end with the term: use a client without a fence"
     )]
@@ -52,12 +52,13 @@ pub enum WriteError {
 pub struct Unanswered {
     /// Whether a byte of it left this process. If not, it cannot take effect any more.
     pub has_left: bool,
-    /// Why the connection broke or was not made; `None` if the time of the write is over.
+    /// Why the connection broke or was not made; `None` if the write timed out.
     pub source: Option<kube::Error>,
 }
 
 impl WriteError {
     /// The reason in an error of a [`fenced`] client, or in an error that was caused by one; `None` if there is another reason.
+    /// For an `anyhow::Error`, pass `error.as_ref()`.
     ///
     /// ```
     /// # fn error_policy(error: &kube::runtime::finalizer::Error<kube::Error>) {
@@ -195,7 +196,7 @@ fn with_timeout(request: Request<Body>, server_timeout: i128) -> Result<Request<
 /// ```
 /// use leadership::{WritePermit, promise::Rules};
 ///
-/// // The simplest gate that a test can break.
+/// // A gate that lets every byte pass: attack E1 shows what happens.
 /// let open: fn(&WritePermit) -> bool = |_| true;
 /// let rules = Rules { may_leave: open, ..Rules::default() };
 /// # drop(rules);

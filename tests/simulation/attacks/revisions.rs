@@ -120,7 +120,7 @@ async fn a_set_that_is_replaced_creates_each_pod_once() {
     operator.end().await;
 }
 
-/// `kubectl podset rollout undo` takes the newest one that is not current.
+/// `kubectl podset rollout undo` takes the newest one that is not current, so a template that comes back must become the newest.
 #[tokio::test(start_paused = true)]
 async fn a_template_that_comes_back_is_the_newest() {
     for spec in [json!({}), json!({ "updateStrategy": { "type": "OnDelete" } })] {
@@ -140,7 +140,7 @@ async fn a_template_that_comes_back_is_the_newest() {
     }
 }
 
-/// A ControllerRevision that cannot be read holds up no pod of the template in the spec.
+/// A ControllerRevision that cannot be read is ignored, and pods get the template of the spec.
 #[tokio::test(start_paused = true)]
 async fn a_spoilt_revision_is_none() {
     let (server, operator) = running(3, json!({})).await;

@@ -8,9 +8,11 @@ use crate::{
     replica::{LEASE, Replica},
 };
 
+/// Returns whether the Lease was edited.
 fn edit_lease(world: &mut World, edit: impl FnOnce(&World)) -> bool {
     let is_there = world.server.with(|state| state.get(&LEASES, LEASE.0, LEASE.1).is_some());
-    // As by one who sees what he does: nobody is out of reach. A frozen replica begins no new watch.
+    // The promise covers an edit only if each replica can see it. So all faults end first, and nothing is edited while a frozen replica has
+    // no watch, because it begins a new one only after it wakes.
     let leases = |replica: &Replica| world.server.watches().of(replica.name()).on("leases").count();
     let hears = |replica: &Replica| !replica.is_frozen() || leases(replica) > 0;
     if !is_there || !world.replicas.iter().all(hears) {

@@ -34,6 +34,7 @@ impl Recorder {
     /// Sends a request; the answer as it came.
     async fn send(&mut self, method: &str, path: &str, content_type: &str, body: Value) -> Value {
         let bytes = if body.is_null() { vec![] } else { body.to_string().into_bytes() };
+        // `?partial` is no parameter of the API: it asks for metadata only.
         let accept = if path.contains("partial") { PARTIAL } else { JSON };
         let request = http::Request::builder()
             .method(method)
@@ -58,7 +59,7 @@ impl Recorder {
         lines.into_iter().next().unwrap_or_default()
     }
 
-    /// Takes out or renames what no two servers agree on: versions, times, identities, defaults of
+    /// Removes or renames what differs between servers: versions, times, identities, defaults of
     /// fields that no operator looks at.
     fn normalise(&mut self, value: &mut Value) {
         match value {
@@ -99,7 +100,7 @@ impl Recorder {
 
     /// A text with the UIDs and versions in it renamed.
     fn named(&self, text: &str) -> String {
-        // What follows says how the token is encoded.
+        // The rest is about the encoding of the token, which differs.
         let text = text.split(": continue key is not valid").next().unwrap_or_default();
         let text = self.uids.iter().fold(text.to_owned(), |t, (uid, name)| t.replace(uid, name));
         let words = text.split(' ').map(|word| {

@@ -61,7 +61,7 @@ impl Run {
             7 if !is_pod => {
                 let rolling = json!({ "paused": self.dice.one_in(2) });
                 let spec = json!({ "replicas": number, "updateStrategy": { "rollingUpdate": rolling } });
-                // Without a UID: the real server names all that is wrong, the simulated one the first.
+                // Without a UID: of several errors, the real server reports all and the simulated one the first.
                 let version = json!({ "resourceVersion": metadata.get("resourceVersion") });
                 self.send("PATCH", &path, MERGE, json!({ "metadata": version, "spec": spec })).await;
             }
@@ -95,7 +95,7 @@ impl Run {
         if !label.is_null() {
             metadata["labels"] = json!({ "l": label });
         }
-        // Not a pod: the controller of finished pods would soon mark it as failed.
+        // Pods get no finalizer: the pod garbage collector would soon mark them as failed.
         if !is_pod && self.dice.one_in(3) {
             metadata["finalizers"] = json!(["example.com/keep"]);
         }

@@ -29,7 +29,7 @@ pub fn meta(object: &Value, field: &str) -> String {
     object["metadata"][field].as_str().unwrap_or_default().to_owned()
 }
 
-/// Creates and reads: the first set as it was made.
+/// Sends creates and reads. Returns the first PodSet as it was created.
 async fn custom_resources(r: &mut Recorder) -> Value {
     let web = json!({ "name": "web" });
     let status = json!({ "selector": "x" });
@@ -132,7 +132,7 @@ async fn finalizers(r: &mut Recorder) {
     r.send("GET", &format!("{PODS}/kept"), JSON, Value::Null).await;
 }
 
-/// Watches, by what they say of a known past.
+/// Watches from a known resourceVersion, and records the events that follow it.
 async fn watches(r: &mut Recorder) {
     let list = r.send("GET", PODS, JSON, Value::Null).await;
     let from = meta(&list, "resourceVersion");
@@ -172,7 +172,7 @@ async fn deletions(r: &mut Recorder) {
     r.send("PATCH", &format!("{PODS}/stays"), MERGE, json!({ "metadata": { "finalizers": null } })).await;
 }
 
-/// Sends all of it; what came back.
+/// Sends all requests. Returns the answers.
 pub async fn run(client: Client) -> Vec<Value> {
     let mut recorder = Recorder::new(client);
     let r = &mut recorder;
