@@ -39,12 +39,13 @@ pub fn scenarios() -> Vec<Scenario> {
 async fn one_writer(t: Arc<Scene>) -> Result<()> {
     let binary = built(["--package", "leadership", "--example", "operator"]).await?;
     let mut replicas = Replicas { t: t.clone(), binary, fleet: Fleet::of(&t, LEASE), started: 0 };
-    are_allowed(&t).await?;
+    grant_rights(&t).await?;
     let users = tokio::spawn(edit_texts(t.client(), t.namespace.clone()));
     for _ in 0..2 {
         replicas.add().await?;
     }
 
+    // The first leader ends in order,
     let leader = replicas.fleet.another_leads("", TAKE_OVER).await?;
     replicas.fleet.operator(&leader)?.signal(Signal::TERM)?;
     let ended = replicas.fleet.has_ended(&leader, ENDS).await?;
@@ -52,11 +53,13 @@ async fn one_writer(t: Arc<Scene>) -> Result<()> {
     let next = replicas.fleet.another_leads(&leader, Duration::from_secs(2)).await?;
     replicas.add().await?;
 
+    // the second is killed while it writes,
     sleep(Duration::from_secs(3)).await;
     replicas.fleet.kill(&next).await?;
     let frozen = replicas.fleet.another_leads(&next, TAKE_OVER).await?;
     replicas.add().await?;
 
+    // and the third freezes until another one leads. When it wakes, it ends, and that one goes on.
     sleep(Duration::from_secs(3)).await;
     replicas.fleet.operator(&frozen)?.signal(Signal::STOP)?;
     let last = replicas.fleet.another_leads(&frozen, TAKE_OVER).await?;
@@ -69,7 +72,7 @@ async fn one_writer(t: Arc<Scene>) -> Result<()> {
 
     users.abort();
     let _ = users.await;
-    eventually("the words to be counted", Duration::from_secs(30), || are_counted(&t)).await?;
+    eventually("the words to be counted", Duration::from_secs(30), || check_counts(&t)).await?;
     replicas.fleet.ends_well(ENDS).await?;
     let (judged, _) = writers::one_writer(&t.cluster.audit_log, &t.namespace, LEASE)?;
     ensure!(judged > 100, "the replicas wrote only {judged} times");
@@ -77,7 +80,7 @@ async fn one_writer(t: Arc<Scene>) -> Result<()> {
 }
 
 /// Grants the rights that the README of the crate names, and those for ConfigMaps.
-async fn are_allowed(t: &Scene) -> Result<()> {
+async fn grant_rights(t: &Scene) -> Result<()> {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": LEASE},
         "rules": [
@@ -109,7 +112,7 @@ async fn edit_texts(client: kube::Client, namespace: String) -> Result<()> {
 }
 
 /// Fails unless every number of words is right.
-async fn are_counted(t: &Scene) -> Result<()> {
+async fn check_counts(t: &Scene) -> Result<()> {
     let maps = Api::<ConfigMap>::namespaced(t.client(), &t.namespace);
     for n in 0..MAPS {
         let data = maps.get(&format!("map-{n}")).await?.data.unwrap_or_default();
