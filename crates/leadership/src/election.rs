@@ -71,8 +71,8 @@ impl Election {
     /// Stands for election and leads when elected, until `work` ends. Then it releases the lease, and returns the output of `work`.
     ///
     /// `work` runs at once, also while another process leads. Until this process leads, its writes fail with
-    /// [`NotLeader`](crate::WriteError::NotLeader). It must return after SIGTERM, at least 5 s before the `terminationGracePeriodSeconds` of the pod
-    /// are over, because then the lease is released. If a write may still take effect, the lease is not released, and expires.
+    /// [`NotLeader`](crate::WriteError::NotLeader). It must return after SIGTERM, at least 5 s before the grace period of the pod is over,
+    /// because the lease is released after it. If a write may still take effect then, the lease is not released, and expires.
     ///
     /// # Errors
     ///

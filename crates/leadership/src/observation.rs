@@ -15,8 +15,8 @@ pub const UNSEEN: &str = "not known yet";
 /// both, [`Ord::max`].
 pub type Wait = fn(own: SignedDuration, written: SignedDuration) -> SignedDuration;
 
-/// The error if the Lease is older than the version that this process knows, as after a restored backup. The process must exit, so that the next one starts
-/// with new caches.
+/// The error if the Lease is older than the version that this process knows, as after a restored backup. The
+/// process must exit, so that the next one starts with new caches.
 ///
 /// ```
 /// use jiff::{SignedDuration, Timestamp};
@@ -113,7 +113,8 @@ impl Observation {
     ///
     /// # Errors
     ///
-    /// When the Lease is older than `known`. Reads are consistent, and a recreated Lease has a higher version, so the cluster was restored from a backup.
+    /// When the Lease is older than `known`. Reads are consistent, and a recreated Lease has a higher version, so the cluster was
+    /// restored from a backup.
     pub fn read(&mut self, lease: Option<Lease>, known: u64, now: Timestamp) -> Result<(), WentBack> {
         self.heard = Some(now);
         match lease {

@@ -30,7 +30,7 @@ fn sound(store: &Arc<dyn Store>) -> Model {
     with(store, Rules::default())
 }
 
-/// Two replicas, of which the first leads, and when it began.
+/// Starts two replicas and lets the first lead. Also returns when they started.
 async fn two(a: Model, b: Model) -> (Server, Instant, Replica, Replica) {
     let (server, began) = (Server::default(), Instant::now());
     let a = Replica::start(&server, "a", a);
