@@ -3,7 +3,7 @@
 //! The events of the pods come in the order in which they happened, so each count of a set's pods was true at one instant.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use e2e::observe::follow::Step;
 use e2e::types::{Pod, uid};
@@ -49,7 +49,10 @@ pub struct Status {
 #[derive(Default)]
 struct Owner {
     live: usize,
+    ready: usize,
     excess: usize,
+    /// Since when the status of the set has been wrong.
+    wrong_since: Option<Instant>,
 }
 
 /// How much is as wanted.
@@ -74,6 +77,8 @@ pub struct Judge {
     pub last_event: Option<Instant>,
     /// How often the pods were listed in this phase. Each list hides what happened before.
     lists: usize,
+    /// For how long the status of a set was wrong, at most, of those that are right again.
+    wrong_for: Duration,
 }
 
 impl Judge {
@@ -81,23 +86,24 @@ impl Judge {
     pub fn begin(&mut self, goal: Goal) {
         self.goal = goal;
         self.lists = 0;
+        self.wrong_for = Duration::ZERO;
         self.owners.values_mut().for_each(|owner| owner.excess = 0);
     }
 
     /// Takes in a step of the watch of the pods.
     pub fn take_pods(&mut self, step: Step<Pod>, now: Instant) {
         match step {
-            Step::Applied(pod) => self.pod(pod, false),
-            Step::Deleted(pod) => self.pod(pod, true),
+            Step::Applied(pod) => self.pod(pod, false, now),
+            Step::Deleted(pod) => self.pod(pod, true, now),
             Step::Listed(mut pods, _) => {
                 self.lists += 1;
                 // First remove the pods that went during the gap. Otherwise they would count as excess.
                 let uids: HashSet<_> = pods.iter().map(|pod| uid(&pod.metadata)).collect();
                 let gone = self.pods.values().filter(|pod| !uids.contains(&uid(&pod.metadata)));
-                gone.cloned().collect::<Vec<_>>().into_iter().for_each(|pod| self.pod(pod, true));
+                gone.cloned().collect::<Vec<_>>().into_iter().for_each(|pod| self.pod(pod, true, now));
                 // Also take finished pods before their replacements.
                 pods.sort_by_key(Pod::is_live);
-                pods.into_iter().for_each(|pod| self.pod(pod, false));
+                pods.into_iter().for_each(|pod| self.pod(pod, false, now));
             }
             Step::Nothing(_) => return,
         }
@@ -105,28 +111,64 @@ impl Judge {
     }
 
     /// A pod was added, modified or deleted (`gone`).
-    fn pod(&mut self, pod: Pod, gone: bool) {
+    fn pod(&mut self, pod: Pod, gone: bool, now: Instant) {
         let uid = uid(&pod.metadata);
-        let owner = self.owners.entry(set_of(&pod).to_owned()).or_default();
-        if self.pods.remove(&uid).is_some_and(|before| before.is_live()) {
+        let set = set_of(&pod).to_owned();
+        let owner = self.owners.entry(set.clone()).or_default();
+        if let Some(before) = self.pods.remove(&uid).filter(Pod::is_live) {
             owner.live -= 1;
+            owner.ready -= usize::from(before.is_ready());
         }
-        owner.live += usize::from(pod.is_live() && !gone);
+        if pod.is_live() && !gone {
+            owner.live += 1;
+            owner.ready += usize::from(pod.is_ready());
+        }
         owner.excess = owner.excess.max(owner.live.saturating_sub(self.goal.most));
         if !gone {
             self.pods.insert(uid, pod);
         }
+        self.compare(&set, now);
+    }
+
+    /// Compares the status of a set with its pods.
+    fn compare(&mut self, name: &str, now: Instant) {
+        let (Some(set), Some(owner)) = (self.sets.get(name), self.owners.get_mut(name)) else { return };
+        let status = set.status.clone().unwrap_or_default();
+        let is_right = status.observed_generation == set.metadata.generation
+            && (status.available_replicas, status.ready_replicas) == (owner.live, owner.ready);
+        if !is_right {
+            owner.wrong_since.get_or_insert(now);
+        } else if let Some(since) = owner.wrong_since.take() {
+            self.wrong_for = self.wrong_for.max(now.saturating_duration_since(since));
+        }
+    }
+
+    /// For how long the status of a set has been wrong, at most: now, and in this phase.
+    pub fn wrong_for(&self, now: Instant) -> [Duration; 2] {
+        let since = self.owners.values().filter_map(|owner| owner.wrong_since).min();
+        let current = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        [current, current.max(self.wrong_for)]
     }
 
     /// Takes in a step of the watch of the sets.
     pub fn take_sets(&mut self, step: Step<Set>, now: Instant) {
         match step {
-            Step::Applied(set) => drop(self.sets.insert(uid(&set.metadata), set)),
-            Step::Deleted(set) => drop(self.sets.remove(&uid(&set.metadata))),
-            Step::Listed(sets, _) => self.sets = sets.into_iter().map(|set| (uid(&set.metadata), set)).collect(),
+            Step::Applied(set) => self.set(set, now),
+            Step::Deleted(set) => drop(self.sets.remove(&set.name_any())),
+            Step::Listed(sets, _) => {
+                self.sets.clear();
+                sets.into_iter().for_each(|set| self.set(set, now));
+            }
             Step::Nothing(_) => return,
         }
         self.last_event = Some(now);
+    }
+
+    fn set(&mut self, set: Set, now: Instant) {
+        let name = set.name_any();
+        self.owners.entry(name.clone()).or_default();
+        self.sets.insert(name.clone(), set);
+        self.compare(&name, now);
     }
 
     /// The live pods, set by set.
@@ -134,6 +176,11 @@ impl Judge {
         let mut live: Vec<_> = self.pods.values().filter(|pod| pod.is_live()).cloned().collect();
         live.sort_by_cached_key(|pod| (set_of(pod).to_owned(), pod.name_any()));
         live
+    }
+
+    /// The number of live pods.
+    pub fn count(&self) -> usize {
+        self.owners.values().map(|owner| owner.live).sum()
     }
 
     /// How much is as wanted now.
@@ -145,12 +192,16 @@ impl Judge {
         let is_good = |pod: &Pod| !pod.is_live() || stays(pod) && (!rolls || pod.is_ready());
         let pods_are_right = live.try_fold(0, |sets, live| (live == *pods).then_some(sets + 1)) == Some(*sets)
             && (victims.is_empty() || self.pods.values().all(is_good));
+        // The replacement of a lost pod can have its name.
+        let live_names = self.pods.values().filter(|pod| pod.is_live()).filter_map(|pod| pod.metadata.name.as_deref());
+        let recur: HashSet<_> = live_names.filter(|name| victims.contains_key(*name)).collect();
+        let is_gone = |name: &String| victims.contains_key(name) && !recur.contains(name.as_str());
         let is_right = |set: &Set| {
             set.status.as_ref().is_some_and(|status| {
                 status.observed_generation == set.metadata.generation
                     && status.replicas.unwrap_or(status.available_replicas) == *pods
                     && (!rolls || status.updated_replicas == *pods && status.ready_replicas == *pods)
-                    && !status.pod_names.iter().any(|name| victims.contains_key(name))
+                    && !status.pod_names.iter().any(is_gone)
             })
         };
         let is_ready = |set: &Set| set.status.as_ref().is_some_and(|status| status.ready_replicas == *pods);
@@ -183,7 +234,7 @@ impl Judge {
 }
 
 /// The set of a pod, also if a ReplicaSet of a Deployment is in between.
-fn set_of(pod: &Pod) -> &str {
+pub fn set_of(pod: &Pod) -> &str {
     pod.labels().get("app").map_or("", String::as_str)
 }
 
@@ -217,13 +268,13 @@ mod tests {
         let metadata = json!({"name": name, "uid": name, "labels": {"app": "a"}});
         let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]});
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status});
-        judge.pod(serde_json::from_value(pod).unwrap(), gone);
+        judge.pod(serde_json::from_value(pod).unwrap(), gone, Instant::now());
     }
 
     fn set(judge: &mut Judge, ready: usize, names: &[&str]) {
         let status =
             json!({"observedGeneration": 1, "availableReplicas": 2, "readyReplicas": ready, "podNames": names});
-        let set = json!({"metadata": {"uid": "a", "generation": 1}, "spec": {}, "status": status});
+        let set = json!({"metadata": {"name": "a", "generation": 1}, "spec": {}, "status": status});
         judge.take_sets(Step::Applied(serde_json::from_value(set).unwrap()), Instant::now());
     }
 
@@ -236,6 +287,20 @@ mod tests {
         assert_eq!((judge.faults(), judge.progress()), ((1, 0), Progress::Ready));
         judge.begin(goal(2));
         assert_eq!(judge.faults(), (0, 0));
+    }
+
+    #[test]
+    fn a_wrong_status_is_timed_until_it_is_right() {
+        let mut judge = set_of_two();
+        judge.begin(goal(2));
+        let later = |seconds| Instant::now() + Duration::from_secs(seconds);
+        assert_eq!(judge.wrong_for(later(9)), [Duration::ZERO; 2]);
+        pod(&mut judge, "1", "False", false);
+        let [current, most] = judge.wrong_for(later(9));
+        assert!(current > Duration::from_secs(8) && most == current);
+        set(&mut judge, 1, &["1", "2"]);
+        let [current, most] = judge.wrong_for(later(9));
+        assert!(current.is_zero() && !most.is_zero() && most < Duration::from_secs(8));
     }
 
     #[test]

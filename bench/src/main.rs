@@ -8,6 +8,7 @@ mod place;
 mod records;
 mod report;
 mod round;
+mod scale;
 mod watcher;
 
 use std::path::{Path, PathBuf};
@@ -43,8 +44,11 @@ struct Cli {
     /// Contestants to measure, with commas between them
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values = ["operator", "replicaset", "go", "floor", "deployment"])]
     only: Vec<Contestant>,
+    /// Instead of the loads, take one operator through restarts, leader changes and rolling restarts with this many pods: 10000x5
+    #[arg(long, value_name = "SETSxPODS", conflicts_with_all = ["loads", "rounds", "only"])]
+    scale: Option<Load>,
     /// Measure nothing, and take the records of an earlier run: target/bench/DATE.jsonl
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["loads", "rounds", "only"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["loads", "rounds", "only", "scale"])]
     from: Option<PathBuf>,
     /// Replace these loads in docs/benchmarks.md, its chart and its records
     #[arg(long)]
@@ -69,14 +73,20 @@ async fn run(cli: &Cli) -> Result<PathBuf> {
     let binary = std::env::current_exe()?;
     let target = binary.ancestors().nth(2).context("this program is not in a target directory")?;
     let folder = target.join("bench");
-    let mut place = Place::prepare(&folder, cli.only.contains(&Contestant::Go)).await?;
+    let with_go = cli.scale.is_none() && cli.only.contains(&Contestant::Go);
+    let mut place = Place::prepare(&folder, with_go).await?;
     let cluster = place.cluster.clone();
     tokio::spawn(end_on_signals(move || cluster.end()));
     let records = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
     println!("bench: the records go to {}", records.display());
-    calibrate(&mut place).await?;
-    append(&records, &Record::Run(place.circumstances().await?))?;
-    measure(&mut place, cli, &records).await?;
+    if let Some(load) = cli.scale {
+        append(&records, &Record::Run(place.circumstances().await?))?;
+        scale::measure(&place, load, &records).await?;
+    } else {
+        calibrate(&mut place).await?;
+        append(&records, &Record::Run(place.circumstances().await?))?;
+        measure(&mut place, cli, &records).await?;
+    }
     Ok(records)
 }
 
@@ -139,7 +149,12 @@ fn report(mut records: Vec<Record>, write: bool) -> Result<()> {
     let loads = Report::of(&records).loads();
     let stored = docs.join("benchmarks/records.jsonl");
     let mut kept = read(&stored)?;
-    kept.retain(|record| !matches!(record, Record::Phase(measured) if loads.contains(&measured.load)));
+    let scales = records.iter().any(|record| matches!(record, Record::Step(_)));
+    kept.retain(|record| match record {
+        Record::Run(_) => true,
+        Record::Phase(measured) => !loads.contains(&measured.load),
+        Record::Step(_) | Record::Samples(_) => !scales,
+    });
     kept.append(&mut records);
     // Of two runs in a row, nothing of the first is left.
     kept.reverse();
@@ -152,7 +167,10 @@ fn report(mut records: Vec<Record>, write: bool) -> Result<()> {
     if let Some(load) = report.headline() {
         std::fs::write(docs.join("benchmarks/times.svg"), chart::times(&report, load)?).context("writing the chart")?;
     }
-    println!("bench: wrote docs/benchmarks.md, its chart and its records");
+    if !report.steps.is_empty() {
+        std::fs::write(docs.join("benchmarks/scale.svg"), chart::scale(&report)?).context("writing the chart")?;
+    }
+    println!("bench: wrote docs/benchmarks.md, its charts and its records");
     Ok(())
 }
 

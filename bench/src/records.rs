@@ -134,6 +134,10 @@ impl Phase {
 pub enum Record {
     Run(Run),
     Phase(Measured),
+    /// A step of the scale run.
+    Step(Step),
+    /// All samples of the scale run.
+    Samples(Samples),
 }
 
 /// The circumstances of a run.
@@ -179,12 +183,50 @@ pub struct Measured {
     pub gaps: usize,
 }
 
+/// One step of the scale run.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Step {
+    pub load: Load,
+    pub title: String,
+    /// Seconds since the start of the run.
+    pub began: f64,
+    /// Seconds until the pods were as wanted.
+    pub pods: f64,
+    /// Seconds until every status said so.
+    pub status: f64,
+    /// Requests of all operators, without watches and Lease traffic.
+    pub requests: usize,
+    /// CPU time of all operators that still run, in s.
+    pub cpu: f64,
+    /// Peak memory of the largest operator, in MiB.
+    pub peak: f64,
+    /// For how many seconds the status of a set was wrong, at most.
+    pub wrong: f64,
+    /// As in a phase.
+    pub excess: usize,
+    pub gaps: usize,
+}
+
+/// What is sampled every second.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Samples {
+    pub list: Vec<Sample>,
+}
+
+/// Seconds since the start of the run, resident memory of the largest operator in MiB, live pods, and for how many seconds the status of a
+/// set has been wrong, at most.
+pub type Sample = (f64, f64, usize, f64);
+
+/// The number of requests without watches and Lease traffic.
+pub fn work(requests: &BTreeMap<String, usize>) -> usize {
+    let is_work = |kind: &str| !kind.starts_with("watch ") && !kind.ends_with(" leases");
+    requests.iter().filter(|(kind, _)| is_work(kind)).map(|(_, count)| count).sum()
+}
+
 impl Measured {
     /// Requests for each pod that had to be created or deleted, without watches and Lease traffic.
     pub fn requests_per_pod(&self) -> f64 {
-        let is_work = |kind: &str| !kind.starts_with("watch ") && !kind.ends_with(" leases");
-        let counts = self.requests.iter().filter(|(kind, _)| is_work(kind)).map(|(_, count)| count);
-        counts.sum::<usize>() as f64 / self.touched as f64
+        work(&self.requests) as f64 / self.touched as f64
     }
 
     /// In a rollout, the number of requests of this kind for each set.

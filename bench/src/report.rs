@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 
 use clap::ValueEnum;
 
-use crate::records::{Contestant, Load, Measured, Phase, Record, Run};
+use crate::records::{Contestant, Load, Measured, Phase, Record, Run, Sample, Step};
 
 /// A figure of one phase, if it was measured.
 pub type Figure = fn(&Measured) -> Option<f64>;
@@ -46,6 +46,9 @@ const FIGURES: [(&str, Figure); 11] = [
 pub struct Report<'a> {
     runs: Vec<(&'a Run, BTreeSet<String>)>,
     measured: Vec<&'a Measured>,
+    /// Of the scale run.
+    pub steps: Vec<&'a Step>,
+    pub samples: &'a [Sample],
 }
 
 impl<'a> Report<'a> {
@@ -61,6 +64,13 @@ impl<'a> Report<'a> {
                         parts.insert(format!("{} ({})", measured.load, measured.contestant.title()));
                     }
                 }
+                Record::Step(step) => {
+                    report.steps.push(step);
+                    if let Some((_, parts)) = report.runs.last_mut() {
+                        parts.insert(format!("scale run of {}", step.load));
+                    }
+                }
+                Record::Samples(samples) => report.samples = &samples.list,
             }
         }
         report
@@ -112,10 +122,34 @@ impl<'a> Report<'a> {
             let table = self.table(load, rows, |spread| spread.to_string());
             let _ = write!(page, "\n## {load} pods\n\n{table}");
         }
+        page.push_str(&self.scale());
         page.push_str("\n## Runs\n\n");
         for (run, parts) in &self.runs {
             page.push_str(&circumstances(run, parts));
         }
+        page
+    }
+
+    /// The scale run. Its chart is `benchmarks/scale.svg`.
+    fn scale(&self) -> String {
+        let Some(Step { load, .. }) = self.steps.first() else { return String::new() };
+        let mut page = format!("\n## Scale: {} pods in {} sets\n\n", load.all_pods(), load.sets);
+        page.push_str("![Pods, memory and wrong statuses over time](benchmarks/scale.svg)\n\n");
+        page.push_str("| | pods, s | status, s | requests | CPU, s | peak memory, MiB | longest wrong status, s |\n");
+        page.push_str("|---|---|---|---|---|---|---|\n");
+        for (number, step) in self.steps.iter().enumerate() {
+            let Step { title, requests, .. } = step;
+            let [pods, status, cpu, peak, wrong] = [step.pods, step.status, step.cpu, step.peak, step.wrong].map(brief);
+            let _ = writeln!(
+                page,
+                "| {}. {title} | {pods} | {status} | {requests} | {cpu} | {peak} | {wrong} |",
+                number + 1
+            );
+        }
+        let (excess, gaps) =
+            self.steps.iter().fold((0, 0), |(excess, gaps), step| (excess + step.excess, gaps + step.gaps));
+        let _ =
+            write!(page, "\nExcess pods at any instant: {}.\n\n{}", told(excess, gaps), include_str!("../scale.md"));
         page
     }
 
@@ -146,17 +180,26 @@ impl<'a> Report<'a> {
     fn excess(&self, load: Load, contestant: Contestant) -> String {
         let all = self.measured.iter().filter(|m| (m.load, m.contestant) == (load, contestant));
         let (excess, gaps) = all.fold((0, 0), |(excess, gaps), m| (excess + m.excess, gaps + m.gaps));
-        if gaps > 0 { format!("{excess} ({gaps} gaps in the watch)") } else { excess.to_string() }
+        told(excess, gaps)
     }
+}
+
+/// Excess pods, and the gaps in the watch that may hide others.
+fn told(excess: usize, gaps: usize) -> String {
+    if gaps > 0 { format!("{excess} ({gaps} gaps in the watch)") } else { excess.to_string() }
 }
 
 fn circumstances(run: &Run, parts: &BTreeSet<String>) -> String {
     let Run { date, processor, cores, kubernetes, revision, connections: (create, delete), remark } = run;
     let remark = remark.as_ref().map(|remark| format!(" {remark}")).unwrap_or_default();
     let parts = parts.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let floor = match parts.contains(Contestant::Floor.title()) {
+        true => format!(" Bare requests over {create} connections to create and {delete} to delete."),
+        false => String::new(),
+    };
     format!(
         "- {date}, {parts}: {processor}, {cores} cores, shared with the control plane. Kubernetes {kubernetes}, operator \
-         revision {revision}. Bare requests over {create} connections to create and {delete} to delete.{remark}\n"
+         revision {revision}.{floor}{remark}\n"
     )
 }
 

@@ -24,12 +24,12 @@ use crate::records::{Contestant, Load, Measured, Phase};
 use crate::watcher::Watcher;
 
 /// Connections over which the sets are created, changed and deleted.
-const USERS: usize = 32;
+pub const USERS: usize = 32;
 
 const PODS: &str = "/api/v1/namespaces/bench/pods";
 
 /// One request: method, path and body.
-type Request = (Method, String, Option<Value>);
+pub type Request = (Method, String, Option<Value>);
 
 /// A contestant at work.
 pub struct Round<'a> {
@@ -65,7 +65,7 @@ impl<'a> Round<'a> {
             load: Load { sets: 1, pods: 10, ..load },
             number,
             name: format!("r{}-first", place.rounds),
-            watcher: Watcher::start(&cluster.client, NAMESPACE, sets.as_ref()),
+            watcher: Watcher::start(&cluster.client, Some(NAMESPACE), sets.as_ref()),
             sets,
             process: contestant::start(place, contestant).await?,
             user,
@@ -96,7 +96,7 @@ impl<'a> Round<'a> {
         };
         let steps = self.steps(phase, before, &victims)?;
         self.requests()?;
-        let cpu = self.usage()?.map(|(cpu, _)| cpu);
+        let cpu = self.process.as_mut().map(usage).transpose()?.map(|(cpu, _)| cpu);
         let began = Instant::now();
         self.watcher.judge().begin(Goal {
             sets: if self.wanted == 0 { 0 } else { self.load.sets },
@@ -111,9 +111,9 @@ impl<'a> Round<'a> {
         }
         let what = || format!("{}, {}: {}", self.load, self.contestant.title(), phase.title());
         let limit = Duration::from_secs(300) + Duration::from_millis(50) * self.load.all_pods() as u32;
-        let at_rest = self.watcher.until_at_rest(limit, &mut self.process).await;
+        let at_rest = self.watcher.until_at_rest(limit, self.process.as_mut_slice()).await;
         let [pods, status, ready] = at_rest.with_context(what)?;
-        let usage = self.usage()?;
+        let usage = self.process.as_mut().map(usage).transpose()?;
         let (excess, gaps) = self.watcher.judge().faults();
         let seconds = |mark: Option<Instant>| mark.map(|mark| (mark - began).as_secs_f64());
         let with_status = |mark| seconds(mark).filter(|_| self.sets.is_some());
@@ -142,17 +142,6 @@ impl<'a> Round<'a> {
         let is_operator = self.contestant == Contestant::Operator;
         ensure!(!is_operator || status.success(), "after SIGTERM, {name} ended with {status}");
         Ok(())
-    }
-
-    /// CPU time in ms so far, and the peak memory in MiB since the last call.
-    fn usage(&mut self) -> Result<Option<(f64, f64)>> {
-        let Some(process) = &mut self.process else { return Ok(None) };
-        let id = process.id()?;
-        let process = Process::new(id.cast_signed())?;
-        let (stat, peak) = (process.stat()?, process.status()?.vmhwm.context("/proc/PID/status without VmHWM")?);
-        std::fs::write(format!("/proc/{id}/clear_refs"), "5").context("resetting the peak memory")?;
-        let cpu = (stat.utime + stat.stime) as f64 * 1_000.0 / procfs::ticks_per_second() as f64;
-        Ok(Some((cpu, peak as f64 / 1_024.0)))
     }
 
     /// The contestant's requests since the last call.
@@ -195,8 +184,18 @@ impl<'a> Round<'a> {
     }
 }
 
+/// CPU time in ms so far, and the peak memory in MiB since the last call.
+pub fn usage(process: &mut Operator) -> Result<(f64, f64)> {
+    let id = process.id()?;
+    let process = Process::new(id.cast_signed())?;
+    let (stat, peak) = (process.stat()?, process.status()?.vmhwm.context("/proc/PID/status without VmHWM")?);
+    std::fs::write(format!("/proc/{id}/clear_refs"), "5").context("resetting the peak memory")?;
+    let cpu = (stat.utime + stat.stime) as f64 * 1_000.0 / procfs::ticks_per_second() as f64;
+    Ok((cpu, peak as f64 / 1_024.0))
+}
+
 /// Sends the requests over `width` connections. Fails with the first error.
-async fn send_all(client: &Client, width: usize, requests: Vec<Request>) -> Result<()> {
+pub async fn send_all(client: &Client, width: usize, requests: Vec<Request>) -> Result<()> {
     let send = |request| send(client, request);
     futures::stream::iter(requests).map(send).buffer_unordered(width).try_collect().await
 }

@@ -20,23 +20,29 @@ const QUIET: Duration = Duration::from_millis(1_500);
 /// Resolution of all times.
 const RESOLUTION: Duration = Duration::from_millis(10);
 
-/// The two watches of one namespace. They end when it is dropped.
+/// The two watches. They end when it is dropped.
 pub struct Watcher {
     judge: Arc<Mutex<Judge>>,
     _watches: JoinSet<()>,
 }
 
 impl Watcher {
-    /// Starts the watches.
-    pub fn start(client: &Client, namespace: &str, sets: Option<&ApiResource>) -> Self {
+    /// Starts the watches, in one namespace or in all.
+    pub fn start(client: &Client, namespace: Option<&str>, sets: Option<&ApiResource>) -> Self {
         let judge = Arc::new(Mutex::new(Judge::default()));
         let mut watches = JoinSet::new();
         let told = judge.clone();
-        let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+        let pods = match namespace {
+            Some(namespace) => Api::<Pod>::namespaced(client.clone(), namespace),
+            None => Api::all(client.clone()),
+        };
         watches.spawn(follow(pods, move |step| lock(&told).take_pods(step, Instant::now())));
         if let Some(resource) = sets {
             let told = judge.clone();
-            let sets = Api::<Set>::namespaced_with(client.clone(), namespace, resource);
+            let sets = match namespace {
+                Some(namespace) => Api::<Set>::namespaced_with(client.clone(), namespace, resource),
+                None => Api::all_with(client.clone(), resource),
+            };
             watches.spawn(follow(sets, move |step| lock(&told).take_sets(step, Instant::now())));
         }
         Self { judge, _watches: watches }
@@ -46,9 +52,13 @@ impl Watcher {
         lock(&self.judge)
     }
 
-    /// Waits until everything is as wanted and nothing happens any more, as long as the process runs. Returns since when the pods,
+    pub fn shared(&self) -> Arc<Mutex<Judge>> {
+        self.judge.clone()
+    }
+
+    /// Waits until everything is as wanted and nothing happens any more, as long as the processes run. Returns since when the pods,
     /// the status of every set, and its number of ready pods have been as wanted.
-    pub async fn until_at_rest(&self, limit: Duration, process: &mut Option<Operator>) -> Result<[Option<Instant>; 3]> {
+    pub async fn until_at_rest(&self, limit: Duration, processes: &mut [Operator]) -> Result<[Option<Instant>; 3]> {
         let (end, mut marks) = (Instant::now() + limit, [None; 3]);
         loop {
             let now = Instant::now();
@@ -66,12 +76,13 @@ impl Watcher {
                     bail!("not at rest after {} s: {}", limit.as_secs(), judge.summary());
                 }
             }
-            process.as_mut().map_or(Ok(()), Operator::is_running)?;
-            sleep(RESOLUTION).await;
+            processes.iter_mut().try_for_each(Operator::is_running)?;
+            // With tens of thousands of pods, a look takes milliseconds. It may not disturb what is measured.
+            sleep(RESOLUTION.max(now.elapsed() * 20)).await;
         }
     }
 }
 
-fn lock(judge: &Mutex<Judge>) -> MutexGuard<'_, Judge> {
-    judge.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
