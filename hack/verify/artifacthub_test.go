@@ -1,5 +1,5 @@
-// What Artifact Hub and a reader see of the chart: the annotations follow the rules of Artifact Hub (its own linter, `ah lint`, is no Go
-// module that can be pinned here), the README and the schema describe each value.
+// What Artifact Hub and a reader see of the chart: the annotations follow the rules that `ah lint` checks and name what is there, and the
+// README and the schema describe each value.
 package verify
 
 import (
