@@ -19,12 +19,15 @@ import (
 
 func TestThePackedChartIsReadyForArtifactHub(t *testing.T) {
 	for version, wanted := range map[string]object{
-		"1.2.3":      {"prerelease": false, "containsSecurityUpdates": false, "changes": "- One: *thing*\n  in two lines.\n- \"Another\" - `thing`.\n"},
+		"1.2.3": {
+			"prerelease": false, "containsSecurityUpdates": false, "changes": "- One: *thing*\n  in two lines.\n- \"Another\" - `thing`.\n",
+		},
 		"1.2.3-rc.1": {"prerelease": true, "containsSecurityUpdates": true, "changes": "- *Security*: a fix.\n"},
 	} {
 		folder, _ := workspace(t)
 		edit(t, filepath.Join(folder, "charts/podset-operator/Chart.yaml"), "version: 0.1.0", "version: "+version)
-		changelog := "# Changelog\n\n## Unreleased\n\n- No.\n\n## " + version + " (2026-01-01)\n\n" + wanted["changes"].(string) + "\n## 1.2.2 (2025-01-01)\n\n- No.\n"
+		changelog := "## Unreleased\n\n- No.\n\n## " + version + " (2026-01-01)\n\n" + wanted["changes"].(string) +
+			"\n## 1.2.2 (2025-01-01)\n\n- No.\n"
 		must(t, os.WriteFile(filepath.Join(folder, "CHANGELOG.md"), []byte(changelog), 0o600))
 		image := "ghcr.io/someone/it:" + version + "@sha256:" + strings.Repeat("0a", 32)
 		output, err := exec.Command(filepath.Join(folder, "hack/chart"), image, "https://github.com/Someone/it").CombinedOutput()
