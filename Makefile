@@ -194,8 +194,12 @@ semver: ## Compare the public API of the crate leadership with that of BASELINE,
 	else set -x; cargo semver-checks --package leadership --only-explicit-features --features testing --baseline-rev "$$BASELINE"; fi
 
 .PHONY: chart
-chart: ## Write the chart for the image IMG to dist/
-	hack/chart "$$IMG"
+chart: ## Write the chart for the image IMG to dist/ (SOURCE=https://github.com/OWNER/REPOSITORY: the address in its links)
+	hack/chart "$$IMG" $${SOURCE:+"$$SOURCE"}
+
+.PHONY: chart-readme
+chart-readme: ## Generate README.md of the chart from its values
+	cd hack/verify && GOWORK=off CGO_ENABLED=0 go tool helm-docs --chart-search-root ../../charts --sort-values-order file --log-level warning
 
 .PHONY: verify-release
 verify-release: ## Compare TAG with all files that name a version, and write dist/NOTES.md from the changelog

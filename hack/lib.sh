@@ -27,6 +27,11 @@ split_image() {
   if [[ ${name##*/} == *:* ]]; then tag=${name##*:} name=${name%:*}; fi
 }
 
+# What CHANGELOG.md says about a version.
+changes_of() { # VERSION
+  awk -v heading="## $1 (" 'index($0, heading) == 1 { found = 1; next } /^## / { found = 0 } found' CHANGELOG.md
+}
+
 # The rest is for hack/demo and hack/trace-demo, which run in the root of the repository and define usage and look_around.
 
 state=$cache/$script # logs and PIDs

@@ -6,12 +6,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"sort"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
 )
+
+// The workflow that builds a release and signs it.
+const builder = "./.github/workflows/build.yml"
 
 type workflow struct {
 	Permissions map[string]string
@@ -32,7 +37,7 @@ var stubs = map[string]string{
 // Targets, and variables that they take from outside. IMG is alone, since a wrong one lets no other be used.
 var outside = map[string][]string{
 	"docker-build docker-build-local docker-push docker-push-digest test-image chart deploy undeploy build-installer": {"IMG"},
-	"run simulate bench deny docker-build docker-build-local docker-push docker-push-digest verify-release " +
+	"run simulate bench deny docker-build docker-build-local docker-push docker-push-digest chart verify-release " +
 		"deploy undeploy build-installer cluster-up cluster-down": {
 		"ADVISORIES", "ARGS", "BENCH", "CLUSTER", "CONFIG", "FROM", "REVISION", "SEED", "SEEDS", "SOURCE", "TAG", "VERSION",
 	},
@@ -156,29 +161,80 @@ func TestScriptsOfWorkflowsHaveNoExpressions(t *testing.T) {
 
 // Where a job may sign, or write the release, neither the repository is checked out nor anything built or tested.
 func TestJobsThatSignOnlySign(t *testing.T) {
-	signing := 0
+	signing := []string{}
 	own := regexp.MustCompile(`\b(make|cargo|go|npm|pip|bash|sh|docker (build|run|pull)|buildx build)\b|hack/|\./`)
 	for file, workflow := range workflows(t) {
 		if workflow.Permissions == nil {
 			t.Errorf("%s does not say what its jobs may do", file)
 		}
 		for name, job := range workflow.Jobs {
-			if job.Permissions["id-token"] == "" && job.Permissions["contents"] != "write" {
+			if job.Permissions["id-token"] == "" && job.Permissions["attestations"] == "" && job.Permissions["contents"] != "write" {
 				continue
 			}
-			signing++
+			signing = append(signing, file+" "+name)
+			// The rights of a call are the most that the jobs of the called workflow may take. They are in this loop as well.
+			if job.Uses == builder {
+				continue
+			}
 			if job.Uses != "" || len(job.Steps) == 0 {
 				t.Errorf("%s, %s: its steps are elsewhere", file, name)
 			}
+			compares := false
 			for _, step := range job.Steps {
+				compares = compares || strings.Contains(step.Run, `sha256sum --check --strict <<<"$SUMS  SHA256SUMS"`)
 				if strings.HasPrefix(step.Uses, "actions/checkout@") || strings.HasPrefix(step.Uses, "./") || own.MatchString(step.Run) {
 					t.Errorf("%s, %s: %q%q does not belong to a job that signs", file, name, step.Uses, step.Run)
 				}
 			}
+			if !compares {
+				t.Errorf("%s, %s: it takes files that another job of the run may have written", file, name)
+			}
 		}
 	}
-	if signing != 2 {
-		t.Errorf("%d jobs may sign or write, not 2", signing)
+	sort.Strings(signing)
+	if wanted := []string{"build.yml sign", "release.yml build", "release.yml release"}; !reflect.DeepEqual(signing, wanted) {
+		t.Errorf("%q may sign or write, not %q", signing, wanted)
+	}
+}
+
+// What makes the provenance that of level 3 of SLSA: nobody but a release calls the builder, nobody tells it anything, its jobs share
+// nothing with other runs, and every user verifies that it was this one.
+func TestReleasesAreBuiltApart(t *testing.T) {
+	text := read(t, ".github/workflows/build.yml")
+	if !regexp.MustCompile(`(?m)^on:\n  workflow_call: .*\n    outputs:\n(      .*\n)+\n`).MatchString(text) {
+		t.Error("build.yml starts by something else than a call, or takes inputs or secrets")
+	}
+	if found := regexp.MustCompile(`\b(secrets|inputs|vars|github\.event)\.`).FindString(text); found != "" {
+		t.Errorf("build.yml depends on %s", found)
+	}
+	for name, job := range workflows(t)["build.yml"].Jobs {
+		if job.Permissions == nil {
+			t.Errorf("build.yml, %s: it has the rights of its caller", name)
+		}
+		for _, step := range job.Steps {
+			if regexp.MustCompile(`cache|/setup-`).MatchString(step.Uses + step.Run) {
+				t.Errorf("build.yml, %s: %q%q may use a cache, which other runs write", name, step.Uses, step.Run)
+			}
+		}
+	}
+	for file, workflow := range workflows(t) {
+		for name, job := range workflow.Jobs {
+			if job.Uses == builder && file+" "+name != "release.yml build" {
+				t.Errorf("%s, %s builds releases too", file, name)
+			}
+		}
+	}
+	installing := read(t, "docs/installing.md")
+	identities := regexp.MustCompile(`--certificate-identity \S+`).FindAllString(installing, -1)
+	signer := "OWNER/REPOSITORY/.github/workflows/build.yml"
+	for _, identity := range identities {
+		if !strings.HasPrefix(identity, "--certificate-identity https://github.com/"+signer+"@refs/tags/v") {
+			t.Errorf("docs/installing.md verifies that another workflow signed: %s", identity)
+		}
+	}
+	verified := strings.Count(installing, "gh attestation verify ")
+	if len(identities) == 0 || verified == 0 || strings.Count(installing, "--signer-workflow "+signer) < verified {
+		t.Error("docs/installing.md does not verify who built")
 	}
 }
 
