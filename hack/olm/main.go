@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"maps"
 	"os"
@@ -27,6 +28,7 @@ import (
 	"github.com/operator-framework/operator-registry/alpha/action/migrations"
 	"github.com/operator-framework/operator-registry/alpha/declcfg"
 	"github.com/operator-framework/operator-registry/pkg/lib/bundle"
+	"github.com/sirupsen/logrus"
 	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -47,6 +49,7 @@ type settings struct{ config, version, image, bundleImage, source string }
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("olm: ")
+	logrus.SetOutput(io.Discard) // the libraries miss files that are optional
 	if len(os.Args) != 2 {
 		log.Fatal("Usage: olm FOLDER")
 	}
@@ -67,6 +70,9 @@ func main() {
 func write(folder string, s settings) error {
 	if _, err := semver.Parse(s.version); err != nil {
 		return fmt.Errorf("VERSION=%q: %w", s.version, err)
+	}
+	if s.image == "" || s.bundleImage == "" {
+		return errors.New("IMG and BUNDLE_IMG name the images of the operator and of the bundle")
 	}
 	csv, others, err := build(s)
 	if err != nil {

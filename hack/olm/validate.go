@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -17,10 +16,7 @@ import (
 
 // What `operator-sdk bundle validate --select-optional suite=operatorframework` and `opm validate` check. A warning is an error here.
 func validate(folder string) error {
-	logger := logrus.New()
-	logger.SetOutput(io.Discard)
-	logrus.SetOutput(io.Discard)
-	layout := bundle.NewImageValidator(nil, logrus.NewEntry(logger)) // without a registry: it pulls nothing
+	layout := bundle.NewImageValidator(nil, logrus.NewEntry(logrus.StandardLogger())) // without a registry: it pulls nothing
 	root := filepath.Join(folder, "bundle")
 	problems := []error{
 		layout.ValidateBundleFormat(root),
