@@ -12,9 +12,12 @@ import (
 	"testing"
 
 	"github.com/operator-framework/api/pkg/manifests"
+	operatorsv1 "github.com/operator-framework/api/pkg/operators/v1"
 	"github.com/operator-framework/api/pkg/operators/v1alpha1"
 	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 )
 
 const image = "registry.example/podset-operator:0.1.0@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -97,6 +100,31 @@ func TestTheBaseAgreesWithTheRepository(t *testing.T) {
 		if !regexp.MustCompile(pattern).MatchString(read(t, file)) {
 			t.Errorf("%s has no %s", file, pattern)
 		}
+	}
+}
+
+// The objects of docs/installing.md have no misspelt field, and name what the catalog has.
+func TestTheDocumentedObjectsFit(t *testing.T) {
+	_, rest, _ := strings.Cut(read(t, "../../docs/installing.md"), "### With the Operator Lifecycle Manager")
+	_, rest, _ = strings.Cut(rest, "```yaml\n")
+	text, _, _ := strings.Cut(rest, "```")
+	objects := strings.Split(text, "---\n")
+	if len(objects) != 4 {
+		t.Fatalf("%d objects were found", len(objects))
+	}
+	var source v1alpha1.CatalogSource
+	var group operatorsv1.OperatorGroup
+	var subscription v1alpha1.Subscription
+	for i, object := range []any{&corev1.Namespace{}, &source, &group, &subscription} {
+		must(t, yaml.UnmarshalStrict([]byte(objects[i]), object))
+	}
+	spec := subscription.Spec
+	if spec.Package != name || spec.Channel != channel("0.1.0") || spec.CatalogSource != source.Name || spec.CatalogSourceNamespace != source.Namespace {
+		t.Errorf("the Subscription is %+v", spec)
+	}
+	dockerfile := read(t, "catalog.Dockerfile")
+	if configs := source.Spec.GrpcPodConfig.ExtractContent.CatalogDir; !strings.Contains(dockerfile, "COPY catalog "+configs+"\n") {
+		t.Errorf("%s is not in the image", configs)
 	}
 }
 
