@@ -2,7 +2,7 @@
 
 # These come from outside, so they are data. Make does not expand their text. A recipe reads them from its environment, as "$$NAME", so that
 # no shell runs them as code (the last line exports them). KUBECTL is an exception, because it is a command.
-OUTSIDE = ADVISORIES ARGS BASELINE BENCH CLUSTER CONFIG FROM IMG REVISION SEED SEEDS SOURCE TAG VERSION
+OUTSIDE = ADVISORIES ARGS BASELINE BENCH BUNDLE_IMG CATALOG_IMG CLUSTER CONFIG FROM IMG REVISION SEED SEEDS SOURCE TAG VERSION
 $(foreach name,$(OUTSIDE),$(if $(filter command environment,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 # The name of the local cluster for cluster-up and cluster-down.
 CLUSTER ?= podset
@@ -113,9 +113,13 @@ bench: ## Run the benchmark for docs/benchmarks.md, which takes hours (BENCH='10
 
 # Without Go's cache of test results, which does not see files outside the module.
 .PHONY: verify
-verify: ## Check the chart, Argo CD's health checks and the workflows (hack/verify)
+verify: ## Check the chart, Argo CD's health checks, the workflows (hack/verify), and the OLM bundle (hack/olm)
 	cd hack/verify && GOWORK=off CGO_ENABLED=0 go vet ./... && GOWORK=off CGO_ENABLED=0 go test -count=1 ./...
 	cd hack/verify && GOWORK=off CGO_ENABLED=0 go tool actionlint -color $(abspath $(wildcard .github/workflows/*.yml))
+	cd hack/olm && $(OLM_ENV) go vet ./... && $(OLM_ENV) go test -count=1 ./...
+
+# The tag leaves out a library that needs cgo.
+OLM_ENV = GOWORK=off CGO_ENABLED=0 GOFLAGS=-tags=containers_image_openpgp
 
 # Labels of the image.
 IMAGE_ARGS = --build-arg "VERSION=$$VERSION" --build-arg "REVISION=$$REVISION" $${SOURCE:+--build-arg "SOURCE=$$SOURCE"}
@@ -124,10 +128,15 @@ REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 # Evaluate them once, not for every recipe.
 VERSION := $(VERSION)
 REVISION := $(REVISION)
+# The images of the OLM bundle and catalog.
+BUNDLE_IMG ?= podset-operator-bundle:v$(VERSION)
+CATALOG_IMG ?= podset-operator-catalog:v$(VERSION)
+
+is_name = [[ $$$1 =~ ^[A-Za-z0-9][A-Za-z0-9._/:@-]*$$ ]] || { printf '$1=%q is not the name of an image\n' "$$$1" >&2; exit 2; }
 
 .PHONY: name-of-img
 name-of-img:
-	@[[ $$IMG =~ ^[A-Za-z0-9][A-Za-z0-9._/:@-]*$$ ]] || { printf 'IMG=%q is not the name of an image\n' "$$IMG" >&2; exit 2; }
+	@$(call is_name,IMG)
 
 .PHONY: docker-build
 docker-build: name-of-img ## Build the operator's image (IMG=NAME:TAG)
@@ -200,6 +209,20 @@ chart: ## Write the chart for the image IMG to dist/ (SOURCE=https://github.com/
 .PHONY: chart-readme
 chart-readme: ## Generate README.md of the chart from its values
 	cd hack/verify && GOWORK=off CGO_ENABLED=0 go tool helm-docs --chart-search-root ../../charts --sort-values-order file --log-level warning
+
+.PHONY: bundle
+bundle: name-of-img ## Write the OLM bundle for the image IMG, and a catalog with it (BUNDLE_IMG), to dist/ and validate them
+	@$(call is_name,BUNDLE_IMG)
+	cd hack/olm && $(OLM_ENV) go run . "$$OLDPWD/dist"
+
+.PHONY: bundle-build
+bundle-build: bundle ## Build the image of the OLM bundle (BUNDLE_IMG=NAME:TAG)
+	docker build --file dist/bundle.Dockerfile --tag "$$BUNDLE_IMG" dist
+
+.PHONY: catalog-build
+catalog-build: bundle ## Build the image of an OLM catalog that names BUNDLE_IMG (CATALOG_IMG=NAME:TAG)
+	@$(call is_name,CATALOG_IMG)
+	docker build --file hack/olm/catalog.Dockerfile --tag "$$CATALOG_IMG" dist
 
 .PHONY: verify-release
 verify-release: ## Compare TAG with all files that name a version, and write dist/NOTES.md from the changelog

@@ -102,6 +102,8 @@ const FLAGS_OF_OTHERS: &[&str] = &[
 const PATHS_TO_COME: &[&str] = &[
     "config/crd/bases/poc.test.domain_tallies.yaml",
     "dist/NOTES.md",
+    "dist/bundle",
+    "dist/catalog",
     "dist/install.yaml",
     "docs/reference/tally.md",
     "src/api/tally.rs",

@@ -31,15 +31,16 @@ type workflow struct {
 // Programs that recipes call, without what they do.
 var stubs = map[string]string{
 	"docker": `[ "$1" != logs ] || echo "connection refused"`, // otherwise hack/image/test waits for it
-	"cargo":  "",
+	"cargo":  "", "go": "",
 	"kubectl": `echo "image: podset-operator:latest"`,
 }
 
 // Targets, and variables that they take from outside. IMG is alone, since a wrong one lets no other be used.
 var outside = map[string][]string{
-	"docker-build docker-build-local docker-push docker-push-digest test-image chart deploy undeploy build-installer": {"IMG"},
+	"docker-build docker-build-local docker-push docker-push-digest test-image chart deploy undeploy build-installer bundle": {"IMG"},
+	"bundle bundle-build catalog-build": {"BUNDLE_IMG", "CATALOG_IMG"},
 	"run simulate bench deny docker-build docker-build-local docker-push docker-push-digest chart verify-release " +
-		"deploy undeploy build-installer cluster-up cluster-down": {
+		"deploy undeploy build-installer bundle bundle-build catalog-build cluster-up cluster-down": {
 		"ADVISORIES", "ARGS", "BENCH", "CLUSTER", "CONFIG", "FROM", "REVISION", "SEED", "SEEDS", "SOURCE", "TAG", "VERSION",
 	},
 }
@@ -254,9 +255,11 @@ func TestActionsArePinned(t *testing.T) {
 func TestImagesArePinned(t *testing.T) {
 	digest := regexp.MustCompile(`@sha256:[0-9a-f]{64}\b`)
 	from := regexp.MustCompile(`(?m)^FROM .*$`)
-	for _, line := range from.FindAllString(read(t, "Dockerfile"), -1) {
-		if !strings.HasPrefix(line, "FROM scratch") && !digest.MatchString(line) {
-			t.Errorf("Dockerfile: %s", line)
+	for _, file := range []string{"Dockerfile", "hack/olm/catalog.Dockerfile"} {
+		for _, line := range from.FindAllString(read(t, file), -1) {
+			if !strings.HasPrefix(line, "FROM scratch") && !digest.MatchString(line) {
+				t.Errorf("%s: %s", file, line)
+			}
 		}
 	}
 	found := 0
