@@ -25,7 +25,7 @@ use operator_kit::{
     telemetry::spans::SpanRef,
 };
 
-/// The most events that wait; further ones are lost. Each takes about 250 bytes plus its note.
+/// The most events that wait; further ones are lost.
 const WAITING: u32 = 10_000;
 
 /// The most requests in flight: enough to keep up, and few compared with the other writes. Namespaces share them fairly; one alone gets 4.
@@ -105,11 +105,15 @@ impl Recorder {
     }
 
     async fn send(&self, queued: QueuedEvent) {
-        let QueuedEvent { event, key, uid, wall, unique, parent, _permit } = queued;
-        let slot = self.slots.acquire(&key.namespace).await;
-        if slot.is_err() || self.stop_sending.is_cancelled() {
-            return;
+        let slot = self.slots.acquire(&queued.key.namespace).await;
+        if slot.is_ok() && !self.stop_sending.is_cancelled() {
+            // On the heap, so that a waiting event holds no room for its request.
+            Box::pin(self.send_now(queued)).await;
         }
+    }
+
+    async fn send_now(&self, queued: QueuedEvent) {
+        let QueuedEvent { event, key, uid, wall, unique, parent, _permit } = queued;
         let manifest = events::manifest(&event, (&key, &uid), wall, unique, &self.instance);
         let build = || {
             let mut request = requests::create::<EventResource>(&key.namespace, &manifest)?;
@@ -170,6 +174,15 @@ mod tests {
         recorder.flush().await;
         assert_eq!(told.load(Ordering::Relaxed), many + 1, "there is room again");
         running.abort();
+    }
+
+    #[tokio::test]
+    async fn an_event_that_waits_takes_less_than_a_kilobyte() {
+        let ((recorder, _), set) = (recorder(), testing::set(1));
+        recorder.record(&set, vec![event()]);
+        let queued = recorder.receiver.try_lock().unwrap().try_recv().unwrap();
+        let bytes = size_of_val(&recorder.send(queued));
+        assert!(bytes < 1_000, "{bytes}");
     }
 
     /// The API server never answers for the namespace `default`.
