@@ -55,8 +55,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Builds the operator and starts a cluster for it.
-    pub async fn prepare(folder: &Path, with_go: bool) -> Result<Self> {
+    /// Builds the operator, and starts a cluster for it with so many nodes of so many pods.
+    pub async fn prepare(folder: &Path, with_go: bool, (nodes, pods_a_node): (u32, u32)) -> Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         println!("bench: building the operator");
         let binary = operator::build(&["--release"]).await?;
@@ -64,8 +64,8 @@ impl Place {
         println!("bench: starting a cluster");
         let controllers = format!("kube-controller-manager=controllers={}", CONTROLLERS.join(","));
         let wanted = Wanted {
-            nodes: 5,
-            pods_a_node: 100_000,
+            nodes,
+            pods_a_node,
             is_durable: true,
             // The clients of scheduler, controllers and nodes have no limits.
             arguments: ["--disable-qps-limits", "--extra-args", &controllers].map(str::to_owned).into(),
