@@ -1,5 +1,5 @@
 // Objects of every release survive the CRDs of this tree: what a user has stored is accepted, and nothing of it is lost. The code that
-// judges is the API server's own. The records are in tests/data/releases; tests/compatibility.rs decodes the same objects.
+// judges is the API server's own. The records are in tests/data/releases; tests/manifests.rs decodes the same objects.
 package verify
 
 import (
@@ -103,10 +103,11 @@ func narrower(at string, old, new object) (all []string) {
 		switch keyword {
 		case "description":
 		case "properties":
-			properties, _ := after.(object)
-			for name, schema := range before.(object) {
-				if property, is := properties[name].(object); is {
-					all = append(all, narrower(at+"."+name, schema.(object), property)...)
+			fields, _ := before.(object)
+			fieldsNow, _ := after.(object)
+			for name, field := range fields {
+				if fieldNow, is := fieldsNow[name].(object); is {
+					all = append(all, narrower(at+"."+name, field.(object), fieldNow)...)
 				} else {
 					say("the field %s is gone", name)
 				}
@@ -120,14 +121,14 @@ func narrower(at string, old, new object) (all []string) {
 			}
 			all = append(all, narrower(at+"[]", content, contentNow)...)
 		case "required", "x-kubernetes-validations":
-			for _, each := range list(after) {
-				if !slices.ContainsFunc(list(before), func(known any) bool { return same(known, each) }) {
+			for _, each := range elements(after) {
+				if !slices.ContainsFunc(elements(before), func(known any) bool { return same(known, each) }) {
 					say("%v is new in %s", each, keyword)
 				}
 			}
 		case "enum":
-			for _, each := range list(before) {
-				if after != nil && !slices.Contains(list(after), each) {
+			for _, each := range elements(before) {
+				if after != nil && !slices.Contains(elements(after), each) {
 					say("the value %v is gone", each)
 				}
 			}
@@ -158,7 +159,7 @@ func same(one, other any) bool {
 	return is && isNow && rule["rule"] == ruleNow["rule"] || !is && one == other
 }
 
-func list(value any) []any {
+func elements(value any) []any {
 	items, _ := value.([]any)
 	return items
 }
@@ -173,7 +174,7 @@ func unset(at string, value any, schema *structuralschema.Structural) (all []str
 		all = append(all, unset(at+"."+name, fields[name], &property)...)
 	}
 	if schema.Items != nil {
-		for _, item := range list(value) {
+		for _, item := range elements(value) {
 			all = append(all, unset(at+"[]", item, schema.Items)...)
 		}
 	}
