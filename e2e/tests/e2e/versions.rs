@@ -1,5 +1,6 @@
 //! The next CRD: v1beta1 with the schema of v1alpha1 is served beside it, and is the version that is stored. The operator knows v1alpha1 alone.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -25,7 +26,7 @@ async fn versions(t: Arc<Scene>) -> Result<()> {
     let pod = json!({"containers": [{"name": "main", "image": "example.com/x", "ports": [{"containerPort": 80}]}]});
     t.create_set_from("web", json!({"replicas": 3, "template": {"spec": pod}})).await?;
     t.settles("web", 3).await?;
-    let (before, pods) = (shown(&t, "podsets").await?, pods(&t));
+    let (before, three) = (shown(&t, "podsets").await?, pods(&t));
 
     let mut crd = crds.get(SETS).await?;
     let mut next = crd.spec.versions[0].clone();
@@ -40,9 +41,11 @@ async fn versions(t: Arc<Scene>) -> Result<()> {
     }
     t.scale("web", 5).await?;
     t.settles("web", 5).await?;
+    let five = pods(&t);
+    ensure!(three.is_subset(&five), "pods were replaced");
     kubectl.run(&["scale", &format!("{NEXT}/web"), "--replicas=4"]).await?;
     t.settles("web", 4).await?;
-    ensure!(pods.iter().all(|uid| self::pods(&t).contains(uid)), "pods were replaced");
+    ensure!(pods(&t).is_subset(&five), "pods were replaced");
 
     let rewrite =
         async || kubectl.run_with(&["replace", "-f", "-"], &kubectl.run(&["get", NEXT, "-o=json"]).await?).await;
@@ -64,6 +67,7 @@ async fn shown(t: &Scene, resource: &str) -> Result<Value> {
     Ok(json!([set["metadata"]["uid"], set["metadata"]["generation"], set["spec"], set["status"]]))
 }
 
-fn pods(t: &Scene) -> Vec<Option<String>> {
+/// The UIDs of the pods.
+fn pods(t: &Scene) -> BTreeSet<Option<String>> {
     t.look(|seen| seen.pods.all().map(|pod| pod.uid()).collect())
 }
