@@ -76,6 +76,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--show-events",
     "--show-managed-fields",
     "--sort-by",
+    "--subresource",
     "--take-ownership",
     "--template",
     "--test",

@@ -39,6 +39,11 @@ async fn versions(t: Arc<Scene>) -> Result<()> {
         let now = shown(&t, version).await?;
         ensure!(now == before, "{before} is shown as {version} so: {now}");
     }
+    let stored = t.sets().get("web").await?.resource_version();
+    let rewrite =
+        async || kubectl.run_with(&["replace", "-f", "-"], &kubectl.run(&["get", NEXT, "-o=json"]).await?).await;
+    eventually("the set to be written anew", PATIENCE, rewrite).await?;
+    ensure!(t.sets().get("web").await?.resource_version() != stored, "the set is stored as before");
     t.scale("web", 5).await?;
     t.settles("web", 5).await?;
     let five = pods(&t);
@@ -46,10 +51,6 @@ async fn versions(t: Arc<Scene>) -> Result<()> {
     kubectl.run(&["scale", &format!("{NEXT}/web"), "--replicas=4"]).await?;
     t.settles("web", 4).await?;
     ensure!(pods(&t).is_subset(&five), "pods were replaced");
-
-    let rewrite =
-        async || kubectl.run_with(&["replace", "-f", "-"], &kubectl.run(&["get", NEXT, "-o=json"]).await?).await;
-    eventually("the set to be written anew", PATIENCE, rewrite).await?;
     let stored = crds.get(SETS).await?.status.and_then(|status| status.stored_versions);
     ensure!(stored == Some(vec!["v1alpha1".to_owned(), "v1beta1".to_owned()]), "the versions {stored:?} are stored");
     let migrated = r#"--patch={"status":{"storedVersions":["v1beta1"]}}"#;
