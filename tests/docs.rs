@@ -81,6 +81,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--signer-workflow",
     "--sort-by",
     "--source-ref",
+    "--subresource",
     "--take-ownership",
     "--template",
     "--test",

@@ -1,10 +1,10 @@
 //! What is committed under `config/crd/bases`, and in the chart, is what the types say. `make manifests` runs this with
-//! `UPDATE_MANIFESTS=1`, which writes the files instead of comparing them.
+//! `UPDATE_MANIFESTS=1`, which writes the files instead of comparing them. The types also read what former releases stored.
 
 use std::{fs, path::Path};
 
-use podset_operator::api;
-use serde::{Serialize, Serializer};
+use podset_operator::api::{self, MyCustomResource, PodSet};
+use serde::{Serialize, Serializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use serde_saphyr::FlowMap;
 
@@ -68,4 +68,39 @@ fn is_field(schema: &Map<String, Value>) -> bool {
         && !schema.contains_key("properties")
         && !has("x-kubernetes-validations")
         && schema.values().filter_map(Value::as_object).all(is_field)
+}
+
+/// hack/verify checks the same objects with the CRDs.
+#[test]
+fn the_types_lose_nothing_of_objects_of_former_releases() {
+    let releases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/releases");
+    let mut kinds = [0, 0];
+    for release in fs::read_dir(releases).expect("the records of the releases can be read") {
+        let text = fs::read_to_string(release.expect("a release").path().join("objects.json")).expect("its objects");
+        for stored in serde_json::from_str::<Vec<Value>>(&text).expect("a list of objects") {
+            let is_set = stored["kind"] == "PodSet";
+            let read = if is_set { again::<PodSet>(&stored) } else { again::<MyCustomResource>(&stored) };
+            keeps(&stored["metadata"]["name"].to_string(), &stored, &read);
+            kinds[usize::from(is_set)] += 1;
+        }
+    }
+    assert!(!kinds.contains(&0), "{kinds:?} objects of each kind were read");
+}
+
+fn again<T: DeserializeOwned + Serialize>(stored: &Value) -> Value {
+    serde_json::to_value(serde_json::from_value::<T>(stored.clone()).expect("it can be read")).expect("JSON")
+}
+
+/// Fails if `after` lacks a part of `before`. Defaults of later fields may be added.
+fn keeps(at: &str, before: &Value, after: &Value) {
+    match (before, after) {
+        (Value::Object(fields), Value::Object(_)) => {
+            fields.iter().for_each(|(name, value)| keeps(&format!("{at}.{name}"), value, &after[name]));
+        }
+        (Value::Array(items), Value::Array(others)) => {
+            assert_eq!(items.len(), others.len(), "{at}");
+            items.iter().zip(others).for_each(|(item, other)| keeps(&format!("{at}[]"), item, other));
+        }
+        _ => assert_eq!(before, after, "{at}"),
+    }
 }

@@ -3,11 +3,13 @@
 package verify
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -21,6 +23,12 @@ const builder = "./.github/workflows/build.yml"
 type workflow struct {
 	Permissions map[string]string
 	Jobs        map[string]struct {
+		Strategy struct {
+			Matrix struct {
+				Kubernetes []string
+				Include    []struct{ K3s string }
+			}
+		}
 		Permissions map[string]string
 		Needs       any
 		Uses        string
@@ -285,11 +293,50 @@ func TestImagesArePinned(t *testing.T) {
 	}
 }
 
+// docs/installing.md says which versions of Kubernetes are supported. CI tests each of them, and the first one is the oldest everywhere.
+func TestSupportedVersionsAreTested(t *testing.T) {
+	find := func(file, pattern string) string {
+		found := regexp.MustCompile(pattern).FindStringSubmatch(strings.Join(strings.Fields(read(t, file)), " "))
+		if found == nil {
+			t.Fatalf("%s does not match %s", file, pattern)
+		}
+		return found[1]
+	}
+	minor := func(version string) string { return regexp.MustCompile(`1\.\d+`).FindString(version) }
+	built := find("hack/cluster/go.mod", `k8s\.io/kubernetes (v[0-9.]+)`)
+	tested := map[string]bool{minor(built): true}
+	for _, job := range workflows(t)["ci.yml"].Jobs {
+		for _, version := range job.Strategy.Matrix.Kubernetes {
+			tested[minor(version)] = true
+		}
+		for _, version := range job.Strategy.Matrix.Include {
+			tested[minor(version.K3s)] = true
+		}
+	}
+	versions := slices.Sorted(maps.Keys(tested))
+	if said := strings.FieldsFunc(find("docs/installing.md", `CI tests ([0-9., and]+)\. `), func(r rune) bool { return strings.ContainsRune(", and", r) }); !slices.Equal(said, versions) {
+		t.Errorf("CI tests %v, and docs/installing.md says %v", versions, said)
+	}
+	for file, pattern := range map[string]string{
+		"docs/installing.md":                `You need Kubernetes (\S+) or newer`,
+		"README.md":                         `with Kubernetes (\S+) or newer`,
+		"crates/leadership/README.md":       `Kubernetes is (\S+) or newer`,
+		"charts/podset-operator/Chart.yaml": `kubeVersion: ">=(1\.\d+)\.0-0"`,
+	} {
+		if oldest := find(file, pattern); oldest != versions[0] {
+			t.Errorf("%s says %s, and the oldest version that CI tests is %s", file, oldest, versions[0])
+		}
+	}
+	if !strings.Contains(read(t, "e2e/src/cluster/k3s.rs"), built+"-k3s") {
+		t.Errorf("hack/cluster builds %s, and the scenarios run on another k3s", built)
+	}
+}
+
 // A copy of what make needs, so that nothing is written here, and a PATH on which other programs are called first.
 func workspace(t *testing.T) (folder, path string) {
 	t.Helper()
 	folder, bin := t.TempDir(), t.TempDir()
-	for _, name := range []string{"hack", "charts", "config"} {
+	for _, name := range []string{"hack", "charts", "config", "tests/data"} {
 		must(t, os.CopyFS(filepath.Join(folder, name), os.DirFS(filepath.Join(root, name))))
 	}
 	for _, name := range []string{"Makefile", "Cargo.toml", "Cargo.lock", "CHANGELOG.md", "Dockerfile"} {

@@ -21,6 +21,7 @@ mod rights;
 mod rollouts;
 mod terminations;
 mod traces;
+mod versions;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         kubectl::scenarios,
         rejections::scenarios,
         rights::scenarios,
+        versions::scenarios,
         // Last, because they wait until nothing heavy runs beside them.
         leader::scenarios,
         leadership::scenarios,
