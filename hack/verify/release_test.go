@@ -32,9 +32,10 @@ var stubs = map[string]string{
 // Targets, and variables that they take from outside. IMG is alone, since a wrong one lets no other be used.
 var outside = map[string][]string{
 	"docker-build docker-build-local docker-push docker-push-digest test-image chart deploy undeploy build-installer": {"IMG"},
-	"run simulate bench deny docker-build docker-build-local docker-push docker-push-digest verify-release " +
+	"run simulate fuzz bench deny docker-build docker-build-local docker-push docker-push-digest verify-release " +
 		"deploy undeploy build-installer cluster-up cluster-down": {
-		"ADVISORIES", "ARGS", "BENCH", "CLUSTER", "CONFIG", "FROM", "REVISION", "SEED", "SEEDS", "SOURCE", "TAG", "VERSION",
+		"ADVISORIES", "ARGS", "BENCH", "CLUSTER", "CONFIG", "FROM", "FUZZ_SECONDS", "REVISION", "SEED", "SEEDS", "SOURCE", "TAG",
+		"TARGET", "VERSION",
 	},
 }
 
@@ -222,6 +223,17 @@ func TestImagesArePinned(t *testing.T) {
 	newest := versions[len(versions)-1]
 	if !strings.Contains(harness, newest[1]+"@"+newest[2]) {
 		t.Errorf("the scenarios take another k3s by default than %v", newest)
+	}
+}
+
+func TestEveryFuzzTargetRunsAtNight(t *testing.T) {
+	names := []string{}
+	for _, file := range files(t, "fuzz/fuzz_targets/*.rs") {
+		names = append(names, strings.TrimSuffix(filepath.Base(file), ".rs"))
+	}
+	matrix := "target: [" + strings.Join(names, ", ") + "]\n"
+	if !strings.Contains(read(t, ".github/workflows/nightly.yml"), matrix) {
+		t.Errorf("nightly.yml has another matrix than %s", matrix)
 	}
 }
 
