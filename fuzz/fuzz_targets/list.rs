@@ -4,6 +4,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use http::Request;
+use kube::client::Body;
 use libfuzzer_sys::fuzz_target;
 use operator_kit::{
     client::Reader,
@@ -20,7 +22,7 @@ fuzz_target!(|pages: Vec<(u16, Vec<Edit>)>| {
     };
     let read = Arc::new(Mutex::new(Vec::<Value>::new()));
     let (noted, mut answers) = (read.clone(), pages.into_iter());
-    let client = client(move |_| {
+    let answer = move |_: Request<Body>| {
         let (code, edits) = answers.next().unwrap_or((410, Vec::new()));
         let page = json!({ "metadata": { "resourceVersion": "7", "continue": "" }, "items": pods() });
         let page = edited(&page, &edits);
@@ -30,9 +32,12 @@ fuzz_target!(|pages: Vec<(u16, Vec<Edit>)>| {
             noted.lock().unwrap().push(page);
         }
         Some((code, vec![Ok(body.into())]))
-    });
+    };
     let source = Source { what: "pods", path: "/api/v1/pods".into(), labels: None, metadata_only: false, is_stale };
-    let Ok((pods, reached)) = run(list(&Reader::untraced(client), &source, |_: &Pod| true)) else { return };
+    let Ok((pods, reached)) = run(async { list(&Reader::untraced(client(answer)), &source, |_: &Pod| true).await })
+    else {
+        return;
+    };
     let pages = read.lock().unwrap();
     let items = pages.iter().flat_map(|page| match page.get("items") {
         Some(Value::Array(items)) => items.clone(),

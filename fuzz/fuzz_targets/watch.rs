@@ -105,8 +105,8 @@ fn told(body: Pieces) -> (Vec<Told>, Option<u64>) {
 fn sent(body: &[u8]) -> Vec<(Told, u64)> {
     let (mut sent, mut heard) = (Vec::new(), 1);
     for line in body.split(|byte| *byte == b'\n').filter(|line| !line.iter().all(u8::is_ascii_whitespace)) {
-        let Ok(mut event) = serde_json::from_slice::<Value>(line) else { break };
-        let (kind, object) = (event["type"].as_str().unwrap_or_default().to_owned(), event["object"].take());
+        let Ok(event) = serde_json::from_slice::<Value>(line) else { break };
+        let (kind, object) = (event["type"].as_str().unwrap_or_default(), event["object"].clone());
         let told = if kind == "BOOKMARK" {
             ("progress", None, object["metadata"]["resourceVersion"].as_str().unwrap_or_default().parse().unwrap_or(0))
         } else if let Ok(pod) = serde_json::from_value::<Pod>(object) {

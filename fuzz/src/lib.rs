@@ -12,13 +12,15 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tower::BoxError;
 
-/// A pod that has all that is read, as Kubernetes 1.36 sends it. Nobody reads its managedFields.
+/// A pod that has all that is read, as Kubernetes 1.36 sends it, without the largest parts that nobody reads.
 pub static POD: LazyLock<Value> = LazyLock::new(|| {
     let watch = include_str!("../../tests/data/pods.watch.json");
     let event = watch.lines().next().expect("the recorded watch has an event");
     let mut event: Value = serde_json::from_str(event).expect("the event is JSON");
-    event["object"]["metadata"]["managedFields"].take();
-    event["object"].take()
+    let mut pod = event["object"].take();
+    pod["metadata"]["managedFields"].take();
+    pod["spec"] = json!({ "nodeName": pod["spec"]["nodeName"] });
+    pod
 });
 
 /// Texts that mean something somewhere.
@@ -142,7 +144,7 @@ fn collect(value: &Value, at: &str, places: &mut Vec<String>) {
 /// The pieces of a body. It ends with an error, or after the last one.
 pub type Pieces = Vec<io::Result<Bytes>>;
 
-/// A client of an API server that answers so; `None`: never.
+/// A client of an API server that answers so; `None`: never. Call it within [`run`].
 pub fn client(mut answer: impl FnMut(Request<Body>) -> Option<(u16, Pieces)> + Send + 'static) -> Client {
     let service = tower::service_fn(move |request| {
         let answer = answer(request);
