@@ -2,7 +2,8 @@
 
 # These come from outside, so they are data. Make does not expand their text. A recipe reads them from its environment, as "$$NAME", so that
 # no shell runs them as code (the last line exports them). KUBECTL is an exception, because it is a command.
-OUTSIDE = ADVISORIES ARGS BASELINE BENCH BUNDLE_IMG CATALOG_IMG CLUSTER CONFIG FROM IMG REVISION SEED SEEDS SOURCE TAG VERSION
+OUTSIDE = ADVISORIES ARGS BASELINE BENCH BUNDLE_IMG CATALOG_IMG CLUSTER CONFIG FROM FUZZ_SECONDS IMG REVISION SEED SEEDS SOURCE TAG TARGET \
+  VERSION
 $(foreach name,$(OUTSIDE),$(if $(filter command environment,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 # The name of the local cluster for cluster-up and cluster-down.
 CLUSTER ?= podset
@@ -82,6 +83,18 @@ simulate: ## Simulate SEEDS=1000 worlds full of faults, starting with FROM=0; SE
 .PHONY: mutants
 mutants: ## Remove each mechanism of the operator in turn: some simulated world must fail
 	cargo test --profile simulation -p podset-operator --test simulation -- --exact world::mutants::every_mechanism_is_missed --ignored --nocapture
+
+# The flags of cargo-fuzz are unstable. This allows them in the compiler of rust-toolchain.toml, so no second one is needed.
+.PHONY: fuzz fuzz-lint
+fuzz fuzz-lint: export RUSTC_BOOTSTRAP = 1
+fuzz: FUZZ_SECONDS ?= 60
+fuzz: ## Fuzz what reads bytes from others, each target for FUZZ_SECONDS=60 or TARGET=NAME alone (needs cargo-fuzz; fuzz/README.md)
+	@set -f; for target in $${TARGET:-$$(cargo fuzz list)}; do \
+	  (set -x; cargo fuzz run "$$target" -- "-max_total_time=$$FUZZ_SECONDS" -timeout=10 -print_final_stats=1); \
+	done
+
+fuzz-lint: ## Check the fuzz targets with clippy, which builds all dependencies once more
+	RUSTFLAGS='--cfg fuzzing' cargo clippy --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings
 
 .PHONY: conformance
 conformance: export SIMULATION_SEEDS = $(SEEDS)
@@ -168,6 +181,7 @@ test-image: ## Test the image IMG without a cluster
 .PHONY: lint
 lint: ## Check format, clippy and rustdoc, and with cargo-deny and shellcheck also dependencies and scripts
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --document-private-items
 	@if cargo deny --version >/dev/null 2>&1; then \

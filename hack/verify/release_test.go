@@ -47,9 +47,10 @@ var stubs = map[string]string{
 var outside = map[string][]string{
 	"docker-build docker-build-local docker-push docker-push-digest test-image chart deploy undeploy build-installer bundle": {"IMG"},
 	"bundle bundle-build catalog-build": {"BUNDLE_IMG", "CATALOG_IMG"},
-	"run simulate bench deny docker-build docker-build-local docker-push docker-push-digest chart verify-release " +
+	"run simulate fuzz bench deny docker-build docker-build-local docker-push docker-push-digest chart verify-release " +
 		"deploy undeploy build-installer bundle bundle-build catalog-build cluster-up cluster-down": {
-		"ADVISORIES", "ARGS", "BENCH", "CLUSTER", "CONFIG", "FROM", "REVISION", "SEED", "SEEDS", "SOURCE", "TAG", "VERSION",
+		"ADVISORIES", "ARGS", "BENCH", "CLUSTER", "CONFIG", "FROM", "FUZZ_SECONDS", "REVISION", "SEED", "SEEDS", "SOURCE", "TAG",
+		"TARGET", "VERSION",
 	},
 }
 
@@ -329,6 +330,17 @@ func TestSupportedVersionsAreTested(t *testing.T) {
 	}
 	if !strings.Contains(read(t, "e2e/src/cluster/k3s.rs"), built+"-k3s") {
 		t.Errorf("hack/cluster builds %s, and the scenarios run on another k3s", built)
+	}
+}
+
+func TestEveryFuzzTargetRunsAtNight(t *testing.T) {
+	names := []string{}
+	for _, file := range files(t, "fuzz/fuzz_targets/*.rs") {
+		names = append(names, strings.TrimSuffix(filepath.Base(file), ".rs"))
+	}
+	matrix := "target: [" + strings.Join(names, ", ") + "]\n"
+	if !strings.Contains(read(t, ".github/workflows/nightly.yml"), matrix) {
+		t.Errorf("nightly.yml has another matrix than %s", matrix)
 	}
 }
 

@@ -11,6 +11,13 @@ mod prepare;
 pub use batch::Done;
 pub use create::bytes_to_read;
 
+/// What the fuzz targets call.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use super::{batch::decoded, delete::proves_delete};
+}
+
 use k8s_openapi::api::core::v1::Pod as PodResource;
 use serde_json::json;
 use tracing::{debug, warn};

@@ -136,6 +136,12 @@ fn accepted(body: &[u8], uid: &Uid) -> Option<Deleted> {
     }
 }
 
+/// Whether this answer proves that the delete of the pod with this UID was accepted.
+#[cfg(fuzzing)]
+pub fn proves_delete(body: &[u8], uid: &Uid) -> bool {
+    accepted(body, uid).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

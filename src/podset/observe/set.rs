@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, Error},
+};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -54,7 +57,7 @@ struct SpecWire {
 impl SpecWire {
     fn wanted(self, collisions: i32) -> serde_json::Result<Wanted> {
         let template = self.template.as_deref();
-        let replicas = usize::try_from(self.replicas).unwrap_or(0);
+        let replicas = usize::try_from(self.replicas).map_err(|_| Error::custom("replicas must not be less than 0"))?;
         Ok(Wanted {
             replicas,
             // The default pod is not stored, so its revision has no collisions.
@@ -323,6 +326,17 @@ mod tests {
             assert_eq!((watched.replicas(), whole.replicas()), (2, 2));
         }
         assert_eq!((testing::set(3).trimmed().is_trimmed(), testing::set(3).template_bytes()), (false, 0));
+    }
+
+    #[test]
+    fn fewer_than_no_pods_cannot_be_wanted() {
+        let wanted = |replicas: i32| {
+            let text = format!(r#"{{"metadata":{{}},"spec":{{"replicas":{replicas}}}}}"#);
+            serde_json::from_str::<Set>(&text).unwrap().wanted.map(|wanted| wanted.replicas)
+        };
+        assert_eq!(wanted(0), Ok(0));
+        let error = wanted(-1).unwrap_err();
+        assert!(error.starts_with("the spec cannot be read: ") && error.contains("replicas"), "{error}");
     }
 
     #[test]

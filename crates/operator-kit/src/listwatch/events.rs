@@ -34,10 +34,11 @@ pub async fn events<T: Watched>(
         return Err(response_error(head.status, &beginning(body).await));
     }
     let bytes = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
-    Ok(FramedRead::new(bytes, LinesCodec::new()).filter_map(|line| ready(event(line))))
+    let lines = FramedRead::new(bytes, LinesCodec::new()).try_filter(|line| ready(!line.trim().is_empty()));
+    Ok(lines.scan((), |(), line| ready(event(line))))
 }
 
-/// The event in a line. If a watch ends in the middle of a line, the line is skipped: the next watch continues after the last whole one.
+/// The event in a line. `None`: the line is not whole, and ends the watch. The next watch continues after the last whole line.
 fn event<T: Watched>(line: Result<String, LinesCodecError>) -> Option<kube::Result<WatchEvent<T>>> {
     let line = match line {
         Ok(line) => line,
@@ -183,6 +184,14 @@ mod tests {
         assert_eq!(told(&[a, r#"{"type":"DELE"#]).await, ["added a"]);
         assert_eq!(told(&[a, r#"{"type":"DELE"#, "cut"]).await, ["added a"]);
         assert_eq!(told(&[a, "broken"]).await, ["added a", "failed"]);
+    }
+
+    /// Otherwise the next watch would continue after the event that is lost.
+    #[tokio::test]
+    async fn nothing_follows_a_line_that_is_not_whole() {
+        let a = "{\"type\":\"ADDED\",\"object\":{\"name\":\"a\"}}\n";
+        assert_eq!(told(&[a, "{\"type\":\"DELE\n", a]).await, ["added a"]);
+        assert_eq!(told(&["\n", a, "\r\n", a]).await, ["added a", "added a"], "an empty line is nothing");
     }
 
     #[tokio::test]

@@ -25,9 +25,11 @@ const PAGE_RETRY: Duration = Duration::from_millis(500);
 
 /// A page of a list.
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub(super) struct List<T> {
     pub metadata: ListMeta,
-    /// `null` in an empty list of metadata.
+    /// `null` in an empty list of metadata. An answer without this field is no list.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub items: Option<Vec<T>>,
 }
 

@@ -191,6 +191,21 @@ async fn a_page_that_cannot_be_read_does_not_cost_those_before_it() {
     }
 }
 
+#[tokio::test]
+async fn an_answer_without_items_is_no_empty_list() {
+    for (items, expected) in [(r#","items":[]"#, Some(0)), (r#","items":null"#, Some(0)), ("", None)] {
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let text = format!(r#"{{"metadata":{{"resourceVersion":"7"}}{items}}}"#);
+            async move { Ok::<_, BoxError>(Response::new(Body::from(text.into_bytes()))) }
+        });
+        let source =
+            Source { what: "things", path: "/things".to_owned(), labels: None, metadata_only: false, is_stale };
+        let reader = Reader::untraced(Client::new(service, "default"));
+        let listed = list(&reader, &source, |_: &Thing| true).await;
+        assert_eq!(listed.ok().map(|(items, _)| items.len()), expected, "{items}");
+    }
+}
+
 #[test]
 fn versions_are_numbers() {
     assert_eq!(version("1234"), 1234);

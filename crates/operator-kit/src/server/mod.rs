@@ -29,6 +29,18 @@ use leadership::env::Env;
 use listener::Listener;
 use tls::Files;
 
+/// What the fuzz targets call.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use super::*;
+
+    /// Serves `/log-level`, with the reviews of this API server.
+    pub fn log_level(level: &Level, client: Client, env: Env) -> Router {
+        super::log_level::router(level.clone(), Gate::new(super::log_level::ACCESS, client, env))
+    }
+}
+
 pub use listener::{BindAddress, BindError};
 pub use thread::Thread;
 pub use tls::CertificateError;

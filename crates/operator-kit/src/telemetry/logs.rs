@@ -236,5 +236,17 @@ fn severity(level: tracing::Level) -> u8 {
     }
 }
 
+/// What the fuzz targets call.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use super::*;
+
+    /// The level, and the filter that follows it.
+    pub fn level(text: &str) -> (Level, reload::Layer<EnvFilter, Registry>) {
+        Level::new(&Directives(text.to_owned()))
+    }
+}
+
 #[cfg(test)]
 mod tests;

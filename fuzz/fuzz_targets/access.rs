@@ -1,0 +1,47 @@
+//! Asks for a change of the log level while the API server answers anything about the caller. Only a known user who has the right gets it.
+#![no_main]
+
+use axum::body::Body;
+use leadership::env::testing::virtual_env;
+use libfuzzer_sys::fuzz_target;
+use operator_kit::{server::fuzzing::log_level, telemetry::logs::fuzzing::level};
+use podset_operator_fuzz::{Edit, client, edited, run};
+use serde_json::json;
+use tower::ServiceExt;
+
+fuzz_target!(|input: ([(u16, Vec<Edit>); 2], Option<Vec<u8>>)| {
+    let ([(first, who), (second, may)], header) = input;
+    let is_plain = [&who, &may].iter().all(|edits| edits.is_empty()) && first >= 1000 && second >= 1000;
+    let user = json!({ "username": "admin", "uid": "u", "groups": ["g"], "extra": { "scopes": ["s"] } });
+    let who =
+        edited(&json!({ "kind": "TokenReview", "spec": {}, "status": { "authenticated": true, "user": user } }), &who);
+    let may = edited(
+        &json!({ "kind": "SubjectAccessReview", "spec": {}, "status": { "allowed": true, "denied": false } }),
+        &may,
+    );
+    // Mostly, the API server answers.
+    let code = |number: u16| if number < 1000 { 200 + number % 400 } else { 201 };
+    let (first, second) = (code(first), code(second));
+    // kube takes a redirection for a success.
+    let is_known = first < 400 && who["status"]["authenticated"] == true && who["status"]["user"].is_object();
+    let is_allowed = second < 400 && may["status"]["allowed"] == true && may["status"]["denied"] != true;
+    let mut answers = [(first, who), (second, may)].into_iter();
+    let status = run(async {
+        let client = client(move |_| answers.next().map(|(code, json)| (code, vec![Ok(json.to_string().into())])));
+        let (level, _filter) = level("info");
+        let request = http::Request::put("/log-level");
+        let request = match &header {
+            Some(header) => match http::HeaderValue::from_bytes(header) {
+                Ok(value) => request.header("authorization", value),
+                Err(_) => request,
+            },
+            None => request.header("authorization", "Bearer token"),
+        };
+        let request = request.body(Body::from("debug")).expect("it is a request");
+        let answer = log_level(&level, client, virtual_env()).oneshot(request).await.expect("it always answers");
+        assert_eq!(level.current().0, if answer.status() == 200 { "debug" } else { "info" });
+        answer.status()
+    });
+    assert!(status != 200 || is_known && is_allowed, "it lets anybody in");
+    assert!(status == 200 || header.is_some() || !is_plain, "{status}");
+});

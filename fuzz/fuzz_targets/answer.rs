@@ -1,0 +1,79 @@
+//! Reads any answer to a write, and to a read of one object. Only the API server's own word about the request proves that nothing was written,
+//! that a pod was deleted, or that an object does not exist.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use http::{Request, StatusCode};
+use kube::core::Status;
+use leadership::answer::Proof;
+use libfuzzer_sys::fuzz_target;
+use operator_kit::{
+    client::{Reader, response_error},
+    text,
+};
+use podset_operator::podset::{act::fuzzing, observe::Pod, rejection};
+use podset_operator_fuzz::{Edit, POD, client, edited, run};
+use serde_json::{Value, json};
+
+#[derive(Arbitrary, Debug)]
+enum Body {
+    Status(u16, Vec<Edit>),
+    Pod(Vec<Edit>),
+    Bytes(Vec<u8>),
+}
+
+fuzz_target!(|input: (u16, Body)| {
+    let (code, body) = input;
+    let code = StatusCode::from_u16(200 + code % 400).expect("a code is from 100 to 999");
+    let bytes = match body {
+        Body::Status(number, edits) => {
+            let details =
+                json!({ "name": "web-pod12345", "kind": "pods", "causes": [{ "field": "spec", "reason": "x" }] });
+            let status = json!({
+                "kind": "Status", "status": "Failure", "code": if number % 2 == 0 { code.as_u16() } else { number },
+                "reason": "NotFound", "message": "Internal error occurred: failed calling webhook", "details": details,
+            });
+            edited(&status, &edits).to_string().into_bytes()
+        }
+        Body::Pod(edits) => edited(&POD, &edits).to_string().into_bytes(),
+        Body::Bytes(bytes) => bytes,
+    };
+    let json: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let says = json["code"].as_u64() == Some(code.as_u16().into());
+    match Proof::of(code, &bytes) {
+        Proof::Done => assert!(code.is_success()),
+        Proof::Rejected(_) => {
+            let is_webhook = code == 500 && json["message"].as_str().unwrap_or_default().contains("calling webhook");
+            let is_certain = code.is_client_error() && code != 408 && code != 429;
+            assert!(says && (is_certain || is_webhook), "{code} proves nothing");
+        }
+        Proof::Unclear(_) => assert!(says && !code.is_success()),
+        Proof::Unknown => assert!(!code.is_success()),
+    }
+
+    if let Ok(pod) = fuzzing::decoded(&bytes) {
+        let meta = &json["metadata"];
+        let has = |field: &str| meta[field].as_str().is_some_and(|text| !text.is_empty() && text != "0");
+        assert!(has("name") && has("uid") && has("resourceVersion"), "this is no pod: {meta}");
+        assert!(fuzzing::proves_delete(&bytes, &pod.uid) && !fuzzing::proves_delete(&bytes, &"another".into()));
+    } else if fuzzing::proves_delete(&bytes, &"another".into()) {
+        assert_eq!(json["status"], "Success");
+    }
+
+    let kube::Error::Api(status) = response_error(code, &bytes) else { panic!("it is an error of the API") };
+    assert_eq!(status.code, code.as_u16());
+    assert!(text::in_words(&status).len() <= text::LONGEST);
+    let rejected = rejection::read(&status, "web-pod12345", "web-pod", 1);
+    assert!(rejected.message.len() <= text::LONGEST);
+
+    let answer = bytes.clone();
+    let answer = move |_: Request<_>| Some((code.as_u16(), vec![Ok(answer.clone().into())]));
+    let request = Request::get("/api/v1/namespaces/a/pods/web-pod12345").body(Vec::new()).expect("it is a request");
+    if let Ok(found) = run(async { Reader::untraced(client(answer)).read_one::<Pod>(request).await }) {
+        let is_absent = serde_json::from_slice(&bytes).is_ok_and(|status: Status| {
+            status.reason == "NotFound" && status.details.is_some_and(|details| details.name == "web-pod12345")
+        });
+        assert_eq!(found.is_some(), code.is_success());
+        assert!(found.is_some() || is_absent, "{code} proves no absence");
+    }
+});
