@@ -96,13 +96,13 @@ func write(folder string, s settings) error {
 	if err != nil {
 		return err
 	}
-	channel := channel(s.version)
-	annotations, err := bundle.GenerateAnnotations(bundle.RegistryV1Type, bundle.ManifestsDir, bundle.MetadataDir, name, channel, channel)
+	all, channel := strings.Join(channels(s.version), ","), channel(s.version)
+	annotations, err := bundle.GenerateAnnotations(bundle.RegistryV1Type, bundle.ManifestsDir, bundle.MetadataDir, name, all, channel)
 	if err != nil {
 		return err
 	}
 	dockerfile, err := bundle.GenerateDockerfile(bundle.RegistryV1Type, bundle.ManifestsDir, bundle.MetadataDir,
-		"bundle/manifests", "bundle/metadata", ".", name, channel, channel, "scratch")
+		"bundle/manifests", "bundle/metadata", ".", name, all, channel, "scratch")
 	if err != nil {
 		return err
 	}
@@ -114,12 +114,17 @@ func write(folder string, s settings) error {
 	return writeCatalog(folder, s, csv)
 }
 
-// The channel of a version. Subscribers of stable get no pre-release.
-func channel(version string) string {
+// The channels of a version, with its own as the last. Subscribers of stable get no pre-release, and those of candidate get both.
+func channels(version string) []string {
 	if strings.Contains(version, "-") {
-		return "candidate"
+		return []string{"candidate"}
 	}
-	return "stable"
+	return []string{"candidate", "stable"}
+}
+
+func channel(version string) string {
+	all := channels(version)
+	return all[len(all)-1]
 }
 
 // A catalog with this version alone. Its skipRange makes it the update of every older one.
@@ -147,10 +152,12 @@ func writeCatalog(folder string, s settings, csv *v1alpha1.ClusterServiceVersion
 		Schema: declcfg.SchemaPackage, Name: name, DefaultChannel: channel(s.version), Description: csv.Annotations["description"],
 		Icon: &declcfg.Icon{Data: icon, MediaType: csv.Spec.Icon[0].MediaType},
 	}}
-	catalog.Channels = []declcfg.Channel{{
-		Schema: declcfg.SchemaChannel, Name: channel(s.version), Package: name,
-		Entries: []declcfg.ChannelEntry{{Name: csv.Name, SkipRange: csv.Annotations["olm.skipRange"]}},
-	}}
+	for _, channel := range channels(s.version) {
+		catalog.Channels = append(catalog.Channels, declcfg.Channel{
+			Schema: declcfg.SchemaChannel, Name: channel, Package: name,
+			Entries: []declcfg.ChannelEntry{{Name: csv.Name, SkipRange: csv.Annotations["olm.skipRange"]}},
+		})
+	}
 	var text strings.Builder
 	if err := declcfg.WriteYAML(*catalog, &text); err != nil {
 		return err

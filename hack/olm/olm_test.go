@@ -42,12 +42,13 @@ func made(t *testing.T, s settings) (string, *manifests.Bundle) {
 }
 
 func TestReleasesAreStableAndPreReleasesCandidates(t *testing.T) {
-	for version, channel := range map[string]string{"0.1.0": "stable", "1.0.0-rc.1": "candidate"} {
+	for version, channels := range map[string][]string{"0.1.0": {"candidate", "stable"}, "1.0.0-rc.1": {"candidate"}} {
+		channel := channels[len(channels)-1]
 		s := valid()
 		s.version, s.source = version, "https://example.com/a/b"
 		folder, found := made(t, s)
 		csv := found.CSV
-		if csv.Name != "podset-operator.v"+version || found.DefaultChannel != channel || !slices.Equal(found.Channels, []string{channel}) {
+		if csv.Name != "podset-operator.v"+version || found.DefaultChannel != channel || !slices.Equal(found.Channels, channels) {
 			t.Errorf("%s is in %v, by default %s", csv.Name, found.Channels, found.DefaultChannel)
 		}
 		catalog := read(t, filepath.Join(folder, "catalog/podset-operator/catalog.yaml"))
@@ -186,7 +187,7 @@ func TestMistakesAreFound(t *testing.T) {
 // The bundle and the catalog can be broken after they were written.
 func TestABrokenFileIsFound(t *testing.T) {
 	for file, change := range map[string][2]string{
-		"bundle/metadata/annotations.yaml":              {"channels.v1: stable", "channels.v1: weekly"},
+		"bundle/metadata/annotations.yaml":              {"channels.v1: candidate,stable", "channels.v1: weekly"},
 		"bundle/manifests/app.example.com_podsets.yaml": {"kind: CustomResourceDefinition", "kind: Gadget"},
 		"catalog/podset-operator/catalog.yaml":          {"defaultChannel: stable", "defaultChannel: other"},
 	} {

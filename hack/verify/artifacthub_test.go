@@ -20,12 +20,14 @@ import (
 func TestThePackedChartIsReadyForArtifactHub(t *testing.T) {
 	for version, wanted := range map[string]object{
 		"1.2.3": {
-			"prerelease": false, "containsSecurityUpdates": false, "changes": "- One: *thing*\n  in two lines.\n- \"Another\" - `thing`.\n",
+			"prerelease": false, "containsSecurityUpdates": false, "changes": "- One: *thing* of https://github.com/OWNER/REPOSITORY\n  in two lines.\n- \"Another\" - `thing`.\n",
 		},
 		"1.2.3-rc.1": {"prerelease": true, "containsSecurityUpdates": true, "changes": "- *Security*: a fix.\n"},
 	} {
 		folder, _ := workspace(t)
-		edit(t, filepath.Join(folder, "charts/podset-operator/Chart.yaml"), "version: 0.1.0", "version: "+version)
+		chart := filepath.Join(folder, "charts/podset-operator/Chart.yaml")
+		now := regexp.MustCompile(`\nversion: .*`).FindString(read(t, "charts/podset-operator/Chart.yaml"))
+		edit(t, chart, now, "\nversion: "+version)
 		changelog := "## Unreleased\n\n- No.\n\n## " + version + " (2026-01-01)\n\n" + wanted["changes"].(string) +
 			"\n## 1.2.2 (2025-01-01)\n\n- No.\n"
 		must(t, os.WriteFile(filepath.Join(folder, "CHANGELOG.md"), []byte(changelog), 0o600))
@@ -66,7 +68,8 @@ func TestThePackedChartIsReadyForArtifactHub(t *testing.T) {
 		}
 		var changes []string
 		annotation("changes", &changes)
-		items := strings.Split(strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(wanted["changes"].(string)), "- "), "\n  ", " "), "\n- ")
+		text := strings.ReplaceAll(wanted["changes"].(string), "OWNER/REPOSITORY", "Someone/it")
+		items := strings.Split(strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(text), "- "), "\n  ", " "), "\n- ")
 		if !reflect.DeepEqual(changes, items) {
 			t.Errorf("the changes are %q, not %q", changes, items)
 		}
