@@ -74,9 +74,7 @@ async fn run(cli: &Cli) -> Result<PathBuf> {
     let target = binary.ancestors().nth(2).context("this program is not in a target directory")?;
     let folder = target.join("bench");
     let with_go = cli.scale.is_none() && cli.only.contains(&Contestant::Go);
-    // The scheduler puts almost all pods on one of few large nodes, where they become ready slowly.
-    let nodes = if cli.scale.is_some() { (100, 1_000) } else { (5, 100_000) };
-    let mut place = Place::prepare(&folder, with_go, nodes).await?;
+    let mut place = Place::prepare(&folder, with_go, cli.scale.is_some()).await?;
     let cluster = place.cluster.clone();
     tokio::spawn(end_on_signals(move || cluster.end()));
     let records = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));

@@ -55,21 +55,28 @@ pub struct Place {
 }
 
 impl Place {
-    /// Builds the operator, and starts a cluster for it with so many nodes of so many pods.
-    pub async fn prepare(folder: &Path, with_go: bool, (nodes, pods_a_node): (u32, u32)) -> Result<Self> {
+    /// Builds the operator, and starts a cluster for it: for the scale run, with many nodes.
+    pub async fn prepare(folder: &Path, with_go: bool, is_scale: bool) -> Result<Self> {
         std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         println!("bench: building the operator");
         let binary = operator::build(&["--release"]).await?;
         let go_peer = if with_go { Some(build_go_peer(folder).await?) } else { None };
         println!("bench: starting a cluster");
         let controllers = format!("kube-controller-manager=controllers={}", CONTROLLERS.join(","));
+        // The clients of scheduler, controllers and nodes have no limits.
+        let mut arguments = ["--disable-qps-limits", "--extra-args", &controllers].map(str::to_owned).to_vec();
+        // The scheduler puts almost all pods on one of few large nodes, where they become ready slowly.
+        let (nodes, pods_a_node) = if is_scale { (100, 1_000) } else { (5, 100_000) };
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        if is_scale {
+            arguments.extend(["--config".to_owned(), here.join("kwok.yaml").display().to_string()]);
+        }
         let wanted = Wanted {
             nodes,
             pods_a_node,
             is_durable: true,
-            // The clients of scheduler, controllers and nodes have no limits.
-            arguments: ["--disable-qps-limits", "--extra-args", &controllers].map(str::to_owned).into(),
-            audit_policy: Path::new(env!("CARGO_MANIFEST_DIR")).join("audit-policy.yaml"),
+            arguments,
+            audit_policy: here.join("audit-policy.yaml"),
             ..Wanted::default()
         };
         let name = format!("bench-{}", std::process::id());
