@@ -75,6 +75,7 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--selector",
     "--server-side",
     "--serviceaccount",
+    "--scale",
     "--set",
     "--show-events",
     "--show-managed-fields",

@@ -68,9 +68,12 @@ pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
     Ok(svg)
 }
 
+/// The title of a curve, and its value.
+type Curve = (&'static str, fn(&Sample) -> f64);
+
 /// Pods, memory and the longest wrong status of the scale run over time, with a line where each step begins, as SVG.
 pub fn scale(report: &Report<'_>) -> Result<String> {
-    let curves: [(&str, fn(&Sample) -> f64); 3] = [
+    let curves: [Curve; 3] = [
         ("pods (thousands)", |(_, _, pods, _)| *pods as f64 / 1_000.0),
         ("memory of the largest operator, MiB", |(_, memory, ..)| *memory),
         ("longest wrong status, s", |(.., wrong)| *wrong),
