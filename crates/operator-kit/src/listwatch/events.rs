@@ -34,7 +34,7 @@ pub async fn events<T: Watched>(
         return Err(response_error(head.status, &beginning(body).await));
     }
     let bytes = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
-    let lines = FramedRead::new(bytes, LinesCodec::new()).try_filter(|line| ready(!line.trim().is_empty()));
+    let lines = FramedRead::new(bytes, LinesCodec::new()).try_filter(|line| ready(!line.is_empty()));
     Ok(lines.scan((), |(), line| ready(event(line))))
 }
 
