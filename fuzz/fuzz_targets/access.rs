@@ -9,7 +9,10 @@ use podset_operator_fuzz::{Edit, client, edited, run};
 use serde_json::json;
 use tower::ServiceExt;
 
-fuzz_target!(|input: ([(u16, Vec<Edit>); 2], Option<Vec<u8>>)| {
+/// Code and content of an answer.
+type Answer = (u16, Vec<Edit>);
+
+fuzz_target!(|input: ([Answer; 2], Option<Vec<u8>>)| {
     let ([(first, who), (second, may)], header) = input;
     let is_plain = [&who, &may].iter().all(|edits| edits.is_empty()) && first >= 1000 && second >= 1000;
     let user = json!({ "username": "admin", "uid": "u", "groups": ["g"], "extra": { "scopes": ["s"] } });
