@@ -6,6 +6,7 @@ use e2e::operator::{Operator, Settings, Times};
 use e2e::rights::{ACCOUNT, HOME};
 use e2e::types::PodSet;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::ApiResource;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -63,19 +64,25 @@ pub fn users(contestant: Contestant) -> Vec<String> {
         Contestant::Go => (NAMESPACE, &[GO]),
         Contestant::Floor => (NAMESPACE, &[FLOOR]),
     };
-    accounts.iter().map(|account| format!("system:serviceaccount:{namespace}:{account}")).collect()
+    accounts.iter().map(|account| user(namespace, account)).collect()
+}
+
+/// A ServiceAccount as a user of the API server.
+pub fn user(namespace: &str, account: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{account}")
+}
+
+/// The patch that restarts the pods of a set, as `kubectl rollout restart` does.
+pub fn restart() -> Value {
+    let annotations = json!({"kubectl.kubernetes.io/restartedAt": Timestamp::now()});
+    json!({"spec": {"template": {"metadata": {"annotations": annotations}}}})
 }
 
 /// Starts the contestant's process; bare requests have none.
 pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Operator>> {
     let name = format!("{contestant:?}-{}", place.rounds).to_lowercase();
     let process = match contestant {
-        Contestant::Operator => {
-            // For all namespaces with the default flags, except for the ports of probes and metrics.
-            let account = Account::existing(&place.cluster, HOME, ACCOUNT).await?;
-            let settings = Settings { election: Some(Times::DEFAULT), serves: true, ..Settings::default() };
-            Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
-        }
+        Contestant::Operator => start_operator(place, name, HOME, &[]).await,
         Contestant::ReplicaSet => start_controllers(place, name, "replicaset-controller"),
         Contestant::Deployment => start_controllers(place, name, "deployment-controller,replicaset-controller"),
         Contestant::Go => {
@@ -89,6 +96,14 @@ pub async fn start(place: &Place, contestant: Contestant) -> Result<Option<Opera
         Contestant::Floor => return Ok(None),
     };
     process.map(Some)
+}
+
+/// Starts an operator for these namespaces, or for all if there are none, with the account and the Lease in the namespace `home`. It has the
+/// default flags, except for the ports of probes and metrics.
+pub async fn start_operator(place: &Place, name: String, home: &str, namespaces: &[&str]) -> Result<Operator> {
+    let account = Account::existing(&place.cluster, home, ACCOUNT).await?;
+    let settings = Settings { election: Some(Times::DEFAULT), serves: true, ..Settings::of(namespaces) };
+    Operator::join(&place.cluster, &place.binary, name, &account, &settings, &place.folder)
 }
 
 /// Starts a kube-controller-manager with these controllers only.

@@ -133,10 +133,7 @@ impl Judge {
     /// Compares the status of a set with its pods.
     fn compare(&mut self, name: &str, now: Instant) {
         let (Some(set), Some(owner)) = (self.sets.get(name), self.owners.get_mut(name)) else { return };
-        let status = set.status.clone().unwrap_or_default();
-        let is_right = status.observed_generation == set.metadata.generation
-            && (status.available_replicas, status.ready_replicas) == (owner.live, owner.ready);
-        if !is_right {
+        if says(set, owner.live).is_none_or(|status| status.ready_replicas != owner.ready) {
             owner.wrong_since.get_or_insert(now);
         } else if let Some(since) = owner.wrong_since.take() {
             self.wrong_for = self.wrong_for.max(now.saturating_duration_since(since));
@@ -193,14 +190,16 @@ impl Judge {
         let pods_are_right = live.try_fold(0, |sets, live| (live == *pods).then_some(sets + 1)) == Some(*sets)
             && (victims.is_empty() || self.pods.values().all(is_good));
         // The replacement of a lost pod can have its name.
-        let live_names = self.pods.values().filter(|pod| pod.is_live()).filter_map(|pod| pod.metadata.name.as_deref());
-        let recur: HashSet<_> = live_names.filter(|name| victims.contains_key(*name)).collect();
-        let is_gone = |name: &String| victims.contains_key(name) && !recur.contains(name.as_str());
+        let recur: HashSet<_> = match victims.is_empty() {
+            true => HashSet::new(),
+            false => {
+                self.pods.values().filter(|pod| pod.is_live()).filter_map(|pod| pod.metadata.name.as_ref()).collect()
+            }
+        };
+        let is_gone = |name: &String| victims.contains_key(name) && !recur.contains(name);
         let is_right = |set: &Set| {
-            set.status.as_ref().is_some_and(|status| {
-                status.observed_generation == set.metadata.generation
-                    && status.replicas.unwrap_or(status.available_replicas) == *pods
-                    && (!rolls || status.updated_replicas == *pods && status.ready_replicas == *pods)
+            says(set, *pods).is_some_and(|status| {
+                (!rolls || status.updated_replicas == *pods && status.ready_replicas == *pods)
                     && !status.pod_names.iter().any(is_gone)
             })
         };
@@ -231,6 +230,13 @@ impl Judge {
         let ready = self.pods.values().filter(|pod| pod.is_ready()).count();
         format!("{} × {} wanted; {sets} sets, {pods} pods, {ready} ready: {progress:?}", self.goal.sets, self.goal.pods)
     }
+}
+
+/// The status of a set, if it is up to date and says that there are so many pods.
+fn says(set: &Set, pods: usize) -> Option<&Status> {
+    let status = set.status.as_ref()?;
+    let is_current = status.observed_generation == set.metadata.generation;
+    (is_current && status.replicas.unwrap_or(status.available_replicas) == pods).then_some(status)
 }
 
 /// The set of a pod, also if a ReplicaSet of a Deployment is in between.

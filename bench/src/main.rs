@@ -79,13 +79,13 @@ async fn run(cli: &Cli) -> Result<PathBuf> {
     tokio::spawn(end_on_signals(move || cluster.end()));
     let records = folder.join(format!("{}.jsonl", Timestamp::now().strftime("%Y-%m-%dT%H-%M-%S")));
     println!("bench: the records go to {}", records.display());
-    if let Some(load) = cli.scale {
-        append(&records, &Record::Run(place.circumstances().await?))?;
-        scale::measure(&place, load, &records).await?;
-    } else {
+    if cli.scale.is_none() {
         calibrate(&mut place).await?;
-        append(&records, &Record::Run(place.circumstances().await?))?;
-        measure(&mut place, cli, &records).await?;
+    }
+    append(&records, &Record::Run(place.circumstances().await?))?;
+    match cli.scale {
+        Some(load) => scale::measure(&place, load, &records).await?,
+        None => measure(&mut place, cli, &records).await?,
     }
     Ok(records)
 }

@@ -63,20 +63,15 @@ impl Place {
         let go_peer = if with_go { Some(build_go_peer(folder).await?) } else { None };
         println!("bench: starting a cluster");
         let controllers = format!("kube-controller-manager=controllers={}", CONTROLLERS.join(","));
-        // The clients of scheduler, controllers and nodes have no limits.
-        let mut arguments = ["--disable-qps-limits", "--extra-args", &controllers].map(str::to_owned).to_vec();
-        // The scheduler puts almost all pods on one of few large nodes, where they become ready slowly.
+        // The scheduler would put almost all pods of the scale run on one of a few large nodes.
         let (nodes, pods_a_node) = if is_scale { (100, 1_000) } else { (5, 100_000) };
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        if is_scale {
-            arguments.extend(["--config".to_owned(), here.join("kwok.yaml").display().to_string()]);
-        }
         let wanted = Wanted {
             nodes,
             pods_a_node,
             is_durable: true,
-            arguments,
-            audit_policy: here.join("audit-policy.yaml"),
+            // The clients of scheduler, controllers and nodes have no limits.
+            arguments: ["--disable-qps-limits", "--extra-args", &controllers].map(str::to_owned).into(),
+            audit_policy: Path::new(env!("CARGO_MANIFEST_DIR")).join("audit-policy.yaml"),
             ..Wanted::default()
         };
         let name = format!("bench-{}", std::process::id());

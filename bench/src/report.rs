@@ -56,21 +56,26 @@ impl<'a> Report<'a> {
     pub fn of(records: &'a [Record]) -> Self {
         let mut report = Self::default();
         for record in records {
-            match record {
-                Record::Run(run) => report.runs.push((run, BTreeSet::new())),
+            let part = match record {
+                Record::Run(run) => {
+                    report.runs.push((run, BTreeSet::new()));
+                    continue;
+                }
                 Record::Phase(measured) => {
                     report.measured.push(measured);
-                    if let Some((_, parts)) = report.runs.last_mut() {
-                        parts.insert(format!("{} ({})", measured.load, measured.contestant.title()));
-                    }
+                    format!("{} ({})", measured.load, measured.contestant.title())
                 }
                 Record::Step(step) => {
                     report.steps.push(step);
-                    if let Some((_, parts)) = report.runs.last_mut() {
-                        parts.insert(format!("scale run of {}", step.load));
-                    }
+                    format!("scale run of {}", step.load)
                 }
-                Record::Samples(samples) => report.samples = &samples.list,
+                Record::Samples(samples) => {
+                    report.samples = &samples.list;
+                    continue;
+                }
+            };
+            if let Some((_, parts)) = report.runs.last_mut() {
+                parts.insert(part);
             }
         }
         report

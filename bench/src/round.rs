@@ -11,7 +11,6 @@ use e2e::operator::Operator;
 use e2e::types::Pod;
 use futures::{StreamExt, TryStreamExt};
 use http::Method;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::ApiResource;
 use kube::{Client, ResourceExt};
 use procfs::process::Process;
@@ -166,14 +165,14 @@ impl<'a> Round<'a> {
             return Ok(vec![(kill, deletes), (create, lost.chain(missing).map(post).collect::<Result<_>>()?)]);
         };
         let path = format!("/apis/{}/namespaces/{NAMESPACE}/{}", resource.api_version, resource.plural);
-        let restarted = json!({"kubectl.kubernetes.io/restartedAt": Timestamp::now()});
+        let restart = contestant::restart();
         let request = |name: String| {
-            let patch = |spec| (Method::PATCH, format!("{path}/{name}"), Some(json!({"spec": spec})));
+            let patch = |patch| (Method::PATCH, format!("{path}/{name}"), Some(patch));
             Ok(match phase {
                 Phase::Create => (Method::POST, path.clone(), Some(contestant::set(resource, &name, wanted, rolls)?)),
                 Phase::Delete => (Method::DELETE, format!("{path}/{name}?propagationPolicy=Background"), None),
-                Phase::Roll => patch(json!({"template": {"metadata": {"annotations": restarted}}})),
-                _ => patch(json!({"replicas": wanted})),
+                Phase::Roll => patch(restart.clone()),
+                _ => patch(json!({"spec": {"replicas": wanted}})),
             })
         };
         let requests = match phase {

@@ -8,15 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use e2e::account::Account;
 use e2e::audit::Tail;
-use e2e::operator::{Operator, Settings, Times};
+use e2e::operator::Operator;
 use e2e::rights::{self, ACCOUNT, HOME};
 use e2e::scene::make_namespace;
-use e2e::types::Pod;
+use e2e::types::{Pod, PodSet};
 use http::Method;
-use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use procfs::process::Process;
-use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
@@ -29,8 +27,6 @@ use crate::watcher::{Watcher, lock};
 
 /// The sets are spread evenly over these namespaces. `audit-policy.yaml` names their ServiceAccounts.
 const TENANTS: [&str; 3] = ["tenant-a", "tenant-b", "tenant-c"];
-
-const SETS: &str = "/apis/app.example.com/v1alpha1/namespaces";
 
 /// Maximum time of a step.
 const LIMIT: Duration = Duration::from_secs(1_800);
@@ -86,7 +82,7 @@ impl Course<'_> {
         let resource = contestant::sets(Contestant::Operator).context("the operator has sets")?;
         let create = |number| {
             let set = contestant::set(&resource, &name(number), self.load.pods, true)?;
-            Ok((Method::POST, format!("{SETS}/{}/podsets", tenant(number)), Some(set)))
+            Ok((Method::POST, PodSet::url_path(&(), Some(tenant(number))), Some(set)))
         };
         let creates = (0..self.load.sets).map(create).collect::<Result<_>>()?;
         self.step("create", &[], async |course| course.send(creates).await).await?;
@@ -127,11 +123,22 @@ impl Course<'_> {
         self.end().await
     }
 
-    /// Measures from before `act` until everything is as wanted and at rest. The `victims` must go.
     async fn step(
         &mut self,
         title: &str,
         victims: &[Pod],
+        act: impl AsyncFnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        self.measure(title, victims, false, act).await
+    }
+
+    /// Measures from before `act` until everything is as wanted and at rest. The `victims` must go, and if it `rolls`, all other pods
+    /// must be new and ready.
+    async fn measure(
+        &mut self,
+        title: &str,
+        victims: &[Pod],
+        rolls: bool,
         act: impl AsyncFnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
         println!("bench: {title}");
@@ -143,7 +150,7 @@ impl Course<'_> {
             pods: self.load.pods,
             most: self.load.pods,
             victims: victims.iter().map(|pod| (pod.name_any(), pod.uid().unwrap_or_default())).collect(),
-            rolls: victims.len() > TENANTS.len(),
+            rolls,
             has_status: true,
         });
         act(self).await?;
@@ -178,20 +185,16 @@ impl Course<'_> {
         let names: HashSet<_> = numbers.iter().map(|number| name(*number)).collect();
         let mut victims = self.watcher.judge().live();
         victims.retain(|pod| names.contains(set_of(pod)));
-        let annotations = json!({"kubectl.kubernetes.io/restartedAt": Timestamp::now()});
-        let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
-        let path = |number| format!("{SETS}/{}/podsets/{}", tenant(number), name(number));
+        let patch = contestant::restart();
+        let path = |number| format!("{}/{}", PodSet::url_path(&(), Some(tenant(number))), name(number));
         let patches = numbers.into_iter().map(|number| (Method::PATCH, path(number), Some(patch.clone()))).collect();
-        self.step(title, &victims, async |course| course.send(patches).await).await
+        self.measure(title, &victims, true, async |course| course.send(patches).await).await
     }
 
     /// Starts an operator for these namespaces; for all if there are none.
     async fn join(&mut self, home: &str, namespaces: &[&str]) -> Result<()> {
-        let Place { cluster, binary, folder, .. } = self.place;
         let name = format!("scale-{}", lock(&self.processes).len());
-        let account = Account::existing(cluster, home, ACCOUNT).await?;
-        let settings = Settings { election: Some(Times::DEFAULT), serves: true, ..Settings::of(namespaces) };
-        let mut operator = Operator::join(cluster, binary, name, &account, &settings, folder)?;
+        let mut operator = contestant::start_operator(self.place, name, home, namespaces).await?;
         lock(&self.processes).push(operator.id()?);
         self.operators.push(operator);
         Ok(())
@@ -222,8 +225,7 @@ impl Course<'_> {
     }
 
     async fn delete(&self, pods: &[Pod]) -> Result<()> {
-        let path =
-            |pod: &Pod| format!("/api/v1/namespaces/{}/pods/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+        let path = |pod: &Pod| format!("{}/{}", Pod::url_path(&(), pod.namespace().as_deref()), pod.name_any());
         self.send(pods.iter().map(|pod| (Method::DELETE, path(pod), None)).collect()).await
     }
 
@@ -234,7 +236,7 @@ impl Course<'_> {
     /// Requests of all operators since the last call, without watches and Lease traffic.
     fn requests(&mut self) -> Result<usize> {
         let mut users = contestant::users(Contestant::Operator);
-        users.extend(TENANTS.map(|tenant| format!("system:serviceaccount:{tenant}:{ACCOUNT}")));
+        users.extend(TENANTS.map(|tenant| contestant::user(tenant, ACCOUNT)));
         Ok(work(&self.log.since_last(&users)?.kinds()))
     }
 
