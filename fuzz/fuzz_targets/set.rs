@@ -13,12 +13,12 @@ use podset_operator_fuzz::{Edit, POD, edited};
 use serde_json::{Value, json};
 
 static SET: LazyLock<Value> = LazyLock::new(|| {
-    let [owner] = [&POD["metadata"]];
+    let times = &POD["metadata"];
     json!({
         "metadata": {
             "name": "web", "namespace": "shop", "uid": "set-1", "resourceVersion": "17", "generation": 3,
             "annotations": { "kubernetes.io/change-cause": "another image" },
-            "creationTimestamp": owner["creationTimestamp"], "deletionTimestamp": owner["deletionTimestamp"],
+            "creationTimestamp": times["creationTimestamp"], "deletionTimestamp": times["deletionTimestamp"],
         },
         "spec": {
             "replicas": 3, "podReplacementPolicy": "TerminationStarted", "minReadySeconds": 5,

@@ -92,8 +92,7 @@ pub fn edited(document: &Value, edits: &[Edit]) -> Value {
         collect(&document, "", &mut places);
         let at = |index: u16| &*places[usize::from(index) % places.len()];
         let new = match to {
-            To::Absent => Value::Null,
-            To::Null => Value::Null,
+            To::Absent | To::Null => Value::Null,
             To::Bool(is_true) => json!(is_true),
             To::Small(number) => json!(number),
             To::Number(number) => json!(number),

@@ -42,7 +42,7 @@ async fn versions(t: Arc<Scene>) -> Result<()> {
     let stored = t.sets().get("web").await?.resource_version();
     let rewrite =
         async || kubectl.run_with(&["replace", "-f", "-"], &kubectl.run(&["get", NEXT, "-o=json"]).await?).await;
-    eventually("the set to be written anew", PATIENCE, rewrite).await?;
+    eventually("the set to be rewritten", PATIENCE, rewrite).await?;
     ensure!(t.sets().get("web").await?.resource_version() != stored, "the set is stored as before");
     t.scale("web", 5).await?;
     t.settles("web", 5).await?;
