@@ -71,12 +71,12 @@ pub fn times(report: &Report<'_>, load: Load) -> Result<String> {
 /// The title of a curve, and its value.
 type Curve = (&'static str, fn(&Sample) -> f64);
 
-/// Pods, memory and the longest wrong status of the scale run over time, with a line where each step begins, as SVG.
+/// Pods, memory and the oldest status of the scale run over time, with a line where each step begins, as SVG.
 pub fn scale(report: &Report<'_>) -> Result<String> {
     let curves: [Curve; 3] = [
         ("pods (thousands)", |(_, _, pods, _)| *pods as f64 / 1_000.0),
         ("memory of the largest operator, MiB", |(_, memory, ..)| *memory),
-        ("longest wrong status, s", |(.., wrong)| *wrong),
+        ("age of the oldest status, s", |(.., age)| *age),
     ];
     let end = report.samples.last().map_or(1.0, |(at, ..)| *at);
     let mut svg = String::new();

@@ -51,9 +51,14 @@ struct Owner {
     live: usize,
     ready: usize,
     excess: usize,
-    /// Since when the status of the set has been wrong.
+    /// The numbers of live and ready pods since the status was last right, each with the time at which it changed.
+    former: Vec<(Numbers, Instant)>,
+    /// When the status was last right, if it is not.
     wrong_since: Option<Instant>,
 }
+
+/// The numbers of a set's live and ready pods.
+type Numbers = [usize; 2];
 
 /// How much is as wanted.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -77,8 +82,8 @@ pub struct Judge {
     pub last_event: Option<Instant>,
     /// How often the pods were listed in this phase. Each list hides what happened before.
     lists: usize,
-    /// For how long the status of a set was wrong, at most, of those that are right again.
-    wrong_for: Duration,
+    /// The greatest age of a status in this phase, of those that are right or newer now.
+    oldest: Duration,
 }
 
 impl Judge {
@@ -86,7 +91,7 @@ impl Judge {
     pub fn begin(&mut self, goal: Goal) {
         self.goal = goal;
         self.lists = 0;
-        self.wrong_for = Duration::ZERO;
+        self.oldest = Duration::ZERO;
         self.owners.values_mut().for_each(|owner| owner.excess = 0);
     }
 
@@ -115,6 +120,7 @@ impl Judge {
         let uid = uid(&pod.metadata);
         let set = set_of(&pod).to_owned();
         let owner = self.owners.entry(set.clone()).or_default();
+        let numbers = [owner.live, owner.ready];
         if let Some(before) = self.pods.remove(&uid).filter(Pod::is_live) {
             owner.live -= 1;
             owner.ready -= usize::from(before.is_ready());
@@ -123,6 +129,9 @@ impl Judge {
             owner.live += 1;
             owner.ready += usize::from(pod.is_ready());
         }
+        if numbers != [owner.live, owner.ready] {
+            owner.former.push((numbers, now));
+        }
         owner.excess = owner.excess.max(owner.live.saturating_sub(self.goal.most));
         if !gone {
             self.pods.insert(uid, pod);
@@ -130,21 +139,28 @@ impl Judge {
         self.compare(&set, now);
     }
 
-    /// Compares the status of a set with its pods.
+    /// Finds out when the status of a set was last right.
     fn compare(&mut self, name: &str, now: Instant) {
         let (Some(set), Some(owner)) = (self.sets.get(name), self.owners.get_mut(name)) else { return };
-        if says(set, owner.live).is_none_or(|status| status.ready_replicas != owner.ready) {
-            owner.wrong_since.get_or_insert(now);
-        } else if let Some(since) = owner.wrong_since.take() {
-            self.wrong_for = self.wrong_for.max(now.saturating_duration_since(since));
+        let said = current_status(set).map(|status| [status.pods(), status.ready_replicas]);
+        let is_right = said == Some([owner.live, owner.ready]);
+        if is_right {
+            owner.former.clear();
         }
+        let until = said.and_then(|said| owner.former.iter().rev().find(|(numbers, _)| *numbers == said));
+        let since = until.map(|(_, until)| *until).or(owner.wrong_since).unwrap_or(now);
+        let since = (!is_right).then_some(since);
+        if let Some(before) = owner.wrong_since.filter(|before| since != Some(*before)) {
+            self.oldest = self.oldest.max(now.saturating_duration_since(before));
+        }
+        owner.wrong_since = since;
     }
 
-    /// For how long the status of a set has been wrong, at most: now, and in this phase.
-    pub fn wrong_for(&self, now: Instant) -> [Duration; 2] {
+    /// The age of the oldest status: the time since it was last right. Now, and at most in this phase.
+    pub fn oldest(&self, now: Instant) -> [Duration; 2] {
         let since = self.owners.values().filter_map(|owner| owner.wrong_since).min();
         let current = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        [current, current.max(self.wrong_for)]
+        [current, current.max(self.oldest)]
     }
 
     /// Takes in a step of the watch of the sets.
@@ -198,7 +214,7 @@ impl Judge {
         };
         let is_gone = |name: &String| victims.contains_key(name) && !recur.contains(name);
         let is_right = |set: &Set| {
-            says(set, *pods).is_some_and(|status| {
+            current_status(set).filter(|status| status.pods() == *pods).is_some_and(|status| {
                 (!rolls || status.updated_replicas == *pods && status.ready_replicas == *pods)
                     && !status.pod_names.iter().any(is_gone)
             })
@@ -232,11 +248,15 @@ impl Judge {
     }
 }
 
-/// The status of a set, if it is up to date and says that there are so many pods.
-fn says(set: &Set, pods: usize) -> Option<&Status> {
-    let status = set.status.as_ref()?;
-    let is_current = status.observed_generation == set.metadata.generation;
-    (is_current && status.replicas.unwrap_or(status.available_replicas) == pods).then_some(status)
+impl Status {
+    fn pods(&self) -> usize {
+        self.replicas.unwrap_or(self.available_replicas)
+    }
+}
+
+/// The status of a set, if it answers the current spec.
+fn current_status(set: &Set) -> Option<&Status> {
+    set.status.as_ref().filter(|status| status.observed_generation == set.metadata.generation)
 }
 
 /// The set of a pod, also if a ReplicaSet of a Deployment is in between.
@@ -246,6 +266,8 @@ pub fn set_of(pod: &Pod) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::thread::sleep;
+
     use serde_json::json;
 
     use super::*;
@@ -296,17 +318,26 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_status_is_timed_until_it_is_right() {
+    fn a_status_is_as_old_as_the_numbers_in_it() {
         let mut judge = set_of_two();
         judge.begin(goal(2));
         let later = |seconds| Instant::now() + Duration::from_secs(seconds);
-        assert_eq!(judge.wrong_for(later(9)), [Duration::ZERO; 2]);
+        assert_eq!(judge.oldest(later(9)), [Duration::ZERO; 2]);
         pod(&mut judge, "1", "False", false);
-        let [current, most] = judge.wrong_for(later(9));
-        assert!(current > Duration::from_secs(8) && most == current);
+        sleep(Duration::from_millis(20));
+        pod(&mut judge, "1", "False", true);
+        let changed = Instant::now();
+        let [now, most] = judge.oldest(changed);
+        assert!(now >= Duration::from_millis(20) && most == now);
         set(&mut judge, 1, &["1", "2"]);
-        let [current, most] = judge.wrong_for(later(9));
-        assert!(current.is_zero() && !most.is_zero() && most < Duration::from_secs(8));
+        let [now, most] = judge.oldest(changed);
+        assert!(
+            now < Duration::from_millis(20) && most >= Duration::from_millis(20),
+            "the status is newer, but not right"
+        );
+        pod(&mut judge, "3", "False", false);
+        let [now, most] = judge.oldest(later(9));
+        assert!(now.is_zero() && most < Duration::from_secs(8));
     }
 
     #[test]

@@ -200,8 +200,8 @@ pub struct Step {
     pub cpu: f64,
     /// Peak memory of the largest operator, in MiB.
     pub peak: f64,
-    /// For how many seconds the status of a set was wrong, at most.
-    pub wrong: f64,
+    /// The greatest age of a status in seconds.
+    pub age: f64,
     /// As in a phase.
     pub excess: usize,
     pub gaps: usize,
@@ -213,8 +213,8 @@ pub struct Samples {
     pub list: Vec<Sample>,
 }
 
-/// Seconds since the start of the run, resident memory of the largest operator in MiB, live pods, and for how many seconds the status of a
-/// set has been wrong, at most.
+/// Seconds since the start of the run, resident memory of the largest operator in MiB, live pods, and the age of the oldest status in
+/// seconds.
 pub type Sample = (f64, f64, usize, f64);
 
 /// The number of requests without watches and Lease traffic.

@@ -139,17 +139,14 @@ impl<'a> Report<'a> {
     fn scale(&self) -> String {
         let Some(Step { load, .. }) = self.steps.first() else { return String::new() };
         let mut page = format!("\n## Scale: {} pods in {} sets\n\n", load.all_pods(), load.sets);
-        page.push_str("![Pods, memory and wrong statuses over time](benchmarks/scale.svg)\n\n");
-        page.push_str("| | pods, s | status, s | requests | CPU, s | peak memory, MiB | longest wrong status, s |\n");
+        page.push_str("![Pods, memory and the age of the oldest status over time](benchmarks/scale.svg)\n\n");
+        page.push_str("| | pods, s | status, s | requests | CPU, s | peak memory, MiB | oldest status, s |\n");
         page.push_str("|---|---|---|---|---|---|---|\n");
         for (number, step) in self.steps.iter().enumerate() {
             let Step { title, requests, .. } = step;
-            let [pods, status, cpu, peak, wrong] = [step.pods, step.status, step.cpu, step.peak, step.wrong].map(brief);
-            let _ = writeln!(
-                page,
-                "| {}. {title} | {pods} | {status} | {requests} | {cpu} | {peak} | {wrong} |",
-                number + 1
-            );
+            let [pods, status, cpu, peak, age] = [step.pods, step.status, step.cpu, step.peak, step.age].map(brief);
+            let _ =
+                writeln!(page, "| {}. {title} | {pods} | {status} | {requests} | {cpu} | {peak} | {age} |", number + 1);
         }
         let (excess, gaps) =
             self.steps.iter().fold((0, 0), |(excess, gaps), step| (excess + step.excess, gaps + step.gaps));

@@ -1,4 +1,4 @@
-//! One operator with very many pods, step by step. Memory, pods and wrong statuses are sampled every second.
+//! One operator with very many pods, step by step. Memory, pods and the age of statuses are sampled every second.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -161,7 +161,7 @@ impl Course<'_> {
         let cpu_before = |id| before.iter().find(|(other, ..)| *other == id).map_or(0.0, |(_, cpu, _)| *cpu);
         let usage = self.usage()?;
         let (excess, gaps) = self.watcher.judge().faults();
-        let [_, wrong] = self.watcher.judge().wrong_for(Instant::now());
+        let [_, age] = self.watcher.judge().oldest(Instant::now());
         let step = Step {
             load: self.load,
             title: title.to_owned(),
@@ -171,7 +171,7 @@ impl Course<'_> {
             requests: self.requests()?,
             cpu: usage.iter().map(|(id, cpu, _)| (cpu - cpu_before(*id)) / 1_000.0).sum(),
             peak: usage.iter().map(|(.., peak)| *peak).fold(0.0, f64::max),
-            wrong: wrong.as_secs_f64(),
+            age: age.as_secs_f64(),
             excess,
             gaps,
         };
@@ -272,12 +272,12 @@ async fn sample(
     loop {
         seconds.tick().await;
         let largest = lock(&processes).iter().filter_map(resident).max().unwrap_or(0);
-        let (pods, [wrong, _]) = {
+        let (pods, [age, _]) = {
             let judge = lock(&judge);
-            (judge.count(), judge.wrong_for(Instant::now()))
+            (judge.count(), judge.oldest(Instant::now()))
         };
         let tenths = |number: f64| (number * 10.0).round() / 10.0;
         let at = tenths(began.elapsed().as_secs_f64());
-        lock(&samples).push((at, tenths(largest as f64 / 1_024.0), pods, tenths(wrong.as_secs_f64())));
+        lock(&samples).push((at, tenths(largest as f64 / 1_024.0), pods, tenths(age.as_secs_f64())));
     }
 }

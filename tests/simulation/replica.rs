@@ -27,11 +27,12 @@ use podset_operator::{
     },
     podset,
 };
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    apiserver::{AnswerBody, ApiServer, Chance, Connection, Cut, Ice},
+    apiserver::{AnswerBody, ApiServer, Connection, Cut, Ice},
     line,
     operator::VirtualClock,
 };
@@ -113,7 +114,7 @@ impl Replica {
         server.freezes_with(name, &ice);
         let env = Env {
             clock: Arc::new(VirtualClock::new(server, model.wall_offset, ice.clone())),
-            random: Arc::new(Seeded(Mutex::new(Chance::from_seed(model.seed)))),
+            random: Arc::new(Seeded(Mutex::new(StdRng::seed_from_u64(model.seed)))),
         };
         let leader_state = LeaderState::vacant(env.clone());
         let (leadership, stop) = (leader_state.leadership(), CancellationToken::new());
@@ -265,12 +266,10 @@ impl tower::Service<Request<Body>> for Wire {
 
 /// Chance that follows from a seed.
 #[derive(Debug)]
-struct Seeded(Mutex<Chance>);
+struct Seeded(Mutex<StdRng>);
 
 impl Random for Seeded {
     fn unit(&self) -> f64 {
-        const VALUES: f64 = 9_007_199_254_740_992.0;
-        let bits = self.0.lock().expect("no test panics here").bits();
-        (bits >> 11) as f64 / VALUES
+        self.0.lock().expect("no test panics here").random()
     }
 }

@@ -11,6 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
+use rand::RngExt;
 use serde_json::Value;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -161,7 +162,7 @@ impl Carrier {
             Fault::ExecuteTwice => {
                 let first = self.execute(deadline).await;
                 let second = self.execute(deadline).await;
-                let is_first = self.with(|state| state.chance.bits().is_multiple_of(2)) == Some(true);
+                let is_first = self.with(|state| state.random.random()) == Some(true);
                 self.answer(reply, if is_first { first } else { second }).await;
             }
             Fault::HoldExecution => {

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use rand::RngExt;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     ApiServer,
     carry::{Answer, execute},
     request::{ApiRequest, Verb},
-    store::State,
 };
 
 /// One of the two API servers.
@@ -113,7 +113,7 @@ impl ApiServer {
     pub fn regain_quorum(&self) {
         let Some((_, pending)) = self.with(|state| state.fronts.pending.take()) else { return };
         let (writes, reads): (Vec<_>, Vec<_>) = pending.into_iter().partition(|waits| waits.request.verb.mutates());
-        let kept = self.with(|state| draw(state, writes.len() + 1));
+        let kept = self.with(|state| state.random.random_range(0..=writes.len()));
         let mut lost = Vec::new();
         for (place, Pending { id, request, answer }) in writes.into_iter().enumerate() {
             match place < kept {
@@ -126,8 +126,4 @@ impl ApiServer {
         }
         self.with(|state| state.jobs.wake().notify_one());
     }
-}
-
-fn draw(state: &mut State, below: usize) -> usize {
-    usize::try_from(state.chance.bits() % below as u64).unwrap_or_default()
 }

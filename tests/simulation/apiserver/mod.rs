@@ -64,7 +64,6 @@ use tokio::sync::watch::{Receiver, Sender};
 pub use testkit::object;
 
 pub use self::{
-    clock::Chance,
     control::{FaultRule, WatchControl},
     faults::Fault,
     heard::{is_as_ordered, is_made_of},

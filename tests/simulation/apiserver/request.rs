@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use http::{HeaderMap, Method, Request, header};
 use http_body_util::BodyExt as _;
+use jiff::SignedDuration;
 use kube::client::Body;
 use serde_json::Value;
 
@@ -79,7 +80,8 @@ impl ApiRequest {
             serde_json::from_slice(&bytes)
                 .map_err(|e| refuse(Status::bad_request(format!("error decoding body: {e}"))))?
         };
-        let query = parse_query(parts.uri.query().unwrap_or_default());
+        let query: BTreeMap<_, _> =
+            form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
         let target = Target::parse(parts.uri.path())?;
         let watch = query.get("watch").is_some_and(|v| v == "true" || v == "1");
         let verb =
@@ -130,7 +132,7 @@ impl ApiRequest {
 
     /// `?timeout=`: how long the client lets the server take.
     pub fn timeout(&self) -> Option<Duration> {
-        parse_duration(self.query("timeout"))
+        self.query("timeout").parse::<SignedDuration>().ok()?.try_into().ok()
     }
 }
 
@@ -191,54 +193,4 @@ impl Target {
 /// Tells `/namespaces/x/pods` from `/namespaces/x/status`.
 fn named(group: &str, version: &str, rest: &[&str]) -> bool {
     rest.first().is_some_and(|plural| Kind::find(group, version, plural).is_some())
-}
-
-fn parse_query(query: &str) -> BTreeMap<String, String> {
-    query
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(key), decode(value))
-        })
-        .collect()
-}
-
-/// Undoes `application/x-www-form-urlencoded`.
-fn decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let digits: Vec<u8> = rest.by_ref().take(2).collect();
-                let hex = std::str::from_utf8(&digits).ok();
-                bytes.push(hex.and_then(|h| u8::from_str_radix(h, 16).ok()).unwrap_or(b'?'));
-            }
-            other => bytes.push(other),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// The part of Go's duration syntax that clients send: a number and one unit, or several of them.
-fn parse_duration(text: &str) -> Option<Duration> {
-    let mut total = Duration::ZERO;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let letters = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let unit = match &rest[..letters] {
-            "ms" => 0.001,
-            "s" => 1.0,
-            "m" => 60.0,
-            _ => return None,
-        };
-        total += Duration::from_secs_f64(number * unit);
-        rest = &rest[letters..];
-    }
-    (!text.is_empty()).then_some(total)
 }

@@ -6,12 +6,13 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 
 use super::{
     admission::Admission,
     apply::Ownership,
-    clock::{Chance, Clock},
+    clock::Clock,
     faults::{Faults, Met},
     fronts::Fronts,
     gc::Dependents,
@@ -85,7 +86,8 @@ impl fmt::Display for Change {
 /// Everything the cluster is.
 pub struct State {
     pub clock: Clock,
-    pub chance: Chance,
+    /// All that is left to chance follows from the seed of the test.
+    pub random: StdRng,
     pub settings: Settings,
     pub listener: Listener,
     pub objects: BTreeMap<Key, Arc<Value>>,
@@ -115,7 +117,7 @@ impl State {
     pub fn new(seed: u64) -> Self {
         let mut state = Self {
             clock: Clock::start(),
-            chance: Chance::from_seed(seed),
+            random: StdRng::seed_from_u64(seed),
             settings: Settings::default(),
             listener: Listener::default(),
             objects: BTreeMap::new(),
@@ -162,7 +164,7 @@ impl State {
         if most == 0 {
             return plain;
         }
-        plain + Duration::from_micros(self.chance.bits() % most)
+        plain + Duration::from_micros(self.random.random_range(0..most))
     }
 
     /// The stored object.

@@ -9,7 +9,6 @@ use super::{
     kinds::{Kind, LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS},
     object,
     status::Status,
-    write::merge,
 };
 
 const USER: &str = "user";
@@ -89,7 +88,7 @@ impl ApiServer {
 
     /// Changes an object by a merge patch. Panics if there is none.
     pub fn patch(&self, kind: &'static Kind, namespace: &str, name: &str, patch: Value) {
-        self.edit(kind, namespace, name, |object| merge(object, &patch));
+        self.edit(kind, namespace, name, |object| json_patch::merge(object, &patch));
     }
 
     /// Deletes a PodSet; its pods follow.

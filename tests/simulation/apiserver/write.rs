@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use rand::{RngExt, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Value, json};
 
 use super::{
@@ -17,6 +18,9 @@ use super::{
 
 /// Generated names are cut so that base and suffix make at most 63 characters.
 const LONGEST_GENERATED_BASE: usize = 58;
+
+/// The characters of generated names, as in `k8s.io/apimachinery/pkg/util/rand`.
+const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl State {
     /// POST.
@@ -48,7 +52,9 @@ impl State {
         let generate = object::meta(new, "generateName").to_owned();
         if object::name(new).is_empty() && !generate.is_empty() {
             let base: String = generate.chars().take(LONGEST_GENERATED_BASE).collect();
-            let name = format!("{base}{}", self.chance.name_suffix());
+            let letters = (0..5).filter_map(|_| NAME_ALPHABET.choose(&mut self.random));
+            let suffix: String = letters.map(|letter| char::from(*letter)).collect();
+            let name = format!("{base}{suffix}");
             object::meta_mut(new).insert("name".to_owned(), name.into());
         }
         if kind.namespaced {
@@ -78,7 +84,7 @@ impl State {
             let name = object::name(new).to_owned();
             new["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
         }
-        let (uid, now) = (self.chance.uid(), self.clock.rfc3339());
+        let (uid, now) = (uid(&mut self.random), self.clock.rfc3339());
         let meta = object::meta_mut(new);
         for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             meta.remove(field);
@@ -115,7 +121,7 @@ impl State {
         let (kind, name) = (request.kind, request.name.as_str());
         let stored = self.stored(request)?;
         let mut new = (*stored).clone();
-        merge(&mut new, &request.body);
+        json_patch::merge(&mut new, &request.body);
         check_version(kind, &new, &stored)?;
         let uid = object::uid(&new);
         // The status of a custom resource takes no metadata: a foreign UID there goes unnoticed.
@@ -180,23 +186,11 @@ impl State {
     }
 }
 
-/// RFC 7386.
-pub fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    let map = target.as_object_mut().expect("made an object just above");
-    for (field, value) in patch {
-        if value.is_null() {
-            map.remove(field);
-        } else {
-            merge(map.entry(field).or_insert(Value::Null), value);
-        }
-    }
+/// A random UUID, version 4.
+fn uid(random: &mut StdRng) -> String {
+    let [high, low]: [u64; 2] = random.random();
+    let [second, third, fourth, last] = [high >> 16 & 0xffff, high & 0xfff, low >> 48 & 0xfff, low & 0xffff_ffff_ffff];
+    format!("{:08x}-{second:04x}-4{third:03x}-8{fourth:03x}-{last:012x}", high >> 32)
 }
 
 fn check_namespace(new: &Value, namespace: &str) -> Result<(), Status> {

@@ -1,27 +1,29 @@
-//! Chance: all of it follows from the seed.
+//! What is left to chance follows from the seed.
 
 use std::{ops::Range, time::Duration};
 
-use crate::apiserver::Chance;
+use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
-/// Draws.
-pub struct Dice(Chance);
+/// Random choices.
+pub struct Dice(StdRng);
 
 impl Dice {
-    /// All draws follow from these two numbers, and have nothing to do with those of any other two.
+    /// All choices follow from these two numbers, and have nothing to do with those of any other two.
     pub fn new([seed, part]: [u64; 2]) -> Self {
-        let seed = Chance::from_seed(seed).bits();
-        Dice(Chance::from_seed(seed ^ Chance::from_seed(part).bits()))
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&seed.to_le_bytes());
+        key[8..16].copy_from_slice(&part.to_le_bytes());
+        Dice(StdRng::from_seed(key))
     }
 
     /// A number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.0.bits() % n
+        self.within(0..n)
     }
 
-    /// A number of these.
+    /// A number in this range.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
-        range.start + self.below(range.end - range.start)
+        self.0.random_range(range)
     }
 
     /// True once in `n` times.
@@ -31,8 +33,7 @@ impl Dice {
 
     /// One of them, if there are any.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
-        let length = u64::try_from(of.len()).ok().filter(|length| *length > 0)?;
-        of.get(usize::try_from(self.below(length)).ok()?)
+        of.choose(&mut self.0)
     }
 
     /// One of these, of which there are some.
@@ -40,7 +41,7 @@ impl Dice {
         *self.pick(of).expect("a choice among some")
     }
 
-    /// Milliseconds of this range.
+    /// Milliseconds in this range.
     pub fn millis(&mut self, range: Range<u64>) -> Duration {
         Duration::from_millis(self.within(range))
     }
