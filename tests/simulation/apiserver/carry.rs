@@ -103,7 +103,7 @@ pub async fn accept(shared: &Arc<Shared>, request: Arc<ApiRequest>) -> Result<Re
     let (id, hit) = shared.with(|state| {
         let hit = state.faults.meet(&request, &mut state.met);
         let fault = hit.as_ref().map(|hit| hit.fault.name());
-        state.truth.arrived(&request, state.clock.elapsed());
+        state.observers.arrived(&request, state.clock.elapsed());
         (state.log.arrive(state.clock.elapsed(), Arc::clone(&request), fault), hit)
     });
     let carrier = Carrier { server: Arc::downgrade(shared), request, id };
@@ -208,7 +208,7 @@ impl Carrier {
             due.await;
             // Later than the lease of its sender is beyond the promise.
             let at = |state: &State| state.clock.elapsed();
-            if self.with(|state| state.one_writer.may_land(&self.request.instance, at(state))) == Some(true) {
+            if self.with(|state| state.observers.one_writer.may_land(&self.request.instance, at(state))) == Some(true) {
                 self.execute(deadline).await;
             }
         }
@@ -224,7 +224,7 @@ impl Carrier {
             // The client may have given up: the answer is lost then.
             if let Some(entry) = state.log.entries().get(self.id).filter(|_| !reply.is_closed()) {
                 let body = if let Answer::Json(_, body) = &answer { Some(body) } else { None };
-                state.truth.answered(entry, body, state.clock.elapsed());
+                state.observers.answered(entry, body, state.clock.elapsed());
             }
         });
         drop(reply.send(Ok(answer.into_response())));
@@ -258,7 +258,9 @@ pub fn execute(server: &Arc<Shared>, id: usize, request: &ApiRequest) -> Answer 
             Err(refusal) => refusal,
         };
         state.log.executed(id, state.clock.elapsed(), answer.code());
-        state.check_writer(id);
+        if let Some(entry) = state.log.entries().get(id) {
+            state.observers.executed(entry, state.resource_version);
+        }
         answer
     });
     server.changed();
@@ -290,17 +292,9 @@ impl State {
         }
     }
 
-    /// Checks that a request was one of the leader's, and meant what it hit.
-    fn check_writer(&mut self, id: usize) {
-        if let Some(entry) = self.log.entries().get(id) {
-            self.one_writer.executed(entry, self.resource_version);
-            self.truth.executed(entry);
-        }
-    }
-
     fn execute(&mut self, request: &ApiRequest) -> Result<Done, Answer> {
         // Too much is broken already: what runs away would eat the machine.
-        if self.rules.violations().len() > RUNAWAY {
+        if self.observers.bound.violations().len() > RUNAWAY {
             return Err(Status::of_code(503).into());
         }
         if self.settings.unserved.contains(request.kind.qualified) {

@@ -10,7 +10,7 @@ use super::{
     faults::{Fault, WatchMode, WatchScope},
     ice::Ice,
     log::LoggedRequest,
-    promise::Violation,
+    observers::Violation,
     request::Verb,
     select::Requests,
     settings::Settings,
@@ -257,33 +257,22 @@ impl ApiServer {
 
     /// Every moment so far at which a set had more live pods than allowed.
     pub fn violations(&self) -> Vec<Violation> {
-        self.with(|state| state.rules.violations().to_vec())
+        self.with(|state| state.observers.bound.violations().to_vec())
     }
 
     /// The most pods that the set of this UID ever had live at once.
     pub fn most_live(&self, uid: &str) -> usize {
-        self.with(|state| state.rules.most_live(uid))
+        self.with(|state| state.observers.bound.most_live(uid))
     }
 
     /// From now on this client stands for election: it may write only while the Lease names it.
     pub fn stands_for_election(&self, replica: &str) {
-        self.with(|state| state.one_writer.stands(replica));
-    }
-
-    /// Every request so far that took effect while another one held the Lease, or nobody.
-    pub fn writes_of_others(&self) -> Vec<String> {
-        self.with(|state| state.one_writer.violations().to_vec())
+        self.with(|state| state.observers.one_writer.stands(replica));
     }
 
     /// The first promise that was broken, if one was.
     pub fn broken(&self) -> Option<String> {
-        self.with(|state| {
-            let bound = state.rules.violations().first().map(Violation::to_string);
-            let writer =
-                || state.one_writer.violations().first().map(|w| format!("written by one that does not lead: {w}"));
-            let others = state.truth.violations().iter().chain(state.rollouts.violations()).next();
-            bound.or_else(writer).or_else(|| others.cloned())
-        })
+        self.with(|state| state.observers.violations.first().cloned())
     }
 
     /// Fails the test if a promise was ever broken.

@@ -60,7 +60,7 @@ pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::Unboun
                 if let (Some(server), Some((object, is_gone))) = (server.upgrade(), line.told) {
                     server.with(|state| {
                         let at = state.clock.elapsed();
-                        state.truth.heard.event(&opened.client, at, &object, is_gone);
+                        state.observers.told(&opened.client, &object, is_gone, at);
                     });
                 }
                 stream.send(Ok(line.bytes))

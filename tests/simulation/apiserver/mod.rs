@@ -16,9 +16,7 @@
 //! | `fronts` | two API servers over the store, and its quorum |
 //! | `jobs`, `kubelet`, `gc` | the cluster's own controllers |
 //! | `select`, `faults`, `log` | which requests, what goes wrong with them, what came of them |
-//! | `promise`, `writer`, `truth` | never more than N, one writer, and nothing said or hit that is not so: checked at every change |
-//! | `rollout` | no broken template takes more pods than `maxUnavailable`: checked at every change |
-//! | `heard` | what each client was sent, and whether that justifies its deletes |
+//! | `observers` | what is checked at each change and each request |
 //! | `users`, `surroundings`, `control`, `views` | what tests say, set, switch and see |
 
 mod admission;
@@ -31,16 +29,14 @@ mod faults;
 mod feed;
 mod fronts;
 mod gc;
-mod heard;
 mod ice;
 mod jobs;
 mod kinds;
 mod kubelet;
 mod log;
-mod promise;
+mod observers;
 mod read;
 mod request;
-mod rollout;
 mod schema;
 mod select;
 mod selector;
@@ -49,13 +45,11 @@ mod settings;
 mod status;
 mod store;
 mod surroundings;
-mod truth;
 mod users;
 mod views;
 mod watch;
 mod window;
 mod write;
-mod writer;
 
 use std::sync::{Arc, Mutex, TryLockError};
 
@@ -66,10 +60,10 @@ pub use testkit::object;
 pub use self::{
     control::{FaultRule, WatchControl},
     faults::Fault,
-    heard::{is_as_ordered, is_made_of},
     ice::Ice,
     kinds::{LEASES, MYCUSTOMRESOURCES, NAMESPACES, PODS, PODSETS, REVISIONS},
     kubelet::PodScript,
+    observers::{ONE_WRITER, is_as_ordered, is_made_of},
     request::Verb,
     select::Requests,
     service::{AnswerBody, Connection, Cut},

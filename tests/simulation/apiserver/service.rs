@@ -118,7 +118,7 @@ impl Connection {
     /// When the server is away.
     pub fn dial(&self) -> Result<DuplexStream, Cut> {
         // A write that finds no connection is in no log.
-        let broken = self.server.with(|state| reach(state).inspect_err(|_| state.truth.held_up()))?;
+        let broken = self.server.with(|state| reach(state).inspect_err(|_| state.observers.held_up()))?;
         let (ours, theirs) = duplex(ON_THEIR_WAY);
         let service = TowerToHyperService::new(tower::service_fn({
             let connection = self.clone();
@@ -138,7 +138,7 @@ impl Connection {
     /// What the client sends, or is answered, is held up on its own side: no log tells of that.
     pub fn is_held_up(&self) {
         self.server.with(|state| {
-            state.truth.held_up();
+            state.observers.held_up();
             state.met.held_up(&self.instance);
         });
     }

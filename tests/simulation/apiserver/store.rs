@@ -21,13 +21,10 @@ use super::{
     kubelet::Kubelet,
     log::RequestLog,
     object,
-    promise::Promise,
-    rollout::Rollouts,
+    observers::Observers,
     service::Listener,
     settings::Settings,
-    truth::Truth,
     watch::Watches,
-    writer::OneWriter,
 };
 
 /// Where an object is stored: qualified resource, namespace, name.
@@ -106,10 +103,7 @@ pub struct State {
     pub admission: Admission,
     pub kubelet: Kubelet,
     pub ownership: Ownership,
-    pub rules: Promise,
-    pub one_writer: OneWriter,
-    pub truth: Truth,
-    pub rollouts: Rollouts,
+    pub observers: Observers,
 }
 
 impl State {
@@ -136,10 +130,7 @@ impl State {
             admission: Admission::default(),
             kubelet: Kubelet::default(),
             ownership: Ownership::default(),
-            rules: Promise::default(),
-            one_writer: OneWriter::default(),
-            truth: Truth::default(),
-            rollouts: Rollouts::default(),
+            observers: Observers::default(),
         };
         for namespace in ["default", "kube-system"] {
             state.ensure_namespace(namespace);
@@ -247,10 +238,7 @@ impl State {
             before,
             by: by.to_owned(),
         };
-        self.rules.observe(&change);
-        self.one_writer.changed(&change);
-        self.truth.observe(&change);
-        self.rollouts.observe(&change);
+        self.observers.changed(&change);
         self.watch_change(&change);
         self.kubelet_sees(&change);
         self.collector_sees(&change);

@@ -1,5 +1,5 @@
-//! The checker of the promise "one writer": every change by a replica that stands for election is made while it holds the Lease, as the Lease
-//! is stored at that moment. Who holds it then is said by the checker of the testkit. Reads; changes nothing.
+//! Every change by a replica that stands for election is made while it holds the Lease, as the Lease is stored at that moment. The testkit
+//! knows who holds it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,34 +7,33 @@ use jiff::{SignedDuration, Timestamp};
 use testkit::lease::{self, History, Judgement, Write};
 
 use super::{
-    kinds::LEASES,
-    log::LoggedRequest,
-    store::{Change, ChangeKind},
+    super::{
+        kinds::LEASES,
+        log::LoggedRequest,
+        store::{Change, ChangeKind},
+    },
+    Checked, Observer,
 };
 
-/// The checker.
+/// How a violation begins.
+pub const WRONG: &str = "written by one that does not lead";
+
+/// The observer.
 #[derive(Default)]
 pub struct OneWriter {
     /// Who stands for election, and when the lease ends that each wrote last.
     replicas: BTreeMap<String, Duration>,
     history: History,
-    violations: Vec<String>,
 }
 
 fn time(since_start: Duration) -> Timestamp {
     Timestamp::UNIX_EPOCH + since_start
 }
 
-impl OneWriter {
-    /// From now on this client stands for election.
-    pub fn stands(&mut self, replica: &str) {
-        self.replicas.insert(replica.to_owned(), Duration::ZERO);
-    }
-
-    /// Somebody changed an object.
-    pub fn changed(&mut self, change: &Change) {
+impl Observer for OneWriter {
+    fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind != LEASES {
-            return;
+            return Ok(());
         }
         let (spec, is_there) = (&change.object["spec"], change.change != ChangeKind::Deleted);
         let lasts = Duration::from_secs(spec["leaseDurationSeconds"].as_u64().unwrap_or(0));
@@ -54,19 +53,14 @@ impl OneWriter {
             by: change.by.clone(),
             is_by_hand: change.by == "user",
         });
+        Ok(())
     }
 
-    /// Whether a request of this client may be executed after its time-out: only while the lease lasts that it wrote.
-    pub fn may_land(&self, client: &str, now: Duration) -> bool {
-        self.replicas.get(client).is_none_or(|ends| now < *ends)
-    }
-
-    /// A request was executed; afterwards the store was at this version.
-    pub fn executed(&mut self, entry: &LoggedRequest, version: u64) {
+    fn executed(&mut self, entry: &LoggedRequest, version: u64) -> Checked {
         let request = &entry.request;
         let counts = entry.took_effect() && request.verb.mutates() && *request.kind != LEASES;
         if !counts || !self.replicas.contains_key(&request.instance) {
-            return;
+            return Ok(());
         }
         // Nothing happened in the store since, so that all changes of the Lease so far came before it.
         let write = Write {
@@ -75,13 +69,21 @@ impl OneWriter {
             received: time(entry.at),
             answered: time(entry.executed_at.unwrap_or(entry.at)),
         };
-        if let Judgement::Wrong(why) = self.history.judge(write) {
-            self.violations.push(format!("{}: {why}", entry.line()));
+        match self.history.judge(write) {
+            Judgement::Wrong(why) => Err(format!("{WRONG}: {}: {why}", entry.line())),
+            _ => Ok(()),
         }
     }
+}
 
-    /// All violations so far.
-    pub fn violations(&self) -> &[String] {
-        &self.violations
+impl OneWriter {
+    /// From now on this client stands for election.
+    pub fn stands(&mut self, replica: &str) {
+        self.replicas.insert(replica.to_owned(), Duration::ZERO);
+    }
+
+    /// Whether a request of this client may be executed after its time-out: only while the lease lasts that it wrote.
+    pub fn may_land(&self, client: &str, now: Duration) -> bool {
+        self.replicas.get(client).is_none_or(|ends| now < *ends)
     }
 }

@@ -1,7 +1,5 @@
-//! The checker of the promise "never more than N", fed with every change of the store.
-//!
-//! What is allowed, and what counts, is said by the checker of the testkit. A pod that failed and runs again may exceed that for a while.
-//! Reads changes; changes nothing.
+//! Never more than N pods. The testkit knows how many are allowed, and which ones count. A pod that failed and runs again may exceed that
+//! for a while.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,12 +7,13 @@ use std::{
     time::Duration,
 };
 
-use testkit::bound::Bound;
-
 use super::{
-    kinds::{PODS, PODSETS},
-    object,
-    store::{Change, ChangeKind},
+    super::{
+        kinds::{PODS, PODSETS},
+        object,
+        store::{Change, ChangeKind},
+    },
+    Checked, Observer,
 };
 
 /// For how long a pod that runs again may exceed the bound: its operator has to hear of it and to delete one.
@@ -52,30 +51,29 @@ struct Watched {
     history: VecDeque<String>,
 }
 
-/// The checker.
+/// The observer.
 #[derive(Default)]
-pub struct Promise {
-    bound: Bound,
+pub struct Bound {
+    rule: testkit::bound::Bound,
     sets: BTreeMap<String, Watched>,
     /// Pods that failed and run again, each since when.
     again: BTreeMap<String, Duration>,
     violations: Vec<Violation>,
 }
 
-impl Promise {
-    /// Takes in a change and checks the set that it concerns.
-    pub fn observe(&mut self, change: &Change) {
+impl Observer for Bound {
+    fn changed(&mut self, change: &Change) -> Checked {
         let (object, is_deleted) = (&change.object, change.change == ChangeKind::Deleted);
         let check = if *change.kind == PODSETS {
-            self.bound.set(object, is_deleted)
+            self.rule.set(object, is_deleted)
         } else if *change.kind == PODS {
             if change.before.as_ref().is_some_and(|before| object::is_finished(before)) && object::is_live(object) {
                 self.again.insert(object::uid(object).to_owned(), change.at);
             }
-            let Some(check) = self.bound.pod(object, is_deleted) else { return };
+            let Some(check) = self.rule.pod(object, is_deleted) else { return Ok(()) };
             check
         } else {
-            return;
+            return Ok(());
         };
         let watched = self.sets.entry(check.uid.to_owned()).or_default();
         watched.history.push_back(format!("{change}: {} live, {} ending", check.live, check.terminating));
@@ -85,17 +83,17 @@ impl Promise {
         watched.most_live = watched.most_live.max(check.live);
         let is_exempt = |pod: &&&str| self.again.get(**pod).is_some_and(|since| *since + RUNS_AGAIN >= change.at);
         let exempt = check.counted.keys().filter(is_exempt).count();
-        if let Some(bound) = check.allowed.filter(|bound| check.counted.len() > *bound + exempt) {
-            self.violations.push(Violation {
-                uid: check.uid.to_owned(),
-                set: check.set,
-                live: check.counted.len(),
-                bound,
-                history: watched.history.iter().cloned().collect(),
-            });
-        }
+        let live = check.counted.len();
+        let Some(bound) = check.allowed.filter(|bound| live > *bound + exempt) else { return Ok(()) };
+        let history = watched.history.iter().cloned().collect();
+        let violation = Violation { uid: check.uid.to_owned(), set: check.set, live, bound, history };
+        let text = violation.to_string();
+        self.violations.push(violation);
+        Err(text)
     }
+}
 
+impl Bound {
     /// All violations so far.
     pub fn violations(&self) -> &[Violation] {
         &self.violations

@@ -1,5 +1,4 @@
-//! The checker of a promise to users: a template that does not work takes no more pods than `maxUnavailable`. Fed with every change
-//! of the store. Reads changes; changes nothing.
+//! A template that does not work takes no more pods than `maxUnavailable`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,9 +6,12 @@ use std::{
 };
 
 use super::{
-    kinds::{PODS, PODSETS, REVISIONS},
-    object,
-    store::{Change, ChangeKind},
+    super::{
+        kinds::{PODS, PODSETS, REVISIONS},
+        object,
+        store::{Change, ChangeKind},
+    },
+    Checked, Observer,
 };
 
 /// What is known of one set.
@@ -27,48 +29,45 @@ struct Watched {
     broken: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// The checker.
+/// The observer.
 #[derive(Default)]
 pub struct Rollouts {
     sets: BTreeMap<String, Watched>,
-    violations: Vec<String>,
 }
 
-impl Rollouts {
-    /// Takes in a change.
-    pub fn observe(&mut self, change: &Change) {
+impl Observer for Rollouts {
+    fn changed(&mut self, change: &Change) -> Checked {
         if *change.kind == PODSETS {
             self.sets.entry(object::uid(&change.object).to_owned()).or_default().set(change);
         } else if *change.kind == REVISIONS && change.change == ChangeKind::Deleted && change.by == "user" {
             let owner = object::controller_uid(&change.object).unwrap_or_default();
             self.sets.entry(owner.to_owned()).or_default().is_spoilt = true;
         } else if *change.kind == PODS {
-            self.pod(change);
+            return self.pod(change);
         }
+        Ok(())
     }
+}
 
-    fn pod(&mut self, change: &Change) {
+impl Rollouts {
+    fn pod(&mut self, change: &Change) -> Checked {
         let pod = &change.object;
-        let Some(revision) = pod["metadata"]["labels"]["controller-revision-hash"].as_str() else { return };
+        let Some(revision) = pod["metadata"]["labels"]["controller-revision-hash"].as_str() else { return Ok(()) };
         let former = change.before.as_ref().and_then(|pod| object::controller_uid(pod));
         if let Some(live) = former.and_then(|owner| self.sets.get_mut(owner)?.broken.get_mut(revision)) {
             live.remove(object::uid(pod));
         }
         let counts = object::is_broken(pod) && object::is_live(pod) && change.change != ChangeKind::Deleted;
-        let Some(owner) = object::controller_uid(pod).filter(|_| counts) else { return };
+        let Some(owner) = object::controller_uid(pod).filter(|_| counts) else { return Ok(()) };
         let watched = self.sets.entry(owner.to_owned()).or_default();
         let live = watched.broken.entry(revision.to_owned()).or_default();
         live.insert(object::uid(pod).to_owned());
         let live = live.len() as u64;
         let is_checked = change.change == ChangeKind::Added && watched.has_former && !watched.is_spoilt;
-        if let Some(most) = watched.most_broken().filter(|most| is_checked && live > *most) {
-            self.violations.push(format!("{live} pods have a broken template where {most} may: {change}"));
+        match watched.most_broken().filter(|most| is_checked && live > *most) {
+            Some(most) => Err(format!("{live} pods have a broken template where {most} may: {change}")),
+            None => Ok(()),
         }
-    }
-
-    /// All violations so far.
-    pub fn violations(&self) -> &[String] {
-        &self.violations
     }
 }
 

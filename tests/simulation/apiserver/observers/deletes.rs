@@ -1,5 +1,5 @@
-//! What each client was sent of pods and sets, and whether that justifies the deletes that it sends. A client may act on what
-//! it was sent, however old that was when it came; it may not act on what it was never sent. Reads; changes nothing.
+//! A delete of a pod follows from what its sender was sent of pods and sets, however old that was when it came, and hits no pod that was
+//! created after it was sent.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,10 +10,14 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    kinds::{PODS, PODSETS},
-    log::LoggedRequest,
-    object,
-    request::{ApiRequest, Verb},
+    super::{
+        kinds::{PODS, PODSETS},
+        log::LoggedRequest,
+        object,
+        request::{ApiRequest, Verb},
+        store::{Change, ChangeKind},
+    },
+    Checked, OTHERS, Observer,
 };
 
 /// How long before a delete is sent it may have been decided: other requests of the same pass come first, each takes 10 s at
@@ -91,9 +95,16 @@ struct Client {
     pages: BTreeMap<(String, String), Vec<Value>>,
 }
 
-/// What all clients were sent.
+/// The observer.
 #[derive(Default)]
-pub struct Heard(BTreeMap<String, Client>);
+pub struct Deletes {
+    /// What all clients were sent.
+    clients: BTreeMap<String, Client>,
+    /// When each pod was created, by its UID.
+    created: BTreeMap<String, Duration>,
+    /// The UID of the pod that a replica deleted last under each namespace and name.
+    hit: BTreeMap<(String, String), String>,
+}
 
 fn version(object: &Value) -> u64 {
     object::meta(object, "resourceVersion").parse().unwrap_or_default()
@@ -277,18 +288,54 @@ impl Client {
     }
 }
 
-impl Heard {
-    fn client(&mut self, name: &str) -> &mut Client {
-        self.0.entry(name.to_owned()).or_default()
+impl Observer for Deletes {
+    fn changed(&mut self, change: &Change) -> Checked {
+        if *change.kind != PODS {
+            return Ok(());
+        }
+        let (pod, uid) = (&change.object, object::uid(&change.object).to_owned());
+        self.created.entry(uid.clone()).or_insert(change.at);
+        let ends = change.change == ChangeKind::Deleted || object::is_terminating(pod);
+        if ends && !OTHERS.contains(&&*change.by) {
+            self.hit.insert((object::namespace(pod).to_owned(), object::name(pod).to_owned()), uid);
+        }
+        Ok(())
     }
 
-    /// A watch told of this object.
-    pub fn event(&mut self, client: &str, at: Duration, object: &Value, is_gone: bool) {
+    fn arrived(&mut self, request: &ApiRequest, at: Duration) -> Checked {
+        if *request.kind != PODS || request.verb != Verb::Delete {
+            return Ok(());
+        }
+        let (ApiRequest { instance, path, .. }, seconds) = (request, at.as_secs_f64());
+        let wrong = |why| format!("{seconds:.3}s {instance} deletes {path}, and there were not too many: {why}");
+        self.delete(request, at).map_err(wrong)
+    }
+
+    fn executed(&mut self, entry: &LoggedRequest, _: u64) -> Checked {
+        let request = &entry.request;
+        if *request.kind != PODS || request.verb != Verb::Delete || !entry.took_effect() {
+            return Ok(());
+        }
+        let hit = self.hit.get(&(request.namespace.clone(), request.name.clone()));
+        if hit.and_then(|uid| self.created.get(uid)).is_some_and(|created| *created > entry.at) {
+            return Err(format!("a delete hit a pod that was created after it was sent: {}", entry.line()));
+        }
+        Ok(())
+    }
+}
+
+impl Deletes {
+    fn client(&mut self, name: &str) -> &mut Client {
+        self.clients.entry(name.to_owned()).or_default()
+    }
+
+    /// A client gets an event of a watch.
+    pub fn told(&mut self, client: &str, object: &Value, is_gone: bool, at: Duration) {
         self.client(client).object(at, object, is_gone);
     }
 
-    /// A request was answered, and its sender hears that.
-    pub fn answer(&mut self, entry: &LoggedRequest, body: &Value, at: Duration) {
+    /// The sender of a request gets its response.
+    pub fn answered(&mut self, entry: &LoggedRequest, body: &Value, at: Duration) {
         let request = &entry.request;
         let (code, client) = (entry.answered.unwrap_or_default(), self.client(&request.instance));
         let is_failed_webhook = body["message"].as_str().is_some_and(|words| words.contains("failed calling webhook"));
@@ -317,12 +364,8 @@ impl Heard {
         }
     }
 
-    /// A delete of a pod is sent.
-    ///
-    /// # Errors
-    ///
-    /// When nothing that its sender was sent justifies it.
-    pub fn delete(&mut self, request: &ApiRequest, at: Duration) -> Result<(), String> {
+    /// A delete of a pod is sent. An error if nothing that its sender was sent justifies it.
+    fn delete(&mut self, request: &ApiRequest, at: Duration) -> Checked {
         let client = self.client(&request.instance);
         let Some(uid) = client.target(request) else { return Err("its sender never heard of the pod".to_owned()) };
         let is_justified = client.is_justified(at, &uid);

@@ -1,0 +1,149 @@
+//! What events say is true.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{
+    super::{
+        kinds::{EVENTS, PODS, PODSETS},
+        log::LoggedRequest,
+        object,
+        request::{ApiRequest, Verb},
+        store::{Change, ChangeKind},
+    },
+    Checked, OTHERS, Observer,
+    deletes::is_as_ordered,
+};
+
+/// What is known of one set.
+#[derive(Default)]
+struct Known {
+    namespace: String,
+    /// Whether one of its pods lacked the label of its revision.
+    is_unlabelled: bool,
+    /// All its templates.
+    templates: BTreeSet<String>,
+    /// How many pods it ever had.
+    made: usize,
+    /// Whether one of them finished.
+    has_finished: bool,
+    /// Those that were deleted while they had a node.
+    terminated: BTreeSet<String>,
+    /// How many pods its events say were made in place of others.
+    said: usize,
+    /// How many creates were sent for it, and of how many their sender learnt that they were done.
+    tried: usize,
+    learnt: usize,
+}
+
+/// The observer.
+#[derive(Default)]
+pub struct Events {
+    sets: BTreeMap<String, Known>,
+    /// How many creates were rejected, or came back as something else than was ordered.
+    rejected: usize,
+    /// How many deletes of pods were rejected.
+    undeleted: usize,
+    /// Whether something was held up where no request is seen: on the side of a replica.
+    has_held_up: bool,
+}
+
+impl Observer for Events {
+    fn changed(&mut self, change: &Change) -> Checked {
+        let is_by_replica = !OTHERS.contains(&&*change.by);
+        if *change.kind == PODS {
+            self.pod(change, is_by_replica);
+        } else if *change.kind == PODSETS && change.change != ChangeKind::Deleted {
+            let set = &change.object;
+            let known = self.sets.entry(object::uid(set).to_owned()).or_default();
+            known.namespace = object::namespace(set).to_owned();
+            known.templates.insert(set["spec"]["template"].to_string());
+        } else if *change.kind == EVENTS && is_by_replica {
+            return self.check(change);
+        }
+        Ok(())
+    }
+
+    fn arrived(&mut self, request: &ApiRequest, _: Duration) -> Checked {
+        if is_create(request) {
+            self.known(request).tried += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Events {
+    /// The sender of a request gets its response.
+    pub fn answered(&mut self, entry: &LoggedRequest) {
+        let (request, is_rejected) = (&entry.request, entry.answered.is_some_and(|code| code >= 400));
+        if is_create(request) {
+            self.rejected += usize::from(is_rejected);
+            self.known(request).learnt += usize::from(!is_rejected);
+        }
+        let is_delete = *request.kind == PODS && request.verb == Verb::Delete;
+        self.undeleted += usize::from(is_delete && is_rejected);
+    }
+
+    /// A replica was kept from sending, or from hearing.
+    pub fn held_up(&mut self) {
+        self.has_held_up = true;
+    }
+
+    fn pod(&mut self, change: &Change, is_by_replica: bool) {
+        let pod = &change.object;
+        let is_new = change.change == ChangeKind::Added;
+        if is_new && is_by_replica && !is_as_ordered(pod) {
+            self.rejected += 1;
+        }
+        let Some(owner) = object::controller_uid(pod) else { return };
+        let known = self.sets.entry(owner.to_owned()).or_default();
+        // A claim from another namespace makes it no pod of the set.
+        if !known.namespace.is_empty() && known.namespace != object::namespace(pod) {
+            return;
+        }
+        known.made += usize::from(is_new);
+        known.has_finished |= object::is_finished(pod);
+        known.is_unlabelled |= pod["metadata"]["labels"]["controller-revision-hash"].is_null();
+        if object::is_terminating(pod) && !pod["spec"]["nodeName"].is_null() {
+            known.terminated.insert(object::name(pod).to_owned());
+        }
+    }
+
+    fn check(&mut self, change: &Change) -> Checked {
+        let event = &change.object;
+        let note = event["note"].as_str().unwrap_or_default();
+        let known = self.sets.entry(event["regarding"]["uid"].as_str().unwrap_or_default().to_owned()).or_default();
+        let numbers: Vec<usize> = note.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let is_so = match (event["reason"].as_str().unwrap_or_default(), &numbers[..]) {
+            ("ScaledUp", [from, to]) => from < to && to - from <= known.made,
+            ("ScaledDown", [from, to]) => from > to,
+            ("PodsReplaced", [n]) => {
+                known.said += n;
+                known.said <= known.made
+            }
+            ("FailedCreate", _) if note.starts_with("Pods may not have been created") => {
+                known.tried > known.learnt || self.has_held_up
+            }
+            ("FailedCreate", _) => self.rejected > 0,
+            ("FailedDelete", _) => self.undeleted > 0,
+            ("PodsFailing", _) => known.has_finished,
+            ("RolloutStarted" | "RolloutPaused" | "RolloutStalled" | "RolloutComplete", _) => {
+                known.templates.len() > 1 || known.is_unlabelled
+            }
+            ("WaitingForTermination", _) => known.terminated.iter().any(|pod| note.contains(pod)),
+            _ => false,
+        };
+        if is_so { Ok(()) } else { Err(format!("an event that is not so: {note} ({change})")) }
+    }
+
+    /// What is known of the set for which a pod is to be created.
+    fn known(&mut self, create: &ApiRequest) -> &mut Known {
+        self.sets.entry(object::controller_uid(&create.body).unwrap_or_default().to_owned()).or_default()
+    }
+}
+
+fn is_create(request: &ApiRequest) -> bool {
+    *request.kind == PODS && request.verb == Verb::Create
+}

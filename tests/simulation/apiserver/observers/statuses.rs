@@ -1,0 +1,98 @@
+//! What a status says can be true: it may be late, but may not say what never was.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{
+    super::{
+        kinds::{PODS, PODSETS},
+        object,
+        store::{Change, ChangeKind},
+    },
+    Checked, OTHERS, Observer,
+    strangers::is_of_status_alone,
+};
+
+/// What is known of one set.
+#[derive(Default)]
+struct Known {
+    namespace: String,
+    /// By generation.
+    replicas: BTreeMap<i64, u64>,
+    /// The names of all pods that it ever had.
+    pods: BTreeSet<String>,
+}
+
+/// The observer.
+#[derive(Default)]
+pub struct Statuses {
+    sets: BTreeMap<String, Known>,
+}
+
+impl Observer for Statuses {
+    fn changed(&mut self, change: &Change) -> Checked {
+        if *change.kind == PODS {
+            self.pod(&change.object);
+        } else if *change.kind == PODSETS {
+            return self.set(change);
+        }
+        Ok(())
+    }
+}
+
+impl Statuses {
+    fn pod(&mut self, pod: &Value) {
+        let Some(owner) = object::controller_uid(pod) else { return };
+        let known = self.sets.entry(owner.to_owned()).or_default();
+        // A claim from another namespace makes it no pod of the set.
+        if known.namespace.is_empty() || known.namespace == object::namespace(pod) {
+            known.pods.insert(object::name(pod).to_owned());
+        }
+    }
+
+    fn set(&mut self, change: &Change) -> Checked {
+        let set = &change.object;
+        if change.change != ChangeKind::Deleted {
+            let known = self.sets.entry(object::uid(set).to_owned()).or_default();
+            known.namespace = object::namespace(set).to_owned();
+            known.replicas.insert(object::generation(set), set["spec"]["replicas"].as_u64().unwrap_or(1));
+        }
+        if OTHERS.contains(&&*change.by) || !is_of_status_alone(change) {
+            return Ok(());
+        }
+        let before = change.before.as_ref().map_or(&Value::Null, |before| &before["status"]);
+        self.check(set, before).map_err(|lie| format!("{lie}: {change}: {}", set["status"]))
+    }
+
+    fn check(&self, set: &Value, before: &Value) -> Result<(), &'static str> {
+        let Some(known) = self.sets.get(object::uid(set)) else { return Err("the status of nobody") };
+        let status = &set["status"];
+        let names: Vec<&str> = status["podNames"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let (ready, observed) = (status["readyReplicas"].as_u64(), status["observedGeneration"].as_i64());
+        if status["availableReplicas"].as_u64() != u64::try_from(names.len()).ok() {
+            return Err("availableReplicas is not the number of podNames");
+        }
+        if ready > status["availableReplicas"].as_u64() {
+            return Err("more pods are ready than available");
+        }
+        if names.iter().any(|name| !known.pods.contains(*name)) {
+            return Err("podNames has one that the set never had");
+        }
+        if observed < before["observedGeneration"].as_i64() || observed > Some(object::generation(set)) {
+            return Err("observedGeneration went back, or ahead");
+        }
+        let wanted = observed.and_then(|observed| known.replicas.range(..=observed).next_back()).map(|(_, n)| *n);
+        let is_ready = object::condition(set, "Ready").is_some_and(|held| held["status"] == "True");
+        if object::condition(set, "ReplicaFailure").is_some_and(|held| held["reason"] == "FailedDelete") {
+            // Surplus pods that cannot be deleted are counted beside those that are wanted.
+            let wanted =
+                observed.and_then(|observed| known.replicas.range(observed..).map(|(_, n)| *n).min()).or(wanted);
+            return if is_ready && ready < wanted { Err("Ready, and too few pods are") } else { Ok(()) };
+        }
+        if is_ready && (ready != wanted || status["availableReplicas"].as_u64() != wanted) {
+            return Err("Ready, and not all pods are");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! No replica changes a pod that a user created, or more of a set than its status.
+
+use std::collections::BTreeSet;
+
+use super::{
+    super::{
+        kinds::{PODS, PODSETS},
+        object,
+        store::{Change, ChangeKind},
+    },
+    Checked, OTHERS, Observer,
+};
+
+/// The observer.
+#[derive(Default)]
+pub struct Strangers {
+    /// The UIDs of the pods that users created.
+    pods: BTreeSet<String>,
+}
+
+impl Observer for Strangers {
+    fn changed(&mut self, change: &Change) -> Checked {
+        let uid = object::uid(&change.object);
+        if *change.kind == PODS && change.change == ChangeKind::Added && change.by == "user" {
+            self.pods.insert(uid.to_owned());
+        }
+        if OTHERS.contains(&&*change.by) {
+            return Ok(());
+        }
+        if *change.kind == PODS && self.pods.contains(uid) {
+            return Err(format!("a stranger's pod was changed: {change}"));
+        }
+        if *change.kind == PODSETS && !is_of_status_alone(change) {
+            return Err(format!("more than a status was changed: {change}"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether nothing but the status of a set was changed.
+pub fn is_of_status_alone(change: &Change) -> bool {
+    let same_spec = change.before.as_ref().is_some_and(|before| before["spec"] == change.object["spec"]);
+    change.change == ChangeKind::Modified && same_spec
+}
