@@ -1,7 +1,7 @@
 //! What all stages of the pipeline share: the clients, the caches, the queue, and the remembered state of each set.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex},
 };
 
@@ -126,13 +126,15 @@ impl Context {
     }
 
     /// Applies a consistent list of the sets of `scope` that did not come from the watch.
-    pub fn sets_listed(&self, scope: &Scope, sets: Vec<Set>, version: u64) {
-        self.change_sets(|cache, effects| cache.refresh(scope, sets, version, effects));
+    /// `sets`: those among them that the cache does not know in this state.
+    pub fn sets_listed(&self, scope: &Scope, sets: Vec<Set>, listed: &HashSet<Uid>, version: u64) {
+        self.change_sets(|cache, effects| cache.refresh(scope, sets, listed, version, effects));
     }
 
     /// Applies a consistent list of all pods of `scope` that did not come from the watch.
-    pub fn pods_listed(&self, scope: &Scope, pods: Vec<Pod>, version: u64) {
-        self.change_pods(None, |caches| caches.pods.verify(scope, pods, version, self.env.now()));
+    /// `known`: those among them that the cache knows in this state; `pods`: the others.
+    pub fn pods_listed(&self, scope: &Scope, pods: Vec<Pod>, known: HashSet<Uid>, version: u64) {
+        self.change_pods(None, |caches| caches.pods.verify(scope, pods, known, version, self.env.now()));
     }
 
     /// Applies the answer to a request for this set; `None`: it is gone.

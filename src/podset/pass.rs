@@ -142,7 +142,7 @@ impl Pass<'_> {
             rollout: rules.rollout,
             now,
         });
-        state.progress = plan.progress;
+        state.progress = plan.progress.map(Box::new);
         Ok((view, plan))
     }
 

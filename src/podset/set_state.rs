@@ -50,7 +50,7 @@ pub struct SetState {
     /// What was done before pods are created or replaced for a template.
     pub preparation: Preparation,
     /// The last progress of the rollout.
-    pub progress: Option<Progress>,
+    pub progress: Option<Box<Progress>>,
     /// [`Set::waits_from`](super::observe::Set::waits_from) in the last plan; `None` before the first one.
     pub waits_from: Option<Option<i64>>,
     /// Whether a stranger had one of its names since the set was last read. The set is read before the next create.
@@ -72,7 +72,7 @@ pub struct Preparation {
     /// The revision whose dry run passed.
     pub dry_run: Option<Revision>,
     /// The last failure, if nothing succeeded since.
-    pub failed: Option<FailedPreparation>,
+    pub failed: Option<Box<FailedPreparation>>,
     /// Failures in a row.
     pub failures: Failures,
 }
@@ -107,7 +107,7 @@ impl Preparation {
 
     /// The last failure, if it concerns this revision.
     pub fn failed(&self, revision: Option<Revision>) -> Option<&FailedPreparation> {
-        self.failed.as_ref().filter(|failed| Some(failed.revision) == revision)
+        self.failed.as_deref().filter(|failed| Some(failed.revision) == revision)
     }
 }
 

@@ -4,6 +4,8 @@
 //! namespace are listed, including pods without the label: once per namespace and term. The lists run in the background, a few at a time,
 //! and no namespace waits for a slow or failing one. A set that is not in a list of all sets from this term is younger than the term, and
 //! needs no read. This file only reads.
+//!
+//! Of the objects in a list, only those that the caches do not know in this state are kept in memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -210,17 +212,26 @@ where
 async fn read_scope(context: &Context, scope: &Scope) -> Result<(), ReadError> {
     list_sets(context, scope).await?;
     let source = Source { labels: context.rules.taken_over, ..context.pod_source(scope) };
-    let is_relevant = |pod: &Pod| pod.owner.is_some() || pod.is_labelled;
-    let (pods, version) = listwatch::list(&context.clients.read, &source, is_relevant).await?;
-    context.pods_listed(scope, pods, version);
+    let mut known = HashSet::new();
+    let is_news = |pod: &Pod| {
+        let is_known = context.observed.lock().pods.knows(pod);
+        known.extend(is_known.then(|| pod.uid.clone()));
+        !is_known && (pod.owner.is_some() || pod.is_labelled)
+    };
+    let (pods, version) = listwatch::list(&context.clients.read, &source, is_news).await?;
+    context.pods_listed(scope, pods, known, version);
     Ok(())
 }
 
 /// Updates the cache with a consistent list of the sets of a scope. Returns their UIDs.
-async fn list_sets(context: &Context, scope: &Scope) -> Result<Vec<Uid>, ReadError> {
-    let (sets, version) = listwatch::list(&context.clients.read, &context.set_source(scope), |_: &Set| true).await?;
-    let uids = sets.iter().map(|set| set.uid.clone()).collect();
-    context.sets_listed(scope, sets, version);
+async fn list_sets(context: &Context, scope: &Scope) -> Result<HashSet<Uid>, ReadError> {
+    let mut uids = HashSet::new();
+    let is_news = |set: &Set| {
+        uids.insert(set.uid.clone());
+        !context.observed.lock().sets.knows(set)
+    };
+    let (sets, version) = listwatch::list(&context.clients.read, &context.set_source(scope), is_news).await?;
+    context.sets_listed(scope, sets, &uids, version);
     Ok(uids)
 }
 

@@ -9,7 +9,7 @@ use operator_kit::telemetry::spans::{self, SpanRef};
 pub struct TraceLink {
     generation: i64,
     /// The span of the first reconcile.
-    first: Option<SpanRef>,
+    first: Option<Box<SpanRef>>,
     is_answered: bool,
 }
 
@@ -23,7 +23,7 @@ impl TraceLink {
         match &self.first {
             Some(first) if !self.is_answered => first.link(),
             Some(_) => {}
-            None => self.first = SpanRef::current(),
+            None => self.first = SpanRef::current().map(Box::new),
         }
     }
 

@@ -129,7 +129,7 @@ pub async fn prepare(batch: Batch<'_>, view: &View, prepare: Prepare, state: &mu
     let env = &batch.context.env;
     warn_once!(is_news, set = %batch.set.key, revision = %revision, error = message, "the rollout of a template waits");
     let again = env.now() + env.jittered(wait, 0.1);
-    preparation.failed = Some(FailedPreparation { revision: *revision, message, is_invalid, again });
+    preparation.failed = Some(Box::new(FailedPreparation { revision: *revision, message, is_invalid, again }));
 }
 
 /// The key of the ControllerRevision.

@@ -64,8 +64,7 @@ impl PodIndex {
     }
 
     /// The known pods that a consistent list of this version should show and does not.
-    pub fn absent(&self, scope: &Scope, items: &[Pod], version: u64) -> Vec<Arc<Pod>> {
-        let listed: HashSet<&Uid> = items.iter().map(|pod| &pod.uid).collect();
+    pub fn absent(&self, scope: &Scope, listed: &HashSet<Uid>, version: u64) -> Vec<Arc<Pod>> {
         let known = self.by_uid.values().map(|seen| &seen.pod);
         known
             .filter(|pod| in_scope(scope, &pod.key) && pod.version <= version && !listed.contains(&pod.uid))

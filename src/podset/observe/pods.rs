@@ -144,11 +144,11 @@ impl Pods {
         waits: &dyn Fn(&Owner) -> Option<bool>,
         now: Timestamp,
     ) {
-        for pod in self.index.absent(scope, &items, version) {
+        let listed: HashSet<Uid> = items.iter().map(|pod| pod.uid.clone()).collect();
+        for pod in self.index.absent(scope, &listed, version) {
             self.lose(&pod, waits, now);
         }
         // The watch goes on from here.
-        let listed: HashSet<&Uid> = items.iter().map(|pod| &pod.uid).collect();
         self.gone.retain(|uid, pod| !in_scope(scope, &pod.key) || listed.contains(uid));
         for pod in items {
             self.upsert(pod, true, now);
@@ -284,7 +284,7 @@ impl Pods {
         match found {
             Some(pod) if pod.owner.is_some() || pod.is_labelled => {
                 let uid = pod.uid.clone();
-                let is_watched = pod.is_labelled && pod.version <= self.high_water.at(&pod.key);
+                let is_watched = self.is_watched(&pod);
                 // If it went missing after the read was sent, the read does not show whether it exists.
                 let is_current = |seen: &Seen| !(self.rules.is_stale)(pod.version, seen.pod.version);
                 let was_missing = sought.is_some_and(|sought| sought.is_missing && sought.pod.uid == uid);
@@ -332,13 +332,26 @@ impl Pods {
         self.names.may_be_reused(key);
     }
 
-    /// Takes in a consistent list of all pods of `scope`, without a label selector: it shows pods of our sets that no watch shows.
-    pub fn verify(&mut self, scope: &Scope, items: Vec<Pod>, version: u64, now: Timestamp) {
-        for pod in self.index.absent(scope, &items, version) {
+    /// Whether this state of a pod is the known one, so that [`Pods::verify`] learns nothing from it.
+    pub fn knows(&self, pod: &Pod) -> bool {
+        self.is_watched(pod) && self.index.get(&pod.uid).is_some_and(|seen| seen.pod.version == pod.version)
+    }
+
+    /// Whether the watch has shown this state of a pod, or is past it.
+    fn is_watched(&self, pod: &Pod) -> bool {
+        pod.is_labelled && pod.version <= self.high_water.at(&pod.key)
+    }
+
+    /// Takes in a consistent list of all pods of `scope`, without a label selector: it shows pods of our sets that no watch shows. `known`:
+    /// those that were known in this state.
+    pub fn verify(&mut self, scope: &Scope, items: Vec<Pod>, known: HashSet<Uid>, version: u64, now: Timestamp) {
+        let mut listed = known;
+        listed.extend(items.iter().map(|pod| pod.uid.clone()));
+        for pod in self.index.absent(scope, &listed, version) {
             self.remove(&pod.uid, now);
         }
         for pod in items {
-            let is_watched = pod.is_labelled && pod.version <= self.high_water.at(&pod.key);
+            let is_watched = self.is_watched(&pod);
             let uid = pod.uid.clone();
             self.upsert(pod, false, now);
             if !is_watched && let Some(seen) = self.index.get_mut(&uid) {

@@ -102,11 +102,22 @@ impl Sets {
         known.filter(|set| !listed.contains(&set.uid)).cloned().collect()
     }
 
-    /// Takes in a consistent list of the sets of `scope` that no watch brought. An unknown set whose state the watch is past has come and
-    /// gone already.
-    pub fn refresh(&mut self, scope: &Scope, items: Vec<Set>, version: u64, effects: &mut Effects) {
-        let listed: HashSet<Uid> = items.iter().map(|set| set.uid.clone()).collect();
-        for set in self.absent(scope, &listed, version) {
+    /// Whether this state of a set is the known one.
+    pub fn knows(&self, set: &Set) -> bool {
+        self.by_key.get(&set.key).is_some_and(|known| known.uid == set.uid && known.version == set.version)
+    }
+
+    /// Takes in a consistent list of the sets of `scope` that no watch brought: the UIDs of all, and those that are not known in this state.
+    /// An unknown set whose state the watch is past has come and gone already.
+    pub fn refresh(
+        &mut self,
+        scope: &Scope,
+        items: Vec<Set>,
+        listed: &HashSet<Uid>,
+        version: u64,
+        effects: &mut Effects,
+    ) {
+        for set in self.absent(scope, listed, version) {
             self.remove(&set.key, &set.uid, effects);
         }
         for set in items {

@@ -146,7 +146,8 @@ impl Input<'_> {
         let prepare = needed.filter(|_| waits_until.is_none());
         let Wanted { revision, update, .. } = *wanted;
         let progress = Progress { revision, update, count: plan.count, since: self.now };
-        let progress = (rollout == Rollout::InProgress).then(|| progress.after(self.state.progress));
+        let progress =
+            (rollout == Rollout::InProgress).then(|| progress.after(self.state.progress.as_deref().copied()));
         let allowed = SignedDuration::from_secs(wanted.update.deadline.into());
         let deadline = progress.map(|progress| progress.since + allowed);
         let is_late = deadline.is_some_and(|deadline| deadline <= self.now);

@@ -50,7 +50,7 @@ pub(super) struct ListMeta {
 pub async fn list<T: Watched>(
     reader: &Reader,
     source: &Source,
-    keep: impl Fn(&T) -> bool,
+    mut keep: impl FnMut(&T) -> bool,
 ) -> Result<(Vec<T>, u64), ReadError> {
     let label_selector = source.labels.map(str::to_owned);
     let mut params = ListParams { label_selector, ..ListParams::default() };
@@ -65,7 +65,7 @@ pub async fn list<T: Watched>(
             }
             page => page?,
         };
-        all.extend(page.items.into_iter().flatten().filter(&keep));
+        all.extend(page.items.into_iter().flatten().filter(&mut keep));
         if page.metadata.next.is_empty() {
             return Ok((all, version(&page.metadata.resource_version)));
         }

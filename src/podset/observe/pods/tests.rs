@@ -164,7 +164,7 @@ fn a_name_rests_for_the_quarantine() {
 #[test]
 fn what_a_read_showed_gone_does_not_come_back() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
-    cache.verify(&None, vec![testing::pod("b").version(30).0], 40, testing::now());
+    cache.verify(&None, vec![testing::pod("b").version(30).0], HashSet::new(), 40, testing::now());
     hear(&mut cache, Change::Applied(testing::pod("a").version(20).ready(1).0));
     hear(&mut cache, Change::Applied(testing::pod("never-known").version(25).0));
     hear(&mut cache, Change::Snapshot { items: vec![testing::pod("a").version(20).0], version: 29 });
@@ -300,7 +300,7 @@ fn no_answer_brings_back_to_sight_what_the_watch_lost_meanwhile() {
         let answers = [
             |cache: &mut Pods, _: Seen| cache.created(pod(), testing::now()),
             |cache: &mut Pods, _: Seen| cache.patched(pod(), testing::now()),
-            |cache: &mut Pods, _: Seen| cache.verify(&None, vec![pod()], 25, testing::now()),
+            |cache: &mut Pods, _: Seen| cache.verify(&None, vec![pod()], HashSet::new(), 25, testing::now()),
             |cache: &mut Pods, _: Seen| cache.looked_up(&key("a"), None, Some(pod()), testing::now()),
             |cache: &mut Pods, sought: Seen| cache.looked_up(&key("a"), Some(&sought), Some(pod()), testing::now()),
         ];
@@ -353,10 +353,24 @@ fn a_list_of_everything_shows_pods_that_no_watch_shows() {
     let ended = testing::pod("ended").version(11).0;
     let items = vec![testing::pod("b").version(6).0, testing::pod("hidden").version(7).unlabelled().0, ended];
     cache.take_touched();
-    cache.verify(&None, items, 20, testing::now());
+    cache.verify(&None, items, HashSet::new(), 20, testing::now());
     assert_eq!(cache.take_touched().len(), 1, "its set is told");
     assert_eq!(live(&cache), ["b", "hidden", "new"]);
     assert!(cache.is_resting(&key("gone"), testing::now()));
+}
+
+#[test]
+fn a_listed_pod_that_is_known_in_this_state_need_not_be_kept() {
+    let mut cache = cache([testing::pod("a").version(5)], 10);
+    let (known, changed) = (testing::pod("a").version(5).0, testing::pod("a").version(6).0);
+    assert!(cache.knows(&known));
+    assert!(!cache.knows(&changed));
+    assert!(!cache.knows(&testing::pod("a").version(5).unlabelled().0), "no watch shows it");
+    assert!(!cache.knows(&testing::pod("b").version(5).0));
+    cache.verify(&None, vec![], HashSet::from([known.uid]), 20, testing::now());
+    assert_eq!(live(&cache), ["a"]);
+    cache.verify(&None, vec![], HashSet::new(), 30, testing::now());
+    assert!(live(&cache).is_empty(), "not in the list");
 }
 
 #[test]
@@ -364,7 +378,7 @@ fn a_list_of_one_namespace_says_nothing_of_another() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     let scope = Some("elsewhere".into());
     cache.apply(&scope, Change::Snapshot { items: vec![], version: 20 }, &|_| Some(false), testing::now());
-    cache.verify(&scope, vec![], 20, testing::now());
+    cache.verify(&scope, vec![], HashSet::new(), 20, testing::now());
     assert_eq!(live(&cache), ["a"]);
 }
 
