@@ -53,7 +53,7 @@ struct Owner {
     excess: usize,
     /// The numbers of live and ready pods since the status was last right, each with the time at which it changed.
     former: Vec<(Numbers, Instant)>,
-    /// When the status was last right, if it is not.
+    /// When the status was last right, or the set first seen; `None` while the status is right.
     wrong_since: Option<Instant>,
 }
 

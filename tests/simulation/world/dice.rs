@@ -1,4 +1,4 @@
-//! What is left to chance follows from the seed.
+//! Random choices, determined by the seed.
 
 use std::{ops::Range, time::Duration};
 
@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 pub struct Dice(StdRng);
 
 impl Dice {
-    /// All choices follow from these two numbers, and have nothing to do with those of any other two.
+    /// These two numbers determine all choices. Other numbers give independent choices.
     pub fn new([seed, part]: [u64; 2]) -> Self {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -36,7 +36,7 @@ impl Dice {
         of.choose(&mut self.0)
     }
 
-    /// One of these, of which there are some.
+    /// One of these. Panics if there is none.
     pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         *self.pick(of).expect("a choice among some")
     }

@@ -307,7 +307,7 @@ impl Observer for Deletes {
             return Ok(());
         }
         let (ApiRequest { instance, path, .. }, seconds) = (request, at.as_secs_f64());
-        let wrong = |why| format!("{seconds:.3}s {instance} deletes {path}, and there were not too many: {why}");
+        let wrong = |why| format!("{seconds:.3}s {instance} deletes {path} without a reason: {why}");
         self.delete(request, at).map_err(wrong)
     }
 

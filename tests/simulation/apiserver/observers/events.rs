@@ -1,4 +1,4 @@
-//! What events say is true.
+//! What events say can be true.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

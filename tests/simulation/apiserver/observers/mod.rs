@@ -6,7 +6,7 @@
 //! | `one_writer` | only the holder of the Lease writes |
 //! | `deletes` | a delete follows from what its sender was sent, and hits the pod that was meant |
 //! | `strangers` | no replica changes a pod or a spec of someone else |
-//! | `statuses`, `events` | what they say is true |
+//! | `statuses`, `events` | what they say can be true |
 //! | `rollouts` | no broken template takes more pods than `maxUnavailable` |
 
 mod bound;

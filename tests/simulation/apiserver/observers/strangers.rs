@@ -37,7 +37,7 @@ impl Observer for Strangers {
     }
 }
 
-/// Whether nothing but the status of a set was changed.
+/// Whether a set was modified, and its spec was not.
 pub fn is_of_status_alone(change: &Change) -> bool {
     let same_spec = change.before.as_ref().is_some_and(|before| before["spec"] == change.object["spec"]);
     change.change == ChangeKind::Modified && same_spec
