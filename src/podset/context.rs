@@ -132,7 +132,7 @@ impl Context {
     }
 
     /// Applies a consistent list of all pods of `scope` that did not come from the watch.
-    /// `known`: those among them that the cache knows in this state; `pods`: the others.
+    /// `known`: those among them that the cache knows in this state; `pods`: the others that concern us.
     pub fn pods_listed(&self, scope: &Scope, pods: Vec<Pod>, known: HashSet<Uid>, version: u64) {
         self.change_pods(None, |caches| caches.pods.verify(scope, pods, known, version, self.env.now()));
     }

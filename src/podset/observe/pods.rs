@@ -332,7 +332,8 @@ impl Pods {
         self.names.may_be_reused(key);
     }
 
-    /// Whether this state of a pod is the known one, so that [`Pods::verify`] learns nothing from it.
+    /// Whether this state of a pod is the known one, so that [`Pods::verify`] learns nothing from it, now or later: known versions only
+    /// rise, and a pod that goes meanwhile does not come back.
     pub fn knows(&self, pod: &Pod) -> bool {
         self.is_watched(pod) && self.index.get(&pod.uid).is_some_and(|seen| seen.pod.version == pod.version)
     }
@@ -343,7 +344,7 @@ impl Pods {
     }
 
     /// Takes in a consistent list of all pods of `scope`, without a label selector: it shows pods of our sets that no watch shows. `known`:
-    /// those that were known in this state.
+    /// those that were known in this state when their page was read; `items`: the others that concern us.
     pub fn verify(&mut self, scope: &Scope, items: Vec<Pod>, known: HashSet<Uid>, version: u64, now: Timestamp) {
         let mut listed = known;
         listed.extend(items.iter().map(|pod| pod.uid.clone()));

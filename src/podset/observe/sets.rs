@@ -107,7 +107,7 @@ impl Sets {
         self.by_key.get(&set.key).is_some_and(|known| known.uid == set.uid && known.version == set.version)
     }
 
-    /// Takes in a consistent list of the sets of `scope` that no watch brought: the UIDs of all, and those that are not known in this state.
+    /// Takes in a consistent list of the sets of `scope` that no watch brought: those that are not known in this state, and the UIDs of all.
     /// An unknown set whose state the watch is past has come and gone already.
     pub fn refresh(
         &mut self,

@@ -367,10 +367,13 @@ fn a_listed_pod_that_is_known_in_this_state_need_not_be_kept() {
     assert!(!cache.knows(&changed));
     assert!(!cache.knows(&testing::pod("a").version(5).unlabelled().0), "no watch shows it");
     assert!(!cache.knows(&testing::pod("b").version(5).0));
+    let patched = testing::pod("c").version(11).0;
+    cache.patched(patched.clone(), testing::now());
+    assert!(!cache.knows(&patched), "the watch has not come so far");
     cache.verify(&None, vec![], HashSet::from([known.uid]), 20, testing::now());
-    assert_eq!(live(&cache), ["a"]);
+    assert_eq!(live(&cache), ["a"], "and c is not in the list");
     cache.verify(&None, vec![], HashSet::new(), 30, testing::now());
-    assert!(live(&cache).is_empty(), "not in the list");
+    assert!(live(&cache).is_empty());
 }
 
 #[test]
