@@ -175,7 +175,7 @@ async fn is_caught(server: &ApiServer, pod: &str) -> bool {
     assert_eq!(server.broken(), None);
     // Whatever comes of it.
     let _ = pods(server).delete(pod, &DeleteParams::default()).await;
-    server.broken().is_some_and(|broken| broken.contains("not too many"))
+    server.broken().is_some_and(|broken| broken.contains("without a reason"))
 }
 
 #[tokio::test(start_paused = true)]
