@@ -25,6 +25,8 @@ use operator_kit::{
     meta::Uid,
 };
 
+mod listed;
+
 /// How urgent a change of a set's pods is.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum News {
@@ -330,36 +332,6 @@ impl Pods {
     /// A create was rejected because its name was taken, and then the name was free: it may be asked for again.
     pub fn may_be_reused(&mut self, key: &ObjectKey) {
         self.names.may_be_reused(key);
-    }
-
-    /// Whether this state of a pod is the known one, so that [`Pods::verify`] learns nothing from it, now or later: known versions only
-    /// rise, and a pod that goes meanwhile does not come back.
-    pub fn knows(&self, pod: &Pod) -> bool {
-        self.is_watched(pod) && self.index.get(&pod.uid).is_some_and(|seen| seen.pod.version == pod.version)
-    }
-
-    /// Whether the watch has shown this state of a pod, or is past it.
-    fn is_watched(&self, pod: &Pod) -> bool {
-        pod.is_labelled && pod.version <= self.high_water.at(&pod.key)
-    }
-
-    /// Takes in a consistent list of all pods of `scope`, without a label selector: it shows pods of our sets that no watch shows. `known`:
-    /// those that were known in this state when their page was read; `items`: the others that concern us.
-    pub fn verify(&mut self, scope: &Scope, items: Vec<Pod>, known: HashSet<Uid>, version: u64, now: Timestamp) {
-        let mut listed = known;
-        listed.extend(items.iter().map(|pod| pod.uid.clone()));
-        for pod in self.index.absent(scope, &listed, version) {
-            self.remove(&pod.uid, now);
-        }
-        for pod in items {
-            let is_watched = self.is_watched(&pod);
-            let uid = pod.uid.clone();
-            self.upsert(pod, false, now);
-            if !is_watched && let Some(seen) = self.index.get_mut(&uid) {
-                seen.unconfirmed_since.get_or_insert(now.into());
-            }
-        }
-        self.verified.raise(scope, version);
     }
 
     /// The pods of this set, by name.

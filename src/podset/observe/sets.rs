@@ -108,7 +108,7 @@ impl Sets {
     }
 
     /// Takes in a consistent list of the sets of `scope` that no watch brought: those that are not known in this state, and the UIDs of all.
-    /// An unknown set whose state the watch is past has come and gone already.
+    /// If the watch has already passed the state of an unknown set, the set was deleted in the meantime.
     pub fn refresh(
         &mut self,
         scope: &Scope,

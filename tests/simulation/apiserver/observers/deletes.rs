@@ -17,7 +17,7 @@ use super::{
         request::{ApiRequest, Verb},
         store::{Change, ChangeKind},
     },
-    Checked, OTHERS, Observer,
+    Checked, Observer, is_by_replica, is_of_pod,
 };
 
 /// How long before a delete is sent it may have been decided: other requests of the same pass come first, each takes 10 s at
@@ -296,14 +296,14 @@ impl Observer for Deletes {
         let (pod, uid) = (&change.object, object::uid(&change.object).to_owned());
         self.created.entry(uid.clone()).or_insert(change.at);
         let ends = change.change == ChangeKind::Deleted || object::is_terminating(pod);
-        if ends && !OTHERS.contains(&&*change.by) {
+        if ends && is_by_replica(change) {
             self.hit.insert((object::namespace(pod).to_owned(), object::name(pod).to_owned()), uid);
         }
         Ok(())
     }
 
     fn arrived(&mut self, request: &ApiRequest, at: Duration) -> Checked {
-        if *request.kind != PODS || request.verb != Verb::Delete {
+        if !is_of_pod(request, Verb::Delete) {
             return Ok(());
         }
         let (ApiRequest { instance, path, .. }, seconds) = (request, at.as_secs_f64());
@@ -313,7 +313,7 @@ impl Observer for Deletes {
 
     fn executed(&mut self, entry: &LoggedRequest, _: u64) -> Checked {
         let request = &entry.request;
-        if *request.kind != PODS || request.verb != Verb::Delete || !entry.took_effect() {
+        if !is_of_pod(request, Verb::Delete) || !entry.took_effect() {
             return Ok(());
         }
         let hit = self.hit.get(&(request.namespace.clone(), request.name.clone()));

@@ -13,8 +13,9 @@ use super::{
         request::{ApiRequest, Verb},
         store::{Change, ChangeKind},
     },
-    Checked, OTHERS, Observer,
+    Checked, Observer,
     deletes::is_as_ordered,
+    is_by_replica, is_of_pod,
 };
 
 /// What is known of one set.
@@ -52,22 +53,21 @@ pub struct Events {
 
 impl Observer for Events {
     fn changed(&mut self, change: &Change) -> Checked {
-        let is_by_replica = !OTHERS.contains(&&*change.by);
         if *change.kind == PODS {
-            self.pod(change, is_by_replica);
+            self.pod(change);
         } else if *change.kind == PODSETS && change.change != ChangeKind::Deleted {
             let set = &change.object;
             let known = self.sets.entry(object::uid(set).to_owned()).or_default();
             known.namespace = object::namespace(set).to_owned();
             known.templates.insert(set["spec"]["template"].to_string());
-        } else if *change.kind == EVENTS && is_by_replica {
+        } else if *change.kind == EVENTS && is_by_replica(change) {
             return self.check(change);
         }
         Ok(())
     }
 
     fn arrived(&mut self, request: &ApiRequest, _: Duration) -> Checked {
-        if is_create(request) {
+        if is_of_pod(request, Verb::Create) {
             self.known(request).tried += 1;
         }
         Ok(())
@@ -78,12 +78,11 @@ impl Events {
     /// The sender of a request gets its response.
     pub fn answered(&mut self, entry: &LoggedRequest) {
         let (request, is_rejected) = (&entry.request, entry.answered.is_some_and(|code| code >= 400));
-        if is_create(request) {
+        if is_of_pod(request, Verb::Create) {
             self.rejected += usize::from(is_rejected);
             self.known(request).learnt += usize::from(!is_rejected);
         }
-        let is_delete = *request.kind == PODS && request.verb == Verb::Delete;
-        self.undeleted += usize::from(is_delete && is_rejected);
+        self.undeleted += usize::from(is_of_pod(request, Verb::Delete) && is_rejected);
     }
 
     /// A replica was kept from sending, or from hearing.
@@ -91,10 +90,10 @@ impl Events {
         self.has_held_up = true;
     }
 
-    fn pod(&mut self, change: &Change, is_by_replica: bool) {
+    fn pod(&mut self, change: &Change) {
         let pod = &change.object;
         let is_new = change.change == ChangeKind::Added;
-        if is_new && is_by_replica && !is_as_ordered(pod) {
+        if is_new && is_by_replica(change) && !is_as_ordered(pod) {
             self.rejected += 1;
         }
         let Some(owner) = object::controller_uid(pod) else { return };
@@ -142,8 +141,4 @@ impl Events {
     fn known(&mut self, create: &ApiRequest) -> &mut Known {
         self.sets.entry(object::controller_uid(&create.body).unwrap_or_default().to_owned()).or_default()
     }
-}
-
-fn is_create(request: &ApiRequest) -> bool {
-    *request.kind == PODS && request.verb == Verb::Create
 }

@@ -27,10 +27,24 @@ pub use self::{
     one_writer::{OneWriter, WRONG as ONE_WRITER},
 };
 use self::{deletes::Deletes, events::Events, rollouts::Rollouts, statuses::Statuses, strangers::Strangers};
-use super::{log::LoggedRequest, request::ApiRequest, store::Change};
+use super::{
+    kinds::PODS,
+    log::LoggedRequest,
+    request::{ApiRequest, Verb},
+    store::Change,
+};
 
 /// Who is not a replica.
 const OTHERS: [&str; 5] = ["user", "kubelet", "scheduler", "garbage-collector", "namespace-controller"];
+
+fn is_by_replica(change: &Change) -> bool {
+    !OTHERS.contains(&&*change.by)
+}
+
+/// Whether it is a request of this verb for a pod.
+fn is_of_pod(request: &ApiRequest, verb: Verb) -> bool {
+    *request.kind == PODS && request.verb == verb
+}
 
 /// An error says what is wrong.
 type Checked = Result<(), String>;

@@ -10,7 +10,7 @@ use super::{
         object,
         store::{Change, ChangeKind},
     },
-    Checked, OTHERS, Observer,
+    Checked, Observer, is_by_replica,
     strangers::is_of_status_alone,
 };
 
@@ -53,20 +53,22 @@ impl Statuses {
 
     fn set(&mut self, change: &Change) -> Checked {
         let set = &change.object;
-        if change.change != ChangeKind::Deleted {
-            let known = self.sets.entry(object::uid(set).to_owned()).or_default();
-            known.namespace = object::namespace(set).to_owned();
-            known.replicas.insert(object::generation(set), set["spec"]["replicas"].as_u64().unwrap_or(1));
+        if change.change == ChangeKind::Deleted {
+            return Ok(());
         }
-        if OTHERS.contains(&&*change.by) || !is_of_status_alone(change) {
+        let known = self.sets.entry(object::uid(set).to_owned()).or_default();
+        known.namespace = object::namespace(set).to_owned();
+        known.replicas.insert(object::generation(set), set["spec"]["replicas"].as_u64().unwrap_or(1));
+        if !is_by_replica(change) || !is_of_status_alone(change) {
             return Ok(());
         }
         let before = change.before.as_ref().map_or(&Value::Null, |before| &before["status"]);
-        self.check(set, before).map_err(|lie| format!("{lie}: {change}: {}", set["status"]))
+        known.check(set, before).map_err(|lie| format!("{lie}: {change}: {}", set["status"]))
     }
+}
 
+impl Known {
     fn check(&self, set: &Value, before: &Value) -> Result<(), &'static str> {
-        let Some(known) = self.sets.get(object::uid(set)) else { return Err("the status of nobody") };
         let status = &set["status"];
         let names: Vec<&str> = status["podNames"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let (ready, observed) = (status["readyReplicas"].as_u64(), status["observedGeneration"].as_i64());
@@ -76,18 +78,18 @@ impl Statuses {
         if ready > status["availableReplicas"].as_u64() {
             return Err("more pods are ready than available");
         }
-        if names.iter().any(|name| !known.pods.contains(*name)) {
+        if names.iter().any(|name| !self.pods.contains(*name)) {
             return Err("podNames has one that the set never had");
         }
         if observed < before["observedGeneration"].as_i64() || observed > Some(object::generation(set)) {
             return Err("observedGeneration went back, or ahead");
         }
-        let wanted = observed.and_then(|observed| known.replicas.range(..=observed).next_back()).map(|(_, n)| *n);
+        let wanted = observed.and_then(|observed| self.replicas.range(..=observed).next_back()).map(|(_, n)| *n);
         let is_ready = object::condition(set, "Ready").is_some_and(|held| held["status"] == "True");
         if object::condition(set, "ReplicaFailure").is_some_and(|held| held["reason"] == "FailedDelete") {
             // Surplus pods that cannot be deleted are counted beside those that are wanted.
             let wanted =
-                observed.and_then(|observed| known.replicas.range(observed..).map(|(_, n)| *n).min()).or(wanted);
+                observed.and_then(|observed| self.replicas.range(observed..).map(|(_, n)| *n).min()).or(wanted);
             return if is_ready && ready < wanted { Err("Ready, and too few pods are") } else { Ok(()) };
         }
         if is_ready && (ready != wanted || status["availableReplicas"].as_u64() != wanted) {

@@ -8,7 +8,7 @@ use super::{
         object,
         store::{Change, ChangeKind},
     },
-    Checked, OTHERS, Observer,
+    Checked, Observer, is_by_replica,
 };
 
 /// The observer.
@@ -24,7 +24,7 @@ impl Observer for Strangers {
         if *change.kind == PODS && change.change == ChangeKind::Added && change.by == "user" {
             self.pods.insert(uid.to_owned());
         }
-        if OTHERS.contains(&&*change.by) {
+        if !is_by_replica(change) {
             return Ok(());
         }
         if *change.kind == PODS && self.pods.contains(uid) {
