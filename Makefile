@@ -57,9 +57,10 @@ run: ## Run the operator on this machine (ARGS=FLAGS), with probes and plain met
 	@set -f; set -x; cargo run -- run $$ARGS
 
 .PHONY: manifests
-manifests: ## Generate config/crd/bases and docs/reference from the Rust types, flags and metrics
+manifests: ## Generate docs/reference and the CRDs from the Rust code, and the manifests of config from the chart
 	UPDATE_MANIFESTS=1 cargo test --test manifests
 	UPDATE_REFERENCE=1 cargo test --test reference
+	cd hack/verify && GOWORK=off CGO_ENABLED=0 UPDATE_MANIFESTS=1 go test -count=1 -run TestConfigIsRendered ./...
 
 .PHONY: test
 test: lint test-unit test-alerts test-e2e ## Run most checks of CI; CONTRIBUTING.md lists the others

@@ -147,7 +147,7 @@ func TestMistakesAreFound(t *testing.T) {
 		{"manager/manager.yaml", "            requests:\n              cpu: 10m\n              memory: 32Mi\n", "", "unable to find the resource requests"},
 		{"default/kustomization.yaml", "newTag: latest", "newTag: other", "the image of config/default is"},
 		{"default/kustomization.yaml", "  - ../manager\n", "  - ../manager\n  - ../policy\n", "does not know what a bundle does with it"},
-		{"rbac/metrics_auth_role.yaml", "apiGroups: [authentication.k8s.io]\n    resources: [tokenreviews]", "apiGroups: [apiextensions.k8s.io]\n    resources: [customresourcedefinitions]", "permissions to create CRD"},
+		{"rbac/server_roles.yaml", "apiGroups: [authentication.k8s.io]\n    resources: [tokenreviews]", "apiGroups: [apiextensions.k8s.io]\n    resources: [customresourcedefinitions]", "permissions to create CRD"},
 		{"crd/kustomization.yaml", "  - bases/poc.test.domain_mycustomresources.yaml\n", "", "no CRD mycustomresources.poc.test.domain"},
 	} {
 		s := valid()

@@ -20,32 +20,53 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{/* What the controllers need where they watch: config/rbac/role.yaml has the reasons. */}}
+{{/* The rights of the controllers in the namespaces that they watch. */}}
 {{- define "podset-operator.rules" -}}
 - apiGroups: [""]
   resources: [pods]
-  verbs: [list, watch, get, create, delete, patch]
+  verbs:
+    - list # fill the caches; list all pods of a namespace before a new leader's first write to a set in it
+    - watch # keep the caches up to date; see the friend of a MyCustomResource come and go
+    - get # find out which pod has a name that is taken, and whether a pod that the watch lost still exists
+    - create # scale up
+    - delete # scale down, update, and remove older finished pods
+    - patch # restore the label by which pods are watched
 - apiGroups: [app.example.com]
   resources: [podsets]
-  verbs: [list, watch, get]
+  verbs:
+    - list # fill the cache; list all sets at the start of a term, and those of a namespace before a new leader's first write there
+    - watch # keep the cache up to date
+    - get # find out whether a set still exists that lost pods or whose pod names are taken, and why a status was rejected
 - apiGroups: [app.example.com]
   resources: [podsets/status]
-  verbs: [patch]
+  verbs:
+    - patch # write the status, by server-side apply
 - apiGroups: [app.example.com]
   resources: [podsets/finalizers]
-  verbs: [update]
+  verbs:
+    - update # set blockOwnerDeletion in the pods' owner reference, which OpenShift rejects without this right
 - apiGroups: [apps]
   resources: [controllerrevisions]
-  verbs: [create, get, patch, list, delete]
+  verbs:
+    - create # store each new template before pods are created from it
+    - get # read a former template for a replacement during a rollout; check whether a template is stored
+    - patch # raise the number of a template that becomes the newest again
+    - list # find surplus ones
+    - delete # delete surplus ones
 - apiGroups: [poc.test.domain]
   resources: [mycustomresources]
-  verbs: [list, watch, get]
+  verbs:
+    - list # fill the cache
+    - watch # keep the cache up to date
+    - get # find out why a status was rejected
 - apiGroups: [poc.test.domain]
   resources: [mycustomresources/status]
-  verbs: [patch]
+  verbs:
+    - patch # write the status, by server-side apply
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create]
+  verbs:
+    - create # `kubectl describe podset` shows them
 {{- end -}}
 
 {{/* To whom a binding gives. */}}
