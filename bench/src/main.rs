@@ -9,6 +9,7 @@ mod records;
 mod report;
 mod round;
 mod scale;
+mod tail;
 mod watcher;
 
 use std::path::{Path, PathBuf};

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::account::Account;
-use e2e::audit::Tail;
 use e2e::operator::Operator;
 use e2e::types::Pod;
 use futures::{StreamExt, TryStreamExt};
@@ -20,6 +19,7 @@ use crate::contestant;
 use crate::judge::Goal;
 use crate::place::{FLOOR, NAMESPACE, Place};
 use crate::records::{Contestant, Load, Measured, Phase};
+use crate::tail::Tail;
 use crate::watcher::Watcher;
 
 /// Connections over which the sets are created, changed and deleted.

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use e2e::account::Account;
-use e2e::audit::Tail;
 use e2e::operator::Operator;
 use e2e::rights::{self, ACCOUNT, HOME};
 use e2e::scene::make_namespace;
@@ -23,6 +22,7 @@ use crate::judge::{Goal, Judge, set_of};
 use crate::place::Place;
 use crate::records::{Contestant, Load, Record, Sample, Samples, Step, append, work};
 use crate::round::{Request, USERS, send_all, usage};
+use crate::tail::Tail;
 use crate::watcher::{Watcher, lock};
 
 /// The sets are spread evenly over these namespaces. `audit-policy.yaml` names their ServiceAccounts.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::observe::view::Seen;
+use crate::observe::view::{Seen, View};
 use crate::operator::{Operator, Settings};
 use crate::process::eventually;
 use crate::proxy::Proxy;
@@ -99,13 +99,10 @@ impl Fleet {
 
     /// Waits until another replica than this one holds the Lease, or any replica if the name is empty. Returns the holder's name.
     pub async fn another_leads(&self, than: &str, limit: Duration) -> Result<String> {
-        let what = format!("another leader than {than}");
-        self.t
-            .within(limit, &what, |seen| match self.named(&seen.holder(self.lease)?)? {
-                same if same == than => Err(format!("{same} holds the Lease")),
-                other => Ok(other),
-            })
-            .await
+        let leader = |seen: &View| self.named(&seen.holder(self.lease)?);
+        let other =
+            |seen: &View| leader(seen).and_then(|it| if it == than { Err(format!("{it} leads")) } else { Ok(it) });
+        self.t.within(limit, &format!("another leader than {than}"), other).await
     }
 
     /// The replica with this identity.

@@ -19,11 +19,8 @@ pub struct Kubectl {
 impl Kubectl {
     /// kubectl with this namespace, or with none if it is empty.
     pub fn new(cluster: &Cluster, namespace: &str) -> Self {
-        Self {
-            program: cluster.kubectl.clone(),
-            kubeconfig: cluster.kubeconfig.clone(),
-            namespace: namespace.to_owned(),
-        }
+        let (program, kubeconfig) = (cluster.kubectl.clone(), cluster.kubeconfig.clone());
+        Self { program, kubeconfig, namespace: namespace.to_owned() }
     }
 
     /// Returns what it prints, or fails with its error output.

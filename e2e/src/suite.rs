@@ -108,7 +108,6 @@ fn run_all(folder: PathBuf, scenarios: Vec<Scenario>) -> Result<ExitCode> {
         shared: OnceCell::new(),
         started: Mutex::default(),
         calm: Semaphore::new(BY_THE_CLOCK as usize),
-        not_run: Mutex::default(),
         failed: Mutex::default(),
     });
     let ended = suite.clone();
@@ -122,7 +121,7 @@ fn run_all(folder: PathBuf, scenarios: Vec<Scenario>) -> Result<ExitCode> {
     };
     let conclusion = libtest_mimic::run(&arguments, scenarios.into_iter().map(trial).collect());
     suite.end();
-    suite.print_summary();
+    suite.print_failures();
     Ok(conclusion.exit_code())
 }
 
@@ -136,19 +135,16 @@ struct Suite {
     started: Mutex<Vec<Weak<Cluster>>>,
     /// Keeps scenarios about times apart from heavy ones.
     calm: Semaphore,
-    not_run: Mutex<Vec<String>>,
     failed: Mutex<Vec<String>>,
 }
 
 impl Suite {
-    /// Lists the scenarios that were not run, and why others failed.
-    fn print_summary(&self) {
-        for (what, lines) in [("not run here", &self.not_run), ("failed", &self.failed)] {
-            let mut lines = taken(lines);
-            lines.sort();
-            if !lines.is_empty() {
-                println!("e2e: {what}:\n  {}\n", lines.join("\n  "));
-            }
+    /// Lists why scenarios failed.
+    fn print_failures(&self) {
+        let mut failed = taken(&self.failed);
+        failed.sort();
+        if !failed.is_empty() {
+            println!("e2e: failed:\n  {}\n", failed.join("\n  "));
         }
     }
 
@@ -161,15 +157,11 @@ impl Suite {
     /// Runs a scenario. Returns why it is not run here, if it is not.
     async fn run(&self, scenario: Scenario) -> Result<Option<String>> {
         let name = scenario.name;
-        let not_run = |reason: String| {
-            keep(&self.not_run, format!("{name}: {reason}"));
-            Ok(Some(reason))
-        };
         if let Some(reason) = scenario.local_only.filter(|_| !matches!(self.way, Way::Local)) {
-            return not_run(format!("runs on a local cluster only: {reason}"));
+            return Ok(Some(format!("runs on a local cluster only: {reason}")));
         }
         if scenario.processes && self.image.is_some() {
-            return not_run("needs operators that are processes of this machine".to_owned());
+            return Ok(Some("needs operators that are processes of this machine".to_owned()));
         }
         let _calm = self.calm.acquire_many(scenario.calm).await?;
         let cluster = match &scenario.own_cluster {

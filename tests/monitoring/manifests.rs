@@ -88,7 +88,14 @@ fn alerts_are_about_the_job_that_the_monitor_makes() {
 
 #[test]
 fn kustomizations_name_every_file() {
-    for folder in ["config/manager", "config/network-policy", "config/rbac", "config/policy", "config/prometheus", "config/prometheus/verified"] {
+    for folder in [
+        "config/manager",
+        "config/network-policy",
+        "config/rbac",
+        "config/policy",
+        "config/prometheus",
+        "config/prometheus/verified",
+    ] {
         let kustomization = yaml(&format!("{folder}/kustomization.yaml"));
         let resources = kustomization["resources"].as_array().into_iter().flatten();
         let patches = kustomization["patches"].as_array().into_iter().flatten().map(|patch| &patch["path"]);

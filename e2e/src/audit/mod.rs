@@ -3,8 +3,6 @@
 pub mod writers;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 
@@ -123,6 +121,13 @@ impl Requests {
         Ok(Self(entries(&read(log)?, namespace, |line| line.contains(AGENT))?))
     }
 
+    /// The requests of these users in a part of the log, which ends with a whole line.
+    pub fn of_users(log: &str, users: &[String]) -> Result<Self> {
+        let mut requests = entries(log, "", |line| users.iter().any(|user| line.contains(user.as_str())))?;
+        requests.retain(|request| users.iter().any(|user| user == request.user()));
+        Ok(Self(requests))
+    }
+
     /// All but watches, as lines to show.
     pub fn but_watches(&self) -> Vec<String> {
         let others = self.0.iter().filter(|request| request.verb != "watch");
@@ -150,37 +155,8 @@ impl Requests {
     }
 }
 
-/// Reads the audit log from where it was read before.
-pub struct Tail {
-    log: File,
-    half: Vec<u8>,
-}
-
-impl Tail {
-    /// Starts at the end of the log.
-    pub fn follow(log: &Path) -> Result<Self> {
-        let mut file = File::open(log).with_context(|| format!("reading {}", log.display()))?;
-        file.seek(SeekFrom::End(0))?;
-        Ok(Self { log: file, half: Vec::new() })
-    }
-
-    /// The requests of these users since the last call.
-    pub fn since_last(&mut self, users: &[String]) -> Result<Requests> {
-        let mut text = std::mem::take(&mut self.half);
-        self.log.read_to_end(&mut text)?;
-        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        self.half = text.split_off(whole);
-        let mut requests =
-            entries(std::str::from_utf8(&text)?, "", |line| users.iter().any(|user| line.contains(user.as_str())))?;
-        requests.retain(|request| users.iter().any(|user| user == request.user()));
-        Ok(Requests(requests))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     #[test]
@@ -193,16 +169,11 @@ mod tests {
         };
         let (own, other) = (line("podset-operator/0.1.0"), line("kubectl/v1.36"));
         let file = std::env::temp_dir().join(format!("audit-{}.log", std::process::id()));
-        std::fs::write(&file, format!("{own}\n{other}\n")).unwrap();
-        let one = [("patch podsets/status".to_owned(), 1)].into();
-        assert_eq!(Requests::read(&file, "a").unwrap().kinds(), one);
-        let users = [user.to_owned()];
-        let mut tail = Tail::follow(&file).unwrap();
-        let mut log = File::options().append(true).open(&file).unwrap();
-        log.write_all(format!("{own}\n{}", &own[..20]).as_bytes()).unwrap();
-        assert_eq!(tail.since_last(&users).unwrap().kinds(), one);
-        log.write_all(format!("{}\n", &own[20..]).as_bytes()).unwrap();
-        assert_eq!(tail.since_last(&users).unwrap().0.len(), 1);
+        std::fs::write(&file, format!("{own}\n{other}\n{}", &own[..20])).unwrap();
+        let kinds = Requests::read(&file, "a").unwrap().kinds();
         std::fs::remove_file(&file).unwrap();
+        assert_eq!(kinds, [("patch podsets/status".to_owned(), 1)].into());
+        let of = |user: &str| Requests::of_users(&format!("{own}\n{other}\n"), &[user.to_owned()]).unwrap().0.len();
+        assert_eq!((of(user), of("system:serviceaccount:a:o")), (2, 0));
     }
 }

@@ -1,6 +1,7 @@
 //! A process that outlives the harness and ends what it has started, also if the harness is killed. It waits on a pipe that only the harness
 //! holds. It is this program, with an environment variable.
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, ensure};
+use procfs::process::all_processes;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
@@ -88,12 +90,10 @@ fn wait_and_end(Order { name, container }: Order) -> Result<()> {
 }
 
 fn kill_marked(name: &str) {
-    let mark = format!("{MARK}={name}");
-    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let id = process.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
-        let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
-        let marked = environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes());
-        if let Some(id) = id.filter(|_| marked) {
+    for process in all_processes().into_iter().flatten().flatten() {
+        let is_marked =
+            process.environ().is_ok_and(|environ| environ.get(OsStr::new(MARK)).is_some_and(|it| it == name));
+        if let Some(id) = Pid::from_raw(process.pid).filter(|_| is_marked) {
             // It may have exited.
             let _ = kill_process(id, Signal::KILL);
         }

@@ -1,10 +1,9 @@
 //! The k3s way: Kubernetes in a container, by testcontainers.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -80,11 +79,10 @@ pub async fn start(name: &str, image: &Image, folder: &Path) -> Result<Found> {
 }
 
 async fn run(name: &str, image: &Image, shared: &Path, log: &Path) -> Result<ContainerAsync<K3s>> {
-    let log = Mutex::new(OpenOptions::new().create(true).append(true).open(log)?);
+    let log = File::options().create(true).append(true).open(log)?;
     let keep = move |frame: &LogFrame| {
-        let mut log = log.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // The log shows that lines are missing.
-        let _ = log.write_all(frame.bytes());
+        let _ = (&log).write_all(frame.bytes());
     };
     let container = K3s::default()
         .with_conf_mount(shared)

@@ -48,6 +48,12 @@ impl View {
         }
     }
 
+    /// The number of live pods of all sets is as it should be.
+    pub fn pods_are(&self, is_right: impl Fn(usize) -> bool) -> Seen {
+        let live = self.pods.all().filter(|pod| pod.is_live()).count();
+        if is_right(live) { Ok(()) } else { Err(format!("{live} live pods")) }
+    }
+
     /// The live pods of the set, sorted by name.
     pub fn live(&self, set: &str) -> Seen<Vec<&Pod>> {
         let set = uid(&self.set(set)?.metadata);

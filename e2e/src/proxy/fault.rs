@@ -25,15 +25,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 6] = [
-        Fault::Away,
-        Fault::Silent,
-        Fault::AnswersLost,
-        Fault::CreatesUnanswered,
-        Fault::WatchesHeld,
-        Fault::WatchesReplayed,
-    ];
-
     /// Whether connections stay open and nothing comes back.
     pub fn is_mute(self) -> bool {
         matches!(self, Fault::Silent | Fault::AnswersLost)

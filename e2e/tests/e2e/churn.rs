@@ -57,14 +57,14 @@ async fn act(t: &Scene, dice: &mut StdRng) -> Result<()> {
             let version = dice.random_range(0..1000).to_string();
             t.patch_set(set, json!({"spec": {"template": template(&version, false)}})).await?;
         }
+        // The pods may be gone by now.
         46..90 => {
             for pod in some_pods(t, dice, set) {
-                // It may be gone by now.
                 let _ = t.delete_pod(&pod).await;
             }
         }
         90..96 => {
-            for pod in some_pods(t, dice, set).iter().take(1) {
+            if let Some(pod) = some_pods(t, dice, set).first() {
                 let _ = t.patch_pod(pod, json!({"metadata": {"labels": {LABEL: null}}})).await;
             }
         }

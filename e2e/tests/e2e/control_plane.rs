@@ -40,12 +40,8 @@ async fn dies_and_comes_back(t: Arc<Scene>, part: &'static str) -> Result<()> {
         for set in SETS {
             t.scale(set, wanted).await?;
         }
-        t.until("some of the pods to be created or deleted", |seen| {
-            let live = seen.pods.all().filter(|pod| pod.is_live()).count();
-            let some = if wanted == 10 { live > 9 } else { live < 30 };
-            if some { Ok(()) } else { Err(format!("{live} live pods")) }
-        })
-        .await?;
+        let some = |pods| if wanted == 10 { pods > 9 } else { pods < 30 };
+        t.until("some of the pods to be created or deleted", |seen| seen.pods_are(some)).await?;
         t.log(&format!("{part} is killed"));
         t.cluster.kill_part(part).await?;
         sleep(Duration::from_secs(away)).await;

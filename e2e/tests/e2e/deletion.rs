@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use e2e::observe::view::{Seen, View};
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
-use kube::api::{DeleteParams, PropagationPolicy};
+use kube::api::DeleteParams;
 use serde_json::json;
 
 pub fn scenarios() -> Vec<Scenario> {
@@ -38,8 +38,7 @@ async fn that_orphans(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator().await?;
     t.create_set("web", 3).await?;
     let orphans = t.settles("web", 3).await?;
-    let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
-    t.sets().delete("web", &orphan).await?;
+    t.sets().delete("web", &DeleteParams::orphan()).await?;
     t.until("the set to go", is_gone).await?;
     t.until("its pods to have no owner", |seen| have_no_owner(seen, &orphans)).await?;
 

@@ -33,15 +33,12 @@ async fn respects_a_disruption_budget(t: Arc<Scene>) -> Result<()> {
     ensure!(of_node(node) > 1, "no node has two pods: {nodes:?}");
 
     // It reads the number of pods from the scale subresource of their controller.
-    let budget = |max_unavailable: u32| {
-        json!({
-            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": SET},
-            "spec": {"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": SET}}}
-        })
-    };
     let kubectl = t.kubectl();
     let apply = async |max_unavailable: u32, allowed: &str| {
-        kubectl.run_with(&["apply", "-f", "-"], &budget(max_unavailable).to_string()).await?;
+        let spec = json!({"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": SET}}});
+        let budget =
+            json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": SET}, "spec": spec});
+        kubectl.run_with(&["apply", "-f", "-"], &budget.to_string()).await?;
         let counts = "--output=jsonpath={.status.expectedPods} {.status.disruptionsAllowed}";
         // Its controller looks for new kinds every 30 s. A budget that it could not count it counts again when that changes.
         let count = || async {

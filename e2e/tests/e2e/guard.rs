@@ -15,11 +15,8 @@ const SOMEBODY: [&str; 2] = ["--as=somebody", "--as-group=system:masters"];
 
 pub fn scenarios() -> Vec<Scenario> {
     // The policy applies to all namespaces.
-    vec![
-        Scenario::new("guard_rejects_forced_deletes", rejects_forced_deletes)
-            .in_own_cluster(Wanted::default())
-            .local_only("its policy takes the administrator for the kubelet"),
-    ]
+    let scenario = Scenario::new("guard_rejects_forced_deletes", rejects_forced_deletes);
+    vec![scenario.in_own_cluster(Wanted::default()).local_only("its policy takes the administrator for the kubelet")]
 }
 
 async fn rejects_forced_deletes(t: Arc<Scene>) -> Result<()> {

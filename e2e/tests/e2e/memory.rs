@@ -23,13 +23,8 @@ const PODS: usize = 60;
 const MOST: f64 = 100.0;
 
 pub fn scenarios() -> Vec<Scenario> {
-    vec![
-        Scenario::new("memory_with_large_objects", with_large_objects)
-            .in_own_cluster(Wanted::default())
-            .heavy()
-            .with_processes()
-            .local_only("its images do not exist"),
-    ]
+    let scenario = Scenario::new("memory_with_large_objects", with_large_objects).in_own_cluster(Wanted::default());
+    vec![scenario.heavy().with_processes().local_only("its images do not exist")]
 }
 
 async fn with_large_objects(t: Arc<Scene>) -> Result<()> {

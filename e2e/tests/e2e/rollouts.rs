@@ -12,6 +12,10 @@ use serde_json::{Value, json};
 const INVALID: [(&str, &str); 3] =
     [("Ready", "False/InvalidTemplate"), ("Stalled", "True/InvalidTemplate"), ("ReplicaFailure", "True/FailedCreate")];
 
+/// The conditions of a set whose rollout makes no progress.
+const NO_PROGRESS: [(&str, &str); 2] =
+    [("Ready", "False/ProgressDeadlineExceeded"), ("Stalled", "True/ProgressDeadlineExceeded")];
+
 /// How long to observe that a stalled rollout deletes no further pods.
 const OBSERVED_FOR: Duration = Duration::from_secs(15);
 
@@ -80,10 +84,7 @@ async fn of_a_broken_template(t: Arc<Scene>) -> Result<()> {
     change_template(&t, "two", true).await?;
     t.until("a rollout that makes no progress", |seen| {
         seen.has_live("web", 5)?;
-        seen.conditions(
-            "web",
-            &[("Ready", "False/ProgressDeadlineExceeded"), ("Stalled", "True/ProgressDeadlineExceeded")],
-        )
+        seen.conditions("web", &NO_PROGRESS)
     })
     .await?;
     tokio::time::sleep(OBSERVED_FOR).await;
