@@ -122,7 +122,7 @@ impl State {
         for (other, owned) in self.ownership.others(object::uid(stored), manager) {
             for path in owned.intersection(&paths) {
                 if read(stored, path) != read(applied, path) {
-                    causes.push((other.0.clone(), text(path)));
+                    causes.push((quoted(other), text(path)));
                 }
             }
         }
@@ -226,7 +226,10 @@ fn write(value: &mut Value, path: &[Step], leaf: Value) {
             }
         };
     }
-    *at = leaf;
+    // An empty map in an apply takes nothing from a map that others fill.
+    if !(leaf.is_object() && at.is_object()) {
+        *at = leaf;
+    }
 }
 
 /// Takes a leaf away, and whatever is empty without it.
@@ -236,7 +239,7 @@ fn erase(value: &mut Value, path: &[Step]) {
         (Step::Field(field), Value::Object(map)) => {
             let Some(inner) = map.get_mut(field) else { return };
             erase(inner, rest);
-            if rest.is_empty() || is_empty(inner) {
+            if (rest.is_empty() && !inner.is_object()) || is_empty(inner) {
                 map.remove(field);
             }
         }
@@ -260,6 +263,12 @@ fn is_empty(value: &Value) -> bool {
         Value::Array(list) => list.is_empty(),
         _ => false,
     }
+}
+
+/// A manager as conflicts quote it.
+fn quoted((name, subresource): &Manager) -> String {
+    let of = if subresource.is_empty() { String::new() } else { format!(" with subresource \"{subresource}\"") };
+    format!("\"{name}\"{of}")
 }
 
 /// A path as conflicts quote it.

@@ -310,7 +310,11 @@ impl State {
             Verb::Watch => self.watch(request).map(Done::Watch),
             Verb::Create => self.create(request).map(|o| Done::Json(201, presented(&o, request.metadata_only()))),
             Verb::Update => done(self.update(request), 200),
-            Verb::Patch => done(self.patch(request), 200),
+            // An apply may create the object.
+            Verb::Patch => {
+                let code = if self.stored(request).is_ok() { 200 } else { 201 };
+                done(self.patch(request), code)
+            }
             Verb::Delete => self.delete(request).map(|o| Done::Json(200, o)),
         }
         .map_err(Answer::from)

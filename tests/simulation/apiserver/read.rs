@@ -62,7 +62,9 @@ impl State {
         let mut metadata = json!({ "resourceVersion": version.to_string() });
         if paged && let Some(last) = objects.keys().nth(taken - 1) {
             metadata["continue"] = encode(version, last).into();
-            metadata["remainingItemCount"] = (objects.len() - taken).into();
+            if request.query("labelSelector").is_empty() && request.query("fieldSelector").is_empty() {
+                metadata["remainingItemCount"] = (objects.len() - taken).into();
+            }
         }
         let mut items: Vec<Value> =
             objects.values().take(taken).map(|o| presented(o, request.metadata_only())).collect();

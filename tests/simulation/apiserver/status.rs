@@ -1,6 +1,8 @@
 //! Refusals, in the words of kube-apiserver 1.36 (`apimachinery/pkg/api/errors`): a client decides
 //! by code, reason and causes, and shows the text to people. Values only; nothing here acts.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::kinds::Kind;
@@ -101,17 +103,23 @@ impl Status {
 
     /// 409: server-side apply without force met fields that others own.
     pub fn apply_conflict(causes: &[(String, String)]) -> Self {
-        let lines: Vec<String> =
-            causes.iter().map(|(manager, field)| format!("conflict with \"{manager}\": {field}")).collect();
-        let count = causes.len();
-        let noun = if count == 1 { "conflict" } else { "conflicts" };
-        let message = format!("Apply failed with {count} {noun}: {}", lines.join("\n"));
+        let message = match causes {
+            [(manager, field)] => format!("Apply failed with 1 conflict: conflict with {manager}: {field}"),
+            _ => {
+                let mut fields = BTreeMap::<&str, String>::new();
+                for (manager, field) in causes {
+                    *fields.entry(manager).or_default() += &format!("\n- {field}");
+                }
+                let lines: Vec<_> = fields.iter().map(|(it, fields)| format!("conflicts with {it}:{fields}")).collect();
+                format!("Apply failed with {} conflicts: {}", causes.len(), lines.join("\n"))
+            }
+        };
         let causes: Vec<Value> = causes
             .iter()
             .map(|(manager, field)| {
                 json!({
                     "reason": "FieldManagerConflict",
-                    "message": format!("conflict with \"{manager}\""),
+                    "message": format!("conflict with {manager}"),
                     "field": field,
                 })
             })
@@ -200,12 +208,10 @@ impl Status {
     }
 
     /// 415: a patch of a type that is not served here.
-    pub fn unsupported_media_type(content_type: &str) -> Self {
-        let message = format!(
-            "the body of the request was in an unknown format ({content_type}) - accepted media \
-             types include: application/merge-patch+json, application/apply-patch+yaml"
-        );
-        Self::new(415, "UnsupportedMediaType", message, Value::Null)
+    pub fn unsupported_media_type() -> Self {
+        let message = "the body of the request was in an unknown format - accepted media types include: \
+                       application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+        Self::new(415, "UnsupportedMediaType", message.to_owned(), Value::Null)
     }
 
     /// 504: the deadline of the request passed before it was executed.

@@ -138,7 +138,7 @@ impl State {
         match request.content_type() {
             MERGE_PATCH => self.merge_patch(request),
             "application/apply-patch+yaml" => self.apply(request),
-            other => Err(Status::unsupported_media_type(other)),
+            _ => Err(Status::unsupported_media_type()),
         }
     }
 
@@ -180,7 +180,10 @@ impl State {
             && !object::finalizers(stored).is_empty()
             && new["metadata"]["deletionGracePeriodSeconds"] == 0;
         if gone {
-            return Ok(self.remove(kind, &new, by));
+            self.remove(kind, &new, by);
+            // The answer has the version before the end, as seen on 1.36.3.
+            new["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
+            return Ok(Arc::new(new));
         }
         Ok(self.put(kind, new, by))
     }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
+use k8s_openapi::api::events::v1::Event;
 use kube::{Api, ResourceExt, api::PostParams};
 use serde_json::json;
 
-use super::{from, pod, pods, podset, podsets, refusal};
+use super::{from, pod, pods, refusal};
 use crate::apiserver::{ApiServer, NAMESPACES, Status, object};
 
 #[tokio::test(start_paused = true)]
@@ -51,7 +51,7 @@ async fn a_webhook_refuses_or_changes_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_terminating_namespace_takes_nothing_in_and_empties() {
+async fn a_terminating_namespace_empties() {
     let server = ApiServer::new(1);
     server.create_namespace("doomed");
     server.create_pod("doomed", "a", json!({}));
@@ -59,19 +59,6 @@ async fn a_terminating_namespace_takes_nothing_in_and_empties() {
     server.wait_until(running, Duration::from_secs(5)).await;
     server.create_podset("doomed", "web", 1);
     server.delete_namespace("doomed");
-
-    let api: Api<Pod> = Api::namespaced(server.client("test"), "doomed");
-    let status = refusal(api.create(&PostParams::default(), &pod(json!({ "name": "b" }))).await);
-    let text = "pods \"b\" is forbidden: unable to create new content in namespace doomed because it \
-                is being terminated";
-    assert_eq!((status.code, status.reason.as_str(), status.message.as_str()), (403, "Forbidden", text));
-    let causes = status.details.expect("details").causes;
-    assert_eq!((causes[0].reason.as_str(), causes[0].field.as_str()), ("NamespaceTerminating", "metadata.namespace"));
-    let events: Api<Event> = Api::namespaced(server.client("test"), "doomed");
-    let event = from(json!({ "metadata": { "name": "e" }, "eventTime": null }));
-    let status = refusal(events.create(&PostParams::default(), &event).await);
-    assert!(status.message.starts_with("events.events.k8s.io \"e\" is forbidden: unable to create"));
-
     let gone = |s: &ApiServer| s.get(&NAMESPACES, "", "doomed").is_null();
     server.wait_until(gone, Duration::from_secs(10)).await;
     assert!(server.pod("doomed", "a").is_null() && server.podset("doomed", "web").is_null());
@@ -95,10 +82,18 @@ async fn events_are_stored_for_tests_to_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_foreign_namespace_in_the_body_is_a_bad_request() {
-    let server = ApiServer::new(1);
-    let mut stray = podset("web", json!({}));
-    stray.metadata.namespace = Some("other".to_owned());
-    let status = refusal(podsets(&server).create(&PostParams::default(), &stray).await);
-    assert_eq!((status.code, status.reason.as_str()), (400, "BadRequest"));
+async fn a_generated_name_has_five_characters_of_the_known_alphabet() {
+    let server = ApiServer::new(7);
+    let pods = pods(&server);
+    let generated = pod(json!({ "generateName": "web-pod" }));
+    let first = pods.create(&PostParams::default(), &generated).await.expect("created").name_any();
+    let second = pods.create(&PostParams::default(), &generated).await.expect("created").name_any();
+    assert_ne!(first, second);
+    let suffix = first.strip_prefix("web-pod").expect("the base");
+    assert_eq!(suffix.len(), 5);
+    assert!(suffix.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c)), "{suffix}");
+
+    let long = pod(json!({ "generateName": "x".repeat(80) }));
+    let cut = pods.create(&PostParams::default(), &long).await.expect("created").name_any();
+    assert_eq!(cut.len(), 63);
 }

@@ -1,4 +1,4 @@
-//! Lists: selectors, pages at one resourceVersion, metadata alone, old caches.
+//! Lists: pages of a compacted version, old caches, and reads of the future.
 
 use std::time::Duration;
 
@@ -25,56 +25,6 @@ fn names<K: ResourceExt + Clone>(list: &kube::api::ObjectList<K>) -> Vec<String>
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_are_narrowed_by_namespace_and_labels() {
-    let server = three_pods();
-    let everywhere: Api<Pod> = Api::all(server.client("test"));
-    let all = everywhere.list(&ListParams::default()).await.expect("listed");
-    assert_eq!(names(&all), ["a", "b", "c"]);
-    let here = pods(&server).list(&ListParams::default()).await.expect("listed");
-    assert_eq!(names(&here), ["a", "b"]);
-    for (selector, found) in [
-        ("app=web", vec!["a", "b"]),
-        ("app==web,tier=front", vec!["a"]),
-        ("app!=web", vec!["c"]),
-        ("tier", vec!["a"]),
-        ("!tier", vec!["b", "c"]),
-        ("app=nothing", vec![]),
-    ] {
-        let params = ListParams::default().labels(selector);
-        let list = everywhere.list(&params).await.expect("listed");
-        assert_eq!(names(&list), found, "{selector}");
-    }
-    let by_name = ListParams::default().fields("metadata.name=b");
-    assert_eq!(names(&everywhere.list(&by_name).await.expect("listed")), ["b"]);
-    let set_based = ListParams::default().labels("app in (web)");
-    assert_eq!(refusal(everywhere.list(&set_based).await).code, 400);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_list_says_of_which_moment_it_is() {
-    let server = three_pods();
-    let before = pods(&server).list(&ListParams::default()).await.expect("listed");
-    let before: u64 = before.metadata.resource_version.expect("a version").parse().expect("number");
-    server.create_podset("default", "web", 1);
-    let after = podsets(&server).list(&ListParams::default()).await.expect("listed");
-    let version = after.metadata.resource_version.as_deref().expect("a version");
-    assert_eq!(version, after.items[0].resource_version().expect("a version"));
-    assert!(version.parse::<u64>().expect("a number") > before);
-    assert_eq!(after.types.list_type_name(), "PodSetList app.example.com/v1alpha1");
-}
-
-/// The type of a list in one string.
-trait ListTypeName {
-    fn list_type_name(&self) -> String;
-}
-
-impl ListTypeName for kube::core::TypeMeta {
-    fn list_type_name(&self) -> String {
-        format!("{} {}", self.kind, self.api_version)
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn pages_are_of_one_moment() {
     let server = three_pods();
     let api: Api<Pod> = Api::all(server.client("test"));
@@ -96,22 +46,6 @@ async fn pages_are_of_one_moment() {
     assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));
     let status = refusal(api.list(&page.continue_token("zz")).await);
     assert_eq!(status.code, 400);
-}
-
-#[tokio::test(start_paused = true)]
-async fn metadata_can_be_read_alone() {
-    let server = three_pods();
-    let list = pods(&server).list_metadata(&ListParams::default()).await.expect("listed");
-    assert_eq!(list.types.kind, "PartialObjectMetadataList");
-    assert_eq!(list.items[0].name_any(), "a");
-    let one = pods(&server).get_metadata("a").await.expect("read");
-    assert_eq!(one.types.expect("types").kind, "PartialObjectMetadata");
-    let raw = http::Request::get("/api/v1/namespaces/default/pods/a")
-        .header("accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
-        .body(vec![])
-        .expect("a request");
-    let raw: serde_json::Value = server.client("test").request(raw).await.expect("read");
-    assert!(raw["spec"].is_null() && raw["status"].is_null(), "{raw}");
 }
 
 #[tokio::test(start_paused = true)]

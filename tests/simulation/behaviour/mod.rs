@@ -1,19 +1,14 @@
-//! What kube-apiserver does, held against the API server of the simulation: one file for each thing
-//! that an operator can tell. Texts and codes are those of a real kube-apiserver 1.36.3.
+//! The API server of the simulation behaves like kube-apiserver. [`conformance`] compares their answers; the other files test what no
+//! request can show: faults, time, and what tests set.
 
 mod admission;
-mod apply;
 mod conformance;
 mod controllers;
-mod deletion;
 mod faults;
 mod fronts;
-mod leases;
 mod lists;
-mod patches;
 mod promise;
 mod repeats;
-mod requests;
 mod watch_faults;
 mod watches;
 
@@ -48,16 +43,6 @@ fn podsets(server: &ApiServer) -> Api<DynamicObject> {
 fn pod(metadata: Value) -> Pod {
     let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
     from(json!({ "metadata": metadata, "spec": spec }))
-}
-
-/// A PodSet to create.
-fn podset(name: &str, spec: Value) -> DynamicObject {
-    from(json!({
-        "apiVersion": "app.example.com/v1alpha1",
-        "kind": "PodSet",
-        "metadata": { "name": name },
-        "spec": spec,
-    }))
 }
 
 fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {

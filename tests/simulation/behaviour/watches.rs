@@ -8,7 +8,7 @@ use kube::{
     ResourceExt,
     api::{WatchEvent, WatchParams},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::pods;
 use crate::apiserver::ApiServer;
@@ -53,53 +53,11 @@ pub fn version(server: &ApiServer) -> u64 {
     server.with(|state| state.resource_version)
 }
 
-fn label(server: &ApiServer, pod: &str, value: Value) {
-    let patch = json!({ "metadata": { "labels": { "app": value } } });
-    server.patch(&crate::apiserver::PODS, "default", pod, patch);
-}
-
 /// A cluster whose pods stay as they are made.
 pub fn still() -> ApiServer {
     let server = ApiServer::new(1);
     server.pods_live(crate::apiserver::PodScript::unschedulable());
     server
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_object_that_enters_or_leaves_the_selector_is_added_or_deleted() {
-    let server = still();
-    server.create_pod("default", "a", json!({}));
-    let from = version(&server);
-    let params = WatchParams::default().labels("app=web");
-    let mut events = Events::open(&server, &params, &from.to_string()).await;
-    label(&server, "a", json!("web"));
-    assert_eq!(events.soon().await, format!("ADDED a {}", from + 1));
-    server.patch(&crate::apiserver::PODS, "default", "a", json!({ "metadata": { "labels": { "x": "y" } } }));
-    assert_eq!(events.soon().await, format!("MODIFIED a {}", from + 2));
-    label(&server, "a", json!(null));
-    assert_eq!(events.soon().await, format!("DELETED a {}", from + 3), "under the new version");
-    label(&server, "a", json!("db"));
-    server.create_pod("other", "b", json!({ "app": "web" }));
-    assert_eq!(events.soon().await, "silence", "another namespace, another label");
-    label(&server, "a", json!("web"));
-    server.kill_pod("default", "a");
-    let last = version(&server);
-    assert_eq!(events.soon().await, format!("ADDED a {}", last - 2));
-    assert_eq!(events.soon().await, format!("MODIFIED a {}", last - 1), "terminating");
-    assert_eq!(events.soon().await, format!("DELETED a {last}"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_leaves_the_selector_is_shown_as_it_was_inside() {
-    let server = still();
-    server.create_pod("default", "a", json!({ "app": "web" }));
-    let params = WatchParams::default().labels("app=web");
-    let watch = pods(&server).watch(&params, &version(&server).to_string()).await.expect("a watch");
-    let mut watch = watch.boxed();
-    server.strip_label("default", "a", "app");
-    let Some(Ok(WatchEvent::Deleted(last))) = watch.next().await else { panic!("not deleted") };
-    assert_eq!(last.labels().get("app").map(String::as_str), Some("web"));
-    assert_eq!(last.metadata.deletion_timestamp, None, "it lives on");
 }
 
 #[tokio::test(start_paused = true)]

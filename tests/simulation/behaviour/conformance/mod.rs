@@ -23,12 +23,13 @@ const PARTIAL: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v
 struct Recorder {
     client: Client,
     uids: BTreeMap<String, String>,
+    versions: BTreeMap<String, String>,
     answers: Vec<Value>,
 }
 
 impl Recorder {
     fn new(client: Client) -> Self {
-        Self { client, uids: BTreeMap::new(), answers: Vec::new() }
+        Self { client, uids: BTreeMap::new(), versions: BTreeMap::new(), answers: Vec::new() }
     }
 
     /// Sends a request; the answer as it came.
@@ -60,11 +61,18 @@ impl Recorder {
     }
 
     /// Removes or renames what differs between servers: versions, times, identities, defaults of
-    /// fields that no operator looks at.
+    /// fields that no operator looks at. The version of an object keeps its name as long as the object does not change.
     fn normalise(&mut self, value: &mut Value) {
         match value {
             Value::Object(map) => {
-                for field in ["managedFields", "resourceVersion", "creationTimestamp", "qosClass"] {
+                // A list has no UID, and the version of the whole server.
+                let version =
+                    map.remove("resourceVersion").filter(|version| version.is_string() && map.contains_key("uid"));
+                if let Some(version) = version {
+                    let version = renamed(&mut self.versions, "version", version.as_str().unwrap_or_default());
+                    map.insert("resourceVersion".to_owned(), version.into());
+                }
+                for field in ["managedFields", "creationTimestamp", "qosClass"] {
                     map.remove(field);
                 }
                 if map.contains_key("containers") || map.contains_key("phase") {
@@ -82,7 +90,7 @@ impl Recorder {
                             self.normalise(inner);
                             inner.as_array_mut().into_iter().for_each(Vec::dedup);
                         }
-                        "uid" => *inner = self.known(inner.as_str().unwrap_or_default()).into(),
+                        "uid" => *inner = renamed(&mut self.uids, "uid", inner.as_str().unwrap_or_default()).into(),
                         "message" => *inner = self.named(inner.as_str().unwrap_or_default()).into(),
                         _ => self.normalise(inner),
                     }
@@ -91,11 +99,6 @@ impl Recorder {
             Value::Array(items) => items.iter_mut().for_each(|item| self.normalise(item)),
             _ => {}
         }
-    }
-
-    fn known(&mut self, uid: &str) -> String {
-        let next = format!("<uid {}>", self.uids.len());
-        self.uids.entry(uid.to_owned()).or_insert(next).clone()
     }
 
     /// A text with the UIDs and versions in it renamed.
@@ -110,6 +113,12 @@ impl Recorder {
         });
         words.collect::<Vec<_>>().join(" ")
     }
+}
+
+/// The name of a UID or a version: its number in the order of first appearance.
+fn renamed(known: &mut BTreeMap<String, String>, what: &str, value: &str) -> String {
+    let next = format!("<{what} {}>", known.len());
+    known.entry(value.to_owned()).or_insert(next).clone()
 }
 
 /// The API server of the simulation, on which no pod is scheduled.

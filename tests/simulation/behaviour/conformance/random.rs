@@ -99,14 +99,7 @@ impl Run {
         if !is_pod && self.dice.one_in(3) {
             metadata["finalizers"] = json!(["example.com/keep"]);
         }
-        let object = if is_pod {
-            let mut pod = pod(metadata);
-            // No scheduler writes to it.
-            pod["spec"]["schedulerName"] = "nobody".into();
-            pod
-        } else {
-            set(metadata, json!({ "spec": {} }))
-        };
+        let object = if is_pod { pod(metadata) } else { set(metadata, json!({ "spec": {} })) };
         let answer = self.recorder.send("POST", all, JSON, object).await;
         self.learn(path, &answer);
     }

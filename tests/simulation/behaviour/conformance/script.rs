@@ -4,7 +4,6 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::{JSON, Recorder};
-use crate::apiserver::object;
 
 const NAMESPACE: &str = "conformance";
 const PODS: &str = "/api/v1/namespaces/conformance/pods";
@@ -13,7 +12,9 @@ pub const MERGE: &str = "application/merge-patch+json";
 pub const APPLY: &str = "application/apply-patch+yaml";
 
 pub fn pod(metadata: Value) -> Value {
-    let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
+    // No scheduler writes to it.
+    let containers = json!([{ "name": "main", "image": "example.com/main" }]);
+    let spec = json!({ "containers": containers, "schedulerName": "nobody" });
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec })
 }
 
@@ -63,10 +64,42 @@ async fn updates(r: &mut Recorder, made: &Value) {
     let foreign = json!({ "uid": "11111111-2222-3333-4444-555555555555" });
     r.send("PATCH", &format!("{path}/status"), MERGE, json!({ "metadata": foreign, "status": { "selector": "s" } }))
         .await;
+    // One that changes nothing, a generation by hand, an invalid one, an unknown kind of patch, and one of nothing.
+    r.send("PATCH", &path, MERGE, json!({ "metadata": { "labels": { "a": "b", "c": null } } })).await;
+    r.send("PATCH", &path, MERGE, json!({ "metadata": { "generation": 9 } })).await;
+    r.send("PATCH", &path, MERGE, json!({ "spec": { "replicas": 0 } })).await;
+    r.send("PATCH", &path, "application/strategic-merge-patch+json", json!({ "spec": { "replicas": 3 } })).await;
+    r.send("PATCH", &format!("{SETS}/nobody"), MERGE, json!({ "spec": { "replicas": 3 } })).await;
     r.send("PUT", &path, JSON, set(web.clone(), json!({ "spec": spec }))).await;
     let stale = json!({ "name": "web", "resourceVersion": "3" });
     r.send("PUT", &path, JSON, set(stale, json!({ "spec": spec }))).await;
     r.send("PUT", &path, JSON, set(json!({ "name": "other", "resourceVersion": "3" }), json!({}))).await;
+    let stored = r.send("GET", &path, JSON, Value::Null).await;
+    let foreign = json!({ "name": "web", "resourceVersion": meta(&stored, "resourceVersion"), "uid": "other" });
+    r.send("PUT", &path, JSON, set(foreign, json!({ "spec": spec }))).await;
+    r.send("PUT", &path, JSON, stored.clone()).await;
+    let present = json!({ "name": "web", "resourceVersion": meta(&stored, "resourceVersion") });
+    r.send("PUT", &path, JSON, set(present, json!({ "spec": { "replicas": 5 } }))).await;
+}
+
+async fn leases(r: &mut Recorder) {
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/conformance/leases";
+    let path = format!("{leases}/podset-operator");
+    let lease = |holder: &str| {
+        let spec = json!({ "holderIdentity": holder, "leaseDurationSeconds": 15 });
+        json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": "podset-operator" }, "spec": spec })
+    };
+    let made = r.send("POST", leases, JSON, lease("a")).await;
+    r.send("POST", leases, JSON, lease("b")).await;
+    // Of two that saw the same version, one wins; without a version, anybody does.
+    let seen = json!({ "resourceVersion": meta(&made, "resourceVersion") });
+    for (holder, metadata) in
+        [("b", seen.clone()), ("a", seen), ("c", json!({})), ("d", json!({ "resourceVersion": null }))]
+    {
+        let patch = json!({ "metadata": metadata, "spec": { "holderIdentity": holder } });
+        r.send("PATCH", &path, MERGE, patch).await;
+    }
+    r.send("GET", &format!("{leases}?fieldSelector=metadata.name%3Dpodset-operator"), JSON, Value::Null).await;
 }
 
 async fn unknown_paths(r: &mut Recorder) {
@@ -100,6 +133,28 @@ async fn applied_statuses(r: &mut Recorder) {
     r.send("PATCH", &nobody, APPLY, set(json!({ "name": "nobody" }), json!({ "status": {} }))).await;
     let other = format!("{SETS}/web/status?fieldManager=other");
     r.send("PATCH", &other, APPLY, body(json!({}), json!({ "podNames": ["b"] }))).await;
+    // What another manager owns is kept, and defended.
+    r.send("PATCH", &other, APPLY, body(json!({}), json!({ "conditions": [condition("Seen", "True", "Yes")] }))).await;
+    let done = condition("Ready", "True", "AllPodsReady");
+    r.send("PATCH", &path, APPLY, body(json!({}), json!({ "conditions": [done] }))).await;
+    r.send("PATCH", &other, APPLY, body(json!({}), json!({ "conditions": [ready] }))).await;
+    r.send("PATCH", &format!("{other}&force=true"), APPLY, body(json!({}), json!({ "conditions": [ready] }))).await;
+    // One that changes nothing, and one of nothing.
+    let same = json!({ "availableReplicas": 2, "podNames": ["a"] });
+    r.send("PATCH", &path, APPLY, body(json!({}), same.clone())).await;
+    r.send("PATCH", &path, APPLY, body(json!({}), same)).await;
+    r.send("PATCH", &path, APPLY, body(json!({}), json!({}))).await;
+}
+
+/// An apply to an object creates it, and takes away what it leaves out.
+async fn applied_objects(r: &mut Recorder) {
+    let path = format!("{SETS}/applied?fieldManager=kubectl");
+    let template = json!({ "metadata": { "labels": { "a": "b" } } });
+    let foreign = json!({ "name": "applied", "uid": "11111111-2222-3333-4444-555555555555" });
+    r.send("PATCH", &path, APPLY, set(foreign, json!({ "spec": {} }))).await;
+    for spec in [json!({ "replicas": 3, "template": template }), json!({ "replicas": 3 }), json!({ "replicas": 3 })] {
+        r.send("PATCH", &path, APPLY, set(json!({ "name": "applied" }), json!({ "spec": spec }))).await;
+    }
 }
 
 async fn pods(r: &mut Recorder) {
@@ -110,10 +165,15 @@ async fn pods(r: &mut Recorder) {
     r.send("POST", PODS, JSON, pod(json!({}))).await;
     r.send("POST", PODS, JSON, pod(json!({ "name": "A_" }))).await;
     r.send("POST", PODS, JSON, pod(json!({ "name": "b", "namespace": "default" }))).await;
+    for _ in 0..2 {
+        r.send("POST", &format!("{PODS}?partial"), JSON, pod(json!({ "name": "partial" }))).await;
+    }
     r.send("POST", "/api/v1/namespaces/nowhere/pods", JSON, pod(json!({ "name": "b" }))).await;
     let path = format!("{PODS}/a-1");
     let foreign = "11111111-2222-3333-4444-555555555555";
     r.send("PATCH", &path, MERGE, json!({ "metadata": { "resourceVersion": "1", "labels": { "z": "1" } } })).await;
+    r.send("PATCH", &path, MERGE, json!({ "metadata": { "resourceVersion": "1", "uid": foreign } })).await;
+    r.send("PATCH", &path, MERGE, json!({ "metadata": { "uid": foreign } })).await;
     r.send("PATCH", &path, MERGE, json!({ "metadata": { "labels": { "x": null } } })).await;
     r.send("DELETE", &path, JSON, json!({ "preconditions": { "uid": foreign } })).await;
     r.send("DELETE", &path, JSON, json!({ "preconditions": { "resourceVersion": "1" } })).await;
@@ -121,6 +181,44 @@ async fn pods(r: &mut Recorder) {
     r.send("DELETE", &format!("{PODS}/nobody"), JSON, json!({})).await;
     r.send("DELETE", &path, JSON, json!({ "preconditions": { "uid": meta(&made, "uid") } })).await;
     r.send("GET", &path, JSON, Value::Null).await;
+}
+
+/// A pod with a node ends with grace, which can only be shortened.
+async fn grace(r: &mut Recorder) {
+    let mut bound = pod(json!({ "name": "bound" }));
+    bound["spec"]["nodeName"] = "node".into();
+    r.send("POST", PODS, JSON, bound).await;
+    let path = format!("{PODS}/bound");
+    for options in [json!({}), json!({}), json!({ "gracePeriodSeconds": 20 }), json!({ "gracePeriodSeconds": 60 })] {
+        r.send("DELETE", &path, JSON, options).await;
+    }
+    r.send("DELETE", &path, JSON, json!({ "gracePeriodSeconds": 0 })).await;
+    r.send("GET", &path, JSON, Value::Null).await;
+}
+
+async fn lists(r: &mut Recorder) {
+    for (name, labels) in [
+        ("l-1", json!({ "app": "web", "tier": "x" })),
+        ("l-2", json!({ "app": "web" })),
+        ("l-3", json!({ "app": "db" })),
+    ] {
+        r.send("POST", PODS, JSON, pod(json!({ "name": name, "labels": labels }))).await;
+    }
+    r.send("POST", "/api/v1/namespaces/default/pods", JSON, pod(json!({ "name": "l-4", "labels": { "app": "web" } })))
+        .await;
+    r.send("GET", "/api/v1/pods?labelSelector=app", JSON, Value::Null).await;
+    for selector in ["app%3Dweb", "app%3D%3Dweb,tier%3Dx", "app,app%21%3Dweb", "tier", "app,%21tier", "app%3Dnothing"] {
+        r.send("GET", &format!("{PODS}?labelSelector={selector}"), JSON, Value::Null).await;
+    }
+    r.send("GET", &format!("{PODS}?fieldSelector=metadata.name%3Dl-2"), JSON, Value::Null).await;
+    // Pages show one moment.
+    let first = r.send("GET", &format!("{PODS}?labelSelector=app&limit=2"), JSON, Value::Null).await;
+    r.send("DELETE", &format!("{PODS}/l-3"), JSON, json!({})).await;
+    let next = format!("{PODS}?labelSelector=app&limit=2&continue={}", meta(&first, "continue"));
+    r.send("GET", &next, JSON, Value::Null).await;
+    if let Some(answer) = r.answers.last_mut() {
+        answer["request"] = "the next page".into();
+    }
 }
 
 async fn finalizers(r: &mut Recorder) {
@@ -146,11 +244,8 @@ async fn watches(r: &mut Recorder) {
     r.send("GET", &watch, JSON, Value::Null).await;
     let watched = r.answers.pop().expect("just recorded");
     let events = watched["answer"].as_array().expect("lines").iter();
-    let events: Vec<String> = events
-        // The real scheduler reports in between that there is no node.
-        .filter(|e| e["type"] != "MODIFIED" || object::is_terminating(&e["object"]))
-        .map(|e| format!("{} {}", e["type"].as_str().unwrap_or_default(), e["object"]["metadata"]))
-        .collect();
+    let events: Vec<String> =
+        events.map(|e| format!("{} {}", e["type"].as_str().unwrap_or_default(), e["object"]["metadata"])).collect();
     r.answers.push(json!({ "request": "the watch", "answer": events }));
     let present = r.send("GET", &format!("{SETS}?watch=true&timeoutSeconds=1"), JSON, Value::Null).await;
     assert_eq!(present["type"], "ADDED");
@@ -181,7 +276,11 @@ pub async fn run(client: Client) -> Vec<Value> {
     let made = custom_resources(r).await;
     updates(r, &made).await;
     applied_statuses(r).await;
+    applied_objects(r).await;
+    leases(r).await;
     pods(r).await;
+    grace(r).await;
+    lists(r).await;
     finalizers(r).await;
     unknown_paths(r).await;
     watches(r).await;
