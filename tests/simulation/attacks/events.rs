@@ -8,10 +8,7 @@ use crate::apiserver::{Fault, PODS, Requests};
 
 /// A5: the watch of the sets lags; an answer brings the new N before it; then the old N comes late.
 async fn a5(rules: Rules) -> ApiServer {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 1);
-    let operator = leader(&server, rules);
-    ready(&server, "web", 1).await;
+    let (server, operator) = with_set(1, rules).await;
     sleep(10).await;
     server.watches().on("podsets").delay(seconds(10));
     server.scale(NS, "web", 3);
@@ -39,10 +36,7 @@ async fn a5_succeeds_if_what_is_old_is_believed() {
 
 #[tokio::test(start_paused = true)]
 async fn a5_whatever_becomes_of_the_watches_the_bound_holds() {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 5);
-    let operator = leader(&server, Rules::default());
-    ready(&server, "web", 5).await;
+    let (server, operator) = with_set(5, Rules::default()).await;
     for round in 0..12 {
         let watches = server.watches().of("a");
         match round % 6 {
@@ -137,10 +131,7 @@ async fn a6_succeeds_if_every_answer_is_believed() {
 
 #[tokio::test(start_paused = true)]
 async fn a6_a_set_that_ended_before_its_answer_gets_no_pods() {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 2);
-    let operator = leader(&server, Rules::default());
-    ready(&server, "web", 2).await;
+    let (server, operator) = with_set(2, Rules::default()).await;
     sleep(10).await;
     let answer = server.fault(Requests::status_patches("podsets").first(1), Fault::HoldAnswer);
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
@@ -177,10 +168,7 @@ async fn a1_a_create_that_lands_at_the_last_moment_is_not_forgotten_before_it_is
 
 #[tokio::test(start_paused = true)]
 async fn a5_a_set_that_is_gone_does_not_come_back_with_an_old_n() {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 2);
-    let operator = leader(&server, Rules::default());
-    ready(&server, "web", 2).await;
+    let (server, operator) = with_set(2, Rules::default()).await;
     sleep(10).await;
     server.watches().on("podsets").delay(seconds(10));
     server.scale(NS, "web", 8);

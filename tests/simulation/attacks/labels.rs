@@ -9,10 +9,7 @@ const LABEL: &str = "app.kubernetes.io/managed-by";
 
 /// A7: the label is taken away while the operator watches, and then the set is scaled down.
 async fn a7_watched(rules: Rules) -> ApiServer {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 3);
-    let operator = leader(&server, rules);
-    ready(&server, "web", 3).await;
+    let (server, operator) = with_set(3, rules).await;
     for pod in &server.live_pods(NS, "web")[..2] {
         server.strip_label(NS, pod, LABEL);
     }
@@ -25,10 +22,7 @@ async fn a7_watched(rules: Rules) -> ApiServer {
 
 /// A7: the label is taken away while nobody watches, and another leads.
 async fn a7_unwatched(rules: Rules) -> ApiServer {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Rules::default());
-    ready(&server, "web", 3).await;
+    let (server, operator) = with_set(3, Rules::default()).await;
     for pod in server.live_pods(NS, "web") {
         server.kill_pod(NS, &pod);
     }
@@ -43,10 +37,7 @@ async fn a7_unwatched(rules: Rules) -> ApiServer {
 
 /// A7: the label is taken away while nobody leads, a standby loses sight of the pods and forgets them, and then it leads.
 async fn a7_forgotten(rules: Rules) -> ApiServer {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Rules::default());
-    ready(&server, "web", 3).await;
+    let (server, operator) = with_set(3, Rules::default()).await;
     // The first names are free again, later.
     for pod in server.live_pods(NS, "web") {
         server.kill_pod(NS, &pod);
@@ -120,10 +111,7 @@ async fn a7_succeeds_if_the_take_over_reads_labelled_pods_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_owner_reference_is_taken_away_is_nobodys() {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 2);
-    let operator = leader(&server, Rules::default());
-    ready(&server, "web", 2).await;
+    let (server, operator) = with_set(2, Rules::default()).await;
     let freed = server.live_pods(NS, "web")[0].clone();
     server.strip_owner(NS, &freed);
     ready(&server, "web", 2).await;

@@ -99,7 +99,16 @@ fn only_pod(server: &ApiServer, set: &str) -> String {
     pod.clone()
 }
 
-/// An operator that leads, with these promise.
+/// A server, and an operator whose set `web` has so many pods, all ready.
+async fn with_set(pods: usize, rules: Rules) -> (ApiServer, Operator) {
+    let server = ApiServer::new(1);
+    server.create_podset(NS, "web", i64::try_from(pods).unwrap());
+    let operator = leader(&server, rules);
+    ready(&server, "web", pods).await;
+    (server, operator)
+}
+
+/// An operator that leads, with these rules.
 fn leader(server: &ApiServer, rules: Rules) -> Operator {
     Operator::leader(server, "a", rules)
 }

@@ -54,10 +54,7 @@ async fn a1_succeeds_if_names_are_drawn_anew() {
 
 /// A1: the pod of a create without an answer is not seen for longer than a create may take, and fewer are wanted.
 async fn a1_unseen(rules: Rules) -> ApiServer {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 1);
-    let operator = leader(&server, rules);
-    ready(&server, "web", 1).await;
+    let (server, operator) = with_set(1, rules).await;
     server.watches().on("pods").stall();
     let lost = server.fault(Requests::creates("pods").first(1), Fault::ExecuteThenCut);
     server.scale(NS, "web", 2);
@@ -165,10 +162,7 @@ async fn a8_succeeds_if_whoever_has_the_name_is_taken_for_ours() {
 
 #[tokio::test(start_paused = true)]
 async fn a8_an_orphaned_set_that_is_made_anew_leaves_the_orphans_alone() {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Rules::default());
-    ready(&server, "web", 3).await;
+    let (server, operator) = with_set(3, Rules::default()).await;
     let orphans = server.live_pods(NS, "web");
     server.orphan_podset(NS, "web");
     server.wait_until(|s| s.podset(NS, "web").is_null(), seconds(60)).await;

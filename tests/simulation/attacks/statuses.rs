@@ -10,10 +10,7 @@ use crate::apiserver::{Fault, Requests};
 
 /// A set is scaled down, and its pods are deleted slowly.
 async fn scaled_down(rules: Rules) -> ApiServer {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 3);
-    let operator = leader(&server, rules);
-    ready(&server, "web", 3).await;
+    let (server, operator) = with_set(3, rules).await;
     server.fault(Requests::deletes("pods"), Fault::Delay(seconds(5)));
     server.scale(NS, "web", 1);
     ready(&server, "web", 1).await;

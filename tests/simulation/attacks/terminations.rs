@@ -227,10 +227,7 @@ async fn a13_pods_of_a_lost_node_hold_their_slots_and_one_event_tells_it() {
 /// The number is not exact while it falls: writing each step would cost a request per pod.
 #[tokio::test(start_paused = true)]
 async fn pods_that_terminate_one_by_one_cost_one_status_under_the_default_policy() {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 10);
-    let operator = leader(&server, Rules::default());
-    ready(&server, "web", 10).await;
+    let (server, operator) = with_set(10, Rules::default()).await;
     sleep(10).await;
     let statuses = || server.count(&Requests::status_patches("podsets"));
     let before = statuses();

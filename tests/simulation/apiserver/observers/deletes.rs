@@ -91,8 +91,9 @@ struct Client {
     views: BTreeMap<String, Vec<View>>,
     /// The deletes that were sent and not refused, by UID.
     deletes: BTreeMap<Arc<str>, Duration>,
-    /// The objects on the pages of a list so far. A client takes in a list when it is whole.
-    pages: BTreeMap<(String, String), Vec<Value>>,
+    /// The objects on the pages of a list so far, by path and selector, and by the token of the next page. A client takes in a list when
+    /// it is whole.
+    pages: BTreeMap<(String, String), BTreeMap<String, Vec<Value>>>,
 }
 
 /// The observer.
@@ -215,14 +216,17 @@ impl Client {
     fn page(&mut self, at: Duration, request: &ApiRequest, list: &Value) {
         let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
         let kind = request.kind.kind;
-        let key = (request.path.clone(), request.query("labelSelector").to_owned());
-        let mut all = match request.query("continue") {
-            "" => Vec::new(),
-            _ => self.pages.remove(&key).unwrap_or_default(),
-        };
+        let pages = self.pages.entry((request.path.clone(), request.query("labelSelector").to_owned())).or_default();
+        let (token, next) = (request.query("continue"), object::meta(list, "continue"));
+        if token.is_empty() {
+            pages.clear();
+        }
+        // A page that is asked for twice may be answered twice. One of an earlier list says nothing.
+        let before = if token.is_empty() { Some(Vec::new()) } else { pages.get(token).cloned() };
+        let Some(mut all) = before else { return };
         all.extend_from_slice(items);
-        if !object::meta(list, "continue").is_empty() {
-            self.pages.insert(key, all);
+        if !next.is_empty() {
+            pages.insert(next.to_owned(), all);
             return;
         }
         for item in &all {
