@@ -8,16 +8,18 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `store` | objects, resourceVersions, history: the only place where anything changes |
-//! | `service`, `request`, `carry` | from HTTP to a verb, through the faults, and back |
+//! | `store`, `kinds`, `schema` | objects, resourceVersions, history: the only place where anything changes; the kinds and their CRDs |
+//! | `service`, `request`, `carry`, `status` | from HTTP to a verb, through the faults, and back |
 //! | `read`, `write`, `delete`, `apply`, `admission` | the verbs and what may refuse them |
+//! | `selector` | selectors of labels and fields |
 //! | `watch`, `window`, `feed` | streams of changes: what is queued, what a watch sees of it, what a client gets |
+//! | `clock` | the time of the cluster |
 //! | `ice` | freezes of a client: what it is kept from hearing, and its clock |
 //! | `fronts` | two API servers over the store, and its quorum |
 //! | `jobs`, `kubelet`, `gc` | the cluster's own controllers |
 //! | `select`, `faults`, `log` | which requests, what goes wrong with them, what came of them |
 //! | `observers` | what is checked at each change and each request |
-//! | `users`, `surroundings`, `control`, `views` | what tests say, set, switch and see |
+//! | `users`, `surroundings`, `control`, `settings`, `views` | what tests say, set, switch and see |
 
 mod admission;
 mod apply;

@@ -142,15 +142,15 @@ impl Client {
     }
 
     /// A state of a pod or a set.
-    fn object(&mut self, at: Duration, object: &Value, is_gone: bool) {
+    fn take(&mut self, at: Duration, object: &Value, is_gone: bool) {
         match object["kind"].as_str() {
-            Some("PodSet") if !is_gone => self.set(at, object),
-            Some("Pod") => self.told(at, object, is_gone),
+            Some("PodSet") if !is_gone => self.take_set(at, object),
+            Some("Pod") => self.take_seen(at, object, is_gone),
             _ => {}
         }
     }
 
-    fn set(&mut self, at: Duration, set: &Value) {
+    fn take_set(&mut self, at: Duration, set: &Value) {
         let key = key(set, object::uid(set));
         let known = self.sets.entry(key.clone()).or_default();
         if version(set) > *known {
@@ -165,13 +165,13 @@ impl Client {
     }
 
     /// A state of a pod that a watch or a list told of. What is older than a list without the pod says nothing.
-    fn told(&mut self, at: Duration, pod: &Value, is_gone: bool) {
+    fn take_seen(&mut self, at: Duration, pod: &Value, is_gone: bool) {
         if self.pods.get(object::uid(pod)).is_none_or(|known| known.missed <= version(pod)) {
-            self.pod(at, pod, is_gone);
+            self.take_pod(at, pod, is_gone);
         }
     }
 
-    fn pod(&mut self, at: Duration, pod: &Value, is_gone: bool) {
+    fn take_pod(&mut self, at: Duration, pod: &Value, is_gone: bool) {
         let uid: Arc<str> = object::uid(pod).into();
         let known = self.pods.entry(uid.clone()).or_default();
         let is_replay = is_gone && version(pod) == known.version;
@@ -213,7 +213,7 @@ impl Client {
     }
 
     /// A page of a list. After the last one, what was not listed is gone, or no longer selected.
-    fn page(&mut self, at: Duration, request: &ApiRequest, list: &Value) {
+    fn take_page(&mut self, at: Duration, request: &ApiRequest, list: &Value) {
         let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
         let kind = request.kind.kind;
         let pages = self.pages.entry((request.path.clone(), request.query("labelSelector").to_owned())).or_default();
@@ -230,7 +230,7 @@ impl Client {
             return;
         }
         for item in &all {
-            if kind == "Pod" { self.told(at, item, false) } else { self.set(at, item) }
+            if kind == "Pod" { self.take_seen(at, item, false) } else { self.take_set(at, item) }
         }
         if kind != "Pod" {
             return;
@@ -335,7 +335,7 @@ impl Deletes {
 
     /// A client gets an event of a watch.
     pub fn told(&mut self, client: &str, object: &Value, is_gone: bool, at: Duration) {
-        self.client(client).object(at, object, is_gone);
+        self.client(client).take(at, object, is_gone);
     }
 
     /// The sender of a request gets its response.
@@ -355,16 +355,16 @@ impl Deletes {
             _ if code >= 300 || !is_told => {}
             // The answer may be the metadata alone: its pod has just begun.
             Verb::Create => {
-                client.pod(at, body, false);
+                client.take_pod(at, body, false);
                 if let Some(pod) = client.pods.get_mut(object::uid(body)) {
                     pod.may_go |= !is_as_ordered(body);
                 }
             }
             _ if request.metadata_only() => {}
-            Verb::List => client.page(at, request, body),
+            Verb::List => client.take_page(at, request, body),
             // A read shows a pod as it is, also one that a list does not select.
-            _ if *request.kind == PODS => client.pod(at, body, false),
-            _ => client.set(at, body),
+            _ if *request.kind == PODS => client.take_pod(at, body, false),
+            _ => client.take_set(at, body),
         }
     }
 

@@ -15,7 +15,7 @@ use super::{
     },
     Checked, Observer,
     deletes::is_as_ordered,
-    is_by_replica, is_of_pod,
+    is_by_replica, is_of_pod, may_belong,
 };
 
 /// What is known of one set.
@@ -43,10 +43,10 @@ struct Known {
 #[derive(Default)]
 pub struct Events {
     sets: BTreeMap<String, Known>,
-    /// How many creates were rejected, or came back as something else than was ordered.
-    rejected: usize,
-    /// How many deletes of pods were rejected.
-    undeleted: usize,
+    /// Whether a create was rejected, or came back as something else than was ordered.
+    has_rejected_create: bool,
+    /// Whether a delete of a pod was rejected.
+    has_rejected_delete: bool,
     /// Whether something was held up where no request is seen: on the side of a replica.
     has_held_up: bool,
 }
@@ -79,10 +79,10 @@ impl Events {
     pub fn answered(&mut self, entry: &LoggedRequest) {
         let (request, is_rejected) = (&entry.request, entry.answered.is_some_and(|code| code >= 400));
         if is_of_pod(request, Verb::Create) {
-            self.rejected += usize::from(is_rejected);
+            self.has_rejected_create |= is_rejected;
             self.known(request).learnt += usize::from(!is_rejected);
         }
-        self.undeleted += usize::from(is_of_pod(request, Verb::Delete) && is_rejected);
+        self.has_rejected_delete |= is_of_pod(request, Verb::Delete) && is_rejected;
     }
 
     /// A replica was kept from sending, or from hearing.
@@ -93,13 +93,10 @@ impl Events {
     fn pod(&mut self, change: &Change) {
         let pod = &change.object;
         let is_new = change.change == ChangeKind::Added;
-        if is_new && is_by_replica(change) && !is_as_ordered(pod) {
-            self.rejected += 1;
-        }
+        self.has_rejected_create |= is_new && is_by_replica(change) && !is_as_ordered(pod);
         let Some(owner) = object::controller_uid(pod) else { return };
         let known = self.sets.entry(owner.to_owned()).or_default();
-        // A claim from another namespace makes it no pod of the set.
-        if !known.namespace.is_empty() && known.namespace != object::namespace(pod) {
+        if !may_belong(pod, &known.namespace) {
             return;
         }
         known.made += usize::from(is_new);
@@ -125,8 +122,8 @@ impl Events {
             ("FailedCreate", _) if note.starts_with("Pods may not have been created") => {
                 known.tried > known.learnt || self.has_held_up
             }
-            ("FailedCreate", _) => self.rejected > 0,
-            ("FailedDelete", _) => self.undeleted > 0,
+            ("FailedCreate", _) => self.has_rejected_create,
+            ("FailedDelete", _) => self.has_rejected_delete,
             ("PodsFailing", _) => known.has_finished,
             ("RolloutStarted" | "RolloutPaused" | "RolloutStalled" | "RolloutComplete", _) => {
                 known.templates.len() > 1 || known.is_unlabelled

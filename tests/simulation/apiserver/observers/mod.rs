@@ -30,15 +30,21 @@ use self::{deletes::Deletes, events::Events, rollouts::Rollouts, statuses::Statu
 use super::{
     kinds::PODS,
     log::LoggedRequest,
+    object,
     request::{ApiRequest, Verb},
     store::Change,
 };
 
-/// Who is not a replica.
-const OTHERS: [&str; 5] = ["user", "kubelet", "scheduler", "garbage-collector", "namespace-controller"];
+/// Who writes and is not a replica.
+const NOT_REPLICAS: [&str; 5] = ["user", "kubelet", "scheduler", "garbage-collector", "namespace-controller"];
 
 fn is_by_replica(change: &Change) -> bool {
-    !OTHERS.contains(&&*change.by)
+    !NOT_REPLICAS.contains(&&*change.by)
+}
+
+/// Whether a pod may belong to a set of this namespace; empty: unknown. A claim from another namespace makes it no pod of the set.
+fn may_belong(pod: &Value, namespace: &str) -> bool {
+    namespace.is_empty() || namespace == object::namespace(pod)
 }
 
 /// Whether it is a request of this verb for a pod.

@@ -10,7 +10,7 @@ use super::{
         object,
         store::{Change, ChangeKind},
     },
-    Checked, Observer, is_by_replica,
+    Checked, Observer, is_by_replica, may_belong,
     strangers::is_of_status_alone,
 };
 
@@ -45,8 +45,7 @@ impl Statuses {
     fn pod(&mut self, pod: &Value) {
         let Some(owner) = object::controller_uid(pod) else { return };
         let known = self.sets.entry(owner.to_owned()).or_default();
-        // A claim from another namespace makes it no pod of the set.
-        if known.namespace.is_empty() || known.namespace == object::namespace(pod) {
+        if may_belong(pod, &known.namespace) {
             known.pods.insert(object::name(pod).to_owned());
         }
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use super::{
     super::{
         kinds::{PODS, PODSETS},
@@ -37,8 +39,13 @@ impl Observer for Strangers {
     }
 }
 
-/// Whether a set was modified, and its spec was not.
+/// Whether a set was modified, and only its status.
 pub fn is_of_status_alone(change: &Change) -> bool {
-    let same_spec = change.before.as_ref().is_some_and(|before| before["spec"] == change.object["spec"]);
-    change.change == ChangeKind::Modified && same_spec
+    let rest = |set: &Value| {
+        let mut rest = set.clone();
+        (rest["status"], rest["metadata"]["resourceVersion"]) = (Value::Null, Value::Null);
+        rest
+    };
+    change.change == ChangeKind::Modified
+        && change.before.as_ref().is_some_and(|before| rest(before) == rest(&change.object))
 }
