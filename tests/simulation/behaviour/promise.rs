@@ -208,6 +208,17 @@ async fn a_delete_is_judged_by_what_its_sender_was_sent() {
     assert!(is_caught(&server, "web-poda").await, "it was told, long ago");
 
     let server = with_two().await;
+    let page = ListParams::default().limit(1);
+    let first = pods(&server).list(&page).await.expect("a page");
+    let next = page.continue_token(&first.metadata.continue_.expect("a token"));
+    for _ in 0..2 {
+        pods(&server).list(&next).await.expect("the last page");
+    }
+    server.scale("default", "web", 1);
+    podsets(&server).get("web").await.expect("read");
+    assert!(!is_caught(&server, "web-poda").await, "it was on the first page");
+
+    let server = with_two().await;
     server.create_pod("default", "theirs", json!({}));
     assert!(is_caught(&server, "theirs").await, "it never heard of that pod");
 }
