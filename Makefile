@@ -57,7 +57,7 @@ run: ## Run the operator on this machine (ARGS=FLAGS), with probes and plain met
 	@set -f; set -x; cargo run -- run $$ARGS
 
 .PHONY: manifests
-manifests: ## Generate docs/reference and the CRDs from the Rust code, and the manifests of config from the chart
+manifests: ## Generate docs/reference and the CRDs from the Rust code, and config/manager, config/network-policy and config/rbac from the chart
 	UPDATE_MANIFESTS=1 cargo test --test manifests
 	UPDATE_REFERENCE=1 cargo test --test reference
 	cd hack/verify && GOWORK=off CGO_ENABLED=0 UPDATE_MANIFESTS=1 go test -count=1 -run TestConfigIsRendered ./...

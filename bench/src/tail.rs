@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_counts_once_it_is_whole() {
+    fn a_half_written_line_is_read_when_it_is_whole() {
         let user = "system:serviceaccount:a:one";
         let line = format!(
             r#"{{"verb":"get","requestURI":"/x","user":{{"username":"{user}"}},"requestReceivedTimestamp":"2026-01-01T00:00:00Z","stageTimestamp":"2026-01-01T00:00:01Z"}}"#

@@ -103,6 +103,20 @@ func TestChartServesTheVerifiedCertificate(t *testing.T) {
 	compare(t, map[string]object{manager: chart(t, "podset-operator", values)[manager]}, map[string]object{manager: verified[manager]})
 }
 
+// The kustomization of docs/installing.md opens the same port as the chart's value.
+func TestPageOpensThePortOfTheCollector(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/installing.md"))
+	must(t, err)
+	_, rest, _ := strings.Cut(string(page), "```yaml\n# kustomization.yaml\n")
+	text, _, _ := strings.Cut(rest, "```")
+	folder := copyOfConfig(t)
+	must(t, os.WriteFile(filepath.Join(filepath.Dir(folder), "kustomization.yaml"), []byte(text), 0o600))
+	values := object{"networkPolicy": object{"enabled": true, "extraPorts": []any{4317}}}
+	egress := "NetworkPolicy " + namespace + "/podset-operator-egress"
+	opened := map[string]object{egress: built(t, filepath.Dir(folder))[egress]}
+	compare(t, map[string]object{egress: chart(t, "podset-operator", values)[egress]}, opened)
+}
+
 // Who may write MyCustomResources learns of pods in every watched namespace. Editors of a namespace get that only where it is asked for.
 func TestRolesOfPeopleAggregateAsAsked(t *testing.T) {
 	for what, objects := range map[string]map[string]object{

@@ -1,4 +1,4 @@
-{{/* The name of the Deployment, and how all other names begin: the release's, with the chart's in it. */}}
+{{/* The name of the Deployment, and the prefix of all other names: the name of the release, which includes that of the chart. */}}
 {{- define "podset-operator.name" -}}
 {{- if contains .Chart.Name .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
@@ -7,7 +7,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* By which the Deployment knows its pods. */}}
+{{/* The labels by which the Deployment selects its pods. */}}
 {{- define "podset-operator.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -30,13 +30,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     - get # find out which pod has a name that is taken, and whether a pod that the watch lost still exists
     - create # scale up
     - delete # scale down, update, and remove older finished pods
-    - patch # restore the label by which pods are watched
+    - patch # restore the label that the watch of pods selects
 - apiGroups: [app.example.com]
   resources: [podsets]
   verbs:
     - list # fill the cache; list all sets at the start of a term, and those of a namespace before a new leader's first write there
     - watch # keep the cache up to date
-    - get # find out whether a set still exists that lost pods or whose pod names are taken, and why a status was rejected
+    - get # check that a set still exists when its pods are lost or its pod names are taken; find out why a status was rejected
 - apiGroups: [app.example.com]
   resources: [podsets/status]
   verbs:
@@ -50,9 +50,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs:
     - create # store each new template before pods are created from it
     - get # read a former template for a replacement during a rollout; check whether a template is stored
-    - patch # raise the number of a template that becomes the newest again
-    - list # find surplus ones
-    - delete # delete surplus ones
+    - patch # increase the revision of a former template that becomes current again
+    - list # find those that are no longer needed
+    - delete # delete them
 - apiGroups: [poc.test.domain]
   resources: [mycustomresources]
   verbs:
@@ -69,7 +69,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     - create # `kubectl describe podset` shows them
 {{- end -}}
 
-{{/* To whom a binding gives. */}}
+{{/* The subjects of a role binding. */}}
 {{- define "podset-operator.subjects" -}}
 - kind: ServiceAccount
   name: {{ include "podset-operator.name" . }}

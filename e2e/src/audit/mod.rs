@@ -121,7 +121,7 @@ impl Requests {
         Ok(Self(entries(&read(log)?, namespace, |line| line.contains(AGENT))?))
     }
 
-    /// The requests of these users in a part of the log, which ends with a whole line.
+    /// The requests of these users in a part of the log. A last line that is half written is left out.
     pub fn of_users(log: &str, users: &[String]) -> Result<Self> {
         let mut requests = entries(log, "", |line| users.iter().any(|user| line.contains(user.as_str())))?;
         requests.retain(|request| users.iter().any(|user| user == request.user()));

@@ -48,8 +48,8 @@ impl View {
         }
     }
 
-    /// The number of live pods of all sets is as it should be.
-    pub fn pods_are(&self, is_right: impl Fn(usize) -> bool) -> Seen {
+    /// Checks the number of all live pods.
+    pub fn live_pods_are(&self, is_right: impl Fn(usize) -> bool) -> Seen {
         let live = self.pods.all().filter(|pod| pod.is_live()).count();
         if is_right(live) { Ok(()) } else { Err(format!("{live} live pods")) }
     }

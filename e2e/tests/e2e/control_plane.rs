@@ -41,7 +41,7 @@ async fn dies_and_comes_back(t: Arc<Scene>, part: &'static str) -> Result<()> {
             t.scale(set, wanted).await?;
         }
         let some = |pods| if wanted == 10 { pods > 9 } else { pods < 30 };
-        t.until("some of the pods to be created or deleted", |seen| seen.pods_are(some)).await?;
+        t.until("some of the pods to be created or deleted", |seen| seen.live_pods_are(some)).await?;
         t.log(&format!("{part} is killed"));
         t.cluster.kill_part(part).await?;
         sleep(Duration::from_secs(away)).await;

@@ -32,8 +32,8 @@ async fn respects_a_disruption_budget(t: Arc<Scene>) -> Result<()> {
     let node = nodes.iter().max_by_key(|node| of_node(node)).context("the pods have no nodes")?;
     ensure!(of_node(node) > 1, "no node has two pods: {nodes:?}");
 
-    // It reads the number of pods from the scale subresource of their controller.
     let kubectl = t.kubectl();
+    // The disruption controller reads the number of pods from the scale subresource of their controller.
     let apply = async |max_unavailable: u32, allowed: &str| {
         let spec = json!({"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": SET}}});
         let budget =

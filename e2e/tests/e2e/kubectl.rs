@@ -18,8 +18,10 @@ async fn scales_and_shows(t: Arc<Scene>) -> Result<()> {
     kubectl.run(&["wait", "--for=condition=Ready", "--timeout=90s", "podset/web"]).await?;
     kubectl.run(&["scale", "podset/web", "--replicas=4"]).await?;
     t.settles("web", 4).await?;
-    let rejection = kubectl.rejected(&["scale", "podset/web", "--replicas=11"], "").await?;
-    ensure!(rejection.contains("less than or equal to 10"), "scaling to 11 is rejected with other words: {rejection}");
+    for (replicas, words) in [("0", "greater than or equal to 1"), ("11", "less than or equal to 10")] {
+        let rejection = kubectl.rejected(&["scale", "podset/web", "--replicas", replicas], "").await?;
+        ensure!(rejection.contains(words), "scaling to {replicas} is rejected with other words: {rejection}");
+    }
 
     let table = kubectl.run(&["get", "pset"]).await?;
     let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());

@@ -19,18 +19,18 @@ async fn in_the_middle(t: Arc<Scene>) -> Result<()> {
     let mut operator = t.operator().await?;
     try_join_all(sets.iter().map(|set| t.create_set(set, 10))).await?;
     for some in [5, 30, 60] {
-        t.until(&format!("{some} pods"), |seen| seen.pods_are(|pods| pods >= some)).await?;
+        t.until(&format!("{some} pods"), |seen| seen.live_pods_are(|pods| pods >= some)).await?;
         operator.kill().await?;
         operator = t.operator().await?;
     }
-    t.until("90 pods", |seen| seen.pods_are(|pods| pods >= 90)).await?;
+    t.until("90 pods", |seen| seen.live_pods_are(|pods| pods >= 90)).await?;
     let status = operator.terminate(Duration::from_secs(20)).await?;
     ensure!(status.code() == Some(0), "SIGTERM ended it with {status}");
     let operator = t.operator().await?;
     t.all_settle(&sets, 10, PATIENCE).await?;
 
     try_join_all(sets.iter().map(|set| t.scale(set, 2))).await?;
-    t.until("the first pods to go", |seen| seen.pods_are(|pods| pods <= 90)).await?;
+    t.until("the first pods to go", |seen| seen.live_pods_are(|pods| pods <= 90)).await?;
     operator.kill().await?;
     try_join_all(sets.iter().map(|set| t.scale(set, 7))).await?;
     let _operator = t.operator().await?;

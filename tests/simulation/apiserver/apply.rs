@@ -226,13 +226,13 @@ fn write(value: &mut Value, path: &[Step], leaf: Value) {
             }
         };
     }
-    // An empty map in an apply takes nothing from a map that others fill.
+    // Applying an empty map keeps the fields that other managers set in it.
     if !(leaf.is_object() && at.is_object()) {
         *at = leaf;
     }
 }
 
-/// Takes a leaf away, and whatever is empty without it.
+/// Removes a leaf, and every parent that becomes empty. A map that others have filled stays.
 fn erase(value: &mut Value, path: &[Step]) {
     let Some((step, rest)) = path.split_first() else { return };
     match (step, value) {

@@ -8,8 +8,10 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `store`, `kinds`, `schema` | objects, resourceVersions, history: the only place where anything changes; the kinds and their CRDs |
-//! | `service`, `request`, `carry`, `status` | from HTTP to a verb, through the faults, and back |
+//! | `store` | objects, resourceVersions, history: the only place where anything changes |
+//! | `kinds`, `schema` | the kinds and their CRDs |
+//! | `service`, `request`, `carry` | from HTTP to a verb, through the faults, and back |
+//! | `status` | error responses |
 //! | `read`, `write`, `delete`, `apply`, `admission` | the verbs and what may refuse them |
 //! | `selector` | selectors of labels and fields |
 //! | `watch`, `window`, `feed` | streams of changes: what is queued, what a watch sees of it, what a client gets |
@@ -19,7 +21,8 @@
 //! | `jobs`, `kubelet`, `gc` | the cluster's own controllers |
 //! | `select`, `faults`, `log` | which requests, what goes wrong with them, what came of them |
 //! | `observers` | what is checked at each change and each request |
-//! | `users`, `surroundings`, `control`, `settings`, `views` | what tests say, set, switch and see |
+//! | `users`, `surroundings`, `control`, `settings` | what tests do and set |
+//! | `views` | what tests see |
 
 mod admission;
 mod apply;

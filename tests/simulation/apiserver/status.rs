@@ -207,7 +207,7 @@ impl Status {
         Self::new(410, "Expired", message.into(), Value::Null)
     }
 
-    /// 415: a patch of a type that is not served here.
+    /// 415: an unknown kind of patch. Unlike the real server, this one does not know JSON patches.
     pub fn unsupported_media_type() -> Self {
         let message = "the body of the request was in an unknown format - accepted media types include: \
                        application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";

@@ -181,7 +181,7 @@ impl State {
             && new["metadata"]["deletionGracePeriodSeconds"] == 0;
         if gone {
             self.remove(kind, &new, by);
-            // The answer has the version before the end, as seen on 1.36.3.
+            // When the last finalizer goes, kube-apiserver 1.36.3 answers with the resourceVersion from before this write.
             new["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
             return Ok(Arc::new(new));
         }

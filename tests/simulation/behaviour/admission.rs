@@ -1,4 +1,4 @@
-//! What refuses a create, and in which words.
+//! Quotas, webhooks, terminating namespaces, events and generated names.
 
 use std::time::Duration;
 

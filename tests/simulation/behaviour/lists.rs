@@ -1,4 +1,4 @@
-//! Lists: pages of a compacted version, old caches, and reads of the future.
+//! Lists: pages, stale reads from the watch cache, and resourceVersions that do not exist yet.
 
 use std::time::Duration;
 
@@ -79,4 +79,10 @@ async fn a_read_of_the_future_is_refused() {
     let status = refusal(pods(&server).list(&future).await);
     assert_eq!((status.code, status.reason.as_str()), (504, "Timeout"));
     assert!(status.message.starts_with("Timeout: Too large resource version: 999, current: "));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_based_selector_is_refused() {
+    let list = ListParams::default().labels("app in (web)");
+    assert_eq!(refusal(pods(&three_pods()).list(&list).await).code, 400, "the simulation does not know it");
 }

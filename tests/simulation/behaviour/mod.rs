@@ -1,5 +1,6 @@
-//! The API server of the simulation behaves like kube-apiserver. [`conformance`] compares their answers; the other files test what no
-//! request can show: faults, time, and what tests set.
+//! Tests of the simulated API server. [`conformance`] replays requests that were recorded from a real kube-apiserver and compares the
+//! answers. The other files test what the recording does not cover: generated names, quotas, watches, the cluster's controllers and
+//! injected faults. `promise` tests the observers, and `repeats` that a seed reproduces a run.
 
 mod admission;
 mod conformance;

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::{pod, pods, podsets, watches::still};
@@ -170,6 +170,14 @@ async fn with_two() -> ApiServer {
     server
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_changes_more_than_a_status_is_caught() {
+    let server = with_two().await;
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
+    podsets(&server).patch("web", &PatchParams::default(), &patch).await.expect("patched");
+    assert!(server.broken().is_some_and(|broken| broken.contains("more than a status")));
+}
+
 /// Whether a delete of this pod by the client `test` breaks a promise.
 async fn is_caught(server: &ApiServer, pod: &str) -> bool {
     assert_eq!(server.broken(), None);
@@ -210,13 +218,24 @@ async fn a_delete_is_judged_by_what_its_sender_was_sent() {
     let server = with_two().await;
     let page = ListParams::default().limit(1);
     let first = pods(&server).list(&page).await.expect("a page");
-    let next = page.continue_token(&first.metadata.continue_.expect("a token"));
+    let next = page.clone().continue_token(&first.metadata.continue_.expect("a token"));
     for _ in 0..2 {
         pods(&server).list(&next).await.expect("the last page");
     }
     server.scale("default", "web", 1);
     podsets(&server).get("web").await.expect("read");
     assert!(!is_caught(&server, "web-poda").await, "it was on the first page");
+
+    let server = with_two().await;
+    server.kill_pod("default", "web-podb");
+    server.create_pod("default", "zzz", json!({}));
+    let first = pods(&server).list(&page).await.expect("a page");
+    let next = page.continue_token(&first.metadata.continue_.expect("a token"));
+    pods(&server).list(&next).await.expect("the last page");
+    server.scale("default", "web", 1);
+    podsets(&server).get("web").await.expect("read");
+    tokio::time::sleep(std::time::Duration::from_secs(61)).await;
+    assert!(is_caught(&server, "web-poda").await, "the other one was on no page");
 
     let server = with_two().await;
     server.create_pod("default", "theirs", json!({}));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use podset_operator::podset::promise::Rules;
 use tokio::time::sleep;
 
-use super::{NS, running, seconds, settled};
+use super::{NS, seconds, settled, with_set};
 use crate::{
     apiserver::{ApiServer, Fault, PodScript, Requests, Status},
     operator::Operator,
@@ -13,7 +13,7 @@ use crate::{
 
 /// A set of 5 pods that were made long ago; what is made from now on never becomes ready.
 async fn at_rest() -> (ApiServer, Operator) {
-    let (server, operator) = running(5).await;
+    let (server, operator) = with_set(5).await;
     sleep(seconds(60)).await;
     server.pods_live(PodScript::never_ready());
     (server, operator)
@@ -65,7 +65,7 @@ async fn a_set_that_is_deleted_out_of_sight_while_pods_are_made_gets_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn what_went_while_nobody_led_is_no_scale() {
-    let (server, operator) = running(5).await;
+    let (server, operator) = with_set(5).await;
     operator.end().await;
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     let operator = Operator::leader(&server, "b", Rules::default());

@@ -27,7 +27,7 @@ fn seconds(n: u64) -> Duration {
 }
 
 /// A server, and an operator whose set `web` of so many pods has settled.
-async fn running(pods: usize) -> (ApiServer, Operator) {
+async fn with_set(pods: usize) -> (ApiServer, Operator) {
     let server = ApiServer::new(1);
     let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", i64::try_from(pods).unwrap());
@@ -74,7 +74,7 @@ async fn pods_that_take_long_to_create_come_in_growing_rounds() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_keeps_failing_holds_up_no_pod_that_is_deleted() {
-    let (server, operator) = running(5).await;
+    let (server, operator) = with_set(5).await;
     let count = |name: &String| server.pod(NS, name)["metadata"]["annotations"]["app.example.com/replacements"].clone();
     for failures in 0..=6 {
         server.wait_until(|s| s.live_pods(NS, "web").len() == 5, seconds(40)).await;
@@ -133,7 +133,7 @@ async fn pods_that_keep_finishing_are_replaced_later_each_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_set_that_is_deleted_gets_no_new_pods() {
-    let (server, operator) = running(3).await;
+    let (server, operator) = with_set(3).await;
     let creates = server.count(&Requests::creates("pods"));
     server.delete_podset_in_foreground(NS, "web");
     server.wait_until(|s| s.podset(NS, "web").is_null() && s.all(&PODS, NS).is_empty(), seconds(60)).await;

@@ -6,7 +6,7 @@ use podset_operator::podset::promise::Rules;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{NS, is_silent, ready_reason, running, seconds, settled};
+use super::{NS, is_silent, ready_reason, seconds, settled, with_set};
 use crate::{
     apiserver::{ApiServer, Fault, PODS, PODSETS, PodScript, Requests, Status},
     operator::Operator,
@@ -62,7 +62,7 @@ async fn a_scale_costs_its_pods_two_patches_and_one_event() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_pods_are_told_at_once_until_the_bucket_is_empty() {
-    let (server, operator) = running(10).await;
+    let (server, operator) = with_set(10).await;
     sleep(seconds(60)).await;
     server.pods_live(PodScript::never_ready());
     let patches = || server.count(&Requests::status_patches("podsets"));
@@ -86,7 +86,7 @@ async fn lost_pods_are_told_at_once_until_the_bucket_is_empty() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_go_while_others_are_refused_are_no_scale_down() {
-    let (server, operator) = running(10).await;
+    let (server, operator) = with_set(10).await;
     let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
     for _ in 0..2 {
         server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
@@ -101,7 +101,7 @@ async fn pods_that_go_while_others_are_refused_are_no_scale_down() {
 
 #[tokio::test(start_paused = true)]
 async fn a_scale_after_pods_were_refused_is_told_as_a_scale() {
-    let (server, operator) = running(5).await;
+    let (server, operator) = with_set(5).await;
     let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(seconds(10)).await;
@@ -116,7 +116,7 @@ async fn a_scale_after_pods_were_refused_is_told_as_a_scale() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_made_up_for_is_told_apart_from_the_scale_that_follows() {
-    let (server, operator) = running(10).await;
+    let (server, operator) = with_set(10).await;
     // A pass takes so long that the scale comes between two of them.
     server.settings(|settings| settings.answer_latency = seconds(3));
     for name in &server.live_pods(NS, "web")[..8] {
@@ -135,7 +135,7 @@ async fn what_was_made_up_for_is_told_apart_from_the_scale_that_follows() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cure_is_no_scale() {
-    let (server, operator) = running(2).await;
+    let (server, operator) = with_set(2).await;
     server.pods_live(PodScript::fails_after(seconds(1)));
     server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(seconds(30)).await;
@@ -202,7 +202,7 @@ async fn that_some_pods_are_ready_is_told_with_the_rest_that_soon_follow() {
 
 #[tokio::test(start_paused = true)]
 async fn that_a_pod_of_a_ready_set_is_so_no_more_is_told_at_once() {
-    let (server, operator) = running(3).await;
+    let (server, operator) = with_set(3).await;
     sleep(seconds(60)).await;
     server.set_ready(NS, &server.live_pods(NS, "web")[0], false);
     sleep(seconds(1)).await;
@@ -270,7 +270,7 @@ async fn that_a_large_set_is_complete_is_told_at_once_however_long_it_took() {
 
 #[tokio::test(start_paused = true)]
 async fn a_status_is_not_written_to_a_set_that_was_made_anew() {
-    let (server, operator) = running(3).await;
+    let (server, operator) = with_set(3).await;
     sleep(seconds(10)).await;
     server.watches().on("podsets").hold();
     server.orphan_podset(NS, "web");

@@ -2,7 +2,7 @@
 //! created after it was sent.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -23,6 +23,9 @@ use super::{
 /// How long before a delete is sent it may have been decided: other requests of the same pass come first, each takes 10 s at
 /// most, and a process can stand still in between.
 const DECIDED: Duration = Duration::from_secs(60);
+
+/// How many pages are kept.
+const PAGES: usize = 100;
 
 /// How long a delete may take effect.
 const MAY_LAND: Duration = Duration::from_secs(60);
@@ -91,9 +94,8 @@ struct Client {
     views: BTreeMap<String, Vec<View>>,
     /// The deletes that were sent and not refused, by UID.
     deletes: BTreeMap<Arc<str>, Duration>,
-    /// The objects on the pages of a list so far, by path and selector, and by the token of the next page. A client takes in a list when
-    /// it is whole.
-    pages: BTreeMap<(String, String), BTreeMap<String, Vec<Value>>>,
+    /// The objects on the pages of a list so far, with path, selector and token of the next page. A client takes in a list when it is whole.
+    pages: VecDeque<([String; 3], Vec<Value>)>,
 }
 
 /// The observer.
@@ -142,15 +144,15 @@ impl Client {
     }
 
     /// A state of a pod or a set.
-    fn take(&mut self, at: Duration, object: &Value, is_gone: bool) {
+    fn learn(&mut self, at: Duration, object: &Value, is_gone: bool) {
         match object["kind"].as_str() {
-            Some("PodSet") if !is_gone => self.take_set(at, object),
-            Some("Pod") => self.take_seen(at, object, is_gone),
+            Some("PodSet") if !is_gone => self.learn_set(at, object),
+            Some("Pod") => self.learn_pod_unless_missed(at, object, is_gone),
             _ => {}
         }
     }
 
-    fn take_set(&mut self, at: Duration, set: &Value) {
+    fn learn_set(&mut self, at: Duration, set: &Value) {
         let key = key(set, object::uid(set));
         let known = self.sets.entry(key.clone()).or_default();
         if version(set) > *known {
@@ -164,14 +166,14 @@ impl Client {
         }
     }
 
-    /// A state of a pod that a watch or a list told of. What is older than a list without the pod says nothing.
-    fn take_seen(&mut self, at: Duration, pod: &Value, is_gone: bool) {
+    /// A state of a pod that a watch or a list told of. Ignores a state that is older than a list without the pod.
+    fn learn_pod_unless_missed(&mut self, at: Duration, pod: &Value, is_gone: bool) {
         if self.pods.get(object::uid(pod)).is_none_or(|known| known.missed <= version(pod)) {
-            self.take_pod(at, pod, is_gone);
+            self.learn_pod(at, pod, is_gone);
         }
     }
 
-    fn take_pod(&mut self, at: Duration, pod: &Value, is_gone: bool) {
+    fn learn_pod(&mut self, at: Duration, pod: &Value, is_gone: bool) {
         let uid: Arc<str> = object::uid(pod).into();
         let known = self.pods.entry(uid.clone()).or_default();
         let is_replay = is_gone && version(pod) == known.version;
@@ -213,24 +215,22 @@ impl Client {
     }
 
     /// A page of a list. After the last one, what was not listed is gone, or no longer selected.
-    fn take_page(&mut self, at: Duration, request: &ApiRequest, list: &Value) {
+    fn learn_page(&mut self, at: Duration, request: &ApiRequest, list: &Value) {
         let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
         let kind = request.kind.kind;
-        let pages = self.pages.entry((request.path.clone(), request.query("labelSelector").to_owned())).or_default();
+        let key = |token: &str| [&request.path, request.query("labelSelector"), token].map(str::to_owned);
         let (token, next) = (request.query("continue"), object::meta(list, "continue"));
-        if token.is_empty() {
-            pages.clear();
-        }
-        // A page that is asked for twice may be answered twice. One of an earlier list says nothing.
-        let before = if token.is_empty() { Some(Vec::new()) } else { pages.get(token).cloned() };
-        let Some(mut all) = before else { return };
+        // A client may read the same page again, and may read two lists at a time.
+        let former = || self.pages.iter().find(|(known, _)| *known == key(token)).map(|(_, all)| all.clone());
+        let Some(mut all) = (if token.is_empty() { Some(Vec::new()) } else { former() }) else { return };
         all.extend_from_slice(items);
         if !next.is_empty() {
-            pages.insert(next.to_owned(), all);
+            self.pages.push_front((key(next), all));
+            self.pages.truncate(PAGES);
             return;
         }
         for item in &all {
-            if kind == "Pod" { self.take_seen(at, item, false) } else { self.take_set(at, item) }
+            if kind == "Pod" { self.learn_pod_unless_missed(at, item, false) } else { self.learn_set(at, item) }
         }
         if kind != "Pod" {
             return;
@@ -335,7 +335,7 @@ impl Deletes {
 
     /// A client gets an event of a watch.
     pub fn told(&mut self, client: &str, object: &Value, is_gone: bool, at: Duration) {
-        self.client(client).take(at, object, is_gone);
+        self.client(client).learn(at, object, is_gone);
     }
 
     /// The sender of a request gets its response.
@@ -355,16 +355,16 @@ impl Deletes {
             _ if code >= 300 || !is_told => {}
             // The answer may be the metadata alone: its pod has just begun.
             Verb::Create => {
-                client.take_pod(at, body, false);
+                client.learn_pod(at, body, false);
                 if let Some(pod) = client.pods.get_mut(object::uid(body)) {
                     pod.may_go |= !is_as_ordered(body);
                 }
             }
             _ if request.metadata_only() => {}
-            Verb::List => client.take_page(at, request, body),
+            Verb::List => client.learn_page(at, request, body),
             // A read shows a pod as it is, also one that a list does not select.
-            _ if *request.kind == PODS => client.take_pod(at, body, false),
-            _ => client.take_set(at, body),
+            _ if *request.kind == PODS => client.learn_pod(at, body, false),
+            _ => client.learn_set(at, body),
         }
     }
 

@@ -43,8 +43,8 @@ struct Known {
 #[derive(Default)]
 pub struct Events {
     sets: BTreeMap<String, Known>,
-    /// Whether a create was rejected, or came back as something else than was ordered.
-    has_rejected_create: bool,
+    /// Whether a create was rejected, or returned a pod that admission had changed.
+    has_failed_create: bool,
     /// Whether a delete of a pod was rejected.
     has_rejected_delete: bool,
     /// Whether something was held up where no request is seen: on the side of a replica.
@@ -79,7 +79,7 @@ impl Events {
     pub fn answered(&mut self, entry: &LoggedRequest) {
         let (request, is_rejected) = (&entry.request, entry.answered.is_some_and(|code| code >= 400));
         if is_of_pod(request, Verb::Create) {
-            self.has_rejected_create |= is_rejected;
+            self.has_failed_create |= is_rejected;
             self.known(request).learnt += usize::from(!is_rejected);
         }
         self.has_rejected_delete |= is_of_pod(request, Verb::Delete) && is_rejected;
@@ -93,7 +93,7 @@ impl Events {
     fn pod(&mut self, change: &Change) {
         let pod = &change.object;
         let is_new = change.change == ChangeKind::Added;
-        self.has_rejected_create |= is_new && is_by_replica(change) && !is_as_ordered(pod);
+        self.has_failed_create |= is_new && is_by_replica(change) && !is_as_ordered(pod);
         let Some(owner) = object::controller_uid(pod) else { return };
         let known = self.sets.entry(owner.to_owned()).or_default();
         if !may_belong(pod, &known.namespace) {
@@ -122,7 +122,7 @@ impl Events {
             ("FailedCreate", _) if note.starts_with("Pods may not have been created") => {
                 known.tried > known.learnt || self.has_held_up
             }
-            ("FailedCreate", _) => self.has_rejected_create,
+            ("FailedCreate", _) => self.has_failed_create,
             ("FailedDelete", _) => self.has_rejected_delete,
             ("PodsFailing", _) => known.has_finished,
             ("RolloutStarted" | "RolloutPaused" | "RolloutStalled" | "RolloutComplete", _) => {

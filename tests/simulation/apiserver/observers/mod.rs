@@ -5,7 +5,7 @@
 //! | `bound` | never more than N pods |
 //! | `one_writer` | only the holder of the Lease writes |
 //! | `deletes` | a delete follows from what its sender was sent, and hits the pod that was meant |
-//! | `strangers` | no replica changes a pod or a spec of someone else |
+//! | `strangers` | a replica changes no pod that a user created, and of a PodSet only its status |
 //! | `statuses`, `events` | what they say can be true |
 //! | `rollouts` | no broken template takes more pods than `maxUnavailable` |
 
@@ -35,14 +35,15 @@ use super::{
     store::Change,
 };
 
-/// Who writes and is not a replica.
+/// Clients that write and are not replicas.
 const NOT_REPLICAS: [&str; 5] = ["user", "kubelet", "scheduler", "garbage-collector", "namespace-controller"];
 
 fn is_by_replica(change: &Change) -> bool {
     !NOT_REPLICAS.contains(&&*change.by)
 }
 
-/// Whether a pod may belong to a set of this namespace; empty: unknown. A claim from another namespace makes it no pod of the set.
+/// Whether a pod can belong to a set in this namespace. An owner reference to a set in another namespace does not count. The namespace is
+/// empty until the set was seen.
 fn may_belong(pod: &Value, namespace: &str) -> bool {
     namespace.is_empty() || namespace == object::namespace(pod)
 }

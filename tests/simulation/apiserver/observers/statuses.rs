@@ -11,7 +11,7 @@ use super::{
         store::{Change, ChangeKind},
     },
     Checked, Observer, is_by_replica, may_belong,
-    strangers::is_of_status_alone,
+    strangers::changes_only_status,
 };
 
 /// What is known of one set.
@@ -58,7 +58,7 @@ impl Statuses {
         let known = self.sets.entry(object::uid(set).to_owned()).or_default();
         known.namespace = object::namespace(set).to_owned();
         known.replicas.insert(object::generation(set), set["spec"]["replicas"].as_u64().unwrap_or(1));
-        if !is_by_replica(change) || !is_of_status_alone(change) {
+        if !is_by_replica(change) || !changes_only_status(change) {
             return Ok(());
         }
         let before = change.before.as_ref().map_or(&Value::Null, |before| &before["status"]);

@@ -32,15 +32,15 @@ impl Observer for Strangers {
         if *change.kind == PODS && self.pods.contains(uid) {
             return Err(format!("a stranger's pod was changed: {change}"));
         }
-        if *change.kind == PODSETS && !is_of_status_alone(change) {
+        if *change.kind == PODSETS && !changes_only_status(change) {
             return Err(format!("more than a status was changed: {change}"));
         }
         Ok(())
     }
 }
 
-/// Whether a set was modified, and only its status.
-pub fn is_of_status_alone(change: &Change) -> bool {
+/// Whether the change modified nothing of a set but its status.
+pub fn changes_only_status(change: &Change) -> bool {
     let rest = |set: &Value| {
         let mut rest = set.clone();
         (rest["status"], rest["metadata"]["resourceVersion"]) = (Value::Null, Value::Null);

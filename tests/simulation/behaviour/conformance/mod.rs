@@ -17,7 +17,8 @@ use crate::apiserver::{ApiServer, PodScript};
 
 const RECORDED: &str = include_str!("recorded.json");
 const JSON: &str = "application/json";
-const PARTIAL: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const PARTIAL: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const PARTIAL_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Sends requests and keeps what came back, without what differs from run to run.
 struct Recorder {
@@ -35,8 +36,12 @@ impl Recorder {
     /// Sends a request; the answer as it came.
     async fn send(&mut self, method: &str, path: &str, content_type: &str, body: Value) -> Value {
         let bytes = if body.is_null() { vec![] } else { body.to_string().into_bytes() };
-        // `?partial` is no parameter of the API: it asks for metadata only.
-        let accept = if path.contains("partial") { PARTIAL } else { JSON };
+        // `?partial` and `?partials` tell this recorder to ask for metadata only. API servers ignore them.
+        let accept = match path {
+            _ if path.contains("partials") => PARTIAL_LIST,
+            _ if path.contains("partial") => PARTIAL,
+            _ => JSON,
+        };
         let request = http::Request::builder()
             .method(method)
             .uri(path)
@@ -46,6 +51,8 @@ impl Recorder {
             .expect("a request");
         let response = self.client.send(request).await.expect("an answer");
         let code = response.status().as_u16();
+        let kind =
+            response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
         let text = response.into_body().collect().await.expect("a body").to_bytes();
         let text = String::from_utf8_lossy(&text).into_owned();
         let mut asked = body;
@@ -56,7 +63,8 @@ impl Recorder {
         };
         let mut told = lines.clone();
         told.iter_mut().for_each(|line| self.normalise(line));
-        self.answers.push(json!({ "request": format!("{method} {path} {asked}"), "code": code, "answer": told }));
+        self.answers
+            .push(json!({ "request": format!("{method} {path} {asked}"), "code": code, "type": kind, "answer": told }));
         lines.into_iter().next().unwrap_or_default()
     }
 
@@ -65,7 +73,7 @@ impl Recorder {
     fn normalise(&mut self, value: &mut Value) {
         match value {
             Value::Object(map) => {
-                // A list has no UID, and the version of the whole server.
+                // Keep the version of an object, renamed. Drop that of a list, which is the version of the whole server, and those of requests.
                 let version =
                     map.remove("resourceVersion").filter(|version| version.is_string() && map.contains_key("uid"));
                 if let Some(version) = version {

@@ -12,8 +12,8 @@ pub const MERGE: &str = "application/merge-patch+json";
 pub const APPLY: &str = "application/apply-patch+yaml";
 
 pub fn pod(metadata: Value) -> Value {
-    // No scheduler writes to it.
     let containers = json!([{ "name": "main", "image": "example.com/main" }]);
+    // No scheduler has this name, so nothing else writes to the pod.
     let spec = json!({ "containers": containers, "schedulerName": "nobody" });
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec })
 }
@@ -64,7 +64,7 @@ async fn updates(r: &mut Recorder, made: &Value) {
     let foreign = json!({ "uid": "11111111-2222-3333-4444-555555555555" });
     r.send("PATCH", &format!("{path}/status"), MERGE, json!({ "metadata": foreign, "status": { "selector": "s" } }))
         .await;
-    // One that changes nothing, a generation by hand, an invalid one, an unknown kind of patch, and one of nothing.
+    // A patch that changes nothing, one of the generation, an invalid one, an unknown kind of patch, and one of a set that does not exist.
     r.send("PATCH", &path, MERGE, json!({ "metadata": { "labels": { "a": "b", "c": null } } })).await;
     r.send("PATCH", &path, MERGE, json!({ "metadata": { "generation": 9 } })).await;
     r.send("PATCH", &path, MERGE, json!({ "spec": { "replicas": 0 } })).await;
@@ -91,7 +91,7 @@ async fn leases(r: &mut Recorder) {
     };
     let made = r.send("POST", leases, JSON, lease("a")).await;
     r.send("POST", leases, JSON, lease("b")).await;
-    // Of two that saw the same version, one wins; without a version, anybody does.
+    // Of two patches with the same resourceVersion, the second conflicts. One without is accepted, and null is invalid.
     let seen = json!({ "resourceVersion": meta(&made, "resourceVersion") });
     for (holder, metadata) in
         [("b", seen.clone()), ("a", seen), ("c", json!({})), ("d", json!({ "resourceVersion": null }))]
@@ -126,7 +126,9 @@ async fn applied_statuses(r: &mut Recorder) {
     r.send("PATCH", &path, APPLY, body(json!({}), second.clone())).await;
     r.send("PATCH", &path, APPLY, body(json!({ "resourceVersion": meta(&stored, "resourceVersion") }), second)).await;
     let foreign = json!({ "uid": "11111111-2222-3333-4444-555555555555" });
-    r.send("PATCH", &path, APPLY, body(foreign, json!({ "availableReplicas": 3 }))).await;
+    let stored = r.send("PATCH", &path, APPLY, body(foreign, json!({ "availableReplicas": 3 }))).await;
+    let present = json!({ "uid": meta(&stored, "uid"), "resourceVersion": meta(&stored, "resourceVersion") });
+    r.send("PATCH", &path, APPLY, body(present, json!({ "availableReplicas": 2 }))).await;
     let nameless = format!("{SETS}/web/status?force=true");
     r.send("PATCH", &nameless, APPLY, body(json!({}), json!({}))).await;
     let nobody = format!("{SETS}/nobody/status?fieldManager=podset-operator&force=true");
@@ -139,7 +141,7 @@ async fn applied_statuses(r: &mut Recorder) {
     r.send("PATCH", &path, APPLY, body(json!({}), json!({ "conditions": [done] }))).await;
     r.send("PATCH", &other, APPLY, body(json!({}), json!({ "conditions": [ready] }))).await;
     r.send("PATCH", &format!("{other}&force=true"), APPLY, body(json!({}), json!({ "conditions": [ready] }))).await;
-    // One that changes nothing, and one of nothing.
+    // Fewer fields, the same again, and an empty status.
     let same = json!({ "availableReplicas": 2, "podNames": ["a"] });
     r.send("PATCH", &path, APPLY, body(json!({}), same.clone())).await;
     r.send("PATCH", &path, APPLY, body(json!({}), same)).await;
@@ -174,6 +176,8 @@ async fn pods(r: &mut Recorder) {
     r.send("PATCH", &path, MERGE, json!({ "metadata": { "resourceVersion": "1", "labels": { "z": "1" } } })).await;
     r.send("PATCH", &path, MERGE, json!({ "metadata": { "resourceVersion": "1", "uid": foreign } })).await;
     r.send("PATCH", &path, MERGE, json!({ "metadata": { "uid": foreign } })).await;
+    let present = json!({ "uid": meta(&made, "uid"), "resourceVersion": meta(&made, "resourceVersion") });
+    r.send("PATCH", &path, MERGE, json!({ "metadata": present })).await;
     r.send("PATCH", &path, MERGE, json!({ "metadata": { "labels": { "x": null } } })).await;
     r.send("DELETE", &path, JSON, json!({ "preconditions": { "uid": foreign } })).await;
     r.send("DELETE", &path, JSON, json!({ "preconditions": { "resourceVersion": "1" } })).await;
@@ -211,6 +215,7 @@ async fn lists(r: &mut Recorder) {
         r.send("GET", &format!("{PODS}?labelSelector={selector}"), JSON, Value::Null).await;
     }
     r.send("GET", &format!("{PODS}?fieldSelector=metadata.name%3Dl-2"), JSON, Value::Null).await;
+    r.send("GET", &format!("{PODS}?labelSelector=app&partials"), JSON, Value::Null).await;
     // Pages show one moment.
     let first = r.send("GET", &format!("{PODS}?labelSelector=app&limit=2"), JSON, Value::Null).await;
     r.send("DELETE", &format!("{PODS}/l-3"), JSON, json!({})).await;
@@ -232,8 +237,11 @@ async fn finalizers(r: &mut Recorder) {
 
 /// Watches from a known resourceVersion, and records the events that follow it.
 async fn watches(r: &mut Recorder) {
+    r.send("POST", PODS, JSON, pod(json!({ "name": "before", "labels": { "m": "1" } }))).await;
     let list = r.send("GET", PODS, JSON, Value::Null).await;
     let from = meta(&list, "resourceVersion");
+    let elsewhere = pod(json!({ "name": "elsewhere", "labels": { "m": "1" } }));
+    r.send("POST", "/api/v1/namespaces/default/pods", JSON, elsewhere).await;
     let labels = |value: Value| json!({ "metadata": { "labels": { "m": value } } });
     let path = format!("{PODS}/w");
     r.send("POST", PODS, JSON, pod(json!({ "name": "w", "labels": { "m": "1" } }))).await;
