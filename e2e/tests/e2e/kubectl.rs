@@ -27,11 +27,8 @@ async fn scales_and_shows(t: Arc<Scene>) -> Result<()> {
     let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let (head, row) = (rows.next().unwrap_or_default(), rows.next().unwrap_or_default());
     let columns = ["NAME", "DESIRED", "CURRENT", "READY", "UP-TO-DATE", "STATUS", "AGE"];
-    ensure!(head == columns, "kubectl get pset shows\n{table}");
-    ensure!(
-        row.len() == 7 && row[..6] == ["web", "4", "4", "4", "4", "AllPodsReady"],
-        "kubectl get pset shows\n{table}"
-    );
+    let is_right = row.len() == 7 && row[..6] == ["web", "4", "4", "4", "4", "AllPodsReady"];
+    ensure!(head == columns && is_right, "kubectl get pset shows\n{table}");
 
     let path = format!("/apis/app.example.com/v1alpha1/namespaces/{}/podsets/web/scale", t.namespace);
     let scale: Value = serde_json::from_str(&kubectl.run(&["get", "--raw", &path]).await?)?;
