@@ -99,7 +99,7 @@ fn only_pod(server: &ApiServer, set: &str) -> String {
     pod.clone()
 }
 
-/// A server, and an operator whose set `web` has so many pods, all ready.
+/// Starts a server and an operator with these rules, and waits until the set `web` has this many ready pods.
 async fn with_set(pods: usize, rules: Rules) -> (ApiServer, Operator) {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", i64::try_from(pods).unwrap());

@@ -26,7 +26,7 @@ fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// A server, and an operator whose set `web` of so many pods has settled.
+/// Starts a server and an operator, and waits until the set `web` has settled with this many pods.
 async fn with_set(pods: usize) -> (ApiServer, Operator) {
     let server = ApiServer::new(1);
     let operator = Operator::leader(&server, "a", Rules::default());

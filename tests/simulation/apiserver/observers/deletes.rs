@@ -24,7 +24,7 @@ use super::{
 /// most, and a process can stand still in between.
 const DECIDED: Duration = Duration::from_secs(60);
 
-/// How many pages are kept.
+/// How many pages of lists are remembered: more than a client reads before it reads one of them again.
 const PAGES: usize = 100;
 
 /// How long a delete may take effect.
@@ -221,8 +221,11 @@ impl Client {
         let key = |token: &str| [&request.path, request.query("labelSelector"), token].map(str::to_owned);
         let (token, next) = (request.query("continue"), object::meta(list, "continue"));
         // A client may read the same page again, and may read two lists at a time.
-        let former = || self.pages.iter().find(|(known, _)| *known == key(token)).map(|(_, all)| all.clone());
-        let Some(mut all) = (if token.is_empty() { Some(Vec::new()) } else { former() }) else { return };
+        let mut all = match self.pages.iter().find(|(known, _)| *known == key(token)) {
+            Some((_, before)) => before.clone(),
+            None if token.is_empty() => Vec::new(),
+            None => return,
+        };
         all.extend_from_slice(items);
         if !next.is_empty() {
             self.pages.push_front((key(next), all));

@@ -73,12 +73,9 @@ impl Recorder {
     fn normalise(&mut self, value: &mut Value) {
         match value {
             Value::Object(map) => {
-                // Keep the version of an object, renamed. Drop that of a list, which is the version of the whole server, and those of requests.
-                let version =
-                    map.remove("resourceVersion").filter(|version| version.is_string() && map.contains_key("uid"));
-                if let Some(version) = version {
-                    let version = renamed(&mut self.versions, "version", version.as_str().unwrap_or_default());
-                    map.insert("resourceVersion".to_owned(), version.into());
+                // Only stored objects have a UID. The version of a list is that of the whole server, which differs.
+                if !map.contains_key("uid") {
+                    map.remove("resourceVersion");
                 }
                 for field in ["managedFields", "creationTimestamp", "qosClass"] {
                     map.remove(field);
@@ -97,6 +94,9 @@ impl Recorder {
                         "causes" => {
                             self.normalise(inner);
                             inner.as_array_mut().into_iter().for_each(Vec::dedup);
+                        }
+                        "resourceVersion" => {
+                            *inner = renamed(&mut self.versions, "version", inner.as_str().unwrap_or_default()).into();
                         }
                         "uid" => *inner = renamed(&mut self.uids, "uid", inner.as_str().unwrap_or_default()).into(),
                         "message" => *inner = self.named(inner.as_str().unwrap_or_default()).into(),
