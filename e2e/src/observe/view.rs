@@ -48,7 +48,6 @@ impl View {
         }
     }
 
-    /// Checks the number of all live pods.
     pub fn live_pods_are(&self, is_right: impl Fn(usize) -> bool) -> Seen {
         let live = self.pods.all().filter(|pod| pod.is_live()).count();
         if is_right(live) { Ok(()) } else { Err(format!("{live} live pods")) }
