@@ -234,9 +234,9 @@ struct Wire {
 }
 
 impl Wire {
-    async fn carry(mut self, request: Request<Body>) -> Result<Response<AnswerBody>, Cut> {
+    async fn carry(self, request: Request<Body>) -> Result<Response<AnswerBody>, Cut> {
         self.melt().await;
-        let answer = tower::Service::call(&mut self.connection, request).await;
+        let answer = self.connection.clone().send(request).await;
         self.melt().await;
         answer
     }

@@ -79,6 +79,14 @@ pub fn controller_uid(object: &Value) -> Option<&str> {
     owners(object).iter().find(|r| r["controller"] == true)?["uid"].as_str()
 }
 
+/// A reference to the PodSet of this name and UID as the controller.
+pub fn owner_reference(name: &str, uid: &str) -> Value {
+    json!({
+        "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "name": name, "uid": uid,
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
 /// Owner references, none if absent.
 pub fn owners(object: &Value) -> &[Value] {
     object["metadata"]["ownerReferences"].as_array().map_or(&[], Vec::as_slice)

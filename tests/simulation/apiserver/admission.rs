@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 
 use super::{
-    kinds::{Kind, NAMESPACES, PODS, PODSETS},
+    kinds::{Kind, NAMESPACES, PODS},
     object, schema,
     status::Status,
     store::State,
@@ -36,10 +36,6 @@ pub struct Admission {
     /// Live pods that clients cannot delete, by UID, each with the deed that protects it.
     pub protected: BTreeMap<String, &'static str>,
 }
-
-/// The message of the CRD's rule about replicas.
-const BOUNDS: &str =
-    "a PodSet keeps 1 to 10 pods: to keep none, delete the PodSet; to keep more, create another PodSet";
 
 impl State {
     /// Everything that can refuse a create before the name is looked up.
@@ -75,36 +71,14 @@ impl State {
             return Err(Status::not_found(&NAMESPACES, namespace));
         };
         if object::phase(stored) == "Terminating" {
-            return Err(Status::namespace_terminating(kind, requested_name(new), namespace));
+            return Err(Status::namespace_terminating(kind, object::name(new), namespace));
         }
         Ok(())
     }
 
-    /// The schema of the CRDs, as far as an operator meets it.
+    /// The schemas, as far as an operator meets them.
     pub fn validate(&self, kind: &'static Kind, object: &Value) -> Result<(), Status> {
         let name = object::name(object);
-        if *kind == PODSETS {
-            let replicas = &object["spec"]["replicas"];
-            let why = match replicas.as_i64() {
-                None => Some(format!("Invalid value: {replicas}: spec.replicas in body must be of type integer")),
-                Some(n) if n < 1 => {
-                    Some(format!("Invalid value: {n}: spec.replicas in body should be greater than or equal to 1"))
-                }
-                Some(n) if n > self.settings.max_replicas => Some(format!(
-                    "Invalid value: {n}: spec.replicas in body should be less than or equal to {}",
-                    self.settings.max_replicas
-                )),
-                Some(_) => None,
-            };
-            if let Some(why) = why {
-                let mut status = Status::invalid(kind, name, "spec.replicas", "FieldValueInvalid", &why);
-                if replicas.is_i64() {
-                    // The rule of the CRD, which the API server checks as well.
-                    status.add_cause("spec.replicas", &format!("Invalid value: {replicas}: {BOUNDS}"));
-                }
-                return Err(status);
-            }
-        }
         if *kind == PODS && object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
             let why = "Required value";
             return Err(Status::invalid(kind, name, "spec.containers", "FieldValueRequired", why));
@@ -133,35 +107,15 @@ pub fn set_defaults(kind: &'static Kind, object: &mut Value) {
     object["kind"] = kind.kind.into();
     schema::set_defaults(kind, object);
     if *kind == PODS && object["spec"].is_object() {
-        let defaults = [
-            ("restartPolicy", json!("Always")),
-            ("terminationGracePeriodSeconds", json!(30)),
-            ("dnsPolicy", json!("ClusterFirst")),
-            ("schedulerName", json!("default-scheduler")),
-        ];
-        for (field, value) in defaults {
-            if object["spec"][field].is_null() {
-                object["spec"][field] = value;
-            }
+        let grace = &mut object["spec"]["terminationGracePeriodSeconds"];
+        if grace.is_null() {
+            *grace = json!(30);
         }
-    }
-}
-
-/// The name under which admission speaks of an object that has none yet.
-fn requested_name(new: &Value) -> &str {
-    match (object::name(new), object::meta(new, "generateName")) {
-        ("", "") => "Unknown",
-        ("", generate) => generate,
-        (name, _) => name,
     }
 }
 
 fn validate_name(kind: &'static Kind, new: &Value) -> Result<(), Status> {
     let name = object::name(new);
-    if name.is_empty() {
-        let why = "Required value: name or generateName is required";
-        return Err(Status::invalid(kind, name, "metadata.name", "FieldValueRequired", why));
-    }
     let label = |part: &str| {
         let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
         !part.is_empty()

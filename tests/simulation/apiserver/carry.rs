@@ -22,6 +22,7 @@ use super::{
     Shared,
     faults::{Fault, Hit},
     feed::feed,
+    log::LoggedRequest,
     read::presented,
     request::{ApiRequest, Verb},
     service::{AnswerBody, Cut},
@@ -40,8 +41,8 @@ const RUNAWAY: usize = 20;
 pub enum Answer {
     /// An object, a list or a Status, with its code.
     Json(u16, Value),
-    /// An open watch, and the server that feeds it.
-    Watch(Opened, Weak<Shared>),
+    /// An open watch.
+    Watch(Opened),
     /// Nothing is served there.
     NoSuchPath,
 }
@@ -56,13 +57,13 @@ impl Answer {
     fn code(&self) -> u16 {
         match self {
             Self::Json(code, _) => *code,
-            Self::Watch(..) => 200,
+            Self::Watch(_) => 200,
             Self::NoSuchPath => 404,
         }
     }
 
-    /// The HTTP response.
-    pub fn into_response(self) -> Response<AnswerBody> {
+    /// The HTTP response of this server.
+    pub fn into_response(self, server: &Arc<Shared>) -> Response<AnswerBody> {
         let code = StatusCode::from_u16(self.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let (content_type, body) = match self {
             Self::Json(_, value) => ("application/json", AnswerBody::Whole(Some(value.to_string().into()))),
@@ -70,9 +71,9 @@ impl Answer {
                 let text = Bytes::from_static(b"404 page not found\n");
                 ("text/plain; charset=utf-8", AnswerBody::Whole(Some(text)))
             }
-            Self::Watch(opened, server) => {
+            Self::Watch(opened) => {
                 let (sender, receiver) = mpsc::unbounded_channel();
-                tokio::spawn(feed(server, opened, sender));
+                tokio::spawn(feed(Arc::downgrade(server), opened, sender));
                 ("application/json", AnswerBody::Stream(receiver))
             }
         };
@@ -86,8 +87,8 @@ impl Answer {
         response
     }
 
-    fn garbled(self) -> Response<AnswerBody> {
-        let mut response = self.into_response();
+    fn garbled(self, server: &Arc<Shared>) -> Response<AnswerBody> {
+        let mut response = self.into_response(server);
         if let AnswerBody::Whole(Some(bytes)) = response.body_mut() {
             *bytes = bytes.slice(..bytes.len() / 2);
         }
@@ -102,9 +103,11 @@ pub async fn accept(shared: &Arc<Shared>, request: Arc<ApiRequest>) -> Result<Re
     let (sender, receiver) = oneshot::channel();
     let (id, hit) = shared.with(|state| {
         let hit = state.faults.meet(&request, &mut state.met);
-        let fault = hit.as_ref().map(|hit| hit.fault.name());
-        state.observers.arrived(&request, state.clock.elapsed());
-        (state.log.arrive(state.clock.elapsed(), Arc::clone(&request), fault), hit)
+        let (id, at) = (state.log.len(), state.clock.elapsed());
+        state.observers.arrived(&request, at);
+        let (request, fault) = (Arc::clone(&request), hit.as_ref().map(|hit| hit.fault.clone()));
+        state.log.push(LoggedRequest { at, request, fault, executed_at: None, outcome: None, answered: None });
+        (id, hit)
     });
     let carrier = Carrier { server: Arc::downgrade(shared), request, id };
     tokio::spawn(carrier.carry_out(hit, sender));
@@ -127,9 +130,6 @@ impl Carrier {
         if let Some(Hit { fault: Fault::ArriveLate(delay), .. }) = &hit {
             sleep(*delay).await;
         }
-        if let Some(until) = self.with(State::begins_at(&self.request.instance)).flatten() {
-            sleep_until(until).await;
-        }
         let deadline = Instant::now() + self.request.timeout().unwrap_or(LONGEST).min(LONGEST);
         if let Some(latency) = self.with(|state| state.latency(state.settings.request_latency)) {
             sleep(latency).await;
@@ -150,8 +150,8 @@ impl Carrier {
                 self.answer(reply, Some(Status::of_code(code).into())).await;
             }
             Fault::ExecuteThenGarble => {
-                if let Some(answer) = self.execute(deadline).await {
-                    drop(reply.send(Ok(answer.garbled())));
+                if let (Some(answer), Some(server)) = (self.execute(deadline).await, self.server.upgrade()) {
+                    drop(reply.send(Ok(answer.garbled(&server))));
                 }
             }
             Fault::Delay(delay) => self.execute_after(sleep(delay), deadline, Some(reply)).await,
@@ -220,20 +220,23 @@ impl Carrier {
             sleep(latency).await;
         }
         self.with(|state| {
-            state.log.answered(self.id, answer.code());
+            let entry = &mut state.log[self.id];
+            entry.answered = Some(answer.code());
             // The client may have given up: the answer is lost then.
-            if let Some(entry) = state.log.entries().get(self.id).filter(|_| !reply.is_closed()) {
+            if !reply.is_closed() {
                 let body = if let Answer::Json(_, body) = &answer { Some(body) } else { None };
                 state.observers.answered(entry, body, state.clock.elapsed());
             }
         });
-        drop(reply.send(Ok(answer.into_response())));
+        if let Some(server) = self.server.upgrade() {
+            drop(reply.send(Ok(answer.into_response(&server))));
+        }
     }
 
     /// Executes the request. While the store has no quorum, it waits; at the deadline the client is told so.
     async fn execute(&self, deadline: Instant) -> Option<Answer> {
         let waits = self.with(|state| {
-            let (answer, deed) = state.fronts.wait(self.id, &self.request)?;
+            let (answer, deed) = state.quorum.wait(self.id, &self.request)?;
             state.met.meet(deed);
             Some(answer)
         })?;
@@ -253,48 +256,20 @@ impl Carrier {
 /// Executes a request now.
 pub fn execute(server: &Arc<Shared>, id: usize, request: &ApiRequest) -> Answer {
     let answer = server.with(|state| {
-        let answer = match state.execute(request) {
-            Ok(answer) => answer.with_server(&Arc::downgrade(server)),
-            Err(refusal) => refusal,
-        };
-        state.log.executed(id, state.clock.elapsed(), answer.code());
-        if let Some(entry) = state.log.entries().get(id) {
-            state.observers.executed(entry, state.resource_version);
-        }
+        let answer = state.execute(request).unwrap_or_else(|refusal| refusal);
+        let entry = &mut state.log[id];
+        (entry.executed_at, entry.outcome) = (Some(state.clock.elapsed()), Some(answer.code()));
+        state.observers.executed(entry, state.resource_version);
         answer
     });
     server.changed();
     answer
 }
 
-/// What a verb came to, before it is an answer.
-enum Done {
-    Json(u16, Value),
-    Watch(Opened),
-}
-
-impl Done {
-    fn with_server(self, server: &Weak<Shared>) -> Answer {
-        match self {
-            Self::Json(code, value) => Answer::Json(code, value),
-            Self::Watch(opened) => Answer::Watch(opened, Weak::clone(server)),
-        }
-    }
-}
-
 impl State {
-    /// When the API server of this client begins its next request; `None`: at once.
-    fn begins_at(client: &str) -> impl FnOnce(&mut State) -> Option<Instant> {
-        move |state| {
-            let (until, deed) = state.fronts.paused(client)?;
-            state.met.meet(deed);
-            Some(until)
-        }
-    }
-
-    fn execute(&mut self, request: &ApiRequest) -> Result<Done, Answer> {
+    fn execute(&mut self, request: &ApiRequest) -> Result<Answer, Answer> {
         // Too much is broken already: what runs away would eat the machine.
-        if self.observers.bound.violations().len() > RUNAWAY {
+        if self.observers.bound.exceeded > RUNAWAY {
             return Err(Status::of_code(503).into());
         }
         if self.settings.unserved.contains(request.kind.qualified) {
@@ -303,19 +278,13 @@ impl State {
         if !matches!(request.subresource.as_str(), "" | "status") {
             return Err(Status::of_code(404).into());
         }
-        let done = |object: Result<Arc<Value>, Status>, code| object.map(|object| Done::Json(code, (*object).clone()));
         match request.verb {
-            Verb::Get => self.read(request).map(|o| Done::Json(200, o)),
-            Verb::List => self.list(request).map(|o| Done::Json(200, o)),
-            Verb::Watch => self.watch(request).map(Done::Watch),
-            Verb::Create => self.create(request).map(|o| Done::Json(201, presented(&o, request.metadata_only()))),
-            Verb::Update => done(self.update(request), 200),
-            // An apply may create the object.
-            Verb::Patch => {
-                let code = if self.stored(request).is_ok() { 200 } else { 201 };
-                done(self.patch(request), code)
-            }
-            Verb::Delete => self.delete(request).map(|o| Done::Json(200, o)),
+            Verb::Get => self.read(request).map(|o| Answer::Json(200, o)),
+            Verb::List => self.list(request).map(|o| Answer::Json(200, o)),
+            Verb::Watch => self.watch(request).map(Answer::Watch),
+            Verb::Create => self.create(request).map(|o| Answer::Json(201, presented(&o, request.metadata_only()))),
+            Verb::Patch => self.patch(request).map(|o| Answer::Json(200, (*o).clone())),
+            Verb::Delete => self.delete(request).map(|o| Answer::Json(200, o)),
         }
         .map_err(Answer::from)
     }

@@ -10,7 +10,6 @@ use super::{
     faults::{Fault, WatchMode, WatchScope},
     ice::Ice,
     log::LoggedRequest,
-    observers::Violation,
     request::Verb,
     select::Requests,
     settings::Settings,
@@ -29,7 +28,6 @@ pub struct FaultRule {
 }
 
 impl FaultRule {
-    /// How many requests it has met.
     pub fn hits(&self) -> usize {
         self.server.with(|state| state.faults.hits(self.id)).unwrap_or(0)
     }
@@ -42,11 +40,6 @@ impl FaultRule {
     /// Waits until it has met `count` requests.
     pub async fn met(&self, count: usize) {
         self.server.wait_until(|_| self.hits() >= count, Duration::from_secs(600)).await;
-    }
-
-    /// Lets the longest-held request go on.
-    pub fn release_one(&self) {
-        self.gate.add_permits(1);
     }
 
     /// Lets all held requests go on, and removes the rule.
@@ -69,7 +62,6 @@ pub struct WatchControl {
 }
 
 impl WatchControl {
-    /// Only those of this client.
     pub fn of(mut self, instance: &str) -> Self {
         self.scope.instance = Some(instance.to_owned());
         self
@@ -86,7 +78,6 @@ impl WatchControl {
         self.mode(WatchMode::Hold);
     }
 
-    /// Makes events arrive this much later.
     pub fn delay(&self, by: Duration) {
         self.mode(WatchMode::Delay(by));
     }
@@ -148,12 +139,6 @@ impl WatchControl {
         self.to_open(|state, ids| state.expire_watches(ids));
     }
 
-    /// Sends a bookmark now.
-    pub fn bookmark(&self) {
-        self.to_open(|state, ids| state.send_bookmarks(ids));
-    }
-
-    /// How many are open.
     pub fn count(&self) -> usize {
         self.server.with(|state| state.watches_in(&self.scope).len())
     }
@@ -194,7 +179,6 @@ impl ApiServer {
         self.watches().cut();
     }
 
-    /// The API server can be reached again.
     pub fn come_back(&self) {
         self.with(|state| state.listener.come_back());
     }
@@ -204,26 +188,19 @@ impl ApiServer {
         self.with(|state| {
             state.listener.come_back();
             state.faults.clear();
-            state.fronts.heal();
             state.watches.modes.clear();
             state.apply_watch_modes(&WatchScope::default());
         });
     }
 
-    /// Changes the settings.
     pub fn settings(&self, change: impl FnOnce(&mut Settings)) {
         self.with(|state| change(&mut state.settings));
-    }
-
-    /// Forgets the history up to now: older watches and list pages are answered with 410.
-    pub fn compact(&self) {
-        self.with(|state| state.compacted = state.resource_version);
     }
 
     /// The logged requests among these.
     pub fn requests(&self, which: &Requests) -> Vec<LoggedRequest> {
         self.with(|state| {
-            let entries = state.log.entries().iter();
+            let entries = state.log.iter();
             entries.filter(|entry| which.matches(&entry.request)).cloned().collect()
         })
     }
@@ -247,7 +224,7 @@ impl ApiServer {
 
     /// The present end of the log.
     pub fn mark(&self) -> usize {
-        self.with(|state| state.log.entries().len())
+        self.with(|state| state.log.len())
     }
 
     /// The changes of the store for which this holds.
@@ -255,14 +232,9 @@ impl ApiServer {
         self.with(|state| state.history.iter().filter(|change| holds(change)).cloned().collect())
     }
 
-    /// Every moment so far at which a set had more live pods than allowed.
-    pub fn violations(&self) -> Vec<Violation> {
-        self.with(|state| state.observers.bound.violations().to_vec())
-    }
-
-    /// The most pods that the set of this UID ever had live at once.
-    pub fn most_live(&self, uid: &str) -> usize {
-        self.with(|state| state.observers.bound.most_live(uid))
+    /// How often a set had more live pods than allowed.
+    pub fn exceeded(&self) -> usize {
+        self.with(|state| state.observers.bound.exceeded)
     }
 
     /// From now on this client stands for election: it may write only while the Lease names it.
@@ -279,7 +251,7 @@ impl ApiServer {
     #[track_caller]
     pub fn check(&self) {
         if let Some(broken) = self.broken() {
-            panic!("{broken}");
+            panic!("{broken}\n{}", self.recently());
         }
     }
 }

@@ -32,27 +32,14 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// From the body of a DELETE, or from its query if it has none.
-    fn from_request(request: &ApiRequest) -> Result<Self, Status> {
-        let body = &request.body;
+    /// From the body of a DELETE.
+    fn of(body: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let query = |name: &str| Some(request.query(name).to_owned()).filter(|v| !v.is_empty());
-        let options = Self {
+        Self {
             uid: text(&body["preconditions"]["uid"]),
             resource_version: text(&body["preconditions"]["resourceVersion"]),
-            grace_period: body["gracePeriodSeconds"].as_i64().or_else(|| query("gracePeriodSeconds")?.parse().ok()),
-            propagation: text(&body["propagationPolicy"]).or_else(|| query("propagationPolicy")),
-        };
-        match options.propagation.as_deref() {
-            None | Some("Background" | "Foreground" | "Orphan") => Ok(options),
-            Some(other) => {
-                let why = format!(
-                    "Unsupported value: \"{other}\": supported values: \"Foreground\", \
-                     \"Background\", \"Orphan\", \"nil\""
-                );
-                let (field, cause) = ("propagationPolicy", "FieldValueNotSupported");
-                Err(Status::invalid_options("DeleteOptions", field, cause, &why))
-            }
+            grace_period: body["gracePeriodSeconds"].as_i64(),
+            propagation: text(&body["propagationPolicy"]),
         }
     }
 
@@ -87,7 +74,7 @@ impl State {
     /// DELETE of one object: the answer's body.
     pub fn delete(&mut self, request: &ApiRequest) -> Result<Value, Status> {
         let stored = self.stored(request)?;
-        let options = DeleteOptions::from_request(request)?;
+        let options = DeleteOptions::of(&request.body);
         let kind = request.kind;
         self.admit_delete(kind, &stored)?;
         let last = self.delete_object(kind, &stored, &options, &request.instance)?;
@@ -199,22 +186,14 @@ fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
         return 0;
     }
     let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
-    match options.grace_period.unwrap_or(own) {
-        negative if negative < 0 => 1,
-        grace => grace,
-    }
+    options.grace_period.unwrap_or(own)
 }
 
 fn finalizers_after(stored: &Value, options: &DeleteOptions) -> Vec<String> {
-    let policy = options.propagation.as_deref();
-    let kept = object::finalizers(stored)
-        .into_iter()
-        .filter(|finalizer| policy.is_none() || (*finalizer != ORPHAN && *finalizer != FOREGROUND));
-    let mut finalizers: Vec<String> = kept.map(str::to_owned).collect();
-    match policy {
-        Some("Orphan") => finalizers.push(ORPHAN.to_owned()),
-        Some("Foreground") => finalizers.push(FOREGROUND.to_owned()),
-        _ => {}
-    }
-    finalizers
+    let policy = match options.propagation.as_deref() {
+        Some("Orphan") => Some(ORPHAN),
+        Some("Foreground") => Some(FOREGROUND),
+        _ => None,
+    };
+    object::finalizers(stored).into_iter().chain(policy).map(str::to_owned).collect()
 }

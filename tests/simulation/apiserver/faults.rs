@@ -37,26 +37,6 @@ pub enum Fault {
     HoldExecution,
 }
 
-impl Fault {
-    /// Its name in the log.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Refuse(_) => "refuse",
-            Self::ExecuteThenError(_) => "execute-then-error",
-            Self::ExecuteThenCut => "execute-then-cut",
-            Self::ExecuteThenGarble => "execute-then-garble",
-            Self::CutBefore => "cut-before",
-            Self::Delay(_) => "delay",
-            Self::ArriveLate(_) => "arrive-late",
-            Self::ExecuteLate(_) => "execute-late",
-            Self::ExecuteUnanswered(_) => "execute-unanswered",
-            Self::ExecuteTwice => "execute-twice",
-            Self::HoldAnswer => "hold-answer",
-            Self::HoldExecution => "hold-execution",
-        }
-    }
-}
-
 /// A rule in force.
 pub struct Rule {
     id: u64,

@@ -15,10 +15,13 @@ use super::{
     watch::{Delivery, Opened},
 };
 
+/// How often a watch gets a bookmark.
+const BOOKMARKS: Duration = Duration::from_secs(60);
+
 /// Feeds a client's stream from its watch until one of the two ends.
 pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::UnboundedSender<Result<Bytes, Cut>>) {
     let end = Instant::now() + opened.timeout;
-    let mut bookmarks = interval(opened.bookmarks.unwrap_or(opened.timeout.max(Duration::from_secs(1))));
+    let mut bookmarks = interval(BOOKMARKS);
     bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     bookmarks.tick().await;
     let mut timed_out = false;
@@ -27,9 +30,9 @@ pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::Unboun
             biased;
             () = stream.closed() => break,
             delivery = opened.deliveries.recv() => delivery,
-            _ = bookmarks.tick(), if opened.bookmarks.is_some() => {
+            _ = bookmarks.tick() => {
                 let Some(server) = server.upgrade() else { break };
-                server.with(|state| state.send_bookmarks(&[opened.id]));
+                server.with(|state| state.send_bookmark(opened.id));
                 continue;
             }
             () = sleep_until(end), if !timed_out => {

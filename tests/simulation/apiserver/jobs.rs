@@ -73,7 +73,7 @@ pub async fn drive(server: Weak<Shared>, wake: Arc<Notify>) {
         let Some(shared) = server.upgrade() else { return };
         let (worked, next) = shared.with(|state| {
             let mut worked = false;
-            if state.fronts.stand_still() {
+            if state.quorum.is_lost() {
                 return (worked, None);
             }
             while let Some(job) = state.jobs.pop_due(Instant::now()) {
@@ -102,7 +102,7 @@ impl State {
         match job {
             Job::Bind(uid) => self.bind(&uid),
             Job::Run(uid) => self.run_pod(&uid),
-            Job::BecomeReady(uid) => self.ready_pod(&uid),
+            Job::BecomeReady(uid) => self.set_ready(&uid, true),
             Job::Finish(uid, success) => self.finish_pod(&uid, success),
             Job::Vanish(uid) => self.vanish_pod(&uid),
             Job::Collect(uid) => self.collect(&uid),

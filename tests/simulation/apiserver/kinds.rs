@@ -22,16 +22,10 @@ pub struct Kind {
     pub custom: bool,
 }
 
-/// Pods.
 pub static PODS: Kind = core("Pod", "pods", true, true);
-/// Namespaces.
 pub static NAMESPACES: Kind = core("Namespace", "namespaces", false, true);
-/// Events of the core group.
-pub static CORE_EVENTS: Kind = core("Event", "events", true, false);
-/// Events of `events.k8s.io`.
 pub static EVENTS: Kind =
     Kind { group: "events.k8s.io", qualified: "events.events.k8s.io", ..core("Event", "events", true, false) };
-/// Leases.
 pub static LEASES: Kind = Kind {
     group: "coordination.k8s.io",
     qualified: "leases.coordination.k8s.io",
@@ -59,8 +53,7 @@ pub static MYCUSTOMRESOURCES: Kind = Kind {
     ..core("MyCustomResource", "mycustomresources", true, true)
 };
 
-static SERVED: [&Kind; 8] =
-    [&PODS, &NAMESPACES, &CORE_EVENTS, &EVENTS, &LEASES, &REVISIONS, &PODSETS, &MYCUSTOMRESOURCES];
+static SERVED: [&Kind; 7] = [&PODS, &NAMESPACES, &EVENTS, &LEASES, &REVISIONS, &PODSETS, &MYCUSTOMRESOURCES];
 
 const fn core(kind: &'static str, plural: &'static str, namespaced: bool, status: bool) -> Kind {
     Kind { group: "", version: "v1", kind, plural, qualified: plural, namespaced, status, custom: false }
@@ -89,11 +82,6 @@ impl Kind {
     /// `group/version`, as `apiVersion` holds it.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
-    }
-
-    /// Whether an update must carry a resourceVersion.
-    pub fn versioned_updates(&self) -> bool {
-        self.custom || *self == LEASES
     }
 
     /// `Kind.group`, as texts of validation name it.

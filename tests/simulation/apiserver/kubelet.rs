@@ -14,6 +14,11 @@ use super::{
     store::{Change, ChangeKind, State},
 };
 
+const NODES: u64 = 3;
+
+/// From having a node to `Running`.
+const STARTS_IN: Duration = Duration::from_millis(500);
+
 const SCHEDULER: &str = "scheduler";
 const KUBELET: &str = "kubelet";
 
@@ -24,8 +29,6 @@ pub struct PodScript {
     pub bound_after: Option<Duration>,
     /// Whether the scheduler finds no node for it.
     pub fits_nowhere: bool,
-    /// From having a node to `Running`.
-    pub running_after: Option<Duration>,
     /// From `Running` to ready.
     pub ready_after: Option<Duration>,
     /// From `Running` to the end, and whether that is a success.
@@ -39,7 +42,6 @@ impl Default for PodScript {
         Self {
             bound_after: Some(Duration::from_millis(20)),
             fits_nowhere: false,
-            running_after: Some(Duration::from_millis(500)),
             ready_after: Some(Duration::ZERO),
             ends_after: None,
             gone_after: Some(Duration::from_secs(1)),
@@ -91,14 +93,13 @@ pub type Director = Arc<dyn Fn(&Value) -> PodScript + Send + Sync>;
 pub struct Kubelet {
     /// Chooses the script of each pod, at each of its steps.
     pub director: Director,
-    /// Number of nodes; pods go round.
-    pub nodes: u64,
+    /// How many pods have a node; they go round.
     bound: u64,
 }
 
 impl Default for Kubelet {
     fn default() -> Self {
-        Self { director: Arc::new(|_| PodScript::default()), nodes: 3, bound: 0 }
+        Self { director: Arc::new(|_| PodScript::default()), bound: 0 }
     }
 }
 
@@ -139,7 +140,7 @@ impl State {
             });
             return;
         }
-        let node = format!("node-{}", self.kubelet.bound % self.kubelet.nodes.max(1));
+        let node = format!("node-{}", self.kubelet.bound % NODES);
         // The API server refuses to bind a pod that is being deleted.
         if self.by_uid(uid).is_some_and(|pod| object::is_terminating(pod)) {
             return;
@@ -148,11 +149,9 @@ impl State {
             pod["spec"]["nodeName"] = node.into();
             object::set_condition(pod, pod_condition("PodScheduled", "True", &now));
         });
-        if let Some(pod) = bound {
+        if bound.is_some() {
             self.kubelet.bound += 1;
-            if let Some(delay) = (self.kubelet.director)(&pod).running_after {
-                self.jobs.push(delay, Job::Run(uid.to_owned()));
-            }
+            self.jobs.push(STARTS_IN, Job::Run(uid.to_owned()));
         }
     }
 
@@ -178,11 +177,6 @@ impl State {
         if let Some((delay, success)) = script.ends_after {
             self.jobs.push(delay, Job::Finish(uid.to_owned(), success));
         }
-    }
-
-    /// The kubelet reports the pod ready.
-    pub fn ready_pod(&mut self, uid: &str) {
-        self.set_ready(uid, true);
     }
 
     /// The kubelet reports a running pod as ready or not. A broken pod is never ready.
@@ -241,28 +235,21 @@ fn pod_condition(kind: &str, status: &str, now: &str) -> Value {
 
 fn report_ready(pod: &mut Value, ready: bool, now: &str) {
     let status = if ready { "True" } else { "False" };
-    for kind in ["Initialized", "ContainersReady", "Ready"] {
-        let status = if kind == "Initialized" { "True" } else { status };
-        let same = object::condition(pod, kind).is_some_and(|c| c["status"] == status);
-        if !same {
-            object::set_condition(pod, pod_condition(kind, status, now));
-        }
+    if object::condition(pod, "Ready").is_none_or(|condition| condition["status"] != status) {
+        object::set_condition(pod, pod_condition("Ready", status, now));
     }
 }
 
 fn container_statuses(pod: &Value, ready: bool, state: &Value) -> Value {
     let containers = pod["spec"]["containers"].as_array().map_or(&[][..], Vec::as_slice);
-    let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
     containers
         .iter()
         .map(|container| {
             json!({
                 "name": container["name"],
                 "image": container["image"],
-                "imageID": "",
                 "ready": ready,
-                "started": ready,
-                "restartCount": restarts.as_i64().unwrap_or(0),
+                "restartCount": 0,
                 "state": state,
             })
         })

@@ -3,19 +3,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::request::ApiRequest;
+use super::{faults::Fault, request::ApiRequest};
 
-/// One request.
 #[derive(Clone, Debug)]
 pub struct LoggedRequest {
-    /// Number, from 0, in the order of arrival.
-    pub id: usize,
-    /// When it arrived.
     pub at: Duration,
-    /// What it asked.
     pub request: Arc<ApiRequest>,
-    /// The fault that met it.
-    pub fault: Option<&'static str>,
+    pub fault: Option<Fault>,
     /// When it was executed; none if it was not (yet).
     pub executed_at: Option<Duration>,
     /// HTTP status code that its execution came to.
@@ -39,44 +33,9 @@ impl LoggedRequest {
             self.request.instance,
             self.request.verb,
             self.request.path,
-            self.fault.unwrap_or_default(),
+            self.fault.as_ref().map(|fault| format!("{fault:?}")).unwrap_or_default(),
             code(self.outcome),
             code(self.answered),
         )
-    }
-}
-
-/// All requests so far.
-#[derive(Default)]
-pub struct RequestLog {
-    entries: Vec<LoggedRequest>,
-}
-
-impl RequestLog {
-    /// Notes the arrival of a request.
-    pub fn arrive(&mut self, at: Duration, request: Arc<ApiRequest>, fault: Option<&'static str>) -> usize {
-        let id = self.entries.len();
-        self.entries.push(LoggedRequest { id, at, request, fault, executed_at: None, outcome: None, answered: None });
-        id
-    }
-
-    /// Notes an execution.
-    pub fn executed(&mut self, id: usize, at: Duration, outcome: u16) {
-        if let Some(entry) = self.entries.get_mut(id) {
-            entry.executed_at = Some(at);
-            entry.outcome = Some(outcome);
-        }
-    }
-
-    /// Notes an answer.
-    pub fn answered(&mut self, id: usize, code: u16) {
-        if let Some(entry) = self.entries.get_mut(id) {
-            entry.answered = Some(code);
-        }
-    }
-
-    /// All entries.
-    pub fn entries(&self) -> &[LoggedRequest] {
-        &self.entries
     }
 }

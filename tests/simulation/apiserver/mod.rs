@@ -12,12 +12,11 @@
 //! | `kinds`, `schema` | the kinds and their CRDs |
 //! | `service`, `request`, `carry` | from HTTP to a verb, through the faults, and back |
 //! | `status` | error responses |
-//! | `read`, `write`, `delete`, `apply`, `admission` | the verbs and what may refuse them |
-//! | `selector` | selectors of labels and fields |
+//! | `read`, `write`, `delete`, `admission` | the verbs and what may refuse them |
 //! | `watch`, `window`, `feed` | streams of changes: what is queued, what a watch sees of it, what a client gets |
 //! | `clock` | the time of the cluster |
 //! | `ice` | freezes of a client: what it is kept from hearing, and its clock |
-//! | `fronts` | two API servers over the store, and its quorum |
+//! | `quorum` | a store without a quorum |
 //! | `jobs`, `kubelet`, `gc` | the cluster's own controllers |
 //! | `select`, `faults`, `log` | which requests, what goes wrong with them, what came of them |
 //! | `observers` | what is checked at each change and each request |
@@ -25,14 +24,12 @@
 //! | `views` | what tests see |
 
 mod admission;
-mod apply;
 mod carry;
 mod clock;
 mod control;
 mod delete;
 mod faults;
 mod feed;
-mod fronts;
 mod gc;
 mod ice;
 mod jobs;
@@ -40,11 +37,11 @@ mod kinds;
 mod kubelet;
 mod log;
 mod observers;
+mod quorum;
 mod read;
 mod request;
 mod schema;
 mod select;
-mod selector;
 mod service;
 mod settings;
 mod status;
@@ -120,7 +117,8 @@ impl ApiServer {
 
     /// A client of its own for `instance`, whose name faults and log use.
     pub fn client(&self, instance: &str) -> kube::Client {
-        kube::Client::new(self.connection(instance), "default")
+        let connection = self.connection(instance);
+        kube::Client::new(tower::service_fn(move |request| connection.clone().send(request)), "default")
     }
 
     /// The connection beneath such a client, for an operator that puts layers of its own around it.

@@ -8,31 +8,23 @@ use jiff::SignedDuration;
 use kube::client::Body;
 use serde_json::Value;
 
-use super::{kinds::Kind, status::Status};
+use super::{carry::Answer, kinds::Kind, status::Status};
 
 /// What a request does, in the words of RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
-    /// Read one object.
     Get,
-    /// Read many objects.
     List,
-    /// Follow the changes of many objects.
     Watch,
-    /// POST.
     Create,
-    /// PUT.
-    Update,
-    /// PATCH, of any kind.
     Patch,
-    /// DELETE of one object.
     Delete,
 }
 
 impl Verb {
     /// Whether the request can change the store.
     pub fn mutates(self) -> bool {
-        matches!(self, Self::Create | Self::Update | Self::Patch | Self::Delete)
+        matches!(self, Self::Create | Self::Patch | Self::Delete)
     }
 }
 
@@ -43,9 +35,7 @@ pub struct ApiRequest {
     pub instance: String,
     /// Every header of the request, `user-agent` and `traceparent` among them.
     pub headers: HeaderMap,
-    /// What it does.
     pub verb: Verb,
-    /// The resource.
     pub kind: &'static Kind,
     /// Namespace; empty for all of them and for cluster-scoped resources.
     pub namespace: String,
@@ -53,39 +43,28 @@ pub struct ApiRequest {
     pub name: String,
     /// `status`, or empty.
     pub subresource: String,
-    /// Path, without the query.
     pub path: String,
-    /// Query parameters.
     pub query: BTreeMap<String, String>,
     /// Body, null if there is none.
     pub body: Value,
 }
 
-/// Why a request could not be understood.
-pub enum Unreadable {
-    /// No such path: the real server answers in plain text.
-    UnknownPath,
-    /// A refusal with a Status.
-    Rejected(Box<Status>),
-}
-
 impl ApiRequest {
-    /// Reads a request of the client called `instance`.
-    pub async fn read(instance: &str, request: Request<Body>) -> Result<Self, Unreadable> {
+    /// Reads a request of the client called `instance`. An error is the answer.
+    pub async fn read(instance: &str, request: Request<Body>) -> Result<Self, Answer> {
         let (parts, body) = request.into_parts();
-        let bytes = body.collect().await.map_err(|e| refuse(Status::bad_request(e.to_string())))?.to_bytes();
+        let bytes = body.collect().await.map_err(|error| Status::bad_request(error.to_string()))?.to_bytes();
         let body: Value = if bytes.is_empty() {
             Value::Null
         } else {
             serde_json::from_slice(&bytes)
-                .map_err(|e| refuse(Status::bad_request(format!("error decoding body: {e}"))))?
+                .map_err(|error| Status::bad_request(format!("error decoding body: {error}")))?
         };
         let query: BTreeMap<_, _> =
             form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
         let target = Target::parse(parts.uri.path())?;
         let watch = query.get("watch").is_some_and(|v| v == "true" || v == "1");
-        let verb =
-            verb(&parts.method, target.name.is_empty(), watch).ok_or_else(|| refuse(Status::method_not_allowed()))?;
+        let verb = verb(&parts.method, target.name.is_empty(), watch).ok_or_else(|| Status::of_code(404))?;
         let mut name = target.name;
         if verb == Verb::Create {
             name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -125,19 +104,10 @@ impl ApiRequest {
         self.query.get(name).map(String::as_str).unwrap_or_default()
     }
 
-    /// A query parameter that is a flag.
-    pub fn flag(&self, name: &str) -> bool {
-        matches!(self.query(name), "true" | "1")
-    }
-
     /// `?timeout=`: how long the client lets the server take.
     pub fn timeout(&self) -> Option<Duration> {
         self.query("timeout").parse::<SignedDuration>().ok()?.try_into().ok()
     }
-}
-
-fn refuse(status: Status) -> Unreadable {
-    Unreadable::Rejected(Box::new(status))
 }
 
 fn verb(method: &Method, collection: bool, watch: bool) -> Option<Verb> {
@@ -146,7 +116,6 @@ fn verb(method: &Method, collection: bool, watch: bool) -> Option<Verb> {
         ("GET", true) => Some(Verb::List),
         ("GET", false) => Some(Verb::Get),
         ("POST", true) => Some(Verb::Create),
-        ("PUT", false) => Some(Verb::Update),
         ("PATCH", false) => Some(Verb::Patch),
         ("DELETE", false) => Some(Verb::Delete),
         _ => None,
@@ -161,15 +130,15 @@ struct Target {
 }
 
 impl Target {
-    fn parse(path: &str) -> Result<Self, Unreadable> {
+    fn parse(path: &str) -> Result<Self, Answer> {
         let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
         let (group, version, rest) = match segments.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
-            _ => return Err(Unreadable::UnknownPath),
+            _ => return Err(Answer::NoSuchPath),
         };
         if !Kind::group_served(group, version) {
-            return Err(Unreadable::UnknownPath);
+            return Err(Answer::NoSuchPath);
         }
         let (namespace, rest) = match rest {
             ["namespaces", namespace, rest @ ..] if named(group, version, rest) => (*namespace, rest),
@@ -179,10 +148,10 @@ impl Target {
             [plural] => (*plural, "", ""),
             [plural, name] => (*plural, *name, ""),
             [plural, name, subresource] => (*plural, *name, *subresource),
-            _ => return Err(Unreadable::UnknownPath),
+            _ => return Err(Answer::NoSuchPath),
         };
         Ok(Self {
-            kind: Kind::find(group, version, plural).ok_or_else(|| refuse(Status::of_code(404)))?,
+            kind: Kind::find(group, version, plural).ok_or_else(|| Status::of_code(404))?,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             subresource: subresource.to_owned(),

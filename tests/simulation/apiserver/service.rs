@@ -10,7 +10,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::BodyExt;
@@ -23,12 +22,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    ApiServer,
-    carry::{Answer, accept},
-    request::{ApiRequest, Unreadable},
-    store::State,
-};
+use super::{ApiServer, carry::accept, request::ApiRequest, store::State};
 
 /// The connection broke.
 #[derive(Clone, Copy, Debug)]
@@ -97,8 +91,7 @@ fn reach(state: &mut State) -> Result<CancellationToken, Cut> {
 /// How many bytes of a connection may be on their way.
 const ON_THEIR_WAY: usize = 64 * 1024;
 
-/// One client's way to the API server; a tower service for [`kube::Client::new`], or for the layers
-/// that an operator puts around its connection.
+/// One client's way to the API server.
 #[derive(Clone)]
 pub struct Connection {
     server: ApiServer,
@@ -129,10 +122,19 @@ impl Connection {
         Ok(ours)
     }
 
-    async fn receive(mut self, request: Request<Incoming>) -> Result<Response<AnswerBody>, Cut> {
+    async fn receive(self, request: Request<Incoming>) -> Result<Response<AnswerBody>, Cut> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
-        tower::Service::call(&mut self, Request::from_parts(head, Body::from(body))).await
+        self.send(Request::from_parts(head, Body::from(body))).await
+    }
+
+    /// Sends a request.
+    pub async fn send(self, request: Request<Body>) -> Result<Response<AnswerBody>, Cut> {
+        self.server.with(reach)?;
+        match ApiRequest::read(&self.instance, request).await {
+            Ok(request) => accept(&self.server.shared, Arc::new(request)).await,
+            Err(answer) => Ok(answer.into_response(&self.server.shared)),
+        }
     }
 
     /// What the client sends, or is answered, is held up on its own side: no log tells of that.
@@ -141,27 +143,5 @@ impl Connection {
             state.observers.held_up();
             state.met.held_up(&self.instance);
         });
-    }
-}
-
-impl tower::Service<Request<Body>> for Connection {
-    type Response = Response<AnswerBody>;
-    type Error = Cut;
-    type Future = BoxFuture<'static, Result<Self::Response, Cut>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Self { server, instance } = self.clone();
-        Box::pin(async move {
-            server.with(reach)?;
-            match ApiRequest::read(&instance, request).await {
-                Ok(request) => accept(&server.shared, Arc::new(request)).await,
-                Err(Unreadable::Rejected(status)) => Ok(Answer::from(*status).into_response()),
-                Err(Unreadable::UnknownPath) => Ok(Answer::NoSuchPath.into_response()),
-            }
-        })
     }
 }

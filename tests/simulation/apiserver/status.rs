@@ -1,8 +1,6 @@
 //! Refusals, in the words of kube-apiserver 1.36 (`apimachinery/pkg/api/errors`): a client decides
 //! by code, reason and causes, and shows the text to people. Values only; nothing here acts.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::kinds::Kind;
@@ -101,32 +99,6 @@ impl Status {
         status
     }
 
-    /// 409: server-side apply without force met fields that others own.
-    pub fn apply_conflict(causes: &[(String, String)]) -> Self {
-        let message = match causes {
-            [(manager, field)] => format!("Apply failed with 1 conflict: conflict with {manager}: {field}"),
-            _ => {
-                let mut fields = BTreeMap::<&str, String>::new();
-                for (manager, field) in causes {
-                    *fields.entry(manager).or_default() += &format!("\n- {field}");
-                }
-                let lines: Vec<_> = fields.iter().map(|(it, fields)| format!("conflicts with {it}:{fields}")).collect();
-                format!("Apply failed with {} conflicts: {}", causes.len(), lines.join("\n"))
-            }
-        };
-        let causes: Vec<Value> = causes
-            .iter()
-            .map(|(manager, field)| {
-                json!({
-                    "reason": "FieldManagerConflict",
-                    "message": format!("conflict with {manager}"),
-                    "field": field,
-                })
-            })
-            .collect();
-        Self::new(409, "Conflict", message, json!({ "causes": causes }))
-    }
-
     /// 422: one field is wrong. `cause` is the reason of that field's entry in `details.causes`.
     pub fn invalid(kind: &Kind, name: &str, field: &str, cause: &str, why: &str) -> Self {
         let qualified = kind.qualified_kind();
@@ -142,24 +114,6 @@ impl Status {
             details["group"] = kind.group.into();
         }
         Self::new(422, "Invalid", message, details)
-    }
-
-    /// Adds a second cause to one of [`Status::invalid`].
-    pub fn add_cause(&mut self, field: &str, why: &str) {
-        let (head, first) = self.message.split_once(" is invalid: ").unwrap_or_default();
-        self.message = format!("{head} is invalid: [{first}, {field}: {why}]");
-        let cause = json!({ "reason": "FieldValueInvalid", "message": why, "field": field });
-        self.details["causes"].as_array_mut().into_iter().for_each(|causes| causes.push(cause.clone()));
-    }
-
-    /// 422: an update without a resourceVersion. The real server names the resource here where it
-    /// names the kind in all other texts of this sort.
-    pub fn unversioned(kind: &Kind, name: &str) -> Self {
-        let why = "Invalid value: 0: must be specified for an update";
-        let mut status = Self::invalid(kind, name, "metadata.resourceVersion", "FieldValueInvalid", why);
-        status.message = format!("{} \"{name}\" is invalid: metadata.resourceVersion: {why}", kind.qualified);
-        status.details["kind"] = kind.plural.into();
-        status
     }
 
     /// 422: the options of a request are wrong.
@@ -196,12 +150,6 @@ impl Status {
         Self::new(400, "BadRequest", message.into(), Value::Null)
     }
 
-    /// 405: this resource does not do that.
-    pub fn method_not_allowed() -> Self {
-        let message = "the server does not allow this method on the requested resource";
-        Self::new(405, "MethodNotAllowed", message.to_owned(), json!({}))
-    }
-
     /// 410: the resourceVersion asked for is compacted.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message.into(), Value::Null)
@@ -219,19 +167,6 @@ impl Status {
         let message = "Timeout: request did not complete within requested timeout - context \
                        deadline exceeded";
         Self::new(504, "Timeout", message.to_owned(), json!({}))
-    }
-
-    /// 504: a read asks for a resourceVersion that is not there yet.
-    pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
-        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
-        let details = json!({
-            "causes": [{
-                "reason": "ResourceVersionTooLarge",
-                "message": "Too large resource version",
-            }],
-            "retryAfterSeconds": 1,
-        });
-        Self::new(504, "Timeout", message, details)
     }
 
     /// The JSON that goes out.

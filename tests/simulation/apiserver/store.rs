@@ -11,17 +11,16 @@ use serde_json::{Value, json};
 
 use super::{
     admission::Admission,
-    apply::Ownership,
     clock::Clock,
     faults::{Faults, Met},
-    fronts::Fronts,
     gc::Dependents,
     jobs::Jobs,
     kinds::{Kind, NAMESPACES, PODS, PODSETS},
     kubelet::Kubelet,
-    log::RequestLog,
+    log::LoggedRequest,
     object,
     observers::Observers,
+    quorum::Quorum,
     service::Listener,
     settings::Settings,
     watch::Watches,
@@ -33,11 +32,8 @@ pub type Key = (&'static str, String, String);
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It appeared.
     Added,
-    /// It changed.
     Modified,
-    /// It went.
     Deleted,
 }
 
@@ -50,7 +46,6 @@ pub struct Change {
     pub resource_version: u64,
     /// What happened.
     pub change: ChangeKind,
-    /// The resource.
     pub kind: &'static Kind,
     /// The object after the change; for a deletion its last state, under the new resourceVersion.
     pub object: Arc<Value>,
@@ -90,19 +85,16 @@ pub struct State {
     pub objects: BTreeMap<Key, Arc<Value>>,
     pub keys_by_uid: BTreeMap<String, Key>,
     pub resource_version: u64,
-    /// Watches and lists from before this resourceVersion are answered with 410.
-    pub compacted: u64,
     pub history: Vec<Change>,
     pub watches: Watches,
     pub faults: Faults,
     pub met: Met,
-    pub fronts: Fronts,
-    pub log: RequestLog,
+    pub quorum: Quorum,
+    pub log: Vec<LoggedRequest>,
     pub jobs: Jobs,
     pub dependents: Dependents,
     pub admission: Admission,
     pub kubelet: Kubelet,
-    pub ownership: Ownership,
     pub observers: Observers,
 }
 
@@ -118,18 +110,16 @@ impl State {
             keys_by_uid: BTreeMap::new(),
             // Not 0: to a client, resourceVersion 0 means "any".
             resource_version: 1,
-            compacted: 0,
             history: Vec::new(),
             watches: Watches::default(),
             faults: Faults::default(),
             met: Met::default(),
-            fronts: Fronts::default(),
-            log: RequestLog::default(),
+            quorum: Quorum::default(),
+            log: Vec::new(),
             jobs: Jobs::default(),
             dependents: Dependents::default(),
             admission: Admission::default(),
             kubelet: Kubelet::default(),
-            ownership: Ownership::default(),
             observers: Observers::default(),
         };
         for namespace in ["default", "kube-system"] {
@@ -209,7 +199,6 @@ impl State {
         let before = self.objects.remove(&key);
         let last = self.version(stored.clone());
         self.keys_by_uid.remove(object::uid(stored));
-        self.ownership.forget(object::uid(stored));
         self.record(kind, ChangeKind::Deleted, Arc::clone(&last), before, by);
         last
     }

@@ -18,12 +18,10 @@ impl ApiServer {
         self.with(|state| state.kubelet.director = Arc::new(director));
     }
 
-    /// Ends a pod without success.
     pub fn fail_pod(&self, namespace: &str, name: &str) {
         self.finish(namespace, name, false);
     }
 
-    /// Ends a pod with success.
     pub fn succeed_pod(&self, namespace: &str, name: &str) {
         self.finish(namespace, name, true);
     }
@@ -61,7 +59,6 @@ impl ApiServer {
         });
     }
 
-    /// Lifts the quota of a namespace.
     pub fn lift_quota(&self, namespace: &str) {
         self.with(|state| {
             state.met.place();
@@ -82,7 +79,6 @@ impl ApiServer {
         });
     }
 
-    /// Takes the webhook away.
     pub fn lift_webhook(&self) {
         self.with(|state| state.admission.webhook = None);
     }

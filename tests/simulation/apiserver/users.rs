@@ -14,7 +14,6 @@ use super::{
 const USER: &str = "user";
 
 impl ApiServer {
-    /// Makes a namespace, unless it is there.
     pub fn create_namespace(&self, name: &str) {
         self.act(|state| state.ensure_namespace(name));
     }
@@ -26,26 +25,13 @@ impl ApiServer {
 
     /// Makes a PodSet (and its namespace, if need be): its UID.
     pub fn create_podset(&self, namespace: &str, name: &str, replicas: i64) -> String {
-        self.create(
-            &PODSETS,
-            namespace,
-            json!({
-                "metadata": { "name": name },
-                "spec": { "replicas": replicas },
-            }),
-        )
+        self.create(&PODSETS, namespace, json!({ "metadata": { "name": name }, "spec": { "replicas": replicas } }))
     }
 
     /// Makes a MyCustomResource that looks for a pod called `friend`: its UID.
     pub fn create_mycustomresource(&self, namespace: &str, name: &str, friend: &str) -> String {
-        self.create(
-            &MYCUSTOMRESOURCES,
-            namespace,
-            json!({
-                "metadata": { "name": name },
-                "spec": { "name": friend },
-            }),
-        )
+        let object = json!({ "metadata": { "name": name }, "spec": { "name": friend } });
+        self.create(&MYCUSTOMRESOURCES, namespace, object)
     }
 
     /// Makes a pod that belongs to nobody: its UID.
@@ -75,7 +61,6 @@ impl ApiServer {
         })
     }
 
-    /// Sets the replicas of a PodSet.
     pub fn scale(&self, namespace: &str, name: &str, replicas: i64) {
         self.patch(&PODSETS, namespace, name, json!({ "spec": { "replicas": replicas } }));
     }
@@ -88,7 +73,7 @@ impl ApiServer {
 
     /// Changes an object by a merge patch. Panics if there is none.
     pub fn patch(&self, kind: &'static Kind, namespace: &str, name: &str, patch: Value) {
-        self.edit(kind, namespace, name, |object| json_patch::merge(object, &patch));
+        self.edit(kind, namespace, name, "", |object| json_patch::merge(object, &patch));
     }
 
     /// Deletes a PodSet; its pods follow.
@@ -106,7 +91,6 @@ impl ApiServer {
         self.delete(&PODSETS, namespace, name, Some("Foreground"));
     }
 
-    /// Deletes a pod, with its grace.
     pub fn delete_pod(&self, namespace: &str, name: &str) {
         self.delete(&PODS, namespace, name, None);
     }
@@ -117,52 +101,34 @@ impl ApiServer {
         self.delete_with(&PODS, namespace, name, &options);
     }
 
-    /// Takes a label off a pod.
     pub fn strip_label(&self, namespace: &str, pod: &str, label: &str) {
         self.patch(&PODS, namespace, pod, json!({ "metadata": { "labels": { label: null } } }));
     }
 
     /// Says in a pod's status that it is about to be evicted or deleted, and why.
     pub fn disrupt(&self, namespace: &str, pod: &str, reason: &str) {
-        self.act(|state| {
-            let stored = state.expect(&PODS, namespace, pod);
-            let mut new = (*stored).clone();
-            let condition = json!({ "type": "DisruptionTarget", "status": "True", "reason": reason });
-            object::set_condition(&mut new, condition);
-            if let Err(status) = state.replace(&PODS, "status", &stored, new, USER) {
-                panic!("the status is refused: {}", status.message);
-            }
-        });
+        let condition = json!({ "type": "DisruptionTarget", "status": "True", "reason": reason });
+        self.edit(&PODS, namespace, pod, "status", |pod| object::set_condition(pod, condition));
     }
 
     /// Takes all that the operator has written off the status of a PodSet.
     pub fn wipe_status(&self, namespace: &str, set: &str) {
-        self.act(|state| {
-            let stored = state.expect(&PODSETS, namespace, set);
-            let mut new = (*stored).clone();
-            new["status"] = json!({});
-            if let Err(status) = state.replace(&PODSETS, "status", &stored, new, USER) {
-                panic!("the status is refused: {}", status.message);
-            }
-        });
+        self.edit(&PODSETS, namespace, set, "status", |set| set["status"] = json!({}));
     }
 
-    /// Takes the owner references off a pod.
     pub fn strip_owner(&self, namespace: &str, pod: &str) {
         self.patch(&PODS, namespace, pod, json!({ "metadata": { "ownerReferences": null } }));
     }
 
-    /// Deletes the Lease.
     pub fn delete_lease(&self, namespace: &str, name: &str) {
         self.delete(&LEASES, namespace, name, None);
     }
 
     /// Writes the spec of the Lease anew.
     pub fn overwrite_lease(&self, namespace: &str, name: &str, spec: Value) {
-        self.edit(&LEASES, namespace, name, |lease| lease["spec"] = spec);
+        self.edit(&LEASES, namespace, name, "", |lease| lease["spec"] = spec);
     }
 
-    /// Deletes an object, with this propagation policy.
     pub fn delete(&self, kind: &'static Kind, namespace: &str, name: &str, policy: Option<&str>) {
         let propagation = policy.map(str::to_owned);
         let options = DeleteOptions { propagation, ..DeleteOptions::default() };
@@ -178,12 +144,20 @@ impl ApiServer {
         });
     }
 
-    fn edit(&self, kind: &'static Kind, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) {
+    /// Changes an object, or its status: what can be written to this subresource.
+    pub fn edit(
+        &self,
+        kind: &'static Kind,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        change: impl FnOnce(&mut Value),
+    ) {
         self.act(|state| {
             let stored = state.expect(kind, namespace, name);
             let mut new = (*stored).clone();
             change(&mut new);
-            if let Err(status) = state.replace(kind, "", &stored, new, USER) {
+            if let Err(status) = state.replace(kind, subresource, &stored, new, USER) {
                 panic!("the user's edit is refused: {}", status.message);
             }
         });

@@ -86,7 +86,7 @@ impl ApiServer {
                 if holds(self) {
                     return;
                 }
-                assert!(Instant::now() < end, "{}", self.timed_out(caller, timeout));
+                assert!(Instant::now() < end, "waited for {timeout:?} at {caller} in vain.\n{}", self.recently());
                 // Not everything that a test waits for is a change of the store.
                 let next_look = end.min(Instant::now() + Duration::from_millis(100));
                 tokio::select! {
@@ -97,17 +97,14 @@ impl ApiServer {
         }
     }
 
-    fn timed_out(&self, caller: &Location<'_>, timeout: Duration) -> String {
+    /// The last requests and changes.
+    pub fn recently(&self) -> String {
         let requests = self.requests(&Requests::all());
         let skip = requests.len().saturating_sub(SHOWN);
         let requests: Vec<String> = requests[skip..].iter().map(|r| r.line()).collect();
         let changes = self.changes_where(|_| true);
         let skip = changes.len().saturating_sub(SHOWN);
         let changes: Vec<String> = changes[skip..].iter().map(ToString::to_string).collect();
-        format!(
-            "waited for {timeout:?} at {caller} in vain.\nlast requests:\n{}\nlast changes:\n{}",
-            requests.join("\n"),
-            changes.join("\n"),
-        )
+        format!("last requests:\n{}\nlast changes:\n{}", requests.join("\n"), changes.join("\n"))
     }
 }

@@ -20,11 +20,11 @@ use super::{
     window::Window,
 };
 
+/// From a change to its arrival on a watch.
+const LATENCY: Duration = Duration::from_millis(2);
+
 /// How many of its last events a watch can be made to send again.
 const REMEMBERED: usize = 200;
-/// How long a watch without `timeoutSeconds` lives: the real server draws from 30 to 60 minutes.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
-
 /// What the feeding task gets.
 #[derive(Clone, Debug)]
 pub enum Delivery {
@@ -36,10 +36,8 @@ pub enum Delivery {
     Cut,
 }
 
-/// A line of a watch.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What is sent.
     pub bytes: Bytes,
     /// The whole object that it tells of, and whether it is gone or no longer selected.
     pub told: Option<(Arc<Value>, bool)>,
@@ -53,11 +51,8 @@ impl From<Bytes> for Line {
 
 /// A fault mode of some watches, and the deed behind it.
 pub struct ModeInForce {
-    /// Which watches.
     pub scope: WatchScope,
-    /// What is wrong with them.
     pub mode: WatchMode,
-    /// The deed behind it.
     pub deed: &'static str,
 }
 
@@ -91,22 +86,15 @@ impl Watcher {
 
 /// A watch just opened: what the feeding task needs.
 pub struct Opened {
-    /// Number of the watch.
     pub id: u64,
-    /// The client.
     pub client: String,
-    /// Its freezes.
     pub ice: Ice,
     /// What the store queues for it.
     pub deliveries: mpsc::UnboundedReceiver<Delivery>,
-    /// How long it lives.
     pub timeout: Duration,
-    /// How often it gets a bookmark; none if it wants none.
-    pub bookmarks: Option<Duration>,
 }
 
 impl State {
-    /// Opens a watch.
     pub fn watch(&mut self, request: &ApiRequest) -> Result<Opened, Status> {
         let (sender, deliveries) = mpsc::unbounded_channel();
         let window = Window::of(request)?;
@@ -125,45 +113,25 @@ impl State {
         for line in lines {
             self.send_line(id, line);
         }
-        if self.expired(request) {
-            self.deliver_all(&[id], &Delivery::End);
-        }
-        let seconds = request.query("timeoutSeconds").parse().ok();
-        let bookmarks = request.flag("allowWatchBookmarks") || request.flag("sendInitialEvents");
+        let seconds = request.query("timeoutSeconds").parse().map_err(|_| Status::bad_request("no timeoutSeconds"))?;
         Ok(Opened {
             id,
             client: request.instance.clone(),
             ice: self.watches.ice.get(&request.instance).cloned().unwrap_or_default(),
             deliveries,
-            timeout: seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs),
-            bookmarks: bookmarks.then_some(self.settings.bookmark_every),
+            timeout: Duration::from_secs(seconds),
         })
-    }
-
-    fn expired(&self, request: &ApiRequest) -> bool {
-        let version: u64 = request.query("resourceVersion").parse().unwrap_or(0);
-        version != 0 && version < self.compacted
     }
 
     /// What a watch begins with: the present, or what happened since its resourceVersion.
     fn first_lines(&self, window: &Window, request: &ApiRequest) -> Vec<Line> {
-        if self.expired(request) {
-            let asked = request.query("resourceVersion");
-            let message = format!("too old resource version: {asked} ({})", self.compacted);
-            return vec![window.error(&Status::expired(message)).into()];
-        }
         let version: u64 = request.query("resourceVersion").parse().unwrap_or(0);
-        let initial = request.flag("sendInitialEvents");
-        if version > 0 && !initial {
+        if version > 0 {
             let since = self.history.partition_point(|c| c.resource_version <= version);
             return self.history[since..].iter().filter_map(|c| Some(window.sight(c)?.line(c))).collect();
         }
         let present = self.of_kind(window.kind, &window.namespace);
-        let mut lines: Vec<Line> = present.filter(|o| window.contains(o)).map(|o| window.line("ADDED", o)).collect();
-        if initial {
-            lines.push(window.bookmark(self.resource_version, true).into());
-        }
-        lines
+        present.filter(|o| window.contains(o)).map(|o| window.line("ADDED", o)).collect()
     }
 
     /// Called with every change: every watch that sees it gets its event.
@@ -178,7 +146,7 @@ impl State {
 
     /// Sends a line, or does with it what the faults in force say.
     fn send_line(&mut self, id: u64, line: Line) {
-        let mut delay = self.latency(self.settings.watch_latency);
+        let mut delay = self.latency(LATENCY);
         let mode = self.watch_mode(id);
         let Some(watcher) = self.watches.open.get_mut(&id) else {
             return;
@@ -194,14 +162,6 @@ impl State {
             Some((WatchMode::Hold, _)) => return watcher.held.push(line),
             Some((WatchMode::Delay(more), _)) => delay += more,
             Some((WatchMode::Stall, _)) | None => {}
-        }
-        let (lag, deed) = self.fronts.lag(&watcher.instance);
-        if !lag.is_zero() {
-            self.met.meet(deed);
-            delay += lag;
-        }
-        if let Some((until, _)) = self.fronts.paused(&watcher.instance) {
-            delay = delay.max(until - Instant::now());
         }
         watcher.sent.push_back(line.clone());
         if watcher.sent.len() > REMEMBERED {
@@ -254,7 +214,7 @@ impl State {
         for watcher in ids.iter().filter_map(|id| self.watches.open.get(id)) {
             let skip = watcher.sent.len().saturating_sub(count);
             for line in watcher.sent.iter().skip(skip) {
-                watcher.deliver(line.clone(), self.settings.watch_latency);
+                watcher.deliver(line.clone(), LATENCY);
             }
         }
     }
@@ -269,18 +229,12 @@ impl State {
         self.deliver_all(ids, &Delivery::End);
     }
 
-    /// Sends a bookmark on these watches, behind all events so far.
-    pub fn send_bookmarks(&mut self, ids: &[u64]) {
+    /// Sends a bookmark on a watch, behind all events so far.
+    pub fn send_bookmark(&mut self, id: u64) {
         // The store tells no progress without a quorum.
-        if self.fronts.stand_still() {
-            return;
-        }
-        for id in ids {
-            let Some(watcher) = self.watches.open.get(id) else {
-                continue;
-            };
-            let bookmark = watcher.window.bookmark(self.resource_version, false);
-            self.send_line(*id, bookmark.into());
+        if let Some(watcher) = self.watches.open.get(&id).filter(|_| !self.quorum.is_lost()) {
+            let bookmark = watcher.window.bookmark(self.resource_version);
+            self.send_line(id, bookmark.into());
         }
     }
 
@@ -289,7 +243,6 @@ impl State {
         self.watches.open.get(&id).is_some_and(|w| w.stalled.is_some())
     }
 
-    /// Takes a watch off.
     pub fn close_watch(&mut self, id: u64) {
         self.watches.open.remove(&id);
     }

@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use super::{
     kinds::Kind,
     object,
-    read::{FieldSelector, presented},
+    read::{Selector, presented},
     request::ApiRequest,
-    selector::Selector,
     status::Status,
     store::{Change, ChangeKind},
     watch::Line,
@@ -25,7 +24,6 @@ pub struct Window {
     /// Its namespace; empty for all.
     pub namespace: String,
     selector: Selector,
-    fields: FieldSelector,
     metadata_only: bool,
 }
 
@@ -35,17 +33,14 @@ impl Window {
         Ok(Self {
             kind: request.kind,
             namespace: request.namespace.clone(),
-            selector: Selector::parse(request.query("labelSelector")).map_err(Status::bad_request)?,
-            fields: FieldSelector::parse(request.query("fieldSelector"))?,
+            selector: Selector::of(request)?,
             metadata_only: request.metadata_only(),
         })
     }
 
     /// Whether an object of this kind is inside.
     pub fn contains(&self, object: &Value) -> bool {
-        (self.namespace.is_empty() || object::namespace(object) == self.namespace)
-            && self.selector.matches(object)
-            && self.fields.matches(object)
+        (self.namespace.is_empty() || object::namespace(object) == self.namespace) && self.selector.matches(object)
     }
 
     /// A change as an event: an object that enters is added, one that leaves is deleted.
@@ -76,12 +71,9 @@ impl Window {
         line("ERROR", &status.to_value(), false)
     }
 
-    /// A bookmark; at the end of the initial events it says so.
-    pub fn bookmark(&self, version: u64, initial_end: bool) -> Bytes {
-        let mut metadata = json!({ "resourceVersion": version.to_string(), "creationTimestamp": null });
-        if initial_end {
-            metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
-        }
+    /// A bookmark.
+    pub fn bookmark(&self, version: u64) -> Bytes {
+        let metadata = json!({ "resourceVersion": version.to_string(), "creationTimestamp": null });
         let (kind, api_version) = if self.metadata_only {
             ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned())
         } else {

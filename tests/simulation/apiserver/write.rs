@@ -1,26 +1,18 @@
-//! POST, PUT and merge PATCH: how a write becomes an object. Ends in [`State::put`]; deletes and
-//! server-side apply have files of their own.
+//! POST and PATCH: how a write becomes an object. Ends in [`State::put`].
 
 use std::sync::Arc;
 
-use rand::{RngExt, rngs::StdRng, seq::IndexedRandom};
+use rand::{RngExt, rngs::StdRng};
 use serde_json::{Value, json};
 
 use super::{
     admission::set_defaults,
-    apply::MERGE_PATCH,
     kinds::{Kind, NAMESPACES, PODS},
     object,
     request::ApiRequest,
     status::Status,
     store::State,
 };
-
-/// Generated names are cut so that base and suffix make at most 63 characters.
-const LONGEST_GENERATED_BASE: usize = 58;
-
-/// The characters of generated names, as in `k8s.io/apimachinery/pkg/util/rand`.
-const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl State {
     /// POST.
@@ -48,15 +40,6 @@ impl State {
 
     /// What precedes the creation of an object.
     fn admit_object(&mut self, kind: &'static Kind, namespace: &str, new: &mut Value) -> Result<(), Status> {
-        check_namespace(new, namespace)?;
-        let generate = object::meta(new, "generateName").to_owned();
-        if object::name(new).is_empty() && !generate.is_empty() {
-            let base: String = generate.chars().take(LONGEST_GENERATED_BASE).collect();
-            let letters = (0..5).filter_map(|_| NAME_ALPHABET.choose(&mut self.random));
-            let suffix: String = letters.map(|letter| char::from(*letter)).collect();
-            let name = format!("{base}{suffix}");
-            object::meta_mut(new).insert("name".to_owned(), name.into());
-        }
         if kind.namespaced {
             object::meta_mut(new).insert("namespace".to_owned(), namespace.into());
         }
@@ -66,7 +49,8 @@ impl State {
         let name = object::name(new);
         if let Some(existing) = self.get(kind, namespace, name) {
             let terminating = object::is_terminating(existing);
-            return Err(Status::already_exists(kind, name, !generate.is_empty(), terminating));
+            let generated = !object::meta(new, "generateName").is_empty();
+            return Err(Status::already_exists(kind, name, generated, terminating));
         }
         Ok(())
     }
@@ -96,33 +80,15 @@ impl State {
         }
     }
 
-    /// PUT, of the object or of its status.
-    pub fn update(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
-        let (kind, name) = (request.kind, request.name.as_str());
-        let stored = self.stored(request)?;
-        let new = request.body.clone();
-        check_namespace(&new, &request.namespace)?;
-        if object::name(&new) != name {
-            return Err(Status::bad_request(format!(
-                "the name of the object ({}) does not match the name on the URL ({name})",
-                object::name(&new)
-            )));
-        }
-        let uid = object::uid(&new);
-        if !uid.is_empty() && uid != object::uid(&stored) {
-            return Err(Status::conflict(kind, name, &uid_mismatch(request, uid, &stored)));
-        }
-        check_version(kind, &new, &stored)?;
-        self.replace(kind, &request.subresource, &stored, new, &request.instance)
-    }
-
     /// PATCH with a JSON merge patch, of the object or of its status.
-    pub fn merge_patch(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+    fn merge_patch(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         let (kind, name) = (request.kind, request.name.as_str());
         let stored = self.stored(request)?;
         let mut new = (*stored).clone();
         json_patch::merge(&mut new, &request.body);
-        check_version(kind, &new, &stored)?;
+        if object::meta(&new, "resourceVersion") != object::meta(&stored, "resourceVersion") {
+            return Err(Status::modified(kind, name));
+        }
         let uid = object::uid(&new);
         // The status of a custom resource takes no metadata: a foreign UID there goes unnoticed.
         let looked_at = !(kind.custom && request.subresource == "status");
@@ -133,10 +99,30 @@ impl State {
         self.replace(kind, &request.subresource, &stored, new, &request.instance)
     }
 
+    /// Server-side apply of a status, as the operator does it: by one manager and with force. So no other manager keeps a field.
+    ///
+    /// The UID in the body is not compared with the stored one: kube-apiserver 1.36.3 writes all the same.
+    fn apply(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
+        let kind = request.kind;
+        if request.query("fieldManager").is_empty() {
+            let why = "Required value: is required for apply patch";
+            return Err(Status::invalid_options("PatchOptions", "fieldManager", "FieldValueRequired", why));
+        }
+        if request.subresource != "status" || request.query("force") != "true" {
+            return Err(Status::bad_request("this API server knows no apply but that of a status, with force"));
+        }
+        let stored = self.stored(request)?;
+        let version = object::meta(&request.body, "resourceVersion");
+        if !version.is_empty() && version != object::meta(&stored, "resourceVersion") {
+            return Err(Status::modified(kind, &request.name));
+        }
+        self.replace(kind, "status", &stored, request.body.clone(), &request.instance)
+    }
+
     /// PATCH by its content type.
     pub fn patch(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         match request.content_type() {
-            MERGE_PATCH => self.merge_patch(request),
+            "application/merge-patch+json" => self.merge_patch(request),
             "application/apply-patch+yaml" => self.apply(request),
             _ => Err(Status::unsupported_media_type()),
         }
@@ -194,40 +180,6 @@ fn uid(random: &mut StdRng) -> String {
     let [high, low]: [u64; 2] = random.random();
     let [second, third, fourth, last] = [high >> 16 & 0xffff, high & 0xfff, low >> 48 & 0xfff, low & 0xffff_ffff_ffff];
     format!("{:08x}-{second:04x}-4{third:03x}-8{fourth:03x}-{last:012x}", high >> 32)
-}
-
-fn check_namespace(new: &Value, namespace: &str) -> Result<(), Status> {
-    let written = object::namespace(new);
-    if written.is_empty() || written == namespace {
-        return Ok(());
-    }
-    Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"))
-}
-
-/// An update must name the version that it changes; some built-in kinds let it go unnamed.
-fn check_version(kind: &'static Kind, new: &Value, stored: &Value) -> Result<(), Status> {
-    let (name, version) = (object::name(stored), object::meta(new, "resourceVersion"));
-    if version.is_empty() && kind.versioned_updates() {
-        return Err(Status::unversioned(kind, name));
-    }
-    if !version.is_empty() && version != object::meta(stored, "resourceVersion") {
-        return Err(Status::modified(kind, name));
-    }
-    Ok(())
-}
-
-fn uid_mismatch(request: &ApiRequest, uid: &str, stored: &Value) -> String {
-    let kind = request.kind;
-    let key = match kind.group {
-        "" => format!("/registry/{}/{}/{}", kind.plural, request.namespace, request.name),
-        group => format!("/registry/{group}/{}/{}/{}", kind.plural, request.namespace, request.name),
-    };
-    format!(
-        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, \
-         AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: \
-         {}",
-        object::uid(stored)
-    )
 }
 
 /// What no update of the main resource can change: identity, times, generation, and the status

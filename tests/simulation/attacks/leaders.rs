@@ -137,7 +137,6 @@ async fn a4_succeeds_if_nothing_is_read_at_take_over() {
 async fn a_hand_over_in_the_middle_of_a_scale_up_converges() {
     let server = ApiServer::new(1);
     server.settings(|settings| {
-        settings.max_replicas = 300;
         settings.request_latency = std::time::Duration::from_millis(50);
     });
     server.create_podset(NS, "web", 300);

@@ -85,7 +85,7 @@ fn condition(server: &ApiServer, kind: &str) -> String {
 
 /// A broken promise: the attack succeeded.
 fn is_broken(server: &ApiServer) -> bool {
-    !server.violations().is_empty()
+    server.exceeded() > 0
 }
 
 /// Pods that take so many seconds to go.

@@ -1,15 +1,13 @@
 //! Tests of the simulated API server. [`conformance`] replays requests that were recorded from a real kube-apiserver and compares the
-//! answers. The other files test what the recording does not cover: generated names, quotas, watches, the cluster's controllers and
-//! injected faults. `promise` tests the observers, and `repeats` that a seed reproduces a run.
+//! answers. The other files test what the recording does not cover: watches, the cluster's controllers and injected faults. `promise`
+//! tests the observers.
 
-mod admission;
 mod conformance;
 mod controllers;
 mod faults;
-mod fronts;
 mod lists;
 mod promise;
-mod repeats;
+mod quorum;
 mod watch_faults;
 mod watches;
 
@@ -21,7 +19,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::apiserver::ApiServer;
+use crate::apiserver::{ApiServer, PODS, object};
 
 /// Pods of namespace `default`, as the client `test` sees them.
 fn pods(server: &ApiServer) -> Api<Pod> {
@@ -40,14 +38,18 @@ fn podsets(server: &ApiServer) -> Api<DynamicObject> {
     Api::namespaced_with(server.client("test"), "default", &resource)
 }
 
+/// A pod that belongs to the PodSet `web` of this UID.
+fn owned_pod(server: &ApiServer, owner: &str, name: &str) {
+    let metadata = json!({ "name": name, "ownerReferences": [object::owner_reference("web", owner)] });
+    let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
+    server.create(&PODS, "default", json!({ "metadata": metadata, "spec": spec }));
+}
+
 /// A pod to create, with this metadata.
 fn pod(metadata: Value) -> Pod {
     let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });
-    from(json!({ "metadata": metadata, "spec": spec }))
-}
-
-fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).expect("the fixture is of this type")
+    let pod = json!({ "metadata": metadata, "spec": spec });
+    serde_json::from_value(pod).expect("a pod")
 }
 
 /// The Status with which the server refused.

@@ -72,26 +72,6 @@ async fn a_watch_begins_where_it_is_told() {
     assert_eq!(any.soon().await, format!("ADDED a {from}"), "the present, one by one");
     assert_eq!(any.soon().await, format!("ADDED b {}", from + 1));
     assert_eq!(any.soon().await, "silence");
-
-    let params = WatchParams::default().initial_events();
-    let mut streaming = Events::open(&server, &params, "0").await;
-    assert_eq!(streaming.soon().await, format!("ADDED a {from}"));
-    assert_eq!(streaming.soon().await, format!("ADDED b {}", from + 1));
-    assert_eq!(streaming.soon().await, format!("BOOKMARK {}", from + 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_compacted_version_is_gone() {
-    let server = still();
-    server.create_pod("default", "a", json!({}));
-    let old = version(&server) - 1;
-    server.compact();
-    let mut events = Events::open(&server, &WatchParams::default(), &old.to_string()).await;
-    assert_eq!(events.soon().await, "ERROR 410 Expired");
-    assert_eq!(events.soon().await, "end");
-    let present = version(&server).to_string();
-    let mut events = Events::open(&server, &WatchParams::default(), &present).await;
-    assert_eq!(events.soon().await, "silence");
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,17 +79,12 @@ async fn an_idle_watch_gets_a_bookmark_each_minute_and_ends_in_time() {
     let server = still();
     server.create_pod("default", "a", json!({}));
     let from = version(&server).to_string();
-    let mut plain = Events::open(&server, &WatchParams::default().disable_bookmarks(), &from).await;
     let mut events = Events::open(&server, &WatchParams::default().timeout(100), &from).await;
     server.create_podset("default", "web", 1);
     assert_eq!(events.next(Duration::from_secs(59)).await, "silence");
     let mark = format!("BOOKMARK {}", version(&server));
     assert_eq!(events.next(Duration::from_secs(2)).await, mark, "beyond what it has seen");
-    server.watches().on("pods").bookmark();
-    assert_eq!(events.soon().await, mark);
     assert_eq!(events.next(Duration::from_secs(60)).await, "end");
-    assert_eq!(plain.soon().await, mark, "only the one asked for");
-    assert_eq!(plain.next(Duration::from_secs(120)).await, "silence");
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,13 +95,4 @@ async fn a_watch_that_its_client_drops_is_closed() {
     drop(events);
     let closed = |s: &ApiServer| s.watches().count() == 0;
     server.wait_until(closed, Duration::from_secs(1)).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn metadata_can_be_watched_alone() {
-    let server = still();
-    server.create_pod("default", "a", json!({}));
-    let mut watch = pods(&server).watch_metadata(&WatchParams::default(), "0").await.expect("a watch").boxed();
-    let Some(Ok(WatchEvent::Added(seen))) = watch.next().await else { panic!("not added") };
-    assert_eq!((seen.name_any().as_str(), seen.types.expect("types").kind.as_str()), ("a", "PartialObjectMetadata"));
 }

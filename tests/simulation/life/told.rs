@@ -231,7 +231,6 @@ async fn a_change_of_the_spec_is_answered_at_once() {
 #[tokio::test(start_paused = true)]
 async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
     let server = ApiServer::new(1);
-    server.settings(|settings| settings.max_replicas = 5_000);
     let operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(1)).await;
     let mut bill = Bill::new(&server);
@@ -249,7 +248,6 @@ async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
 async fn that_a_large_set_is_complete_is_told_at_once_however_long_it_took() {
     let server = ApiServer::new(1);
     server.settings(|settings| {
-        settings.max_replicas = 5_000;
         settings.request_latency = Duration::from_millis(200);
     });
     server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });

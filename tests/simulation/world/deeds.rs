@@ -1,6 +1,7 @@
 //! The list of all that can happen. A deed answers whether it happened: some need a pod, or a leader.
 
 use super::{World, dice::Dice, faults, lease_edits, plots, users};
+use crate::apiserver::{Fault, PodScript, Status, WatchControl};
 
 /// What goes together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -67,34 +68,34 @@ pub const DEEDS: &[Deed] = &[
     deed(Kind::Fault, "a webhook takes owners off", faults::webhook_without_owner),
     deed(Kind::Fault, "a webhook takes labels off", faults::webhook_without_labels),
     deed(Kind::Renamed, "a webhook renames pods", faults::webhook_renames),
-    deed(Kind::Fault, "a webhook refuses pods", faults::webhook_refuses),
+    deed(Kind::Fault, "a webhook refuses pods", |world| world.webhook(|_| Err(Status::of_code(403)))),
     deed(Kind::Fault, "a pod cannot be deleted", faults::protect_pod),
     deed(Kind::Fault, "pods go slowly", faults::slow_to_go),
     deed(Kind::Fault, "pods fail or finish soon", faults::short_lived),
-    deed(Kind::Fault, "pods are never ready", faults::never_ready),
-    deed(Kind::Fault, "requests are refused", faults::refuse),
-    deed(Kind::Fault, "requests are executed and answered with an error", faults::execute_then_error),
-    deed(Kind::Fault, "answers are lost", faults::execute_then_cut),
-    deed(Kind::Fault, "answers are garbled", faults::garble),
-    deed(Kind::Fault, "requests are lost", faults::cut_before),
+    deed(Kind::Fault, "pods are never ready", |world| world.pods_are(PodScript::never_ready())),
+    deed(Kind::Fault, "requests are refused", |world| world.failing(|code| Fault::Refuse(Status::of_code(code)))),
+    deed(Kind::Fault, "requests are executed and answered with an error", |world| {
+        world.failing(Fault::ExecuteThenError)
+    }),
+    deed(Kind::Fault, "answers are lost", |world| world.fault(Fault::ExecuteThenCut)),
+    deed(Kind::Fault, "answers are garbled", |world| world.fault(Fault::ExecuteThenGarble)),
+    deed(Kind::Fault, "requests are lost", |world| world.fault(Fault::CutBefore)),
     deed(Kind::Fault, "answers are held", faults::hold_answers),
-    deed(Kind::Apart, "requests are slow", faults::delay),
+    deed(Kind::Apart, "requests are slow", |world| world.slow(100..12_000, Fault::Delay)),
     deed(Kind::Apart, "requests arrive late", faults::arrive_late),
-    deed(Kind::Apart, "an API server stands still", faults::pause_server),
-    deed(Kind::Apart, "an API server lags", faults::lag),
-    deed(Kind::Fault, "a replica uses the other API server", faults::change_server),
     deed(Kind::Apart, "creates are executed twice", faults::execute_twice),
     deed(Kind::Fault, "pages of lists fail", faults::fail_page),
-    deed(Kind::Late, "requests are executed late", faults::execute_late),
-    deed(Kind::Late, "requests are executed late and never answered", faults::execute_unanswered),
+    deed(Kind::Late, "requests are executed late", |world| world.slow(500..58_000, Fault::ExecuteLate)),
+    deed(Kind::Late, "requests are executed late and never answered", |world| {
+        world.slow(500..58_000, Fault::ExecuteUnanswered)
+    }),
     deed(Kind::Apart, "watches lag", faults::delay_watches),
     deed(Kind::Apart, "watches are held", faults::hold_watches),
-    deed(Kind::Apart, "watches stall", faults::stall_watches),
+    deed(Kind::Apart, "watches stall", |world| world.disturb(WatchControl::stall)),
     deed(Kind::Fault, "watches repeat old events", faults::replay_watches),
-    deed(Kind::Fault, "watches end", faults::end_watches),
-    deed(Kind::Fault, "watches are cut", faults::cut_watches),
-    deed(Kind::Fault, "watches are gone", faults::expire_watches),
-    deed(Kind::Fault, "the history is compacted", faults::compact),
+    deed(Kind::Fault, "watches end", |world| world.disturb(WatchControl::end)),
+    deed(Kind::Fault, "watches are cut", |world| world.disturb(WatchControl::cut)),
+    deed(Kind::Fault, "watches are gone", |world| world.disturb(WatchControl::gone)),
     deed(Kind::Fault, "a replica is killed", faults::kill),
     deed(Kind::Fault, "a replica is asked to end", faults::ask_to_end),
     deed(Kind::Apart, "a replica is frozen", faults::freeze),
@@ -103,7 +104,10 @@ pub const DEEDS: &[Deed] = &[
     deed(Kind::Apart, "a replica hears no answers", faults::one_way),
     deed(Kind::Apart, "a replica is cut off from the Lease", faults::cut_lease),
     deed(Kind::Apart, "the API server is away", faults::go_away),
-    deed(Kind::Fault, "the cluster is sound again", faults::heal),
+    deed(Kind::Fault, "the cluster is sound again", |world| {
+        world.server.heal();
+        true
+    }),
     deed(Kind::Edit, "the Lease is deleted", lease_edits::delete_lease),
     deed(Kind::Edit, "the Lease is emptied", lease_edits::empty_lease),
     deed(Kind::Edit, "the Lease is overwritten", lease_edits::overwrite_lease),

@@ -16,12 +16,10 @@ impl Dice {
         Dice(StdRng::from_seed(key))
     }
 
-    /// A number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.within(0..n)
     }
 
-    /// A number in this range.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
         self.0.random_range(range)
     }
@@ -41,7 +39,6 @@ impl Dice {
         *self.pick(of).expect("a choice among some")
     }
 
-    /// Milliseconds in this range.
     pub fn millis(&mut self, range: Range<u64>) -> Duration {
         Duration::from_millis(self.within(range))
     }

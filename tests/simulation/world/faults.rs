@@ -1,11 +1,13 @@
 //! What goes wrong with requests, watches, replicas and nodes.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use serde_json::{Value, json};
 
 use super::{World, users};
-use crate::apiserver::{Fault, PODS, PODSETS, PodScript, Requests, Status, Verb, is_as_ordered, is_made_of, object};
+use crate::apiserver::{
+    Fault, PODS, PODSETS, PodScript, Requests, Status, Verb, WatchControl, is_as_ordered, is_made_of, object,
+};
 
 impl World {
     /// Some requests, of one replica or of all.
@@ -22,14 +24,49 @@ impl World {
         requests.first(usize::try_from(self.dice.within(1..9)).unwrap_or(1))
     }
 
-    fn fault(&mut self, fault: Fault) -> bool {
+    /// This happens to some requests.
+    pub fn fault(&mut self, fault: Fault) -> bool {
         let requests = self.some_requests();
         self.server.fault(requests, fault);
         true
     }
 
+    /// Some requests fail with some code.
+    pub fn failing(&mut self, fault: fn(u16) -> Fault) -> bool {
+        let code = self.dice.one(&[409, 429, 500, 503, 504]);
+        self.fault(fault(code))
+    }
+
+    /// Some requests take so many milliseconds.
+    pub fn slow(&mut self, millis: Range<u64>, fault: fn(Duration) -> Fault) -> bool {
+        let time = self.dice.millis(millis);
+        self.fault(fault(time))
+    }
+
+    /// This happens to some watches.
+    pub fn disturb(&mut self, act: fn(&WatchControl)) -> bool {
+        act(&self.some_watches());
+        true
+    }
+
+    /// For a while, a webhook acts on pods that are created.
+    pub fn webhook(&mut self, act: fn(&mut Value) -> Result<(), Status>) -> bool {
+        self.server.set_webhook(act);
+        let pause = self.dice.millis(500..8_000);
+        self.later(pause, |world| world.server.lift_webhook());
+        true
+    }
+
+    /// For a while, new pods live like this.
+    pub fn pods_are(&mut self, script: PodScript) -> bool {
+        self.server.pods_live(script);
+        let pause = self.dice.millis(5_000..30_000);
+        self.later(pause, |world| world.server.pods_live(PodScript::default()));
+        true
+    }
+
     /// Some watches, of one replica or of all.
-    fn some_watches(&mut self) -> crate::apiserver::WatchControl {
+    fn some_watches(&mut self) -> WatchControl {
         let watches = self.server.watches();
         let watches = if self.dice.one_in(2) { watches.of(&self.any_name()) } else { watches };
         match self.dice.below(5) {
@@ -44,10 +81,6 @@ impl World {
     pub fn freezes(&self, place: usize) {
         self.server.with(|state| state.met.freeze(self.replicas[place].name()));
     }
-
-    fn some_code(&mut self) -> u16 {
-        self.dice.one(&[409, 429, 500, 503, 504])
-    }
 }
 
 pub fn quota(world: &mut World) -> bool {
@@ -60,29 +93,22 @@ pub fn quota(world: &mut World) -> bool {
     true
 }
 
-fn webhook(world: &mut World, act: fn(&mut Value) -> Result<(), Status>) -> bool {
-    world.server.set_webhook(act);
-    let pause = world.dice.millis(500..8_000);
-    world.later(pause, |world| world.server.lift_webhook());
-    true
-}
-
 pub fn webhook_without_owner(world: &mut World) -> bool {
-    webhook(world, |pod| {
+    world.webhook(|pod| {
         pod["metadata"]["ownerReferences"] = json!([]);
         Ok(())
     })
 }
 
 pub fn webhook_without_labels(world: &mut World) -> bool {
-    webhook(world, |pod| {
+    world.webhook(|pod| {
         pod["metadata"]["labels"] = json!({});
         Ok(())
     })
 }
 
 pub fn webhook_renames(world: &mut World) -> bool {
-    webhook(world, |pod| {
+    world.webhook(|pod| {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
         pod["metadata"]["name"] = json!(format!("renamed-{}", name.replace("-pod", "-")));
         Ok(())
@@ -110,52 +136,15 @@ pub fn protect_pod(world: &mut World) -> bool {
     true
 }
 
-pub fn webhook_refuses(world: &mut World) -> bool {
-    webhook(world, |_| Err(Status::of_code(403)))
-}
-
-fn script(world: &mut World, script: PodScript) -> bool {
-    world.server.pods_live(script);
-    let pause = world.dice.millis(5_000..30_000);
-    world.later(pause, |world| world.server.pods_live(PodScript::default()));
-    true
-}
-
 pub fn slow_to_go(world: &mut World) -> bool {
     let time = world.dice.millis(2_000..40_000);
-    script(world, PodScript::default().gone_after(time))
+    world.pods_are(PodScript::default().gone_after(time))
 }
 
 pub fn short_lived(world: &mut World) -> bool {
     let time = world.dice.millis(100..5_000);
     let lives = if world.dice.one_in(2) { PodScript::fails_after(time) } else { PodScript::succeeds_after(time) };
-    script(world, lives)
-}
-
-pub fn never_ready(world: &mut World) -> bool {
-    script(world, PodScript::never_ready())
-}
-
-pub fn refuse(world: &mut World) -> bool {
-    let code = world.some_code();
-    world.fault(Fault::Refuse(Status::of_code(code)))
-}
-
-pub fn execute_then_error(world: &mut World) -> bool {
-    let code = world.some_code();
-    world.fault(Fault::ExecuteThenError(code))
-}
-
-pub fn execute_then_cut(world: &mut World) -> bool {
-    world.fault(Fault::ExecuteThenCut)
-}
-
-pub fn garble(world: &mut World) -> bool {
-    world.fault(Fault::ExecuteThenGarble)
-}
-
-pub fn cut_before(world: &mut World) -> bool {
-    world.fault(Fault::CutBefore)
+    world.pods_are(lives)
 }
 
 pub fn hold_answers(world: &mut World) -> bool {
@@ -166,41 +155,14 @@ pub fn hold_answers(world: &mut World) -> bool {
     true
 }
 
-pub fn delay(world: &mut World) -> bool {
-    let time = world.dice.millis(100..12_000);
-    world.fault(Fault::Delay(time))
-}
-
 /// The network holds bytes back.
 pub fn arrive_late(world: &mut World) -> bool {
-    let time = world.margin();
-    world.fault(Fault::ArriveLate(time))
-}
-
-pub fn pause_server(world: &mut World) -> bool {
-    let (is_second, time) = (world.dice.one_in(2), world.margin());
-    world.server.pause(is_second, time);
-    for second in 1..world.dice.within(2..12) {
-        let (time, pause) = (world.margin(), world.dice.millis(0..900));
-        world.later(Duration::from_secs(second) + pause, move |world| world.server.pause(is_second, time));
+    let late = Fault::ArriveLate(world.margin());
+    if world.dice.one_in(2) {
+        return world.fault(late);
     }
-    true
-}
-
-pub fn lag(world: &mut World) -> bool {
-    let (is_second, time) = (world.dice.one_in(2), world.dice.millis(100..20_000));
-    world.server.lag(is_second, time);
-    let pause = world.dice.millis(2_000..60_000);
-    world.later(pause, move |world| world.server.lag(is_second, Duration::ZERO));
-    true
-}
-
-pub fn change_server(world: &mut World) -> bool {
     let name = world.any_name();
-    let is_on_second = world.server.is_on_second(&name);
-    world.server.connect(&name, !is_on_second);
-    world.server.watches().of(&name).cut();
-    true
+    for_a_while(world, Requests::all().from(&name), late)
 }
 
 /// A hop on the way repeats a request on its own.
@@ -226,16 +188,6 @@ pub fn fail_page(world: &mut World) -> bool {
     true
 }
 
-pub fn execute_late(world: &mut World) -> bool {
-    let time = world.dice.millis(500..58_000);
-    world.fault(Fault::ExecuteLate(time))
-}
-
-pub fn execute_unanswered(world: &mut World) -> bool {
-    let time = world.dice.millis(500..58_000);
-    world.fault(Fault::ExecuteUnanswered(time))
-}
-
 pub fn delay_watches(world: &mut World) -> bool {
     let time = world.dice.millis(50..8_000);
     world.some_watches().delay(time);
@@ -250,35 +202,9 @@ pub fn hold_watches(world: &mut World) -> bool {
     true
 }
 
-pub fn stall_watches(world: &mut World) -> bool {
-    world.some_watches().stall();
-    true
-}
-
 pub fn replay_watches(world: &mut World) -> bool {
     let events = usize::try_from(world.dice.within(1..20)).unwrap_or(1);
     world.some_watches().replay(events);
-    true
-}
-
-pub fn end_watches(world: &mut World) -> bool {
-    world.some_watches().end();
-    true
-}
-
-pub fn cut_watches(world: &mut World) -> bool {
-    world.some_watches().cut();
-    true
-}
-
-pub fn expire_watches(world: &mut World) -> bool {
-    world.some_watches().gone();
-    true
-}
-
-pub fn compact(world: &mut World) -> bool {
-    world.server.compact();
-    world.some_watches().end();
     true
 }
 
@@ -342,11 +268,6 @@ pub fn go_away(world: &mut World) -> bool {
         world.later(asked, |world| _ = ask_to_end(world));
     }
     world.later(pause, |world| world.server.come_back());
-    true
-}
-
-pub fn heal(world: &mut World) -> bool {
-    world.server.heal();
     true
 }
 

@@ -284,8 +284,13 @@ pub fn late_delete(world: &mut World) -> bool {
     world.server.fault(deletes.clone().first(2), Fault::ExecuteLate(time));
     world.scale_if_there((namespace, set), live.saturating_sub(2).max(1) as i64);
     world.later(Duration::from_millis(1_500), move |world| {
-        for late in
-            world.server.requests(&deletes).iter().rev().filter(|entry| entry.fault == Some("execute-late")).take(2)
+        for late in world
+            .server
+            .requests(&deletes)
+            .iter()
+            .rev()
+            .filter(|entry| matches!(entry.fault, Some(Fault::ExecuteLate(_))))
+            .take(2)
         {
             let name = &late.request.name;
             if !world.server.pod(namespace, name).is_null() {

@@ -280,9 +280,7 @@ pub fn claim(world: &mut World) -> bool {
     }
     let uid = object::uid(&world.server.podset(namespace, set)).to_owned();
     let name = pod_name(set, &uid, u32::try_from(world.dice.below(16)).unwrap_or_default());
-    let owner = json!({
-        "apiVersion": "app.example.com/v1alpha1", "kind": "PodSet", "name": set, "uid": uid, "controller": true,
-    });
+    let owner = object::owner_reference(set, &uid);
     let labels = if world.dice.one_in(2) { json!({ LABEL: "podset-operator" }) } else { json!({}) };
     let metadata = json!({ "name": name, "labels": labels, "ownerReferences": [owner] });
     let spec = json!({ "containers": [{ "name": "main", "image": "example.com/main" }] });

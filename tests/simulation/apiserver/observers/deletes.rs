@@ -98,7 +98,6 @@ struct Client {
     pages: VecDeque<([String; 3], Vec<Value>)>,
 }
 
-/// The observer.
 #[derive(Default)]
 pub struct Deletes {
     /// What all clients were sent.
@@ -107,10 +106,6 @@ pub struct Deletes {
     created: BTreeMap<String, Duration>,
     /// The UID of the pod that a replica deleted last under each namespace and name.
     hit: BTreeMap<(String, String), String>,
-}
-
-fn version(object: &Value) -> u64 {
-    object::meta(object, "resourceVersion").parse().unwrap_or_default()
 }
 
 /// The key of the set of this UID in the namespace of this object: a pod belongs to no set of another namespace.
@@ -155,8 +150,8 @@ impl Client {
     fn learn_set(&mut self, at: Duration, set: &Value) {
         let key = key(set, object::uid(set));
         let known = self.sets.entry(key.clone()).or_default();
-        if version(set) > *known {
-            *known = version(set);
+        if object::version(set) > *known {
+            *known = object::version(set);
             let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1);
             let rollout = rollout(set);
             let is_known = |view: &View| view.wanted == wanted && view.rollout == rollout;
@@ -168,7 +163,7 @@ impl Client {
 
     /// A state of a pod that a watch or a list told of. Ignores a state that is older than a list without the pod.
     fn learn_pod_unless_missed(&mut self, at: Duration, pod: &Value, is_gone: bool) {
-        if self.pods.get(object::uid(pod)).is_none_or(|known| known.missed <= version(pod)) {
+        if self.pods.get(object::uid(pod)).is_none_or(|known| known.missed <= object::version(pod)) {
             self.learn_pod(at, pod, is_gone);
         }
     }
@@ -176,8 +171,8 @@ impl Client {
     fn learn_pod(&mut self, at: Duration, pod: &Value, is_gone: bool) {
         let uid: Arc<str> = object::uid(pod).into();
         let known = self.pods.entry(uid.clone()).or_default();
-        let is_replay = is_gone && version(pod) == known.version;
-        if version(pod) < known.version || is_replay {
+        let is_replay = is_gone && object::version(pod) == known.version;
+        if object::version(pod) < known.version || is_replay {
             return;
         }
         let (was_live, former) = (known.is_live, known.owner.take());
@@ -187,7 +182,7 @@ impl Client {
         *known = Pod {
             name: object::name(pod).to_owned(),
             namespace: object::namespace(pod).to_owned(),
-            version: version(pod),
+            version: object::version(pod),
             missed: known.missed,
             owner: owner.clone(),
             owners,
@@ -241,13 +236,13 @@ impl Client {
         let listed: BTreeSet<Arc<str>> = all.iter().map(|item| object::uid(item).into()).collect();
         let is_in = |pod: &Pod| request.namespace.is_empty() || pod.namespace == request.namespace;
         let is_lost = |uid: &Arc<str>, pod: &Pod| {
-            pod.is_live && is_in(pod) && pod.version <= version(list) && !listed.contains(uid)
+            pod.is_live && is_in(pod) && pod.version <= object::version(list) && !listed.contains(uid)
         };
         let lost: Vec<Arc<str>> =
             self.pods.iter().filter(|(uid, pod)| is_lost(uid, pod)).map(|(uid, _)| uid.clone()).collect();
         for uid in lost {
             let Some(pod) = self.pods.get_mut(&uid) else { continue };
-            (pod.is_live, pod.missed) = (false, version(list));
+            (pod.is_live, pod.missed) = (false, object::version(list));
             if let Some(owner) = pod.owner.clone() {
                 self.change(at, &owner, |view| view.forget(&uid));
             }

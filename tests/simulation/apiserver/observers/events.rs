@@ -39,7 +39,6 @@ struct Known {
     learnt: usize,
 }
 
-/// The observer.
 #[derive(Default)]
 pub struct Events {
     sets: BTreeMap<String, Known>,

@@ -22,7 +22,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use self::{
-    bound::{Bound, Violation},
+    bound::Bound,
     deletes::{is_as_ordered, is_made_of},
     one_writer::{OneWriter, WRONG as ONE_WRITER},
 };

@@ -18,7 +18,6 @@ use super::{
 /// How a violation begins.
 pub const WRONG: &str = "written by one that does not lead";
 
-/// The observer.
 #[derive(Default)]
 pub struct OneWriter {
     /// Who stands for election, and when the lease ends that each wrote last.

@@ -29,7 +29,6 @@ struct Watched {
     broken: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// The observer.
 #[derive(Default)]
 pub struct Rollouts {
     sets: BTreeMap<String, Watched>,

@@ -24,7 +24,6 @@ struct Known {
     pods: BTreeSet<String>,
 }
 
-/// The observer.
 #[derive(Default)]
 pub struct Statuses {
     sets: BTreeMap<String, Known>,

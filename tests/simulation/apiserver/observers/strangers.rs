@@ -13,7 +13,6 @@ use super::{
     Checked, Observer, is_by_replica,
 };
 
-/// The observer.
 #[derive(Default)]
 pub struct Strangers {
     /// The UIDs of the pods that users created.

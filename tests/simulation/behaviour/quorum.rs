@@ -1,11 +1,10 @@
-//! Two API servers over one store: lag, pauses, outages, and a store without a quorum.
+//! A store without a quorum, and a create that is executed twice.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams, PostParams, WatchParams};
+use kube::api::{Api, PostParams, WatchParams};
 use serde_json::json;
-use tokio::time::Instant;
 
 use super::{pod, refusal, watches::Events};
 use crate::apiserver::{ApiServer, Fault, Requests};
@@ -24,31 +23,6 @@ async fn create(server: &ApiServer, client: &str, name: &str, limit: &str) -> ku
 
 fn exists(server: &ApiServer, name: &str) -> bool {
     !server.pod("default", name).is_null()
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_cache_lags_and_reads_are_consistent() {
-    let server = ApiServer::new(1);
-    server.connect("test", true);
-    server.lag(true, seconds(5));
-    let mut events = Events::open(&server, &WatchParams::default(), "1").await;
-    create(&server, "other", "x", "10s").await.expect("created");
-    let pods: Api<Pod> = Api::namespaced(server.client("test"), "default");
-    assert_eq!(pods.list(&ListParams::default()).await.expect("a list").items.len(), 1);
-    assert_eq!(events.next(seconds(4)).await, "silence");
-    assert!(events.next(seconds(2)).await.starts_with("ADDED x"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_that_stands_still_begins_late_what_it_received() {
-    let server = ApiServer::new(1);
-    server.connect("second", true);
-    server.pause(false, seconds(20));
-    let begun = Instant::now();
-    create(&server, "second", "x", "5s").await.expect("the other one works");
-    assert!(begun.elapsed() < seconds(1));
-    create(&server, "first", "y", "5s").await.expect("its time-out begins when the request does");
-    assert_eq!(begun.elapsed().as_secs(), 20);
 }
 
 /// Three creates while there is no quorum, of which the first two give up: how many take effect, and whether in order.

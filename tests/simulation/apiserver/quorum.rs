@@ -1,0 +1,65 @@
+//! The quorum of the store. Without it, requests wait and nothing changes.
+
+use std::sync::Arc;
+
+use rand::RngExt;
+use tokio::sync::oneshot;
+
+use super::{
+    ApiServer,
+    carry::{Answer, execute},
+    request::{ApiRequest, Verb},
+};
+
+/// A request that waits for the quorum of the store.
+struct Pending {
+    id: usize,
+    request: Arc<ApiRequest>,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// Without a quorum: the deed, and the requests that wait, in the order of the store's log.
+#[derive(Default)]
+pub struct Quorum(Option<(&'static str, Vec<Pending>)>);
+
+impl Quorum {
+    /// Whether it is lost: users, nodes and controllers have to wait.
+    pub fn is_lost(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Without a quorum, reads and writes wait for it: where the answer arrives, and the deed behind it. A watch is served from
+    /// the cache.
+    pub fn wait(&mut self, id: usize, request: &Arc<ApiRequest>) -> Option<(oneshot::Receiver<Answer>, &'static str)> {
+        let (deed, pending) = self.0.as_mut().filter(|_| request.verb != Verb::Watch)?;
+        let (answer, receiver) = oneshot::channel();
+        pending.push(Pending { id, request: Arc::clone(request), answer });
+        Some((receiver, deed))
+    }
+}
+
+impl ApiServer {
+    /// Takes the quorum from the store: requests wait, and watches are silent.
+    pub fn lose_quorum(&self) {
+        self.with(|state| state.quorum = Quorum(Some((state.met.place(), Vec::new()))));
+    }
+
+    /// Gives the store its quorum again. Of the writes in its log, those before some point take effect, in their order, also
+    /// those whose senders gave up; the others are lost. After them, the reads that still wait are answered.
+    pub fn regain_quorum(&self) {
+        let Some((_, pending)) = self.with(|state| state.quorum.0.take()) else { return };
+        let (writes, reads): (Vec<_>, Vec<_>) = pending.into_iter().partition(|waits| waits.request.verb.mutates());
+        let kept = self.with(|state| state.random.random_range(0..=writes.len()));
+        let mut lost = Vec::new();
+        for (place, Pending { id, request, answer }) in writes.into_iter().enumerate() {
+            match place < kept {
+                true => drop(answer.send(execute(&self.shared, id, &request))),
+                false => lost.push(answer),
+            }
+        }
+        for Pending { id, request, answer } in reads.into_iter().filter(|waits| !waits.answer.is_closed()) {
+            drop(answer.send(execute(&self.shared, id, &request)));
+        }
+        self.with(|state| state.jobs.wake().notify_one());
+    }
+}
