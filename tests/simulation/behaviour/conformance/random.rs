@@ -62,8 +62,9 @@ impl Run {
                 let rolling = json!({ "paused": self.dice.one_in(2) });
                 let spec = json!({ "replicas": number, "updateStrategy": { "rollingUpdate": rolling } });
                 // Without a UID: of several errors, the real server reports all and the simulated one the first.
-                let version = json!({ "resourceVersion": metadata.get("resourceVersion") });
-                self.send("PATCH", &path, MERGE, json!({ "metadata": version, "spec": spec })).await;
+                let mut metadata = metadata;
+                metadata.as_object_mut().and_then(|fields| fields.remove("uid"));
+                self.send("PATCH", &path, MERGE, json!({ "metadata": metadata, "spec": spec })).await;
             }
             8 if !is_pod => {
                 let patch = json!({ "metadata": metadata, "status": { "availableReplicas": number } });
