@@ -1,9 +1,6 @@
-//! The tower service that a client takes for its connection, and the body of its answers. What
-//! becomes of a request is decided in `carry.rs`.
+//! A client's connection, and the body of its answers. What becomes of a request is decided in `carry.rs`.
 
 use std::{
-    error::Error,
-    fmt,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -25,16 +22,9 @@ use tokio_util::sync::CancellationToken;
 use super::{ApiServer, carry::accept, request::ApiRequest, store::State};
 
 /// The connection broke.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("connection reset by peer")]
 pub struct Cut;
-
-impl fmt::Display for Cut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("connection reset by peer")
-    }
-}
-
-impl Error for Cut {}
 
 /// The body of an answer: whole, or the stream of a watch.
 pub enum AnswerBody {
