@@ -9,14 +9,13 @@ const LABEL: &str = "app.kubernetes.io/managed-by";
 
 /// A7: the label is taken away while the operator watches, and then the set is scaled down.
 async fn a7_watched(rules: Rules) -> ApiServer {
-    let (server, operator) = with_set(3, rules).await;
+    let (server, _operator) = with_set(3, rules).await;
     for pod in &server.live_pods(NS, "web")[..2] {
         server.strip_label(NS, pod, LABEL);
     }
     sleep(5).await;
     server.scale(NS, "web", 1);
     sleep(60).await;
-    operator.kill();
     server
 }
 
@@ -29,9 +28,8 @@ async fn a7_unwatched(rules: Rules) -> ApiServer {
     ready(&server, "web", 3).await;
     operator.kill();
     server.strip_label(NS, &server.live_pods(NS, "web")[0], LABEL);
-    let operator = Operator::leader(&server, "b", rules);
+    let _operator = Operator::leader(&server, "b", rules);
     sleep(60).await;
-    operator.kill();
     server
 }
 
@@ -56,7 +54,6 @@ async fn a7_forgotten(rules: Rules) -> ApiServer {
     sleep(60).await;
     server.scale(NS, "web", 2);
     sleep(60).await;
-    standby.kill();
     server
 }
 
@@ -111,7 +108,7 @@ async fn a7_succeeds_if_the_take_over_reads_labelled_pods_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_owner_reference_is_taken_away_is_nobodys() {
-    let (server, operator) = with_set(2, Rules::default()).await;
+    let (server, _operator) = with_set(2, Rules::default()).await;
     let freed = server.live_pods(NS, "web")[0].clone();
     server.strip_owner(NS, &freed);
     ready(&server, "web", 2).await;
@@ -119,5 +116,4 @@ async fn a_pod_whose_owner_reference_is_taken_away_is_nobodys() {
     sleep(60).await;
     assert!(object::is_live(&server.pod(NS, &freed)));
     assert_eq!(server.all(&crate::apiserver::PODS, NS).len(), 1);
-    operator.end().await;
 }

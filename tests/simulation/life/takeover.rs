@@ -58,7 +58,6 @@ async fn lists_that_fail_midway_hold_up_their_namespace_alone() {
     amber.remove();
     server.wait_until(|s| are_written(s, "amber"), seconds(9)).await;
     server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,7 +75,6 @@ async fn namespaces_whose_lists_hang_hold_up_no_other() {
     hang.remove();
     server.wait_until(|s| hanging.iter().all(|namespace| are_written(s, namespace)), seconds(30)).await;
     server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,5 +92,4 @@ async fn a_namespace_is_read_once_and_a_set_of_the_term_needs_no_read() {
     sleep(seconds(10)).await;
     assert_eq!(server.count(&fine()), pages);
     assert_eq!(server.count(&lists().in_namespace("new")), 0);
-    operator.end().await;
 }

@@ -17,11 +17,10 @@ async fn a_new_leader_writes_nothing_where_nothing_is_to_be_done() {
     server.create_mycustomresource(NS, "one", "joe");
     settled(&server, "web", 3).await;
     first.end().await;
-    let second = Operator::leader(&server, "b", Rules::default());
+    let _second = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(30)).await;
     assert_eq!(server.count(&Requests::mutating().from("b")), 0);
     is_silent(&server, 1_500).await;
-    second.end().await;
 }
 
 /// A set in each of thirty namespaces, which wants a second pod while nobody leads, and a standby, "b".
@@ -58,7 +57,6 @@ async fn a_new_leader_with_much_to_do_reads_each_namespace_once() {
     }
     assert_eq!(lists() - before, 61, "the sets and pods of each, and the sets that are older than the term");
     server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,7 +74,6 @@ async fn a_new_leader_that_cannot_read_does_not_ask_again_and_again() {
     for namespace in thirty_namespaces() {
         assert_eq!(server.live_pods(&namespace, "web").len(), 2, "{namespace}");
     }
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,5 +89,4 @@ async fn a_namespace_that_cannot_be_read_holds_up_no_other() {
     assert_eq!(server.live_pods("b-second", "web").len(), 2);
     assert_eq!(server.live_pods("a-first", "web").len(), 0, "what was there before the term is not known");
     server.check();
-    operator.end().await;
 }
