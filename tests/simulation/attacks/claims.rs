@@ -1,6 +1,5 @@
 //! A11: a pod in another namespace claims the set as its owner.
 
-use podset_operator::podset::{observe::CacheRules, promise::Rules};
 use serde_json::{Value, json};
 
 use super::*;
@@ -69,14 +68,8 @@ async fn a11_a_claim_from_another_namespace_is_none() {
     assert!(theirs.len() == 5 && theirs.iter().all(object::is_live), "{theirs:?}");
     let asked = server.count(&Requests::all().in_namespace(ELSEWHERE));
     assert_eq!(asked, 0, "nobody asks for them");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a11_succeeds_if_the_uid_alone_counts() {
-    let (server, is_untouched) =
-        a11(Rules { cache: CacheRules { home: |_| "anywhere".into(), ..CacheRules::default() }, ..Rules::default() })
-            .await;
-    assert!(!is_untouched || is_broken(&server));
+    let (server, is_untouched) = a11(cached(CacheRules { home: |_| "anywhere".into(), ..CacheRules::default() })).await;
+    assert!(!is_untouched || is_broken(&server), "the UID alone counts");
 }
 
 /// Another leads, and reads everything in both namespaces before it writes.

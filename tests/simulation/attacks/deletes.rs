@@ -1,6 +1,5 @@
 //! A12: the API server rejects the delete of one pod, and goes on doing so.
 
-use podset_operator::podset::promise::Rules;
 use serde_json::json;
 
 use super::*;
@@ -66,12 +65,8 @@ async fn a12_one_protected_pod_keeps_no_other() {
     assert_eq!((server.events(NS, "ScaledDown").len(), server.events(NS, "FailedDelete").len()), (1, 1));
     assert_eq!(server.count(&Requests::deletes("pods")), 5, "it is not tried again");
     server.check();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a12_succeeds_if_a_rejection_concerns_the_whole_set() {
     let (_, _, left) = a12(Rules { is_confined: |_| false, ..Rules::default() }).await;
-    assert_eq!(left.len(), 6);
+    assert_eq!(left.len(), 6, "a rejection concerns the whole set");
 }
 
 /// The story of two protected pods: what is told, when it is tried again, and how the set recovers.

@@ -1,6 +1,5 @@
 //! A5, A6: events that come late, again, or before the answer to the write that caused them.
 
-use podset_operator::podset::{observe::CacheRules, promise::Rules};
 use serde_json::json;
 
 use super::*;
@@ -20,16 +19,8 @@ async fn a5(rules: Rules) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a5_an_old_n_never_comes_back() {
-    let server = a5(Rules::default()).await;
-    server.check();
+    let server = told_twice(a5, cached(CacheRules { is_stale: |_, _| false, ..CacheRules::default() })).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a5_succeeds_if_what_is_old_is_believed() {
-    assert!(is_broken(
-        &a5(Rules { cache: CacheRules { is_stale: |_, _| false, ..CacheRules::default() }, ..Rules::default() }).await
-    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,14 +75,8 @@ async fn a5_a_pod_that_a_read_showed_gone_costs_no_other_its_life() {
     let server = a5_ghost(Rules::default()).await;
     server.check();
     assert_eq!(server.effects(&Requests::deletes("pods")), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a5_succeeds_if_a_read_is_not_ahead_of_the_watch() {
-    let server =
-        a5_ghost(Rules { cache: CacheRules { is_over: |_, _| false, ..CacheRules::default() }, ..Rules::default() })
-            .await;
-    assert!(server.effects(&Requests::deletes("pods")) > 0);
+    let server = a5_ghost(cached(CacheRules { is_over: |_, _| false, ..CacheRules::default() })).await;
+    assert!(server.effects(&Requests::deletes("pods")) > 0, "a read is not ahead of the watch");
 }
 
 /// A6: a pod is made and killed before its create is answered.
@@ -113,13 +98,8 @@ async fn a6(rules: Rules) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a6_a_pod_that_ended_before_its_answer_is_no_ghost() {
     assert!(a6(Rules::default()).await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a6_succeeds_if_every_answer_is_believed() {
-    assert!(
-        !a6(Rules { cache: CacheRules { has_ended: |_, _| false, ..CacheRules::default() }, ..Rules::default() }).await
-    );
+    let credulous = cached(CacheRules { has_ended: |_, _| false, ..CacheRules::default() });
+    assert!(!a6(credulous).await, "every answer is believed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,6 @@
 //! A2, A3, A4: two instances, of which one leads and then the other.
 
 use jiff::SignedDuration;
-use podset_operator::podset::{observe::CacheRules, promise::Rules};
 
 use super::*;
 use crate::apiserver::{Fault, Requests};
@@ -27,20 +26,9 @@ async fn a2(rules: Rules) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a2_the_new_leader_chooses_the_same_name() {
-    let server = a2(Rules::default()).await;
-    server.check();
+    let restless = cached(CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() });
+    let server = told_twice(a2, restless).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a2_succeeds_if_names_do_not_rest() {
-    assert!(is_broken(
-        &a2(Rules {
-            cache: CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() },
-            ..Rules::default()
-        })
-        .await
-    ));
 }
 
 /// A3: a request is executed after its sender lost the lease, and the new leader knows nothing of why it was sent.
@@ -68,11 +56,7 @@ async fn a3_a_write_ends_before_its_senders_term() {
     let server = a3(Operator::standby).await;
     server.check();
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a3_succeeds_if_writes_are_not_bounded_by_the_term() {
-    assert!(is_broken(&a3(Operator::without_gate).await));
+    assert!(is_broken(&a3(Operator::without_gate).await), "writes are not bounded by the term");
 }
 
 /// A4: the watches of a standby stand still while others lead; then it leads, and misses the pods that live.
@@ -113,8 +97,7 @@ async fn a4_spec() -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a4_a_new_leader_reads_before_it_writes() {
-    let server = a4_pods(Rules::default()).await;
-    server.check();
+    let server = told_twice(a4_pods, Rules { is_unread: |_, _| false, ..Rules::default() }).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 3);
     let server = a4_spec().await;
     server.check();
@@ -122,16 +105,11 @@ async fn a4_a_new_leader_reads_before_it_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a4_succeeds_if_nothing_is_read_at_take_over() {
-    assert!(is_broken(&a4_pods(Rules { is_unread: |_, _| false, ..Rules::default() }).await));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_hand_over_in_the_middle_of_a_scale_up_converges() {
     let server = ApiServer::new(1);
     server.settings(|settings| {
         settings.max_replicas = 300;
-        settings.request_latency = std::time::Duration::from_millis(50);
+        settings.request_latency = Duration::from_millis(50);
     });
     server.create_podset(NS, "web", 300);
     let mut a = Operator::leader(&server, "a", Rules::default());

@@ -15,7 +15,7 @@ mod terminations;
 
 use std::time::Duration;
 
-use podset_operator::podset::promise::Rules;
+use podset_operator::podset::{observe::CacheRules, promise::Rules};
 use serde_json::Value;
 
 use crate::{
@@ -70,6 +70,19 @@ fn condition(server: &ApiServer, kind: &str) -> String {
 /// A broken promise: the attack succeeded.
 fn is_broken(server: &ApiServer) -> bool {
     !server.violations().is_empty()
+}
+
+/// The rules with these of the caches.
+fn cached(cache: CacheRules) -> Rules {
+    Rules { cache, ..Rules::default() }
+}
+
+/// Tells a story with every rule, which keeps the promise, and with one taken out, which breaks it. Returns the first server.
+async fn told_twice(story: impl AsyncFn(Rules) -> ApiServer, broken: Rules) -> ApiServer {
+    let server = story(Rules::default()).await;
+    server.check();
+    assert!(is_broken(&story(broken).await), "nobody misses the rule");
+    server
 }
 
 /// Pods that take so many seconds to go.

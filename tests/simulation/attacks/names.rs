@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use jiff::SignedDuration;
-use podset_operator::podset::{names::pod_name, observe::CacheRules, promise::Rules};
+use podset_operator::podset::names::pod_name;
 use serde_json::json;
 
 use super::*;
-use crate::apiserver::{Fault, Requests, Status, object};
+use crate::apiserver::{Fault, Requests, Status, Verb, object};
 
 /// A1: a create is not answered, is repeated, its pod is deleted by a user and replaced; then the first create lands.
 async fn a1(rules: Rules) -> ApiServer {
@@ -27,28 +27,11 @@ async fn a1(rules: Rules) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a1_a_late_create_makes_no_second_pod() {
-    a1(Rules::default()).await.check();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a1_succeeds_if_an_unknown_fate_is_forgotten() {
-    let rules =
-        Rules { cache: CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() }, ..Rules::default() };
-    assert!(is_broken(&a1(rules).await));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a1_succeeds_if_names_are_drawn_anew() {
     static DRAWN: AtomicU32 = AtomicU32::new(0);
+    let forgetful = cached(CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() });
+    told_twice(a1, forgetful).await;
     let name = |set: &str, uid: &str, _: u32| pod_name(set, uid, DRAWN.fetch_add(1, Ordering::Relaxed));
-    assert!(is_broken(
-        &a1(Rules {
-            name,
-            cache: CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() },
-            ..Rules::default()
-        })
-        .await
-    ));
+    assert!(is_broken(&a1(Rules { name, ..forgetful }).await), "names are drawn anew, too");
 }
 
 /// A1: the pod of a create without an answer is not seen for longer than a create may take, and fewer are wanted.
@@ -66,14 +49,8 @@ async fn a1_unseen(rules: Rules) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a1_a_read_settles_an_unknown_fate() {
-    let server = a1_unseen(Rules::default()).await;
-    server.check();
+    let server = told_twice(a1_unseen, Rules { may_forget: |_| true, ..Rules::default() }).await;
     assert_eq!(server.live_pods(NS, "web").len(), 1, "the pod is found and deleted");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a1_succeeds_if_time_alone_settles_an_unknown_fate() {
-    assert!(is_broken(&a1_unseen(Rules { may_forget: |_| true, ..Rules::default() }).await));
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,11 +102,9 @@ async fn a8_a_strangers_pod_is_stepped_over() {
     assert!(is_ready);
     server.check();
     assert_eq!(server.effects(&Requests::creates("pods")), 2);
-    assert_eq!(
-        server.count(&Requests::all().verb(crate::apiserver::Verb::Get).of("podsets")),
-        1,
-        "the set is read again"
-    );
+    assert_eq!(server.count(&Requests::all().verb(Verb::Get).of("podsets")), 1, "the set is read again");
+    let (_, is_ready) = a8(Rules { is_ours: |_, _| true, ..Rules::default() }).await;
+    assert!(!is_ready, "whoever has the name is taken for ours");
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,7 +112,7 @@ async fn no_stranger_is_stepped_over_before_the_set_was_read_again() {
     let server = ApiServer::new(1);
     let uid = server.create_podset(NS, "web", 2);
     server.create_pod(NS, &pod_name("web", &uid, 0), json!({ "app": "theirs" }));
-    let reads = Requests::all().verb(crate::apiserver::Verb::Get).of("podsets");
+    let reads = Requests::all().verb(Verb::Get).of("podsets");
     let refused = server.fault(reads, Fault::Refuse(Status::of_code(503)));
     let _operator = leader(&server, Rules::default());
     sleep(20).await;
@@ -145,12 +120,6 @@ async fn no_stranger_is_stepped_over_before_the_set_was_read_again() {
     refused.remove();
     ready(&server, "web", 2).await;
     server.check();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a8_succeeds_if_whoever_has_the_name_is_taken_for_ours() {
-    let (_, is_ready) = a8(Rules { is_ours: |_, _| true, ..Rules::default() }).await;
-    assert!(!is_ready);
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,10 +149,8 @@ async fn a10(rules: Rules) -> bool {
     let server = server_that_executes_late();
     server.create_podset(NS, "web", 2);
     // A short quarantine, so that the name is taken again before the late delete lands.
-    let _operator = leader(
-        &server,
-        Rules { cache: CacheRules { quarantine: SignedDuration::from_secs(5), ..CacheRules::default() }, ..rules },
-    );
+    let cache = CacheRules { quarantine: SignedDuration::from_secs(5), ..CacheRules::default() };
+    let _operator = leader(&server, Rules { cache, ..rules });
     ready(&server, "web", 2).await;
     let rule = server.fault(Requests::deletes("pods").first(1), Fault::ExecuteLate(seconds(30)));
     server.scale(NS, "web", 1);
@@ -200,9 +167,5 @@ async fn a10(rules: Rules) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a10_a_late_delete_hits_nobody_else() {
     assert!(a10(Rules::default()).await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a10_succeeds_if_a_delete_names_no_incarnation() {
-    assert!(!a10(Rules { precondition: |_| None, ..Rules::default() }).await);
+    assert!(!a10(Rules { precondition: |_| None, ..Rules::default() }).await, "a delete names no incarnation");
 }

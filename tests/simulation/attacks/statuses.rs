@@ -1,9 +1,6 @@
 //! What a status may say, and which set it may reach.
 
-use podset_operator::{
-    api::PodSetStatus,
-    podset::{promise::Rules, status},
-};
+use podset_operator::{api::PodSetStatus, podset::status};
 
 use super::*;
 use crate::apiserver::{Fault, Requests};
@@ -20,13 +17,6 @@ async fn scaled_down(rules: Rules) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a_generation_is_answered_when_the_surplus_is_gone() {
-    let server = scaled_down(Rules::default()).await;
-    server.check();
-    assert_eq!(server.podset(NS, "web")["status"]["observedGeneration"], 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_generation_that_is_answered_at_once_allows_fewer_pods_than_live() {
     let at_once = Rules {
         status: |view, plan, state, wall| {
             let observed_generation = Some(view.set.generation);
@@ -34,7 +24,8 @@ async fn a_generation_that_is_answered_at_once_allows_fewer_pods_than_live() {
         },
         ..Rules::default()
     };
-    assert!(is_broken(&scaled_down(at_once).await));
+    let server = told_twice(scaled_down, at_once).await;
+    assert_eq!(server.podset(NS, "web")["status"]["observedGeneration"], 2);
 }
 
 /// A status lands late, and the set was made anew meanwhile.
@@ -53,10 +44,6 @@ async fn late_status(rules: Rules) -> ApiServer {
 #[tokio::test(start_paused = true)]
 async fn a_late_status_reaches_no_other_set_of_the_name() {
     late_status(Rules::default()).await.check();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_late_status_that_names_no_version_reaches_another_set() {
     let server = late_status(Rules { status_version: |_| None, ..Rules::default() }).await;
-    assert!(server.broken().is_some());
+    assert!(server.broken().is_some(), "it names no version");
 }

@@ -1,7 +1,6 @@
 //! A13: with `podReplacementPolicy: TerminationComplete`, pods that are being deleted may still run. One test for each row of the table in
 //! docs/user-guide.md.
 
-use podset_operator::podset::{observe::CacheRules, promise::Rules};
 use serde_json::{Value, json};
 
 use super::*;
@@ -133,8 +132,8 @@ async fn a13_a_pod_that_is_being_deleted_counts_without_its_label() {
 
 #[tokio::test(start_paused = true)]
 async fn a13_succeeds_if_out_of_sight_is_gone() {
-    let cache = CacheRules { may_count: |pod, _| !pod.is_terminating, ..CacheRules::default() };
-    let (server, _operator, _) = label_lost(Rules { cache, ..Rules::default() }).await;
+    let forgetful = cached(CacheRules { may_count: |pod, _| !pod.is_terminating, ..CacheRules::default() });
+    let (server, _operator, _) = label_lost(forgetful).await;
     assert!(is_broken(&server));
 }
 
