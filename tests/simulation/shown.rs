@@ -11,7 +11,7 @@ use crate::{
     NS,
     apiserver::{ApiServer, Fault, Requests, Status},
     operator::Operator,
-    seconds,
+    ready, seconds,
 };
 
 fn verdict(report: &Report, check: &str) -> Verdict {
@@ -33,16 +33,20 @@ async fn whoever_is_not_ready_says_what_it_waits_for() {
     server.settings(|settings| {
         settings.unserved.insert("podsets.app.example.com");
     });
-    let operator = Operator::standby(&server, "a", Rules::default());
+    let mut operator = Operator::standby(&server, "a", Rules::default());
     sleep(seconds(60)).await;
     let readiness = operator.health().readiness();
     let why = verdict(&readiness, "podset-caches").unwrap_err();
     assert!(why.contains("podsets.app.example.com") && why.contains("kubectl apply -k config/crd"), "{why}");
     assert_eq!(verdict(&readiness, "mycustomresource-caches"), Ok(()), "it has all it needs");
 
+    operator.lead();
+    sleep(seconds(60)).await;
     server.settings(|settings| settings.unserved.clear());
     sleep(seconds(5)).await;
-    assert_eq!(verdict(&operator.health().readiness(), "podset-caches"), Ok(()), "a standby is ready");
+    assert_eq!(verdict(&operator.health().readiness(), "podset-caches"), Ok(()));
+    server.create_podset(NS, "web", 2);
+    ready(&server, "web", 2).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -34,14 +34,8 @@ async fn pods_have_the_template_of_their_set_however_large() {
     create(&server, "web", 3, 20_000);
     settled(&server, "web", 3).await;
     assert_eq!((bytes(&server, "web"), reads()), (vec![20_000; 3], 1));
-    server.patch(
-        &PODSETS,
-        NS,
-        "web",
-        json!({ "spec": {
-        "replicas": 4, "template": template(30_000), "updateStrategy": { "type": "OnDelete" }
-    } }),
-    );
+    let spec = json!({ "replicas": 4, "template": template(30_000), "updateStrategy": { "type": "OnDelete" } });
+    server.patch(&PODSETS, NS, "web", json!({ "spec": spec }));
     settled(&server, "web", 4).await;
     let mut all = bytes(&server, "web");
     all.sort_unstable();
