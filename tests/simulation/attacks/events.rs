@@ -5,14 +5,20 @@ use serde_json::json;
 use super::*;
 use crate::apiserver::{Fault, PODS, Requests};
 
-/// A5: the watch of the sets lags; an answer brings the new N before it; then the old N comes late.
-async fn a5(rules: Rules) -> ApiServer {
-    let (server, _operator) = with_set(1, rules).await;
+/// The watch of the sets lags; an answer brings the new N before it; then the old and larger N is still to come.
+async fn an_old_n_comes_late(wanted: usize, old: i64, rules: Rules) -> (ApiServer, Operator) {
+    let (server, operator) = with_set(wanted, rules).await;
     server.watches().on("podsets").delay(seconds(10));
-    server.scale(NS, "web", 3);
+    server.scale(NS, "web", old);
     sleep(1).await;
-    server.scale(NS, "web", 1);
+    server.scale(NS, "web", i64::try_from(wanted).unwrap());
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+    (server, operator)
+}
+
+/// A5: an old N comes late.
+async fn a5(rules: Rules) -> ApiServer {
+    let (server, _operator) = an_old_n_comes_late(1, 3, rules).await;
     sleep(60).await;
     server
 }
@@ -134,12 +140,7 @@ async fn a1_a_create_that_lands_at_the_last_moment_is_not_forgotten_before_it_is
 
 #[tokio::test(start_paused = true)]
 async fn a5_a_set_that_is_gone_does_not_come_back_with_an_old_n() {
-    let (server, _operator) = with_set(2, Rules::default()).await;
-    server.watches().on("podsets").delay(seconds(10));
-    server.scale(NS, "web", 8);
-    sleep(1).await;
-    server.scale(NS, "web", 2);
-    server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
+    let (server, _operator) = an_old_n_comes_late(2, 8, Rules::default()).await;
     sleep(5).await;
     server.delete_podset(NS, "web");
     sleep(60).await;

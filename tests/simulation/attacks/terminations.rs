@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::apiserver::{Fault, PODS, PODSETS, Requests, object};
+use crate::apiserver::{Fault, PODS, PODSETS, Requests};
 
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
@@ -34,14 +34,6 @@ fn status(server: &ApiServer) -> Value {
     server.podset(NS, "web")["status"].clone()
 }
 
-/// Reason and message of Ready.
-fn why(server: &ApiServer) -> (String, String) {
-    let set = server.podset(NS, "web");
-    let ready = object::condition(&set, "Ready").cloned().unwrap_or_default();
-    let text = |field: &str| ready[field].as_str().unwrap_or_default().to_owned();
-    (text("reason"), text("message"))
-}
-
 /// A pod is deleted, and its containers run on for 20 s.
 async fn one_is_deleted(rules: Rules) -> (ApiServer, Operator, String) {
     let (server, operator) = running(3, rules).await;
@@ -57,7 +49,7 @@ async fn a13_a_pod_that_is_deleted_is_replaced_when_it_is_gone() {
     assert_eq!(creates(&server), 3);
     let node = server.pod(NS, &deleted)["spec"]["nodeName"].as_str().unwrap().to_owned();
     let message = format!("2 of 3 pods are ready; waiting for {deleted} on {node} to terminate");
-    assert_eq!(why(&server), ("WaitingForTermination".to_owned(), message));
+    assert_eq!(condition(&server, "Ready"), format!("False/WaitingForTermination: {message}"));
     assert_eq!(status(&server)["terminatingReplicas"], 1);
     server.wait_until(|s| creates(s) == 4, Duration::from_millis(1_100)).await;
     at_rest(&server, "web", 3).await;
@@ -191,7 +183,8 @@ async fn a13_pods_of_a_lost_node_hold_their_slots_and_one_event_tells_it() {
     assert!(server.events(NS, "WaitingForTermination").is_empty());
     sleep(3_600).await;
     assert_eq!(creates(&server), 3);
-    assert!(why(&server).1.contains(" (DisruptionTarget/DeletionByTaintManager) to terminate"), "{}", why(&server).1);
+    let why = condition(&server, "Ready");
+    assert!(why.contains(" (DisruptionTarget/DeletionByTaintManager) to terminate"), "{why}");
     let events = server.events(NS, "WaitingForTermination");
     let [event] = &events[..] else { panic!("{events:#?}") };
     assert_eq!(event["type"], "Warning");
@@ -227,22 +220,16 @@ async fn pods_that_terminate_one_by_one_cost_one_status_under_the_default_policy
 /// Pods that were replaced while they ran are too many for the new policy, until they have ended.
 #[tokio::test(start_paused = true)]
 async fn a13_a_change_of_the_policy_is_answered_when_no_more_may_run() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = with_set(3, Rules::default()).await;
     going_slowly(&server, 20);
-    server.create_podset(NS, "web", 3);
-    let _operator = leader(&server, Rules::default());
-    ready(&server, "web", 3).await;
-    sleep(10).await;
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     ready(&server, "web", 3).await;
     sleep(5).await;
     let former = status(&server)["observedGeneration"].clone();
     server.wait_for_termination(NS, "web");
     sleep(5).await;
-    assert_eq!(
-        (status(&server)["observedGeneration"].clone(), why(&server).0),
-        (former, "WaitingForTermination".into())
-    );
+    assert_eq!(status(&server)["observedGeneration"], former);
+    assert!(condition(&server, "Ready").contains("/WaitingForTermination: "));
     at_rest(&server, "web", 3).await;
     server.patch(&PODSETS, NS, "web", json!({ "spec": { "podReplacementPolicy": "TerminationStarted" } }));
     sleep(1).await;
@@ -253,12 +240,8 @@ async fn a13_a_change_of_the_policy_is_answered_when_no_more_may_run() {
 
 /// A pod lost its label while it was being deleted and did not count. When it counts, no watch shows it.
 async fn unseen_when_the_policy_changes(rules: Rules) -> (ApiServer, Operator) {
-    let server = ApiServer::new(1);
+    let (server, operator) = with_set(3, rules).await;
     going_slowly(&server, 20);
-    server.create_podset(NS, "web", 3);
-    let operator = leader(&server, rules);
-    ready(&server, "web", 3).await;
-    sleep(10).await;
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.delete_pod(NS, &deleted);
     server.strip_label(NS, &deleted, LABEL);
@@ -271,22 +254,16 @@ async fn unseen_when_the_policy_changes(rules: Rules) -> (ApiServer, Operator) {
 #[tokio::test(start_paused = true)]
 async fn a13_a_change_of_the_policy_finds_pods_that_no_watch_shows() {
     let (server, _operator) = unseen_when_the_policy_changes(Rules::default()).await;
-    assert_eq!(
-        (status(&server)["observedGeneration"].clone(), why(&server).0),
-        (json!(1), "WaitingForTermination".into())
-    );
+    assert_eq!(status(&server)["observedGeneration"], 1);
+    assert!(condition(&server, "Ready").contains("/WaitingForTermination: "));
     at_rest(&server, "web", 3).await;
 }
 
 /// The policy changes while a pod is created under the former one.
 #[tokio::test(start_paused = true)]
 async fn a13_a_change_of_the_policy_during_a_create_is_not_answered_too_early() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = with_set(3, Rules::default()).await;
     going_slowly(&server, 60);
-    server.create_podset(NS, "web", 3);
-    let _operator = leader(&server, Rules::default());
-    ready(&server, "web", 3).await;
-    sleep(10).await;
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.fault(Requests::creates("pods").first(1), Fault::Delay(seconds(2)));
     server.delete_pod(NS, &deleted);

@@ -26,6 +26,15 @@ fn cluster() -> ApiServer {
     server
 }
 
+/// A leader and a standby, and all pods are there.
+async fn two(server: &ApiServer) -> (Replica, Replica) {
+    let a = Replica::start(server, "a", Model::default());
+    leads(&a, seconds(1)).await;
+    let b = Replica::start(server, "b", Model::default());
+    converged(server).await;
+    (a, b)
+}
+
 /// Waits until this replica leads.
 async fn leads(replica: &Replica, within: Duration) {
     let patience = tokio::time::timeout(within, async {
