@@ -56,12 +56,9 @@ async fn a5_whatever_becomes_of_the_watches_the_bound_holds() {
 /// A5: the watch of the pods lags behind the read with which a new leader begins, and brings a pod that the read showed to be gone:
 /// one too many, it seems.
 async fn a5_ghost(rules: Rules) -> ApiServer {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 2);
-    let a = leader(&server, Rules::default());
+    let (server, a) = with_set(2, Rules::default()).await;
     let mut b = Operator::standby(&server, "b", rules);
-    ready(&server, "web", 2).await;
-    sleep(10).await;
+    sleep(1).await;
     server.watches().of("b").on("pods").delay(seconds(20));
     let pod = server.live_pods(NS, "web")[0].clone();
     server.patch(&PODS, NS, &pod, json!({ "metadata": { "annotations": { "app.example.com/note": "x" } } }));

@@ -81,11 +81,9 @@ async fn a4_pods(rules: Rules) -> ApiServer {
 
 /// A4 once more: it missed that fewer pods are wanted, and hears of the pods alone.
 async fn a4_spec() -> ApiServer {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 3);
-    let a = Operator::leader(&server, "a", Rules::default());
+    let (server, a) = with_set(3, Rules::default()).await;
     let mut b = Operator::standby(&server, "b", Rules::default());
-    ready(&server, "web", 3).await;
+    sleep(1).await;
     server.watches().of("b").on("podsets").stall();
     server.scale(NS, "web", 1);
     at_rest(&server, "web", 1).await;
