@@ -15,6 +15,43 @@ mod replica;
 mod shown;
 mod world;
 
+use std::time::Duration;
+
+use apiserver::ApiServer;
+use operator::Operator;
+use podset_operator::podset::promise::Rules;
+
+/// The namespace in which most of it happens.
+const NS: &str = "default";
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// Starts a server and an operator with these rules, and waits until the set `web` has this many ready pods and says so.
+async fn with_set(pods: usize, rules: Rules) -> (ApiServer, Operator) {
+    let server = ApiServer::new(1);
+    let operator = Operator::leader(&server, "a", rules);
+    server.create_podset(NS, "web", i64::try_from(pods).unwrap());
+    ready(&server, "web", pods).await;
+    tokio::time::sleep(seconds(10)).await;
+    (server, operator)
+}
+
+/// Waits until so many pods of the set are ready, and no more are live.
+async fn ready(server: &ApiServer, set: &str, n: usize) {
+    let is_there = |s: &ApiServer| s.ready_pods(NS, set).len() == n && s.live_pods(NS, set).len() == n;
+    server.wait_until(is_there, seconds(120)).await;
+}
+
+/// Nothing but watches is asked for during this time.
+async fn is_silent(server: &ApiServer, for_seconds: u64) {
+    let mark = server.mark();
+    tokio::time::sleep(seconds(for_seconds)).await;
+    let lines: Vec<_> = server.requests_since(mark).iter().map(|entry| entry.line()).collect();
+    assert_eq!(lines, Vec::<String>::new(), "at rest nothing is read or written");
+}
+
 /// A world is a million small objects: of its time a quarter went to the allocator of the system.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

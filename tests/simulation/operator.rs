@@ -132,9 +132,16 @@ impl Operator {
         }
     }
 
-    /// Ends as a process that is killed: nothing more is sent, nothing is remembered.
-    pub fn kill(mut self) {
-        self.tasks.abort_all();
+    /// Ends as a process that is killed: nothing more is sent, nothing is remembered. So does an instance that is dropped.
+    pub fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        let ended = self.tasks.try_join_next();
+        assert!(ended.is_none() || std::thread::panicking(), "a controller ended by itself: {ended:?}");
     }
 }
 

@@ -3,11 +3,9 @@
 
 use std::{
     sync::{Arc, Mutex},
-    task::{Context, Poll},
     time::Duration,
 };
 
-use futures::future::BoxFuture;
 use http::{Request, Response, Uri};
 use kube::client::Body;
 use leadership::{
@@ -118,11 +116,11 @@ impl Replica {
         };
         let leader_state = LeaderState::vacant(env.clone());
         let (leadership, stop) = (leader_state.leadership(), CancellationToken::new());
-        let wire = Wire { connection: server.connection(name), ice: ice.clone() };
-        let client = || kube::Client::new(wire.clone(), LEASE.0);
+        let connection = server.connection(name);
+        let client = || client(&connection, &ice);
         let asked = if model.is_bounded { leadership.clone() } else { Leadership::always(env.clone()) };
         let url = Uri::default();
-        let writer = line::gated(&wire.connection, &ice, model.rules.may_leave);
+        let writer = line::gated(&connection, &ice, model.rules.may_leave);
         let writer = Writer::new(writer, &url, asked);
         let (arguments, metrics, health) = (model.flags(), Metrics::new(env.clone()), Health::new(env.clone()));
         let parts = Parts {
@@ -226,41 +224,28 @@ fn store(name: &str) -> Arc<dyn Store> {
     }
 }
 
-/// The wire of a client that is not for the writes of a leader. What is on it goes on whatever becomes of the replica.
-#[derive(Clone)]
-struct Wire {
-    connection: Connection,
-    ice: Ice,
+/// A client that is not for the writes of a leader. What is on its wire goes on whatever becomes of the replica.
+fn client(connection: &Connection, ice: &Ice) -> kube::Client {
+    let (connection, ice) = (connection.clone(), ice.clone());
+    let wire = tower::service_fn(move |request| {
+        let carried = tokio::spawn(carry(connection.clone(), ice.clone(), request));
+        async move { carried.await.unwrap_or(Err(Cut)) }
+    });
+    kube::Client::new(wire, LEASE.0)
 }
 
-impl Wire {
-    async fn carry(self, request: Request<Body>) -> Result<Response<AnswerBody>, Cut> {
-        self.melt().await;
-        let answer = self.connection.clone().send(request).await;
-        self.melt().await;
-        answer
-    }
-
-    async fn melt(&self) {
-        if self.ice.is_whole() {
-            self.connection.is_held_up();
-            self.ice.melted().await;
-        }
-    }
+async fn carry(to: Connection, ice: Ice, request: Request<Body>) -> Result<Response<AnswerBody>, Cut> {
+    melted(&to, &ice).await;
+    let answer = to.clone().send(request).await;
+    melted(&to, &ice).await;
+    answer
 }
 
-impl tower::Service<Request<Body>> for Wire {
-    type Response = Response<AnswerBody>;
-    type Error = Cut;
-    type Future = BoxFuture<'static, Result<Self::Response, Cut>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let carried = tokio::spawn(self.clone().carry(request));
-        Box::pin(async move { carried.await.unwrap_or(Err(Cut)) })
+/// Waits until the replica is no longer frozen whole.
+async fn melted(connection: &Connection, ice: &Ice) {
+    if ice.is_whole() {
+        connection.is_held_up();
+        ice.melted().await;
     }
 }
 

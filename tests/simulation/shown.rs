@@ -1,7 +1,5 @@
 //! What an instance shows of itself, by its probes and metrics, while things happen to it.
 
-use std::time::Duration;
-
 use operator_kit::{
     health::{Report, Verdict},
     telemetry::metrics::Format::OpenMetrics,
@@ -10,15 +8,11 @@ use podset_operator::podset::promise::Rules;
 use tokio::time::sleep;
 
 use crate::{
+    NS,
     apiserver::{ApiServer, Fault, Requests, Status},
     operator::Operator,
+    ready, seconds,
 };
-
-const NS: &str = "default";
-
-fn seconds(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
 
 fn verdict(report: &Report, check: &str) -> Verdict {
     report.get(check).cloned().unwrap_or_else(|| panic!("no check {check} in {report:?}"))
@@ -39,17 +33,20 @@ async fn whoever_is_not_ready_says_what_it_waits_for() {
     server.settings(|settings| {
         settings.unserved.insert("podsets.app.example.com");
     });
-    let operator = Operator::standby(&server, "a", Rules::default());
+    let mut operator = Operator::standby(&server, "a", Rules::default());
     sleep(seconds(60)).await;
     let readiness = operator.health().readiness();
     let why = verdict(&readiness, "podset-caches").unwrap_err();
     assert!(why.contains("podsets.app.example.com") && why.contains("kubectl apply -k config/crd"), "{why}");
     assert_eq!(verdict(&readiness, "mycustomresource-caches"), Ok(()), "it has all it needs");
 
+    operator.lead();
+    sleep(seconds(60)).await;
     server.settings(|settings| settings.unserved.clear());
     sleep(seconds(5)).await;
-    assert_eq!(verdict(&operator.health().readiness(), "podset-caches"), Ok(()), "a standby is ready");
-    operator.end().await;
+    assert_eq!(verdict(&operator.health().readiness(), "podset-caches"), Ok(()));
+    server.create_podset(NS, "web", 2);
+    ready(&server, "web", 2).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,7 +63,6 @@ async fn an_api_server_that_is_away_is_no_reason_for_a_restart() {
     server.heal();
     sleep(seconds(60)).await;
     assert!(operator.health().readiness().values().all(Verdict::is_ok), "{:?}", operator.health());
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,5 +97,4 @@ async fn a_scale_and_its_failure_are_counted() {
     assert_eq!(value(&operator, "controller_runtime_active_workers", &[r#"controller="podset""#]), 0.0);
     let shown = operator.metrics().text(OpenMetrics).expect("the metrics can be written");
     assert!(!shown.contains("web"), "no object's name is a label");
-    operator.end().await;
 }

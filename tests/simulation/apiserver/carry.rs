@@ -165,10 +165,6 @@ impl Carrier {
                 let is_first = self.with(|state| state.random.random()) == Some(true);
                 self.answer(reply, if is_first { first } else { second }).await;
             }
-            Fault::HoldExecution => {
-                let released = async move { drop(gate.acquire().await.map(|permit| permit.forget())) };
-                self.execute_after(released, deadline, Some(reply)).await;
-            }
             Fault::HoldAnswer => {
                 let answer = self.execute(deadline).await;
                 drop(gate.acquire().await.map(|permit| permit.forget()));

@@ -33,8 +33,6 @@ pub enum Fault {
     ExecuteTwice,
     /// Executed; answered when the test releases it.
     HoldAnswer,
-    /// Executed when the test releases it, unless its `?timeout=` is over by then.
-    HoldExecution,
 }
 
 /// A rule in force.

@@ -1,22 +1,19 @@
 //! A7: the label by which pods are watched is taken away.
 
-use podset_operator::podset::{observe::CacheRules, promise::Rules};
-
 use super::*;
-use crate::apiserver::object;
+use crate::apiserver::{PODS, Requests};
 
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
 /// A7: the label is taken away while the operator watches, and then the set is scaled down.
 async fn a7_watched(rules: Rules) -> ApiServer {
-    let (server, operator) = with_set(3, rules).await;
+    let (server, _operator) = with_set(3, rules).await;
     for pod in &server.live_pods(NS, "web")[..2] {
         server.strip_label(NS, pod, LABEL);
     }
     sleep(5).await;
     server.scale(NS, "web", 1);
     sleep(60).await;
-    operator.kill();
     server
 }
 
@@ -29,9 +26,8 @@ async fn a7_unwatched(rules: Rules) -> ApiServer {
     ready(&server, "web", 3).await;
     operator.kill();
     server.strip_label(NS, &server.live_pods(NS, "web")[0], LABEL);
-    let operator = Operator::leader(&server, "b", rules);
+    let _operator = Operator::leader(&server, "b", rules);
     sleep(60).await;
-    operator.kill();
     server
 }
 
@@ -56,7 +52,6 @@ async fn a7_forgotten(rules: Rules) -> ApiServer {
     sleep(60).await;
     server.scale(NS, "web", 2);
     sleep(60).await;
-    standby.kill();
     server
 }
 
@@ -69,55 +64,33 @@ fn are_labelled(server: &ApiServer) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
-    let server = a7_watched(Rules::default()).await;
-    server.check();
+    let forgetful = cached(CacheRules { may_count: |_, _| false, ..CacheRules::default() });
+    let server = told_twice(a7_watched, forgetful).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
     assert!(are_labelled(&server));
 
-    let server = a7_unwatched(Rules::default()).await;
-    server.check();
+    let unread = Rules { is_unread: |_, _| false, ..Rules::default() };
+    let server = told_twice(a7_unwatched, unread).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 3);
     assert!(are_labelled(&server));
 
-    let server = a7_forgotten(Rules::default()).await;
-    server.check();
+    let labelled = Rules { taken_over: Some("app.kubernetes.io/managed-by=podset-operator"), ..Rules::default() };
+    assert!(is_broken(&a7_unwatched(labelled).await), "the take-over reads labelled pods alone");
+
+    let server = told_twice(a7_forgotten, unread).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 2);
-    assert_eq!(server.effects(&crate::apiserver::Requests::creates("pods")), 6, "the new leader makes none");
+    assert_eq!(server.effects(&Requests::creates("pods")), 6, "the new leader makes none");
     assert!(are_labelled(&server));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a7_succeeds_if_out_of_sight_is_gone() {
-    assert!(is_broken(
-        &a7_watched(Rules {
-            cache: CacheRules { may_count: |_, _| false, ..CacheRules::default() },
-            ..Rules::default()
-        })
-        .await
-    ));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a7_succeeds_if_nothing_is_read_at_take_over() {
-    assert!(is_broken(&a7_unwatched(Rules { is_unread: |_, _| false, ..Rules::default() }).await));
-    assert!(is_broken(&a7_forgotten(Rules { is_unread: |_, _| false, ..Rules::default() }).await));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a7_succeeds_if_the_take_over_reads_labelled_pods_alone() {
-    let rules = Rules { taken_over: Some("app.kubernetes.io/managed-by=podset-operator"), ..Rules::default() };
-    assert!(is_broken(&a7_unwatched(rules).await));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_owner_reference_is_taken_away_is_nobodys() {
-    let (server, operator) = with_set(2, Rules::default()).await;
+    let (server, _operator) = with_set(2, Rules::default()).await;
     let freed = server.live_pods(NS, "web")[0].clone();
     server.strip_owner(NS, &freed);
     ready(&server, "web", 2).await;
     server.delete_podset(NS, "web");
     sleep(60).await;
     assert!(object::is_live(&server.pod(NS, &freed)));
-    assert_eq!(server.all(&crate::apiserver::PODS, NS).len(), 1);
-    operator.end().await;
+    assert_eq!(server.all(&PODS, NS).len(), 1);
 }

@@ -1,7 +1,6 @@
 //! A2, A3, A4: two instances, of which one leads and then the other.
 
 use jiff::SignedDuration;
-use podset_operator::podset::{observe::CacheRules, promise::Rules};
 
 use super::*;
 use crate::apiserver::{Fault, Requests};
@@ -22,27 +21,14 @@ async fn a2(rules: Rules) -> ApiServer {
     sleep(5).await;
     b.lead();
     sleep(40).await;
-    a.kill();
-    b.kill();
     server
 }
 
 #[tokio::test(start_paused = true)]
 async fn a2_the_new_leader_chooses_the_same_name() {
-    let server = a2(Rules::default()).await;
-    server.check();
+    let restless = cached(CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() });
+    let server = told_twice(a2, restless).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a2_succeeds_if_names_do_not_rest() {
-    assert!(is_broken(
-        &a2(Rules {
-            cache: CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() },
-            ..Rules::default()
-        })
-        .await
-    ));
 }
 
 /// A3: a request is executed after its sender lost the lease, and the new leader knows nothing of why it was sent.
@@ -62,8 +48,6 @@ async fn a3(new: fn(&ApiServer, &str, Rules) -> Operator) -> ApiServer {
     sleep(4).await;
     b.lead();
     sleep(30).await;
-    a.kill();
-    b.kill();
     server
 }
 
@@ -72,11 +56,7 @@ async fn a3_a_write_ends_before_its_senders_term() {
     let server = a3(Operator::standby).await;
     server.check();
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a3_succeeds_if_writes_are_not_bounded_by_the_term() {
-    assert!(is_broken(&a3(Operator::without_gate).await));
+    assert!(is_broken(&a3(Operator::without_gate).await), "writes are not bounded by the term");
 }
 
 /// A4: the watches of a standby stand still while others lead; then it leads, and misses the pods that live.
@@ -96,32 +76,26 @@ async fn a4_pods(rules: Rules) -> ApiServer {
     a.end().await;
     b.lead();
     sleep(400).await;
-    b.kill();
     server
 }
 
 /// A4 once more: it missed that fewer pods are wanted, and hears of the pods alone.
 async fn a4_spec() -> ApiServer {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", 3);
-    let a = Operator::leader(&server, "a", Rules::default());
+    let (server, a) = with_set(3, Rules::default()).await;
     let mut b = Operator::standby(&server, "b", Rules::default());
-    ready(&server, "web", 3).await;
+    sleep(1).await;
     server.watches().of("b").on("podsets").stall();
     server.scale(NS, "web", 1);
-    ready(&server, "web", 1).await;
     at_rest(&server, "web", 1).await;
     a.end().await;
     b.lead();
     sleep(400).await;
-    b.kill();
     server
 }
 
 #[tokio::test(start_paused = true)]
 async fn a4_a_new_leader_reads_before_it_writes() {
-    let server = a4_pods(Rules::default()).await;
-    server.check();
+    let server = told_twice(a4_pods, Rules { is_unread: |_, _| false, ..Rules::default() }).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 3);
     let server = a4_spec().await;
     server.check();
@@ -129,27 +103,16 @@ async fn a4_a_new_leader_reads_before_it_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a4_succeeds_if_nothing_is_read_at_take_over() {
-    assert!(is_broken(&a4_pods(Rules { is_unread: |_, _| false, ..Rules::default() }).await));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_hand_over_in_the_middle_of_a_scale_up_converges() {
     let server = ApiServer::new(1);
-    server.settings(|settings| {
-        settings.request_latency = std::time::Duration::from_millis(50);
-    });
+    server.settings(|settings| settings.request_latency = Duration::from_millis(50));
     server.create_podset(NS, "web", 300);
     let mut a = Operator::leader(&server, "a", Rules::default());
     let mut b = Operator::standby(&server, "b", Rules::default());
     server.wait_until(|s| s.live_pods(NS, "web").len() > 20, seconds(60)).await;
     a.resign();
     b.lead();
-    ready(&server, "web", 300).await;
     at_rest(&server, "web", 300).await;
-    server.check();
-    b.end().await;
-    a.end().await;
 }
 
 /// A4 again: a set was made anew while the new leader's watch stood still, and wants fewer pods than it did at first.
@@ -184,8 +147,6 @@ async fn a4_a_set_that_the_new_leader_has_not_met_is_read_when_it_does() {
         }
         sleep(1).await;
     }
-    server.check();
     ready(&server, "web", 2).await;
-    assert_eq!(server.ready_pods(NS, "web").len(), 2);
-    b.kill();
+    server.check();
 }

@@ -15,20 +15,16 @@ mod terminations;
 
 use std::time::Duration;
 
-use podset_operator::podset::promise::Rules;
+use podset_operator::podset::{observe::CacheRules, promise::Rules};
 use serde_json::Value;
 
 use crate::{
+    NS,
     apiserver::{ApiServer, PodScript, object},
+    is_silent,
     operator::Operator,
+    ready, seconds, with_set,
 };
-
-/// The namespace in which all is played.
-const NS: &str = "default";
-
-fn seconds(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
 
 async fn sleep(n: u64) {
     tokio::time::sleep(seconds(n)).await;
@@ -41,38 +37,26 @@ fn server_that_executes_late() -> ApiServer {
     server
 }
 
-/// Waits until so many pods of the set are ready, and no more are live.
-async fn ready(server: &ApiServer, set: &str, n: usize) {
-    let is_there = |s: &ApiServer| s.ready_pods(NS, set).len() == n && s.live_pods(NS, set).len() == n;
-    server.wait_until(is_there, seconds(120)).await;
-}
-
 /// Whether the set is ready within this time.
 async fn becomes_ready(server: &ApiServer, set: &str, n: usize, within: u64) -> bool {
-    for _ in 0..within * 10 {
-        if server.ready_pods(NS, set).len() == n && server.live_pods(NS, set).len() == n {
-            return true;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    false
+    tokio::time::timeout(seconds(within), ready(server, set, n)).await.is_ok()
 }
 
-/// The set has come to rest: its status is right, and nothing more is asked for but watches.
-async fn at_rest(server: &ApiServer, set: &str, n: usize) {
+/// The set comes to rest: its pods are there, its status is right, and nothing more is asked for but watches. No promise was broken.
+async fn at_rest(server: &ApiServer, name: &str, n: usize) {
     let is_told = |s: &ApiServer| {
-        let set = s.podset(NS, set);
-        let ready = set["status"]["conditions"].as_array().into_iter().flatten();
-        ready.into_iter().any(|held| held["type"] == "Ready" && held["status"] == "True")
+        let set = s.podset(NS, name);
+        object::is_ready(&set)
             && set["status"]["readyReplicas"] == n
             && set["status"]["observedGeneration"] == set["metadata"]["generation"]
+            && s.ready_pods(NS, name).len() == n
+            && s.live_pods(NS, name).len() == n
     };
     server.wait_until(is_told, seconds(180)).await;
     // Whatever was of unknown fate is settled after the quarantine.
     sleep(70).await;
-    let mark = server.mark();
-    sleep(300).await;
-    assert_eq!(server.requests_since(mark).iter().map(|entry| entry.line()).collect::<Vec<_>>(), Vec::<String>::new());
+    is_silent(server, 300).await;
+    server.check();
 }
 
 /// The condition of this type as `status/reason: message`; empty if there is none.
@@ -88,6 +72,19 @@ fn is_broken(server: &ApiServer) -> bool {
     server.exceeded() > 0
 }
 
+/// The rules with these of the caches.
+fn cached(cache: CacheRules) -> Rules {
+    Rules { cache, ..Rules::default() }
+}
+
+/// Tells a story with every rule, which keeps the promise, and with one taken out, which breaks it. Returns the first server.
+async fn told_twice(story: impl AsyncFn(Rules) -> ApiServer, broken: Rules) -> ApiServer {
+    let server = story(Rules::default()).await;
+    server.check();
+    assert!(is_broken(&story(broken).await), "nobody misses the rule");
+    server
+}
+
 /// Pods that take so many seconds to go.
 fn going_slowly(server: &ApiServer, n: u64) {
     server.pods_live(PodScript { gone_after: Some(seconds(n)), ..PodScript::default() });
@@ -97,15 +94,6 @@ fn going_slowly(server: &ApiServer, n: u64) {
 fn only_pod(server: &ApiServer, set: &str) -> String {
     let [pod] = &server.live_pods(NS, set)[..] else { panic!("{:?}", server.live_pods(NS, set)) };
     pod.clone()
-}
-
-/// Starts a server and an operator with these rules, and waits until the set `web` has this many ready pods.
-async fn with_set(pods: usize, rules: Rules) -> (ApiServer, Operator) {
-    let server = ApiServer::new(1);
-    server.create_podset(NS, "web", i64::try_from(pods).unwrap());
-    let operator = leader(&server, rules);
-    ready(&server, "web", pods).await;
-    (server, operator)
 }
 
 /// An operator that leads, with these rules.

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use jiff::SignedDuration;
-use podset_operator::podset::{names::pod_name, observe::CacheRules, promise::Rules};
+use podset_operator::podset::names::pod_name;
 use serde_json::json;
 
 use super::*;
-use crate::apiserver::{Fault, Requests, Status, object};
+use crate::apiserver::{Fault, Requests, Status, Verb, object};
 
 /// A1: a create is not answered, is repeated, its pod is deleted by a user and replaced; then the first create lands.
 async fn a1(rules: Rules) -> ApiServer {
@@ -15,46 +15,28 @@ async fn a1(rules: Rules) -> ApiServer {
     going_slowly(&server, 10);
     let rule = server.fault(Requests::creates("pods").first(1), Fault::ExecuteLate(seconds(40)));
     server.create_podset(NS, "web", 1);
-    let operator = leader(&server, rules);
+    let _operator = leader(&server, rules);
     rule.met(1).await;
     if becomes_ready(&server, "web", 1, 5).await {
         let pod = only_pod(&server, "web");
         server.delete_pod(NS, &pod);
     }
     sleep(60).await;
-    operator.kill();
     server
 }
 
 #[tokio::test(start_paused = true)]
 async fn a1_a_late_create_makes_no_second_pod() {
-    a1(Rules::default()).await.check();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a1_succeeds_if_an_unknown_fate_is_forgotten() {
-    let rules =
-        Rules { cache: CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() }, ..Rules::default() };
-    assert!(is_broken(&a1(rules).await));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a1_succeeds_if_names_are_drawn_anew() {
     static DRAWN: AtomicU32 = AtomicU32::new(0);
+    let forgetful = cached(CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() });
+    told_twice(a1, forgetful).await;
     let name = |set: &str, uid: &str, _: u32| pod_name(set, uid, DRAWN.fetch_add(1, Ordering::Relaxed));
-    assert!(is_broken(
-        &a1(Rules {
-            name,
-            cache: CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() },
-            ..Rules::default()
-        })
-        .await
-    ));
+    assert!(is_broken(&a1(Rules { name, ..forgetful }).await), "names are drawn anew, too");
 }
 
 /// A1: the pod of a create without an answer is not seen for longer than a create may take, and fewer are wanted.
 async fn a1_unseen(rules: Rules) -> ApiServer {
-    let (server, operator) = with_set(1, rules).await;
+    let (server, _operator) = with_set(1, rules).await;
     server.watches().on("pods").stall();
     let lost = server.fault(Requests::creates("pods").first(1), Fault::ExecuteThenCut);
     server.scale(NS, "web", 2);
@@ -62,20 +44,13 @@ async fn a1_unseen(rules: Rules) -> ApiServer {
     tokio::time::sleep(Duration::from_millis(100)).await;
     server.scale(NS, "web", 1);
     sleep(100).await;
-    operator.kill();
     server
 }
 
 #[tokio::test(start_paused = true)]
 async fn a1_a_read_settles_an_unknown_fate() {
-    let server = a1_unseen(Rules::default()).await;
-    server.check();
+    let server = told_twice(a1_unseen, Rules { may_forget: |_| true, ..Rules::default() }).await;
     assert_eq!(server.live_pods(NS, "web").len(), 1, "the pod is found and deleted");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a1_succeeds_if_time_alone_settles_an_unknown_fate() {
-    assert!(is_broken(&a1_unseen(Rules { may_forget: |_| true, ..Rules::default() }).await));
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,13 +71,10 @@ async fn a1_converges_whenever_the_answer_is_lost() {
         server.fault(Requests::creates("pods").first(3), fault.clone());
         server.fault(Requests::deletes("pods").first(3), fault);
         server.create_podset(NS, "web", 4);
-        let operator = leader(&server, Rules::default());
+        let _operator = leader(&server, Rules::default());
         ready(&server, "web", 4).await;
         server.scale(NS, "web", 2);
-        ready(&server, "web", 2).await;
         at_rest(&server, "web", 2).await;
-        server.check();
-        operator.end().await;
     }
 }
 
@@ -117,9 +89,8 @@ async fn a8(rules: Rules) -> (ApiServer, bool) {
     server.create_pod(NS, &copy, labels);
     let strangers = [object::uid(&server.pod(NS, &first)).to_owned(), object::uid(&server.pod(NS, &copy)).to_owned()];
 
-    let operator = leader(&server, rules);
+    let _operator = leader(&server, rules);
     let is_ready = becomes_ready(&server, "web", 2, 20).await;
-    operator.kill();
     let left = [object::uid(&server.pod(NS, &first)).to_owned(), object::uid(&server.pod(NS, &copy)).to_owned()];
     assert_eq!(left, strangers, "the strangers' pods are as they were");
     (server, is_ready)
@@ -131,11 +102,9 @@ async fn a8_a_strangers_pod_is_stepped_over() {
     assert!(is_ready);
     server.check();
     assert_eq!(server.effects(&Requests::creates("pods")), 2);
-    assert_eq!(
-        server.count(&Requests::all().verb(crate::apiserver::Verb::Get).of("podsets")),
-        1,
-        "the set is read again"
-    );
+    assert_eq!(server.count(&Requests::all().verb(Verb::Get).of("podsets")), 1, "the set is read again");
+    let (_, is_ready) = a8(Rules { is_ours: |_, _| true, ..Rules::default() }).await;
+    assert!(!is_ready, "whoever has the name is taken for ours");
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,52 +112,36 @@ async fn no_stranger_is_stepped_over_before_the_set_was_read_again() {
     let server = ApiServer::new(1);
     let uid = server.create_podset(NS, "web", 2);
     server.create_pod(NS, &pod_name("web", &uid, 0), json!({ "app": "theirs" }));
-    let reads = Requests::all().verb(crate::apiserver::Verb::Get).of("podsets");
+    let reads = Requests::all().verb(Verb::Get).of("podsets");
     let refused = server.fault(reads, Fault::Refuse(Status::of_code(503)));
-    let operator = leader(&server, Rules::default());
+    let _operator = leader(&server, Rules::default());
     sleep(20).await;
     assert_eq!(server.effects(&Requests::creates("pods")), 1, "the name that is free");
     refused.remove();
     ready(&server, "web", 2).await;
     server.check();
-    operator.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a8_succeeds_if_whoever_has_the_name_is_taken_for_ours() {
-    let (_, is_ready) = a8(Rules { is_ours: |_, _| true, ..Rules::default() }).await;
-    assert!(!is_ready);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a8_an_orphaned_set_that_is_made_anew_leaves_the_orphans_alone() {
-    let (server, operator) = with_set(3, Rules::default()).await;
+    let (server, _operator) = with_set(3, Rules::default()).await;
     let orphans = server.live_pods(NS, "web");
     server.orphan_podset(NS, "web");
     server.wait_until(|s| s.podset(NS, "web").is_null(), seconds(60)).await;
     server.create_podset(NS, "web", 2);
-    ready(&server, "web", 2).await;
     at_rest(&server, "web", 2).await;
-    server.check();
     assert!(orphans.iter().all(|name| object::is_live(&server.pod(NS, name))));
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a10_down_and_up_again_within_the_grace_period() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = with_set(10, Rules::default()).await;
     going_slowly(&server, 30);
-    server.create_podset(NS, "web", 10);
-    let operator = leader(&server, Rules::default());
-    ready(&server, "web", 10).await;
     for n in [5, 10, 5, 10, 1, 10] {
         server.scale(NS, "web", n);
         sleep(2).await;
     }
-    ready(&server, "web", 10).await;
     at_rest(&server, "web", 10).await;
-    server.check();
-    operator.end().await;
 }
 
 /// A10: a delete that comes late meets the successor of the pod that it was meant for.
@@ -196,10 +149,8 @@ async fn a10(rules: Rules) -> bool {
     let server = server_that_executes_late();
     server.create_podset(NS, "web", 2);
     // A short quarantine, so that the name is taken again before the late delete lands.
-    let operator = leader(
-        &server,
-        Rules { cache: CacheRules { quarantine: SignedDuration::from_secs(5), ..CacheRules::default() }, ..rules },
-    );
+    let cache = CacheRules { quarantine: SignedDuration::from_secs(5), ..CacheRules::default() };
+    let _operator = leader(&server, Rules { cache, ..rules });
     ready(&server, "web", 2).await;
     let rule = server.fault(Requests::deletes("pods").first(1), Fault::ExecuteLate(seconds(30)));
     server.scale(NS, "web", 1);
@@ -210,16 +161,11 @@ async fn a10(rules: Rules) -> bool {
     ready(&server, "web", 2).await;
     let pods = server.live_pods(NS, "web");
     sleep(30).await;
-    operator.kill();
     server.broken().is_none() && server.live_pods(NS, "web") == pods
 }
 
 #[tokio::test(start_paused = true)]
 async fn a10_a_late_delete_hits_nobody_else() {
     assert!(a10(Rules::default()).await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a10_succeeds_if_a_delete_names_no_incarnation() {
-    assert!(!a10(Rules { precondition: |_| None, ..Rules::default() }).await);
+    assert!(!a10(Rules { precondition: |_| None, ..Rules::default() }).await, "a delete names no incarnation");
 }

@@ -1,11 +1,10 @@
 //! A13: with `podReplacementPolicy: TerminationComplete`, pods that are being deleted may still run. One test for each row of the table in
 //! docs/user-guide.md.
 
-use podset_operator::podset::{observe::CacheRules, promise::Rules};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::apiserver::{Fault, PODS, PODSETS, Requests, object};
+use crate::apiserver::{Fault, PODS, PODSETS, Requests};
 
 const LABEL: &str = "app.kubernetes.io/managed-by";
 
@@ -35,14 +34,6 @@ fn status(server: &ApiServer) -> Value {
     server.podset(NS, "web")["status"].clone()
 }
 
-/// Reason and message of Ready.
-fn why(server: &ApiServer) -> (String, String) {
-    let set = server.podset(NS, "web");
-    let ready = object::condition(&set, "Ready").cloned().unwrap_or_default();
-    let text = |field: &str| ready[field].as_str().unwrap_or_default().to_owned();
-    (text("reason"), text("message"))
-}
-
 /// A pod is deleted, and its containers run on for 20 s.
 async fn one_is_deleted(rules: Rules) -> (ApiServer, Operator, String) {
     let (server, operator) = running(3, rules).await;
@@ -53,32 +44,29 @@ async fn one_is_deleted(rules: Rules) -> (ApiServer, Operator, String) {
 
 #[tokio::test(start_paused = true)]
 async fn a13_a_pod_that_is_deleted_is_replaced_when_it_is_gone() {
-    let (server, operator, deleted) = one_is_deleted(Rules::default()).await;
+    let (server, _operator, deleted) = one_is_deleted(Rules::default()).await;
     sleep(19).await;
     assert_eq!(creates(&server), 3);
     let node = server.pod(NS, &deleted)["spec"]["nodeName"].as_str().unwrap().to_owned();
     let message = format!("2 of 3 pods are ready; waiting for {deleted} on {node} to terminate");
-    assert_eq!(why(&server), ("WaitingForTermination".to_owned(), message));
+    assert_eq!(condition(&server, "Ready"), format!("False/WaitingForTermination: {message}"));
     assert_eq!(status(&server)["terminatingReplicas"], 1);
     server.wait_until(|s| creates(s) == 4, Duration::from_millis(1_100)).await;
     at_rest(&server, "web", 3).await;
     assert_eq!(status(&server)["terminatingReplicas"], 0);
     assert!(server.events(NS, "WaitingForTermination").is_empty(), "it kept to its grace period");
-    server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a13_succeeds_if_pods_that_are_being_deleted_do_not_count() {
-    let (server, operator, _) = one_is_deleted(Rules { may_run: |_| false, ..Rules::default() }).await;
+    let (server, _operator, _) = one_is_deleted(Rules { may_run: |_| false, ..Rules::default() }).await;
     sleep(10).await;
     assert!(is_broken(&server));
-    operator.kill();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a13_a_terminal_phase_frees_the_slot_and_a_foreign_finalizer_does_not_hold_it() {
-    let (server, operator) = running(3, Rules::default()).await;
+    let (server, _operator) = running(3, Rules::default()).await;
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.patch(&PODS, NS, &deleted, json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     server.delete_pod(NS, &deleted);
@@ -88,13 +76,11 @@ async fn a13_a_terminal_phase_frees_the_slot_and_a_foreign_finalizer_does_not_ho
     server.wait_until(|s| creates(s) == 4, Duration::from_millis(200)).await;
     at_rest(&server, "web", 3).await;
     assert!(!server.pod(NS, &deleted).is_null());
-    server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a13_a_scale_down_is_answered_when_the_pods_have_ended() {
-    let (server, operator) = running(5, Rules::default()).await;
+    let (server, _operator) = running(5, Rules::default()).await;
     server.scale(NS, "web", 2);
     sleep(10).await;
     let generation = server.podset(NS, "web")["metadata"]["generation"].as_i64().unwrap();
@@ -103,24 +89,19 @@ async fn a13_a_scale_down_is_answered_when_the_pods_have_ended() {
     server.scale(NS, "web", 5);
     sleep(5).await;
     assert_eq!(creates(&server), 5, "the three that were deleted still run");
-    ready(&server, "web", 5).await;
     at_rest(&server, "web", 5).await;
-    server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a13_no_live_pod_is_deleted_because_others_terminate() {
-    let (server, operator) = running(4, Rules::default()).await;
+    let (server, _operator) = running(4, Rules::default()).await;
     let pods = server.live_pods(NS, "web");
     pods[..2].iter().for_each(|pod| server.delete_pod(NS, pod));
     sleep(1).await;
     server.scale(NS, "web", 2);
-    ready(&server, "web", 2).await;
     at_rest(&server, "web", 2).await;
     assert_eq!(server.count(&Requests::deletes("pods")), 0);
     assert_eq!(server.live_pods(NS, "web"), pods[2..]);
-    operator.end().await;
 }
 
 /// A pod that is being deleted loses the watched label, and the watch says that it is gone.
@@ -134,20 +115,18 @@ async fn label_lost(rules: Rules) -> (ApiServer, Operator, String) {
 
 #[tokio::test(start_paused = true)]
 async fn a13_a_pod_that_is_being_deleted_counts_without_its_label() {
-    let (server, operator, deleted) = label_lost(Rules::default()).await;
+    let (server, _operator, deleted) = label_lost(Rules::default()).await;
     assert_eq!(creates(&server), 3);
     assert_eq!(server.pod(NS, &deleted)["metadata"]["labels"][LABEL], "podset-operator");
     server.wait_until(|s| creates(s) == 4, seconds(9)).await;
     server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a13_succeeds_if_out_of_sight_is_gone() {
-    let cache = CacheRules { may_count: |pod, _| !pod.is_terminating, ..CacheRules::default() };
-    let (server, operator, _) = label_lost(Rules { cache, ..Rules::default() }).await;
+    let forgetful = cached(CacheRules { may_count: |pod, _| !pod.is_terminating, ..CacheRules::default() });
+    let (server, _operator, _) = label_lost(forgetful).await;
     assert!(is_broken(&server));
-    operator.kill();
 }
 
 /// Another process leads while a pod terminates that no watch shows.
@@ -157,19 +136,18 @@ async fn a13_a_new_leader_counts_pods_that_are_being_deleted() {
     sleep(1).await;
     operator.kill();
     server.strip_label(NS, &deleted, LABEL);
-    let operator = Operator::leader(&server, "b", Rules::default());
+    let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(10).await;
     assert_eq!(creates(&server), 3);
     ready(&server, "web", 3).await;
     server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a13_pods_without_a_node_are_replaced_at_once() {
     let server = server_with_set(2);
     server.pods_live(PodScript::unschedulable());
-    let operator = leader(&server, Rules::default());
+    let _operator = leader(&server, Rules::default());
     sleep(5).await;
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.patch(&PODS, NS, &deleted, json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
@@ -177,7 +155,6 @@ async fn a13_pods_without_a_node_are_replaced_at_once() {
     sleep(2).await;
     assert_eq!((creates(&server), server.pods(NS, "web").len()), (3, 3));
     server.check();
-    operator.end().await;
 }
 
 /// The API server removes a pod without a node at once, even if the scheduler binds it at the same moment.
@@ -185,21 +162,19 @@ async fn a13_pods_without_a_node_are_replaced_at_once() {
 async fn a13_a_pod_that_may_get_a_node_is_deleted_only_as_it_was_seen() {
     let server = server_with_set(2);
     server.pods_live(PodScript { bound_after: Some(seconds(10)), ..PodScript::default() });
-    let operator = leader(&server, Rules::default());
+    let _operator = leader(&server, Rules::default());
     sleep(5).await;
     server.fault(Requests::deletes("pods").first(1), Fault::Delay(seconds(8)));
     server.scale(NS, "web", 1);
     at_rest(&server, "web", 1).await;
     let deletes = server.requests(&Requests::deletes("pods"));
     assert_eq!(deletes.iter().map(|delete| delete.answered).collect::<Vec<_>>(), [Some(409), Some(200)]);
-    server.check();
-    operator.end().await;
 }
 
 /// A node that is lost: its pods never end, until somebody deletes them by force.
 #[tokio::test(start_paused = true)]
 async fn a13_pods_of_a_lost_node_hold_their_slots_and_one_event_tells_it() {
-    let (server, operator) = running(3, Rules::default()).await;
+    let (server, _operator) = running(3, Rules::default()).await;
     server.pods_live(PodScript::default().hangs_in_termination());
     let lost = server.live_pods(NS, "web")[0].clone();
     server.disrupt(NS, &lost, "DeletionByTaintManager");
@@ -208,7 +183,8 @@ async fn a13_pods_of_a_lost_node_hold_their_slots_and_one_event_tells_it() {
     assert!(server.events(NS, "WaitingForTermination").is_empty());
     sleep(3_600).await;
     assert_eq!(creates(&server), 3);
-    assert!(why(&server).1.contains(" (DisruptionTarget/DeletionByTaintManager) to terminate"), "{}", why(&server).1);
+    let why = condition(&server, "Ready");
+    assert!(why.contains(" (DisruptionTarget/DeletionByTaintManager) to terminate"), "{why}");
     let events = server.events(NS, "WaitingForTermination");
     let [event] = &events[..] else { panic!("{events:#?}") };
     assert_eq!(event["type"], "Warning");
@@ -221,14 +197,12 @@ async fn a13_pods_of_a_lost_node_hold_their_slots_and_one_event_tells_it() {
     server.kill_pod(NS, &lost);
     server.wait_until(|s| creates(s) == 5, Duration::from_millis(200)).await;
     server.check();
-    operator.end().await;
 }
 
 /// The number is not exact while it falls: writing each step would cost a request per pod.
 #[tokio::test(start_paused = true)]
 async fn pods_that_terminate_one_by_one_cost_one_status_under_the_default_policy() {
-    let (server, operator) = with_set(10, Rules::default()).await;
-    sleep(10).await;
+    let (server, _operator) = with_set(10, Rules::default()).await;
     let statuses = || server.count(&Requests::status_patches("podsets"));
     let before = statuses();
     let ages = std::sync::atomic::AtomicU64::new(0);
@@ -241,45 +215,33 @@ async fn pods_that_terminate_one_by_one_cost_one_status_under_the_default_policy
     assert_eq!(status(&server)["terminatingReplicas"], 0);
     assert_eq!(statuses() - before, 2);
     server.check();
-    operator.end().await;
 }
 
 /// Pods that were replaced while they ran are too many for the new policy, until they have ended.
 #[tokio::test(start_paused = true)]
 async fn a13_a_change_of_the_policy_is_answered_when_no_more_may_run() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = with_set(3, Rules::default()).await;
     going_slowly(&server, 20);
-    server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Rules::default());
-    ready(&server, "web", 3).await;
-    sleep(10).await;
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     ready(&server, "web", 3).await;
     sleep(5).await;
     let former = status(&server)["observedGeneration"].clone();
     server.wait_for_termination(NS, "web");
     sleep(5).await;
-    assert_eq!(
-        (status(&server)["observedGeneration"].clone(), why(&server).0),
-        (former, "WaitingForTermination".into())
-    );
+    assert_eq!(status(&server)["observedGeneration"], former);
+    assert!(condition(&server, "Ready").contains("/WaitingForTermination: "));
     at_rest(&server, "web", 3).await;
     server.patch(&PODSETS, NS, "web", json!({ "spec": { "podReplacementPolicy": "TerminationStarted" } }));
     sleep(1).await;
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     server.wait_until(|s| creates(s) == 5, seconds(1)).await;
     server.check();
-    operator.end().await;
 }
 
 /// A pod lost its label while it was being deleted and did not count. When it counts, no watch shows it.
 async fn unseen_when_the_policy_changes(rules: Rules) -> (ApiServer, Operator) {
-    let server = ApiServer::new(1);
+    let (server, operator) = with_set(3, rules).await;
     going_slowly(&server, 20);
-    server.create_podset(NS, "web", 3);
-    let operator = leader(&server, rules);
-    ready(&server, "web", 3).await;
-    sleep(10).await;
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.delete_pod(NS, &deleted);
     server.strip_label(NS, &deleted, LABEL);
@@ -291,25 +253,17 @@ async fn unseen_when_the_policy_changes(rules: Rules) -> (ApiServer, Operator) {
 
 #[tokio::test(start_paused = true)]
 async fn a13_a_change_of_the_policy_finds_pods_that_no_watch_shows() {
-    let (server, operator) = unseen_when_the_policy_changes(Rules::default()).await;
-    assert_eq!(
-        (status(&server)["observedGeneration"].clone(), why(&server).0),
-        (json!(1), "WaitingForTermination".into())
-    );
+    let (server, _operator) = unseen_when_the_policy_changes(Rules::default()).await;
+    assert_eq!(status(&server)["observedGeneration"], 1);
+    assert!(condition(&server, "Ready").contains("/WaitingForTermination: "));
     at_rest(&server, "web", 3).await;
-    server.check();
-    operator.end().await;
 }
 
 /// The policy changes while a pod is created under the former one.
 #[tokio::test(start_paused = true)]
 async fn a13_a_change_of_the_policy_during_a_create_is_not_answered_too_early() {
-    let server = ApiServer::new(1);
+    let (server, _operator) = with_set(3, Rules::default()).await;
     going_slowly(&server, 60);
-    server.create_podset(NS, "web", 3);
-    let operator = leader(&server, Rules::default());
-    ready(&server, "web", 3).await;
-    sleep(10).await;
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.fault(Requests::creates("pods").first(1), Fault::Delay(seconds(2)));
     server.delete_pod(NS, &deleted);
@@ -319,21 +273,19 @@ async fn a13_a_change_of_the_policy_during_a_create_is_not_answered_too_early() 
     sleep(5).await;
     assert_eq!(status(&server)["observedGeneration"], 1);
     server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a13_succeeds_if_nothing_is_read_when_the_policy_changes() {
-    let (server, operator) =
+    let (server, _operator) =
         unseen_when_the_policy_changes(Rules { is_unread: |_, _| false, ..Rules::default() }).await;
     assert!(is_broken(&server));
-    operator.kill();
 }
 
 /// The backoff of a pod that fails while it is being deleted counts from its end.
 #[tokio::test(start_paused = true)]
 async fn a13_pods_that_finish_are_replaced_with_backoff() {
-    let (server, operator) = running(2, Rules::default()).await;
+    let (server, _operator) = running(2, Rules::default()).await;
     for failures in 0..5 {
         let pods = server.live_pods(NS, "web");
         server.fail_pod(NS, &pods[failures % 2]);
@@ -341,5 +293,4 @@ async fn a13_pods_that_finish_are_replaced_with_backoff() {
     }
     ready(&server, "web", 2).await;
     server.check();
-    operator.end().await;
 }

@@ -6,19 +6,11 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    apiserver::{Fault, LEASES, Requests, Status, Verb},
+    apiserver::{Fault, LEASES, PodScript, Requests, Status, Verb},
     replica::LEASE,
 };
 use leadership::Lost;
 use podset_operator::manager::Failure;
-
-async fn two(server: &ApiServer) -> (Replica, Replica) {
-    let a = Replica::start(server, "a", Model::default());
-    leads(&a, seconds(1)).await;
-    let b = Replica::start(server, "b", Model::default());
-    converged(server).await;
-    (a, b)
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_ends_hands_over_at_once() {
@@ -113,31 +105,6 @@ async fn the_flags_arrive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_dies_is_followed_after_its_lease() {
-    let server = cluster();
-    let (a, b) = two(&server).await;
-    a.kill();
-    sleep(seconds(12)).await;
-    assert!(!b.leads(), "the lease may still be held");
-    leads(&b, seconds(5)).await;
-    kill_pods(&server, seconds(2)).await;
-    converged(&server).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_leader_that_is_cut_off_ends_before_the_next_one_begins() {
-    let server = cluster();
-    let (a, b) = two(&server).await;
-    let cut = server.partition("a");
-    let killing = kill_pods(&server, seconds(30));
-    let (lost, ()) = tokio::join!(a.ended(), killing);
-    assert!(matches!(lost, Err(Failure::Lost(Lost::Deadline(10)))), "{lost:?}");
-    assert!(b.leads());
-    cut.remove();
-    converged(&server).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn who_is_asked_to_end_before_anything_was_read_ends_well() {
     let server = cluster();
     server.partition("a");
@@ -146,31 +113,22 @@ async fn who_is_asked_to_end_before_anything_was_read_ends_well() {
     a.end().await.expect("an orderly end");
 }
 
-/// An API server says so, too, of a resource that it does not serve yet.
-#[tokio::test(start_paused = true)]
-async fn a_404_that_does_not_name_the_lease_does_not_end_a_term() {
-    let server = cluster();
-    let (a, b) = two(&server).await;
-    let reads = Requests::all().verb(Verb::Get).of("leases");
-    let unserved = server.fault(reads, Fault::Refuse(Status::of_code(404)));
-    sleep(seconds(6)).await;
-    assert!(unserved.hits() > 0);
-    unserved.remove();
-    sleep(seconds(60)).await;
-    assert!(a.leads() && !b.leads());
-    server.check();
-}
-
+/// An API server also answers with a 404 that does not name the Lease if it does not serve the resource yet.
 #[tokio::test(start_paused = true)]
 async fn one_error_does_not_end_a_term() {
-    let server = cluster();
-    let (a, _b) = two(&server).await;
-    let cut = server.fault(Requests::all().of("leases").from("a"), Fault::CutBefore);
-    sleep(seconds(6)).await;
-    cut.remove();
-    sleep(seconds(60)).await;
-    assert!(a.leads());
-    server.check();
+    let leases = || Requests::all().of("leases");
+    let unserved = Fault::Refuse(Status::of_code(404));
+    for (requests, fault) in [(leases().verb(Verb::Get), unserved), (leases().from("a"), Fault::CutBefore)] {
+        let server = cluster();
+        let (a, b) = two(&server).await;
+        let failing = server.fault(requests, fault);
+        sleep(seconds(6)).await;
+        assert!(failing.hits() > 0);
+        failing.remove();
+        sleep(seconds(60)).await;
+        assert!(a.leads() && !b.leads());
+        server.check();
+    }
 }
 
 #[tokio::test(start_paused = true)]

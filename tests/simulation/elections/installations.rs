@@ -129,12 +129,7 @@ async fn a_status_is_not_written_for_the_sake_of_its_writer() {
     sleep(seconds(10)).await;
     a.end().await.expect("an orderly end");
     for writer in [json!("before/podset-operator"), json!(null)] {
-        server.act(|state| {
-            let stored = state.get(&PODSETS, NS, "web").cloned().expect("the set");
-            let mut new = (*stored).clone();
-            new["status"]["writtenBy"] = writer;
-            state.replace(&PODSETS, "status", &stored, new, "user").expect("replaced");
-        });
+        server.edit(&PODSETS, NS, "web", "status", |set| set["status"]["writtenBy"] = writer);
         let next = Replica::start(&server, "next", Model::default());
         leads(&next, seconds(2)).await;
         sleep(seconds(30)).await;

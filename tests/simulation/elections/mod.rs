@@ -1,8 +1,6 @@
-//! Several replicas, of which one leads: how leadership passes on, and the attacks on "one writer". Each attack is a story
-//! told twice: with every rule of the election in place it fails, and with the rule that is meant to stop it taken out it
-//! succeeds.
+//! Several replicas, of which one leads: how leadership passes on, and what the API server does to it. The attacks on "one writer" are in
+//! `crates/leadership/tests/attacks`.
 
-mod attacks;
 mod handover;
 mod installations;
 mod limits;
@@ -13,27 +11,28 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::{
-    apiserver::{ApiServer, ONE_WRITER, PodScript},
+    NS,
+    apiserver::{ApiServer, ONE_WRITER},
+    ready,
     replica::{Model, Replica},
+    seconds,
 };
-
-const NS: &str = "default";
-
-fn seconds(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
 
 /// A cluster in which requests take their time, and a set of 10 pods in it.
 fn cluster() -> ApiServer {
     let server = ApiServer::new(1);
     server.settings(|settings| settings.request_latency = Duration::from_millis(50));
-    server.pods_live(PodScript::default());
     server.create_podset(NS, "web", 10);
     server
 }
 
-fn with(rules: leadership::promise::Rules) -> Model {
-    Model { rules, ..Model::default() }
+/// A leader and a standby, and all pods are there.
+async fn two(server: &ApiServer) -> (Replica, Replica) {
+    let a = Replica::start(server, "a", Model::default());
+    leads(&a, seconds(1)).await;
+    let b = Replica::start(server, "b", Model::default());
+    converged(server).await;
+    (a, b)
 }
 
 /// Waits until this replica leads.
@@ -58,8 +57,7 @@ async fn kill_pods(server: &ApiServer, time: Duration) {
 
 /// The set has all its pods, and no promise was broken.
 async fn converged(server: &ApiServer) {
-    let is_there = |s: &ApiServer| s.ready_pods(NS, "web").len() == 10 && s.live_pods(NS, "web").len() == 10;
-    server.wait_until(is_there, seconds(180)).await;
+    ready(server, "web", 10).await;
     server.check();
 }
 

@@ -6,15 +6,6 @@ use podset_operator::manager::Failure;
 use super::*;
 use crate::apiserver::{Fault, Requests, Status};
 
-/// A leader and a standby, and all pods are there.
-async fn two(server: &ApiServer) -> (Replica, Replica) {
-    let a = Replica::start(server, "a", Model::default());
-    leads(&a, seconds(1)).await;
-    let b = Replica::start(server, "b", Model::default());
-    converged(server).await;
-    (a, b)
-}
-
 /// The API server is away for so long, and pods are lost meanwhile.
 async fn outage(server: &ApiServer, time: Duration) {
     server.go_away();

@@ -29,24 +29,17 @@ fn bytes(server: &ApiServer, set: &str) -> Vec<usize> {
 #[tokio::test(start_paused = true)]
 async fn pods_have_the_template_of_their_set_however_large() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Rules::default());
+    let _operator = Operator::leader(&server, "a", Rules::default());
     let reads = || server.count(&Requests::all().verb(Verb::Get).of("podsets"));
     create(&server, "web", 3, 20_000);
     settled(&server, "web", 3).await;
     assert_eq!((bytes(&server, "web"), reads()), (vec![20_000; 3], 1));
-    server.patch(
-        &PODSETS,
-        NS,
-        "web",
-        json!({ "spec": {
-        "replicas": 4, "template": template(30_000), "updateStrategy": { "type": "OnDelete" }
-    } }),
-    );
+    let spec = json!({ "replicas": 4, "template": template(30_000), "updateStrategy": { "type": "OnDelete" } });
+    server.patch(&PODSETS, NS, "web", json!({ "spec": spec }));
     settled(&server, "web", 4).await;
     let mut all = bytes(&server, "web");
     all.sort_unstable();
     assert_eq!((all, reads()), (vec![20_000, 20_000, 20_000, 30_000], 2));
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,7 +47,7 @@ async fn sets_with_large_templates_take_turns_and_others_do_not_wait() {
     const SETS: usize = 70;
     let server = ApiServer::new(1);
     server.fault(Requests::creates("pods"), Fault::Delay(seconds(1)));
-    let operator = Operator::leader(&server, "a", Rules::default());
+    let _operator = Operator::leader(&server, "a", Rules::default());
     let names: Vec<String> = (0..SETS).map(|number| format!("large-{number}")).collect();
     for name in &names {
         create(&server, name, 1, 150_000);
@@ -67,5 +60,4 @@ async fn sets_with_large_templates_take_turns_and_others_do_not_wait() {
     let are_all_made = |s: &ApiServer| names.iter().all(|name| s.live_pods(NS, name).len() == 1);
     server.wait_until(are_all_made, seconds(20)).await;
     assert_eq!(bytes(&server, &names[SETS - 1]), [150_000]);
-    operator.end().await;
 }

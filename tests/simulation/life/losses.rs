@@ -13,7 +13,7 @@ use crate::{
 
 /// A set of 5 pods that were made long ago; what is made from now on never becomes ready.
 async fn at_rest() -> (ApiServer, Operator) {
-    let (server, operator) = with_set(5).await;
+    let (server, operator) = with_set(5, Rules::default()).await;
     sleep(seconds(60)).await;
     server.pods_live(PodScript::never_ready());
     (server, operator)
@@ -34,7 +34,7 @@ fn is_deleted_out_of_sight(server: &ApiServer) -> usize {
 /// The pods' watch shows that they go before the sets' watch shows why, and the stored status still says that one is missing.
 #[tokio::test(start_paused = true)]
 async fn a_set_that_is_deleted_out_of_sight_after_a_loss_gets_no_new_pods() {
-    let (server, operator) = at_rest().await;
+    let (server, _operator) = at_rest().await;
     let refused = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     server.wait_until(|s| s.live_pods(NS, "web").len() == 5, seconds(3)).await;
@@ -42,13 +42,12 @@ async fn a_set_that_is_deleted_out_of_sight_after_a_loss_gets_no_new_pods() {
     let creates = is_deleted_out_of_sight(&server);
     sleep(seconds(5)).await;
     assert_eq!(server.count(&Requests::creates("pods")), creates);
-    operator.end().await;
 }
 
 /// As above, but the set goes while a create is under way: as many are there afterwards as before.
 #[tokio::test(start_paused = true)]
 async fn a_set_that_is_deleted_out_of_sight_while_pods_are_made_gets_no_more() {
-    let (server, operator) = at_rest().await;
+    let (server, _operator) = at_rest().await;
     let refused = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
     let slow = server.fault(Requests::creates("pods"), Fault::HoldAnswer);
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
@@ -60,18 +59,16 @@ async fn a_set_that_is_deleted_out_of_sight_while_pods_are_made_gets_no_more() {
     slow.release();
     sleep(seconds(5)).await;
     assert_eq!(server.count(&Requests::creates("pods")), creates);
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_went_while_nobody_led_is_no_scale() {
-    let (server, operator) = with_set(5).await;
+    let (server, operator) = with_set(5, Rules::default()).await;
     operator.end().await;
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
-    let operator = Operator::leader(&server, "b", Rules::default());
+    let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(2)).await;
     settled(&server, "web", 5).await;
     let told = ["ScaledUp", "PodsReplaced"].map(|reason| server.events(NS, reason).len());
     assert_eq!(told, [1, 1]);
-    operator.end().await;
 }

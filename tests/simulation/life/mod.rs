@@ -5,35 +5,20 @@ mod fairness;
 mod large;
 mod losses;
 mod takeover;
-mod terms;
 mod told;
 mod unwell;
-
-use std::time::Duration;
 
 use podset_operator::podset::promise::Rules;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    apiserver::{ApiServer, Fault, MYCUSTOMRESOURCES, PODS, PODSETS, PodScript, Requests, Verb},
+    NS,
+    apiserver::{ApiServer, Fault, MYCUSTOMRESOURCES, PODS, PODSETS, PodScript, Requests, Verb, object},
+    is_silent,
     operator::Operator,
+    seconds, with_set,
 };
-
-const NS: &str = "default";
-
-fn seconds(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
-
-/// Starts a server and an operator, and waits until the set `web` has settled with this many pods.
-async fn with_set(pods: usize) -> (ApiServer, Operator) {
-    let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Rules::default());
-    server.create_podset(NS, "web", i64::try_from(pods).unwrap());
-    settled(&server, "web", pods).await;
-    (server, operator)
-}
 
 async fn settled(server: &ApiServer, set: &str, n: usize) {
     let is_told = |s: &ApiServer| {
@@ -49,15 +34,7 @@ fn ready_reason(server: &ApiServer, set: &str) -> String {
 }
 
 fn condition(server: &ApiServer, set: &str, kind: &str) -> Option<Value> {
-    let set = server.podset(NS, set);
-    set["status"]["conditions"].as_array()?.iter().find(|held| held["type"] == kind).cloned()
-}
-
-async fn is_silent(server: &ApiServer, for_seconds: u64) {
-    let mark = server.mark();
-    sleep(seconds(for_seconds)).await;
-    let lines: Vec<_> = server.requests_since(mark).iter().map(|entry| entry.line()).collect();
-    assert_eq!(lines, Vec::<String>::new(), "at rest nothing is read or written");
+    object::condition(&server.podset(NS, set), kind).cloned()
 }
 
 /// A webhook that looks at images, say: no pass lasts as long as one create.
@@ -65,16 +42,15 @@ async fn is_silent(server: &ApiServer, for_seconds: u64) {
 async fn pods_that_take_long_to_create_come_in_growing_rounds() {
     let server = ApiServer::new(1);
     server.fault(Requests::creates("pods"), Fault::Delay(seconds(5)));
-    let operator = Operator::leader(&server, "a", Rules::default());
+    let _operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 10);
     // One, two, four, and the other three.
     server.wait_until(|s| s.live_pods(NS, "web").len() == 10, seconds(21)).await;
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_keeps_failing_holds_up_no_pod_that_is_deleted() {
-    let (server, operator) = with_set(5).await;
+    let (server, _operator) = with_set(5, Rules::default()).await;
     let count = |name: &String| server.pod(NS, name)["metadata"]["annotations"]["app.example.com/replacements"].clone();
     for failures in 0..=6 {
         server.wait_until(|s| s.live_pods(NS, "web").len() == 5, seconds(40)).await;
@@ -89,7 +65,6 @@ async fn a_pod_that_keeps_failing_holds_up_no_pod_that_is_deleted() {
     }
     sleep(seconds(1)).await;
     assert_eq!(server.live_pods(NS, "web").len(), 4, "the two are made up for");
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,56 +89,40 @@ async fn pods_that_keep_finishing_are_replaced_later_each_time() {
 
     // A new leader counts on; a spec that is the cure is tried at once.
     operator.end().await;
-    let operator = Operator::leader(&server, "b", Rules::default());
+    let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(5)).await;
     assert_eq!(server.count(&Requests::creates("pods").from("b")), 0);
     server.pods_live(PodScript::default());
-    server.patch(
-        &PODSETS,
-        NS,
-        "web",
-        json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } }),
-    );
+    let cured = json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } });
+    server.patch(&PODSETS, NS, "web", cured);
     sleep(seconds(2)).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 2);
     settled(&server, "web", 2).await;
+    assert_eq!(server.events(NS, "ScaledUp").len(), 1, "a cure is no scale");
     server.check();
-    operator.end().await;
 }
 
+/// The pods' watch may show that they go before the sets' watch shows why.
 #[tokio::test(start_paused = true)]
 async fn a_set_that_is_deleted_gets_no_new_pods() {
-    let (server, operator) = with_set(3).await;
-    let creates = server.count(&Requests::creates("pods"));
-    server.delete_podset_in_foreground(NS, "web");
-    server.wait_until(|s| s.podset(NS, "web").is_null() && s.all(&PODS, NS).is_empty(), seconds(60)).await;
-    assert_eq!(server.count(&Requests::creates("pods")), creates);
-    is_silent(&server, 600).await;
-    operator.end().await;
-}
-
-/// The pods' watch shows that they go before the sets' watch shows why.
-#[tokio::test(start_paused = true)]
-async fn a_set_that_is_deleted_out_of_sight_gets_no_new_pods() {
     for delete in [ApiServer::delete_podset, ApiServer::delete_podset_in_foreground] {
-        let server = ApiServer::new(1);
-        let operator = Operator::leader(&server, "a", Rules::default());
-        server.create_podset(NS, "web", 3);
-        settled(&server, "web", 3).await;
-        let creates = server.count(&Requests::creates("pods"));
-        server.watches().on("podsets").delay(seconds(10));
-        delete(&server, NS, "web");
-        server.wait_until(|s| s.podset(NS, "web").is_null() && s.all(&PODS, NS).is_empty(), seconds(60)).await;
-        sleep(seconds(20)).await;
-        assert_eq!(server.count(&Requests::creates("pods")), creates);
-        operator.end().await;
+        for lag in [0, 10] {
+            let (server, _operator) = with_set(3, Rules::default()).await;
+            let creates = server.count(&Requests::creates("pods"));
+            server.watches().on("podsets").delay(seconds(lag));
+            delete(&server, NS, "web");
+            server.wait_until(|s| s.podset(NS, "web").is_null() && s.all(&PODS, NS).is_empty(), seconds(60)).await;
+            sleep(seconds(lag)).await;
+            is_silent(&server, 600).await;
+            assert_eq!(server.count(&Requests::creates("pods")), creates);
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_set_that_does_not_decode_stops_no_other() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Rules::default());
+    let _operator = Operator::leader(&server, "a", Rules::default());
     let odd = json!({ "metadata": { "name": "odd" }, "spec": { "replicas": 2, "template": { "metadata": "odd" } } });
     server.create(&PODSETS, NS, odd);
     // Nested deeper than serde_json decodes: it is stored, goes on into the pods as it is, and is refused there.
@@ -177,13 +136,12 @@ async fn a_set_that_does_not_decode_stops_no_other() {
         assert_eq!(server.pods(NS, name).len(), 0);
     }
     is_silent(&server, 600).await;
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_friend_is_told_of_at_once() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Rules::default());
+    let _operator = Operator::leader(&server, "a", Rules::default());
     server.create_mycustomresource(NS, "one", "joe");
     let healthy = |s: &ApiServer| s.get(&MYCUSTOMRESOURCES, NS, "one")["status"]["Healthy"].clone();
     server.wait_until(|s| healthy(s) == json!(false), seconds(5)).await;
@@ -207,19 +165,4 @@ async fn a_friend_is_told_of_at_once() {
     let status = &server.get(&MYCUSTOMRESOURCES, NS, "one")["status"];
     assert_eq!(status["conditions"][0]["reason"], "FriendMissing");
     is_silent(&server, 600).await;
-    operator.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_api_server_without_the_crds_is_waited_for() {
-    let server = ApiServer::new(1);
-    server.settings(|settings| {
-        settings.unserved.insert("podsets.app.example.com");
-    });
-    let operator = Operator::leader(&server, "a", Rules::default());
-    sleep(seconds(60)).await;
-    server.settings(|settings| settings.unserved.clear());
-    server.create_podset(NS, "web", 2);
-    settled(&server, "web", 2).await;
-    operator.end().await;
 }

@@ -1,21 +1,21 @@
-//! A new leader reads each namespace before its first write there, and no namespace waits for another.
+//! A new leader reads each namespace before its first write there, and no namespace waits for another. Where nothing is to be done, it
+//! writes nothing.
 
 use podset_operator::podset::promise::Rules;
 use tokio::time::sleep;
 
-use super::seconds;
+use super::{NS, is_silent, seconds, settled};
 use crate::{
     apiserver::{ApiServer, Fault, Requests, Status, Verb},
     operator::Operator,
 };
 
-/// Sets that want a third pod, four in each of these namespaces, and a standby, "b". Pages are short.
-async fn standby(namespaces: &[&str]) -> (ApiServer, Operator) {
+/// Sets that want a third pod, four in each of these namespaces, and a standby, "b".
+async fn standby(namespaces: &[impl AsRef<str>]) -> (ApiServer, Operator) {
     let server = ApiServer::new(1);
-    server.settings(|settings| settings.page = 5);
     for namespace in namespaces {
         for set in sets() {
-            server.create_podset(namespace, &set, 2);
+            server.create_podset(namespace.as_ref(), &set, 2);
         }
     }
     let first = Operator::leader(&server, "a", Rules::default());
@@ -24,7 +24,7 @@ async fn standby(namespaces: &[&str]) -> (ApiServer, Operator) {
     let standby = Operator::standby(&server, "b", Rules::default());
     for namespace in namespaces {
         for set in sets() {
-            server.scale(namespace, &set, 3);
+            server.scale(namespace.as_ref(), &set, 3);
         }
     }
     sleep(seconds(5)).await;
@@ -44,11 +44,26 @@ fn lists() -> Requests {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_leader_writes_nothing_where_nothing_is_to_be_done() {
+    let server = ApiServer::new(1);
+    let first = Operator::leader(&server, "a", Rules::default());
+    server.create_podset(NS, "web", 3);
+    server.create_mycustomresource(NS, "one", "joe");
+    settled(&server, "web", 3).await;
+    first.end().await;
+    let _second = Operator::leader(&server, "b", Rules::default());
+    sleep(seconds(30)).await;
+    assert_eq!(server.count(&Requests::mutating().from("b")), 0);
+    is_silent(&server, 1_500).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn lists_that_fail_midway_hold_up_their_namespace_alone() {
     let (server, mut operator) = standby(&["amber", "blue", "green"]).await;
+    server.settings(|settings| settings.page = 5);
     // The second page of the pods of one namespace, and of everything.
     let second = |requests: Requests| requests.when(|request| !request.query("continue").is_empty());
-    let amber = server.fault(second(lists().of("pods").in_namespace("amber")), Fault::Refuse(Status::of_code(503)));
+    let amber = server.fault(second(lists().of("pods").in_namespace("amber")), Fault::Refuse(Status::of_code(403)));
     let all = server.fault(second(lists().in_namespace("")), Fault::Refuse(Status::of_code(503)));
     operator.lead();
     server.wait_until(|s| are_written(s, "green") && are_written(s, "blue"), seconds(1)).await;
@@ -58,14 +73,13 @@ async fn lists_that_fail_midway_hold_up_their_namespace_alone() {
     amber.remove();
     server.wait_until(|s| are_written(s, "amber"), seconds(9)).await;
     server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn namespaces_whose_lists_hang_hold_up_no_other() {
-    let hanging: Vec<String> = (0..10).map(|number| format!("a-hangs-{number}")).collect();
-    let mut namespaces: Vec<&str> = hanging.iter().map(String::as_str).collect();
-    namespaces.push("well");
+    let namespaces: Vec<String> =
+        (0..10).map(|number| format!("a-hangs-{number}")).chain(["well".to_owned()]).collect();
+    let hanging = &namespaces[..10];
     let (server, mut operator) = standby(&namespaces).await;
     let hang = lists().when(|request| request.namespace.starts_with("a-hangs"));
     let hang = server.fault(hang, Fault::Delay(seconds(30)));
@@ -76,23 +90,39 @@ async fn namespaces_whose_lists_hang_hold_up_no_other() {
     hang.remove();
     server.wait_until(|s| hanging.iter().all(|namespace| are_written(s, namespace)), seconds(30)).await;
     server.check();
-    operator.end().await;
+}
+
+fn teams() -> Vec<String> {
+    (0..30).map(|number| format!("team-{number}")).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_is_read_once_and_a_set_of_the_term_needs_no_read() {
-    let (server, mut operator) = standby(&["amber"]).await;
-    let fine = || lists().in_namespace("amber");
+async fn a_new_leader_with_much_to_do_reads_each_namespace_once() {
+    let (server, mut operator) = standby(&teams()).await;
+    let before = server.count(&lists());
+    let listed = || server.count(&lists()) - before;
     operator.lead();
-    server.wait_until(|s| are_written(s, "amber"), seconds(1)).await;
-    let pages = server.count(&fine());
+    sleep(seconds(1)).await;
+    assert!(teams().iter().all(|team| are_written(&server, team)));
+    assert_eq!(listed(), 62, "the sets and pods of each, and two pages of sets that are older than the term");
     for set in sets() {
-        server.scale("amber", &set, 4);
+        server.scale("team-0", &set, 4);
     }
     server.create_podset("new", "web", 2);
     server.wait_until(|s| s.live_pods("new", "web").len() == 2, seconds(1)).await;
     sleep(seconds(10)).await;
-    assert_eq!(server.count(&fine()), pages);
-    assert_eq!(server.count(&lists().in_namespace("new")), 0);
-    operator.end().await;
+    assert_eq!(listed(), 62, "what was read is known, and a set of the term needs no read");
+    server.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_that_cannot_read_does_not_ask_again_and_again() {
+    let (server, mut operator) = standby(&teams()).await;
+    let refused = server.fault(lists(), Fault::Refuse(Status::of_code(503)));
+    operator.lead();
+    sleep(seconds(10)).await;
+    assert_eq!(refused.hits(), 31 * 4, "after 0, 1, 3, 7 s for each namespace, and for the term");
+    refused.remove();
+    sleep(seconds(8)).await;
+    assert!(teams().iter().all(|team| are_written(&server, team)));
 }

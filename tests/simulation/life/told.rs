@@ -6,9 +6,9 @@ use podset_operator::podset::promise::Rules;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{NS, is_silent, ready_reason, seconds, settled, with_set};
+use super::{NS, is_silent, seconds, settled, with_set};
 use crate::{
-    apiserver::{ApiServer, Fault, PODS, PODSETS, PodScript, Requests, Status},
+    apiserver::{ApiServer, Fault, PODS, PodScript, Requests, Status},
     operator::Operator,
 };
 
@@ -40,7 +40,7 @@ impl<'a> Bill<'a> {
 #[tokio::test(start_paused = true)]
 async fn a_scale_costs_its_pods_two_patches_and_one_event() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Rules::default());
+    let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(1)).await;
     let mut bill = Bill::new(&server);
     server.create_podset(NS, "web", 10);
@@ -57,12 +57,11 @@ async fn a_scale_costs_its_pods_two_patches_and_one_event() {
     is_silent(&server, 600).await;
     assert_eq!(bill.next(), [1, 0, 3, 1], "one is replaced, and the former one ends later");
     server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_pods_are_told_at_once_until_the_bucket_is_empty() {
-    let (server, operator) = with_set(10).await;
+    let (server, _operator) = with_set(10, Rules::default()).await;
     sleep(seconds(60)).await;
     server.pods_live(PodScript::never_ready());
     let patches = || server.count(&Requests::status_patches("podsets"));
@@ -81,12 +80,11 @@ async fn lost_pods_are_told_at_once_until_the_bucket_is_empty() {
     sleep(seconds(5)).await;
     assert_eq!((patches(), is_told()), (before + 11, true));
     is_silent(&server, 60).await;
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_go_while_others_are_refused_are_no_scale_down() {
-    let (server, operator) = with_set(10).await;
+    let (server, _operator) = with_set(10, Rules::default()).await;
     let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
     for _ in 0..2 {
         server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
@@ -96,12 +94,11 @@ async fn pods_that_go_while_others_are_refused_are_no_scale_down() {
     settled(&server, "web", 10).await;
     let told = ["ScaledUp", "FailedCreate", "PodsReplaced", "ScaledDown"].map(|reason| server.events(NS, reason).len());
     assert_eq!(told, [1, 1, 1, 0]);
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_scale_after_pods_were_refused_is_told_as_a_scale() {
-    let (server, operator) = with_set(5).await;
+    let (server, _operator) = with_set(5, Rules::default()).await;
     let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(seconds(10)).await;
@@ -111,12 +108,11 @@ async fn a_scale_after_pods_were_refused_is_told_as_a_scale() {
     let notes: Vec<_> = server.events(NS, "ScaledUp").iter().map(|event| event["note"].clone()).collect();
     assert_eq!(notes, ["Scaled up from 0 to 5", "Scaled up from 4 to 10"]);
     assert_eq!(server.events(NS, "PodsReplaced").len(), 0);
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_made_up_for_is_told_apart_from_the_scale_that_follows() {
-    let (server, operator) = with_set(10).await;
+    let (server, _operator) = with_set(10, Rules::default()).await;
     // A pass takes so long that the scale comes between two of them.
     server.settings(|settings| settings.answer_latency = seconds(3));
     for name in &server.live_pods(NS, "web")[..8] {
@@ -130,57 +126,35 @@ async fn what_was_made_up_for_is_told_apart_from_the_scale_that_follows() {
     let notes = |reason| server.events(NS, reason).iter().map(|event| event["note"].clone()).collect::<Vec<_>>();
     assert_eq!(notes("PodsReplaced"), ["Created 3 pods to replace lost ones"]);
     assert_eq!(notes("ScaledDown"), ["Scaled down from 5 to 1"]);
-    operator.end().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_cure_is_no_scale() {
-    let (server, operator) = with_set(2).await;
-    server.pods_live(PodScript::fails_after(seconds(1)));
-    server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
-    sleep(seconds(30)).await;
-    assert_eq!(ready_reason(&server, "web"), "PodsFailing");
-    server.pods_live(PodScript::default());
-    let cured = json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } });
-    server.patch(&PODSETS, NS, "web", cured);
-    settled(&server, "web", 2).await;
-    assert_eq!(server.events(NS, "ScaledUp").len(), 1, "from 0 to 2");
-    operator.end().await;
-}
-
+/// What happens while a status is written is told as soon.
 #[tokio::test(start_paused = true)]
 async fn pods_that_become_ready_one_by_one_cost_a_patch_in_five_seconds() {
-    pods_become_ready_one_by_one(Duration::from_millis(1)).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_happens_while_a_status_is_written_is_told_as_soon() {
-    pods_become_ready_one_by_one(Duration::from_millis(450)).await;
-}
-
-async fn pods_become_ready_one_by_one(latency: Duration) {
-    let server = ApiServer::new(1);
-    server.settings(|settings| {
-        settings.request_latency = latency;
-        settings.answer_latency = latency;
-    });
-    server.direct_pods(|pod| {
-        let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 40;
-        PodScript { ready_after: Some(seconds(place)), ..PodScript::default() }
-    });
-    let operator = Operator::leader(&server, "a", Rules::default());
-    server.create_podset(NS, "web", 10);
-    for second in 1..60_usize {
-        sleep(seconds(1)).await;
-        let patches = server.count(&Requests::status_patches("podsets"));
-        assert!(patches <= 2 + second / 5, "{patches} patches after {second} s");
-        let told = server.podset(NS, "web")["status"]["readyReplicas"].as_u64().unwrap_or(0);
-        let now = server.with(|state| state.clock.elapsed());
-        let is_quiet = server.changes_where(|change| *change.kind == PODS && change.at + seconds(6) > now).is_empty();
-        assert!(!is_quiet || told == server.ready_pods(NS, "web").len() as u64, "wrong for more than 5 s");
+    for latency in [1, 450].map(Duration::from_millis) {
+        let server = ApiServer::new(1);
+        server.settings(|settings| {
+            settings.request_latency = latency;
+            settings.answer_latency = latency;
+        });
+        server.direct_pods(|pod| {
+            let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 40;
+            PodScript { ready_after: Some(seconds(place)), ..PodScript::default() }
+        });
+        let _operator = Operator::leader(&server, "a", Rules::default());
+        server.create_podset(NS, "web", 10);
+        for second in 1..60_usize {
+            sleep(seconds(1)).await;
+            let patches = server.count(&Requests::status_patches("podsets"));
+            assert!(patches <= 2 + second / 5, "{patches} patches after {second} s");
+            let told = server.podset(NS, "web")["status"]["readyReplicas"].as_u64().unwrap_or(0);
+            let now = server.with(|state| state.clock.elapsed());
+            let is_quiet =
+                server.changes_where(|change| *change.kind == PODS && change.at + seconds(6) > now).is_empty();
+            assert!(!is_quiet || told == server.ready_pods(NS, "web").len() as u64, "wrong for more than 5 s");
+        }
+        settled(&server, "web", 10).await;
     }
-    settled(&server, "web", 10).await;
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,48 +164,34 @@ async fn that_some_pods_are_ready_is_told_with_the_rest_that_soon_follow() {
         let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 3;
         PodScript { ready_after: Some(seconds(8) + Duration::from_millis(900) * place as u32), ..PodScript::default() }
     });
-    let operator = Operator::leader(&server, "a", Rules::default());
+    let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(1)).await;
     let mut bill = Bill::new(&server);
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
     is_silent(&server, 60).await;
     assert_eq!(bill.next(), [10, 0, 2, 1]);
-    operator.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn that_a_pod_of_a_ready_set_is_so_no_more_is_told_at_once() {
-    let (server, operator) = with_set(3).await;
-    sleep(seconds(60)).await;
-    server.set_ready(NS, &server.live_pods(NS, "web")[0], false);
-    sleep(seconds(1)).await;
-    assert_eq!(server.podset(NS, "web")["status"]["readyReplicas"], 2);
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_spec_is_answered_at_once() {
     let server = ApiServer::new(1);
     server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
-    let operator = Operator::leader(&server, "a", Rules::default());
+    let _operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 2);
     for (generation, replicas) in [(1, 2), (2, 4), (3, 5)] {
-        if generation > 1 {
-            server.scale(NS, "web", replicas);
-        }
+        server.scale(NS, "web", replicas);
         sleep(seconds(1)).await;
         let status = &server.podset(NS, "web")["status"];
         let told = (status["observedGeneration"].as_i64(), status["availableReplicas"].as_i64());
         assert_eq!(told, (Some(generation), Some(replicas)), "a second after it");
     }
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
     let server = ApiServer::new(1);
-    let operator = Operator::leader(&server, "a", Rules::default());
+    let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(1)).await;
     let mut bill = Bill::new(&server);
     server.create_podset(NS, "web", 1_000);
@@ -241,17 +201,14 @@ async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
     assert_eq!((creates, deletes), (1_000, 0));
     assert!(patches <= 3 && events <= 2, "{patches} patches, {events} events");
     server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn that_a_large_set_is_complete_is_told_at_once_however_long_it_took() {
     let server = ApiServer::new(1);
-    server.settings(|settings| {
-        settings.request_latency = Duration::from_millis(200);
-    });
+    server.settings(|settings| settings.request_latency = Duration::from_millis(200));
     server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
-    let operator = Operator::leader(&server, "a", Rules::default());
+    let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(2)).await;
     server.create_podset(NS, "web", 3_000);
     let began = Instant::now();
@@ -263,12 +220,11 @@ async fn that_a_large_set_is_complete_is_told_at_once_however_long_it_took() {
     sleep(seconds(1)).await;
     let status = &server.podset(NS, "web")["status"];
     assert_eq!(status["availableReplicas"], 3_000, "{took:?}");
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_status_is_not_written_to_a_set_that_was_made_anew() {
-    let (server, operator) = with_set(3).await;
+    let (server, _operator) = with_set(3, Rules::default()).await;
     sleep(seconds(10)).await;
     server.watches().on("podsets").hold();
     server.orphan_podset(NS, "web");
@@ -283,7 +239,6 @@ async fn a_status_is_not_written_to_a_set_that_was_made_anew() {
     server.pods_live(PodScript::default());
     settled(&server, "web", 1).await;
     server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -293,7 +248,7 @@ async fn a_status_that_is_refused_for_good_is_tried_less_and_less() {
         for kind in ["podsets", "mycustomresources"] {
             server.fault(Requests::status_patches(kind), Fault::Refuse(Status::of_code(code)));
         }
-        let operator = Operator::leader(&server, "a", Rules::default());
+        let _operator = Operator::leader(&server, "a", Rules::default());
         server.create_podset(NS, "web", 3);
         server.create_mycustomresource(NS, "lonely", "friend");
         sleep(seconds(120)).await;
@@ -301,6 +256,5 @@ async fn a_status_that_is_refused_for_good_is_tried_less_and_less() {
             let patches = server.count(&Requests::status_patches(kind));
             assert!((4..=8).contains(&patches), "5 s, 10 s, 20 s, 30 s, …: {patches} of {kind}, {code}");
         }
-        operator.end().await;
     }
 }

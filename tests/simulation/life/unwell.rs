@@ -19,13 +19,12 @@ fn message(server: &ApiServer, kind: &str) -> String {
 async fn pods_that_no_node_fits_are_told_with_the_schedulers_words() {
     let server = ApiServer::new(1);
     server.pods_live(PodScript::fits_nowhere());
-    let operator = Operator::leader(&server, "a", Rules::default());
+    let _operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 2);
     server.wait_until(|s| s.live_pods(NS, "web").len() == 2, seconds(5)).await;
     sleep(seconds(6)).await;
     let expected = "0 of 2 pods are ready; 2 pods cannot be scheduled: 0/3 nodes are available: 3 Insufficient cpu.";
     assert_eq!(message(&server, "Ready"), expected);
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,7 +52,7 @@ async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
 
     // The next leader does not send it again. Once the pods are cured, other failures are another event.
     operator.end().await;
-    let operator = Operator::leader(&server, "b", Rules::default());
+    let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(5)).await;
     server.pods_live(PodScript::default());
     let cured = json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } });
@@ -66,7 +65,6 @@ async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
     sleep(seconds(20)).await;
     assert_eq!(server.events(NS, "PodsFailing").len(), 2);
     server.check();
-    operator.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,5 +90,4 @@ async fn a_change_of_ready_is_told_at_once_also_by_the_next_leader() {
         server.set_ready(NS, &pod, ready);
         server.wait_until(|s| ready_reason(s, "web") == reason, seconds(1)).await;
     }
-    operator.end().await;
 }
