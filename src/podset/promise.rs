@@ -17,9 +17,9 @@
 //! `Count::missing` in `plan/outcome.rs` says how many pods may be created: the wanted ones minus every pod that may live. Each rule below keeps
 //! this count right in a case in which a simple count would be wrong.
 //!
-//! Each rule is a value in [`Rules`] or [`CacheRules`]. A test can replace a rule and see the promise break. The attacks A1 to A12 are such
+//! Each rule is a value in [`Rules`] or [`CacheRules`]. A test can replace a rule and see the promise break. The attacks A1 to A13 are such
 //! tests, in `tests/simulation/attacks`: A1, A8 and A10 in `names.rs`, A2 to A4 in `leaders.rs`, A5 and A6 in `events.rs`, A7 in
-//! `labels.rs`, A9 in `answers.rs`, A11 in `claims.rs`, A12 in `deletes.rs`.
+//! `labels.rs`, A9 in `answers.rs`, A11 in `claims.rs`, A12 in `deletes.rs`, A13 in `terminations.rs`.
 //!
 //! Paths are relative to this folder or to the root of the repository.
 //!

@@ -52,7 +52,7 @@ impl<S> Line<S> {
     fn poll_melted(&mut self, cx: &mut Context<'_>, is_read: bool) -> Poll<()> {
         while let Some((ice, connection)) = &self.ice {
             let Some(frozen) = ice.frozen().filter(|frozen| frozen.is_whole || !is_read) else { break };
-            connection.is_held_up();
+            connection.note_held_up();
             let thaw = self.thaw.get_or_insert_with(|| Box::pin(sleep_until(frozen.until)));
             if thaw.deadline() != frozen.until {
                 thaw.as_mut().reset(frozen.until);

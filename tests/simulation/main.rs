@@ -28,7 +28,7 @@ fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// Starts a server and an operator with these rules, and waits until the set `web` has this many ready pods and says so.
+/// Starts a server and a leader with these rules. Waits until the set `web` has this many ready pods, and 10 s more for its status.
 async fn with_set(pods: usize, rules: Rules) -> (ApiServer, Operator) {
     let server = ApiServer::new(1);
     let operator = Operator::leader(&server, "a", rules);
@@ -44,8 +44,8 @@ async fn ready(server: &ApiServer, set: &str, n: usize) {
     server.wait_until(is_there, seconds(120)).await;
 }
 
-/// Nothing but watches is asked for during this time.
-async fn is_silent(server: &ApiServer, for_seconds: u64) {
+/// Checks that nothing but watches is requested for this time.
+async fn assert_silent(server: &ApiServer, for_seconds: u64) {
     let mark = server.mark();
     tokio::time::sleep(seconds(for_seconds)).await;
     let lines: Vec<_> = server.requests_since(mark).iter().map(|entry| entry.line()).collect();

@@ -98,12 +98,10 @@ impl Operator {
         self.tasks.spawn(operator_kit::run(Arc::new(controller), self.context.clone()));
     }
 
-    /// How the instance feels.
     pub fn health(&self) -> &Health {
         &self.context.health
     }
 
-    /// What the instance measures.
     pub fn metrics(&self) -> &Metrics {
         &self.context.metrics
     }
@@ -138,6 +136,7 @@ impl Operator {
     }
 }
 
+/// A controller never ends by itself. If one did, the test fails, whatever it checks.
 impl Drop for Operator {
     fn drop(&mut self) {
         let ended = self.tasks.try_join_next();

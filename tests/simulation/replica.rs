@@ -109,7 +109,7 @@ impl Replica {
     pub fn start(server: &ApiServer, name: &str, model: Model) -> Self {
         server.stands_for_election(name);
         let ice = Ice::default();
-        server.freezes_with(name, &ice);
+        server.register_ice(name, &ice);
         let env = Env {
             clock: Arc::new(VirtualClock::new(server, model.wall_offset, ice.clone())),
             random: Arc::new(Seeded(Mutex::new(StdRng::seed_from_u64(model.seed)))),
@@ -224,7 +224,7 @@ fn store(name: &str) -> Arc<dyn Store> {
     }
 }
 
-/// A client that is not for the writes of a leader. What is on its wire goes on whatever becomes of the replica.
+/// A client for all requests but the writes of a leader. A request that was sent goes on even if the replica is killed.
 fn client(connection: &Connection, ice: &Ice) -> kube::Client {
     let (connection, ice) = (connection.clone(), ice.clone());
     let wire = tower::service_fn(move |request| {
@@ -244,7 +244,7 @@ async fn carry(to: Connection, ice: Ice, request: Request<Body>) -> Result<Respo
 /// Waits until the replica is no longer frozen whole.
 async fn melted(connection: &Connection, ice: &Ice) {
     if ice.is_whole() {
-        connection.is_held_up();
+        connection.note_held_up();
         ice.melted().await;
     }
 }

@@ -76,7 +76,7 @@ impl State {
         Ok(())
     }
 
-    /// The schemas, as far as an operator meets them.
+    /// Refuses a pod without containers.
     pub fn validate(&self, kind: &'static Kind, object: &Value) -> Result<(), Status> {
         let name = object::name(object);
         if *kind == PODS && object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {

@@ -34,7 +34,7 @@ use super::{
 /// The longest that the real server works on a request that is no watch.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// After so many broken promises nothing is executed any more.
+/// After this many violations of the bound, the server executes nothing.
 const RUNAWAY: usize = 20;
 
 /// What the execution of a request came to.
@@ -154,7 +154,7 @@ impl Carrier {
                     drop(reply.send(Ok(answer.garbled(&server))));
                 }
             }
-            Fault::Delay(delay) => self.execute_after(sleep(delay), deadline, Some(reply)).await,
+            Fault::Delay(delay) => self.execute_after(delay, deadline, Some(reply)).await,
             Fault::ArriveLate(_) => {
                 let answer = self.execute(deadline).await;
                 self.answer(reply, answer).await;
@@ -172,18 +172,19 @@ impl Carrier {
             }
             Fault::ExecuteLate(delay) => {
                 drop(reply.send(Err(Cut)));
-                self.execute_after(sleep(delay), deadline, None).await;
+                self.execute_after(delay, deadline, None).await;
             }
             Fault::ExecuteUnanswered(delay) => {
-                self.execute_after(sleep(delay), deadline, None).await;
+                self.execute_after(delay, deadline, None).await;
                 drop(reply);
             }
         }
     }
 
-    /// Executes when `due` comes. If the deadline comes first the client is told so, and the request
-    /// is executed only where time-outs are not honoured.
-    async fn execute_after(&self, due: impl Future<Output = ()>, deadline: Instant, reply: Option<Reply>) {
+    /// Executes after this time. If the deadline comes first, the client is told so, and the request is executed only where time-outs are
+    /// not honoured.
+    async fn execute_after(&self, delay: Duration, deadline: Instant, reply: Option<Reply>) {
+        let due = sleep(delay);
         tokio::pin!(due);
         let in_time = tokio::select! {
             biased;
@@ -202,7 +203,7 @@ impl Carrier {
         }
         if self.with(|state| state.settings.honour_timeout) == Some(false) {
             due.await;
-            // Later than the lease of its sender is beyond the promise.
+            // The promise does not cover a request that is executed after its sender's lease.
             let at = |state: &State| state.clock.elapsed();
             if self.with(|state| state.observers.one_writer.may_land(&self.request.instance, at(state))) == Some(true) {
                 self.execute(deadline).await;

@@ -155,7 +155,7 @@ impl ApiServer {
     }
 
     /// This keeps a client's watches from being heard while it is whole.
-    pub fn freezes_with(&self, client: &str, ice: &Ice) {
+    pub fn register_ice(&self, client: &str, ice: &Ice) {
         self.with(|state| state.watches.ice.insert(client.to_owned(), ice.clone()));
     }
 
@@ -232,7 +232,7 @@ impl ApiServer {
         self.with(|state| state.history.iter().filter(|change| holds(change)).cloned().collect())
     }
 
-    /// How often a set had more live pods than allowed.
+    /// How often a set had more pods than allowed.
     pub fn exceeded(&self) -> usize {
         self.with(|state| state.observers.bound.exceeded)
     }

@@ -93,7 +93,7 @@ pub type Director = Arc<dyn Fn(&Value) -> PodScript + Send + Sync>;
 pub struct Kubelet {
     /// Chooses the script of each pod, at each of its steps.
     pub director: Director,
-    /// How many pods have a node; they go round.
+    /// How many pods were ever bound. The nodes take turns.
     bound: u64,
 }
 

@@ -23,13 +23,13 @@ struct Pending {
 pub struct Quorum(Option<(&'static str, Vec<Pending>)>);
 
 impl Quorum {
-    /// Whether it is lost: users, nodes and controllers have to wait.
+    /// Whether the quorum is lost. Nodes and controllers then do nothing, and watches get no bookmarks.
     pub fn is_lost(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Without a quorum, reads and writes wait for it: where the answer arrives, and the deed behind it. A watch is served from
-    /// the cache.
+    /// Without a quorum, queues a read or a write. Returns the receiver of its answer, and the deed that took the quorum. A watch does not
+    /// wait: the API server serves it from its cache.
     pub fn wait(&mut self, id: usize, request: &Arc<ApiRequest>) -> Option<(oneshot::Receiver<Answer>, &'static str)> {
         let (deed, pending) = self.0.as_mut().filter(|_| request.verb != Verb::Watch)?;
         let (answer, receiver) = oneshot::channel();
@@ -44,20 +44,14 @@ impl ApiServer {
         self.with(|state| state.quorum = Quorum(Some((state.met.place(), Vec::new()))));
     }
 
-    /// Gives the store its quorum again. Of the writes in its log, those before some point take effect, in their order, also
-    /// those whose senders gave up; the others are lost. After them, the reads that still wait are answered.
+    /// Gives the store its quorum again. A random number of the first queued writes takes effect, in order, even if their senders gave up.
+    /// The others are lost. Then the reads are answered.
     pub fn regain_quorum(&self) {
         let Some((_, pending)) = self.with(|state| state.quorum.0.take()) else { return };
         let (writes, reads): (Vec<_>, Vec<_>) = pending.into_iter().partition(|waits| waits.request.verb.mutates());
         let kept = self.with(|state| state.random.random_range(0..=writes.len()));
-        let mut lost = Vec::new();
-        for (place, Pending { id, request, answer }) in writes.into_iter().enumerate() {
-            match place < kept {
-                true => drop(answer.send(execute(&self.shared, id, &request))),
-                false => lost.push(answer),
-            }
-        }
-        for Pending { id, request, answer } in reads.into_iter().filter(|waits| !waits.answer.is_closed()) {
+        let reads = reads.into_iter().filter(|waits| !waits.answer.is_closed());
+        for Pending { id, request, answer } in writes.into_iter().take(kept).chain(reads) {
             drop(answer.send(execute(&self.shared, id, &request)));
         }
         self.with(|state| state.jobs.wake().notify_one());

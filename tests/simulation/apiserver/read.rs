@@ -29,7 +29,8 @@ impl State {
     /// LIST.
     pub fn list(&self, request: &ApiRequest) -> Result<Value, Status> {
         let selector = Selector::of(request)?;
-        let page = self.page(request)?;
+        let token = request.query("continue");
+        let page = if token.is_empty() { None } else { Some(decode(token)?) };
         let version = page.as_ref().map_or(self.resource_version, |page| page.resource_version);
         let mut objects = self.snapshot(request.kind, version);
         objects.retain(|key, object| {
@@ -69,17 +70,6 @@ impl State {
             };
         }
         snapshot
-    }
-
-    fn page(&self, request: &ApiRequest) -> Result<Option<Page>, Status> {
-        let token = request.query("continue");
-        if token.is_empty() {
-            return Ok(None);
-        }
-        let Some(page) = decode(token) else {
-            return Err(Status::bad_request("invalid continue token: continue key is not valid: not made here"));
-        };
-        Ok(Some(page))
     }
 }
 
@@ -143,10 +133,12 @@ fn encode(version: u64, (namespace, name): &(String, String)) -> String {
     format!("{version}/{namespace}/{name}")
 }
 
-fn decode(token: &str) -> Option<Page> {
-    let mut parts = token.splitn(3, '/');
-    Some(Page {
-        resource_version: parts.next()?.parse().ok()?,
-        after: (parts.next()?.to_owned(), parts.next()?.to_owned()),
-    })
+fn decode(token: &str) -> Result<Page, Status> {
+    let invalid = || Status::bad_request("invalid continue token: continue key is not valid: not made here");
+    let page = |token: &str| {
+        let (version, last) = token.split_once('/')?;
+        let (namespace, name) = last.split_once('/')?;
+        Some(Page { resource_version: version.parse().ok()?, after: (namespace.to_owned(), name.to_owned()) })
+    };
+    page(token).ok_or_else(invalid)
 }

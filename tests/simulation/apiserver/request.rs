@@ -33,8 +33,7 @@ impl Verb {
 pub struct ApiRequest {
     /// Which client sent it: the name given to [`super::ApiServer::client`].
     pub instance: String,
-    /// Every header of the request, `user-agent` and `traceparent` among them.
-    pub headers: HeaderMap,
+    headers: HeaderMap,
     pub verb: Verb,
     pub kind: &'static Kind,
     /// Namespace; empty for all of them and for cluster-scoped resources.

@@ -128,7 +128,7 @@ impl Connection {
     }
 
     /// What the client sends, or is answered, is held up on its own side: no log tells of that.
-    pub fn is_held_up(&self) {
+    pub fn note_held_up(&self) {
         self.server.with(|state| {
             state.observers.held_up();
             state.met.held_up(&self.instance);

@@ -9,7 +9,7 @@ pub struct Settings {
     pub request_latency: Duration,
     /// From the execution of a request to the arrival of its answer.
     pub answer_latency: Duration,
-    /// The most that chance adds to each of the three; zero keeps the order of things plain.
+    /// The most that chance adds to a latency. With zero, the order of events is fixed.
     pub jitter: Duration,
     /// How long the garbage collector takes to notice that an owner is gone.
     pub collect_after: Duration,

@@ -22,12 +22,9 @@ impl Status {
     /// A refusal with the reason that belongs to `code` and no more words than that.
     pub fn of_code(code: u16) -> Self {
         let (reason, message) = match code {
-            400 => ("BadRequest", "the server rejected our request for an unknown reason"),
-            401 => ("Unauthorized", "Unauthorized"),
             403 => ("Forbidden", "forbidden: refused by the test"),
             404 => ("NotFound", "the server could not find the requested resource"),
             409 => ("Conflict", "the server reported a conflict"),
-            422 => ("Invalid", "the server rejected our request due to an error in our request"),
             429 => ("TooManyRequests", "the server has received too many requests and has asked us to try again later"),
             503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
             504 => ("Timeout", "Timeout: request did not complete within the allotted timeout"),

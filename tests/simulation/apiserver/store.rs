@@ -133,8 +133,8 @@ impl State {
         if self.get(&NAMESPACES, "", name).is_some() {
             return;
         }
-        let mut namespace = json!({ "metadata": { "name": name } });
-        if let Err(status) = self.create_object(&NAMESPACES, "", &mut namespace, "user") {
+        let namespace = json!({ "metadata": { "name": name } });
+        if let Err(status) = self.create_object(&NAMESPACES, "", namespace, "user") {
             panic!("the namespace is refused: {}", status.message);
         }
     }

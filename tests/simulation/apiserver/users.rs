@@ -53,10 +53,10 @@ impl ApiServer {
     }
 
     /// Makes any object, if the API server lets it pass: its UID.
-    pub fn try_to_create(&self, kind: &'static Kind, namespace: &str, mut object: Value) -> Result<String, Status> {
+    pub fn try_to_create(&self, kind: &'static Kind, namespace: &str, object: Value) -> Result<String, Status> {
         self.act(|state| {
             state.ensure_namespace(namespace);
-            let created = state.create_object(kind, namespace, &mut object, USER)?;
+            let created = state.create_object(kind, namespace, object, USER)?;
             Ok(object::uid(&created).to_owned())
         })
     }

@@ -98,6 +98,8 @@ impl State {
     pub fn watch(&mut self, request: &ApiRequest) -> Result<Opened, Status> {
         let (sender, deliveries) = mpsc::unbounded_channel();
         let window = Window::of(request)?;
+        let seconds = request.query("timeoutSeconds").parse();
+        let seconds = seconds.map_err(|_| Status::bad_request("this API server needs timeoutSeconds"))?;
         let lines = self.first_lines(&window, request);
         let watcher = Watcher {
             instance: request.instance.clone(),
@@ -113,7 +115,6 @@ impl State {
         for line in lines {
             self.send_line(id, line);
         }
-        let seconds = request.query("timeoutSeconds").parse().map_err(|_| Status::bad_request("no timeoutSeconds"))?;
         Ok(Opened {
             id,
             client: request.instance.clone(),
@@ -131,7 +132,7 @@ impl State {
             return self.history[since..].iter().filter_map(|c| Some(window.sight(c)?.line(c))).collect();
         }
         let present = self.of_kind(window.kind, &window.namespace);
-        present.filter(|o| window.contains(o)).map(|o| window.line("ADDED", o)).collect()
+        present.filter(|o| window.contains(o)).map(|o| window.present(o)).collect()
     }
 
     /// Called with every change: every watch that sees it gets its event.

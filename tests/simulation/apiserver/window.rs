@@ -61,9 +61,9 @@ impl Window {
         Some(Sight { event, is_former, metadata_only: self.metadata_only })
     }
 
-    /// One line of the stream.
-    pub fn line(&self, event: &str, object: &Arc<Value>) -> Line {
-        told(line(event, object, self.metadata_only), object, event, self.metadata_only)
+    /// An object that is there when the watch opens.
+    pub fn present(&self, object: &Arc<Value>) -> Line {
+        told("ADDED", object, self.metadata_only)
     }
 
     /// The event with which a watch is refused in the middle of its stream.
@@ -96,22 +96,18 @@ impl Sight {
     /// The line for a change that is seen so.
     pub fn line(&self, change: &Change) -> Line {
         if !self.is_former {
-            return told(
-                line(self.event, &change.object, self.metadata_only),
-                &change.object,
-                self.event,
-                self.metadata_only,
-            );
+            return told(self.event, &change.object, self.metadata_only);
         }
         let mut last = change.before.as_deref().cloned().unwrap_or_default();
         let version = change.resource_version.to_string();
         object::meta_mut(&mut last).insert("resourceVersion".to_owned(), version.into());
-        told(line(self.event, &last, self.metadata_only), &Arc::new(last), self.event, self.metadata_only)
+        told(self.event, &Arc::new(last), self.metadata_only)
     }
 }
 
-fn told(bytes: Bytes, object: &Arc<Value>, event: &str, metadata_only: bool) -> Line {
-    Line { bytes, told: (!metadata_only).then(|| (Arc::clone(object), event == "DELETED")) }
+fn told(event: &str, object: &Arc<Value>, metadata_only: bool) -> Line {
+    let told = (!metadata_only).then(|| (Arc::clone(object), event == "DELETED"));
+    Line { bytes: line(event, object, metadata_only), told }
 }
 
 fn line(event: &str, object: &Value, metadata_only: bool) -> Bytes {

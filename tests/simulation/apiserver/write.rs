@@ -23,7 +23,7 @@ impl State {
             self.admit_object(kind, &request.namespace, &mut new)?;
             return Ok(Arc::new(new));
         }
-        self.create_object(kind, &request.namespace, &mut new, &request.instance)
+        self.create_object(kind, &request.namespace, new, &request.instance)
     }
 
     /// Creates an object as a client would: admission and all.
@@ -31,14 +31,14 @@ impl State {
         &mut self,
         kind: &'static Kind,
         namespace: &str,
-        new: &mut Value,
+        mut new: Value,
         by: &str,
     ) -> Result<Arc<Value>, Status> {
-        self.admit_object(kind, namespace, new)?;
-        Ok(self.put(kind, new.clone(), by))
+        self.admit_object(kind, namespace, &mut new)?;
+        Ok(self.put(kind, new, by))
     }
 
-    /// What precedes the creation of an object.
+    /// Completes a new object and runs admission.
     fn admit_object(&mut self, kind: &'static Kind, namespace: &str, new: &mut Value) -> Result<(), Status> {
         if kind.namespaced {
             object::meta_mut(new).insert("namespace".to_owned(), namespace.into());

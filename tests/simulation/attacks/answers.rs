@@ -52,13 +52,16 @@ fn rename(pod: &mut Value) {
 
 #[tokio::test(start_paused = true)]
 async fn a9_pods_that_come_back_changed_are_deleted() {
-    // Another name is told again.
+    // Each new name is a new message, and so a new event.
     for (change, told) in [(take_the_owner_away as fn(&mut Value), 1), (take_the_labels_away, 1), (rename, 3)] {
         let (server, most) = a9(Rules::default(), change).await;
         assert_eq!((most, server.events(NS, "FailedCreate").len()), (1, told));
     }
     let careless = Rules { differs: |_, _, _, _| None, ..Rules::default() };
-    assert!(a9(careless, take_the_owner_away).await.1 > MANY, "what comes back is not looked at");
+    assert!(
+        a9(careless, take_the_owner_away).await.1 > MANY,
+        "the attack must succeed if nobody compares what was created"
+    );
 }
 
 /// The answer is lost, the watch does not show the pod, and the same create would come back under another name.
@@ -98,7 +101,7 @@ async fn a_stray_of_a_set_that_is_deleted_is_deleted_without_haste() {
 }
 
 /// The set says that it lacks pods, why, and that it tries again.
-fn tells_of_failed_creates(server: &ApiServer) {
+fn assert_failed_creates_are_reported(server: &ApiServer) {
     for (kind, told) in [
         ("Ready", "False/PodsNotReady: "),
         ("Reconciling", "True/Retrying: "),
@@ -117,7 +120,7 @@ async fn a_quota_is_waited_for() {
     let _operator = leader(&server, Rules::default());
     sleep(60).await;
     assert_eq!(server.live_pods(NS, "web").len(), 2);
-    tells_of_failed_creates(&server);
+    assert_failed_creates_are_reported(&server);
     assert_eq!(server.events(NS, "ScaledUp").len(), 1);
     let refused = server.count(&Requests::creates("pods")) - 2;
     assert!((5..=8).contains(&refused), "1 s, 2 s, 4 s, … 30 s: {refused}");
@@ -137,10 +140,10 @@ async fn a_quota_is_waited_for() {
     server.check();
 }
 
-/// Nobody can say that these creates made no pod. The API server fails where a webhook does not answer; a webhook that never does is
-/// told in its words, which come before the operator's patience ends, and a connection that breaks, in the operator's.
+/// Each of these creates may have made a pod. The condition has the message of the API server or, if the connection broke, the
+/// operator's own.
 #[tokio::test(start_paused = true)]
-async fn creates_of_which_nothing_is_known_are_told_and_tried_again() {
+async fn creates_of_unknown_fate_are_reported_and_retried() {
     let failed = || Fault::Refuse(Status::of_code(500));
     for (replicas, fault, words) in [
         (1, failed(), "injected by the test"),
@@ -156,7 +159,7 @@ async fn creates_of_which_nothing_is_known_are_told_and_tried_again() {
         let tried = server.count(&Requests::creates("pods"));
         assert!((5..=8).contains(&tried), "1 s, 2 s, 4 s, … 30 s: {tried}");
         sleep(60).await;
-        tells_of_failed_creates(&server);
+        assert_failed_creates_are_reported(&server);
         assert!(condition(&server, "Ready").contains(words), "{}", condition(&server, "Ready"));
         away.remove();
         at_rest(&server, "web", usize::try_from(replicas).unwrap()).await;
@@ -181,7 +184,7 @@ async fn pods_that_come_when_the_webhook_is_back_replace_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_moment_of_the_api_servers_is_not_told() {
+async fn one_failed_create_is_not_reported() {
     let server = ApiServer::new(1);
     server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(500)));
     server.create_podset(NS, "web", 3);

@@ -10,11 +10,11 @@ const ELSEWHERE: &str = "elsewhere";
 
 /// A claim to be owned by the set of this UID.
 fn claim(uid: &str) -> Value {
-    let (api_version, kind) = ("app.example.com/v1alpha1", "PodSet");
-    json!([{ "apiVersion": api_version, "kind": kind, "name": "web", "uid": uid, "controller": true }])
+    json!([object::owner_reference("web", uid)])
 }
 
-/// Makes a pod elsewhere that the operator watches, with the owners that it claims, and that any other pod is deleted before.
+/// Creates a pod in another namespace with the watched label and these owner references. Its deletion cost is high, so the operator would
+/// delete any other pod first.
 fn create_elsewhere(server: &ApiServer, name: &str, owners: &Value) {
     let labels = json!({ "app": "web", "version": "v0.1", "app.kubernetes.io/managed-by": "podset-operator" });
     let annotations = json!({ "controller.kubernetes.io/pod-deletion-cost": "100" });
@@ -69,7 +69,7 @@ async fn a11_a_claim_from_another_namespace_is_none() {
     let asked = server.count(&Requests::all().in_namespace(ELSEWHERE));
     assert_eq!(asked, 0, "nobody asks for them");
     let (server, is_untouched) = a11(cached(CacheRules { home: |_| "anywhere".into(), ..CacheRules::default() })).await;
-    assert!(!is_untouched || is_broken(&server), "the UID alone counts");
+    assert!(!is_untouched || is_broken(&server), "the attack must succeed if the UID alone counts");
 }
 
 /// Another leads, and reads everything in both namespaces before it writes.
@@ -83,7 +83,7 @@ async fn a11_a_claim_is_none_for_the_next_leader_either() {
     server.wait_until(|s| s.ready_pods(ELSEWHERE, "web").len() == 2, seconds(60)).await;
     operator.kill();
     create_elsewhere(&server, "claim", &claim(&uid));
-    let cut = server.fault(Requests::deletes("pods").in_namespace(ELSEWHERE), Fault::Refuse(Status::of_code(500)));
+    let refused = server.fault(Requests::deletes("pods").in_namespace(ELSEWHERE), Fault::Refuse(Status::of_code(500)));
     let _operator = Operator::leader(&server, "b", Rules::default());
     for namespace in [NS, ELSEWHERE] {
         server.kill_pod(namespace, &server.live_pods(namespace, "web")[0]);
@@ -92,6 +92,6 @@ async fn a11_a_claim_is_none_for_the_next_leader_either() {
     server.wait_until(|s| s.ready_pods(ELSEWHERE, "web").len() == 2, seconds(60)).await;
     server.strip_label(ELSEWHERE, "claim", "app.kubernetes.io/managed-by");
     at_rest(&server, "web", 3).await;
-    assert_eq!(cut.hits(), 0, "the claim is not deleted");
+    assert_eq!(refused.hits(), 0, "the claim is not deleted");
     assert!(object::is_live(&server.pod(ELSEWHERE, "claim")));
 }

@@ -49,7 +49,7 @@ async fn a12(rules: Rules) -> (ApiServer, String, Vec<String>) {
     let (server, _operator) = with_set(6, rules).await;
     let protected = first_victim(&server);
     sleep(1).await;
-    let _protection = Protection::of(&server, std::slice::from_ref(&protected));
+    Protection::of(&server, std::slice::from_ref(&protected));
     server.scale(NS, "web", 2);
     sleep(60).await;
     let left = server.live_pods(NS, "web");
@@ -66,7 +66,7 @@ async fn a12_one_protected_pod_keeps_no_other() {
     assert_eq!(server.count(&Requests::deletes("pods")), 5, "it is not tried again");
     server.check();
     let (_, _, left) = a12(Rules { is_confined: |_| false, ..Rules::default() }).await;
-    assert_eq!(left.len(), 6, "a rejection concerns the whole set");
+    assert_eq!(left.len(), 6, "the attack must succeed if a rejection stops the whole set");
 }
 
 /// The story of two protected pods: what is told, when it is tried again, and how the set recovers.

@@ -79,7 +79,10 @@ async fn a5_a_pod_that_a_read_showed_gone_costs_no_other_its_life() {
     server.check();
     assert_eq!(server.effects(&Requests::deletes("pods")), 0);
     let server = a5_ghost(cached(CacheRules { is_over: |_, _| false, ..CacheRules::default() })).await;
-    assert!(server.effects(&Requests::deletes("pods")) > 0, "a read is not ahead of the watch");
+    assert!(
+        server.effects(&Requests::deletes("pods")) > 0,
+        "the attack must succeed if a read is not ahead of the watch"
+    );
 }
 
 /// A6: a pod is made and killed before its create is answered.
@@ -102,7 +105,7 @@ async fn a6(rules: Rules) -> bool {
 async fn a6_a_pod_that_ended_before_its_answer_is_no_ghost() {
     assert!(a6(Rules::default()).await);
     let credulous = cached(CacheRules { has_ended: |_, _| false, ..CacheRules::default() });
-    assert!(!a6(credulous).await, "every answer is believed");
+    assert!(!a6(credulous).await, "the attack must succeed if every answer is believed");
 }
 
 #[tokio::test(start_paused = true)]

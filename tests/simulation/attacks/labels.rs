@@ -75,7 +75,10 @@ async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
     assert!(are_labelled(&server));
 
     let labelled = Rules { taken_over: Some("app.kubernetes.io/managed-by=podset-operator"), ..Rules::default() };
-    assert!(is_broken(&a7_unwatched(labelled).await), "the take-over reads labelled pods alone");
+    assert!(
+        is_broken(&a7_unwatched(labelled).await),
+        "the attack must succeed if the take-over reads labelled pods alone"
+    );
 
     let server = told_twice(a7_forgotten, unread).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 2);

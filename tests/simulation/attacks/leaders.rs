@@ -56,7 +56,7 @@ async fn a3_a_write_ends_before_its_senders_term() {
     let server = a3(Operator::standby).await;
     server.check();
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
-    assert!(is_broken(&a3(Operator::without_gate).await), "writes are not bounded by the term");
+    assert!(is_broken(&a3(Operator::without_gate).await), "the attack must succeed if the term does not bound writes");
 }
 
 /// A4: the watches of a standby stand still while others lead; then it leads, and misses the pods that live.

@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::{
     NS,
     apiserver::{ApiServer, PodScript, object},
-    is_silent,
+    assert_silent,
     operator::Operator,
     ready, seconds, with_set,
 };
@@ -55,7 +55,7 @@ async fn at_rest(server: &ApiServer, name: &str, n: usize) {
     server.wait_until(is_told, seconds(180)).await;
     // Whatever was of unknown fate is settled after the quarantine.
     sleep(70).await;
-    is_silent(server, 300).await;
+    assert_silent(server, 300).await;
     server.check();
 }
 
@@ -81,7 +81,7 @@ fn cached(cache: CacheRules) -> Rules {
 async fn told_twice(story: impl AsyncFn(Rules) -> ApiServer, broken: Rules) -> ApiServer {
     let server = story(Rules::default()).await;
     server.check();
-    assert!(is_broken(&story(broken).await), "nobody misses the rule");
+    assert!(is_broken(&story(broken).await), "the promise also holds without the rule");
     server
 }
 

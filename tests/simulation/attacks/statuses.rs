@@ -45,5 +45,5 @@ async fn late_status(rules: Rules) -> ApiServer {
 async fn a_late_status_reaches_no_other_set_of_the_name() {
     late_status(Rules::default()).await.check();
     let server = late_status(Rules { status_version: |_| None, ..Rules::default() }).await;
-    assert!(server.broken().is_some(), "it names no version");
+    assert!(server.broken().is_some(), "the attack must succeed if a status names no version");
 }

@@ -1,4 +1,4 @@
-//! The cluster's own controllers: quotas, and the garbage collector.
+//! Quotas and the garbage collector.
 
 use std::time::Duration;
 

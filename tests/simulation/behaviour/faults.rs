@@ -1,6 +1,6 @@
 //! Faults of requests: what happens in the store, and what the client gets to know of it.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -8,15 +8,11 @@ use kube::api::PostParams;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use super::{pod, pods, refusal};
-use crate::apiserver::{ApiServer, Fault, Requests};
+use super::{exists, pod, pods, refusal};
+use crate::apiserver::{ApiServer, Fault, PODS, Requests};
 
 async fn create(server: &ApiServer, name: &str) -> kube::Result<Pod> {
     pods(server).create(&PostParams::default(), &pod(json!({ "name": name }))).await
-}
-
-fn exists(server: &ApiServer, name: &str) -> bool {
-    !server.pod("default", name).is_null()
 }
 
 fn is_cut<T: std::fmt::Debug>(result: kube::Result<T>) -> bool {
@@ -77,4 +73,17 @@ async fn a_wait_in_vain_fails_with_the_last_requests() {
     let text = panic.downcast_ref::<String>().expect("a text");
     assert!(text.contains("in vain") && text.contains("test Create /api/v1/namespaces/default/pods"), "{text}");
     assert!(text.contains("Added Pod default/x by test (Pending)"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_that_is_executed_twice_makes_one_pod() {
+    let server = ApiServer::new(1);
+    server.fault(Requests::creates("pods"), Fault::ExecuteTwice);
+    let mut answers = BTreeSet::new();
+    for n in 0..20 {
+        let answer = create(&server, &format!("x-{n}")).await;
+        answers.insert(answer.map_or_else(|error| refusal::<Pod>(Err(error)).code, |_| 201));
+    }
+    assert_eq!(answers.into_iter().collect::<Vec<_>>(), [201, 409]);
+    assert_eq!(server.all(&PODS, "default").len(), 20);
 }

@@ -26,6 +26,10 @@ fn pods(server: &ApiServer) -> Api<Pod> {
     Api::namespaced(server.client("test"), "default")
 }
 
+fn exists(server: &ApiServer, name: &str) -> bool {
+    !server.pod("default", name).is_null()
+}
+
 /// PodSets of namespace `default`, as the client `test` sees them.
 fn podsets(server: &ApiServer) -> Api<DynamicObject> {
     let resource = ApiResource {

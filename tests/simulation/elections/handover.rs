@@ -15,7 +15,7 @@ use podset_operator::manager::Failure;
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_ends_hands_over_at_once() {
     let server = cluster();
-    let (a, b) = two(&server).await;
+    let (a, b) = leader_and_standby(&server).await;
     let killing = kill_pods(&server, seconds(5));
     let handing_over = async {
         sleep(seconds(1)).await;
@@ -31,7 +31,7 @@ async fn a_leader_that_ends_hands_over_at_once() {
 #[tokio::test(start_paused = true)]
 async fn figures_of_the_sets_are_the_leaders() {
     let server = cluster();
-    let (a, b) = two(&server).await;
+    let (a, b) = leader_and_standby(&server).await;
     let ready = r#"podset_sets{reason="AllPodsReady"}"#;
     // The status comes after the pods.
     sleep(seconds(6)).await;
@@ -60,7 +60,7 @@ fn failing(report: BTreeMap<String, Result<(), String>>) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn who_leads_and_who_stands_by_is_alive_and_ready_and_so_is_who_is_cut_off() {
     let server = cluster();
-    let (a, b) = two(&server).await;
+    let (a, b) = leader_and_standby(&server).await;
     server.partition("b");
     let all_is_well = async |minutes: u64| {
         for _ in 0..12 * minutes {
@@ -120,7 +120,7 @@ async fn one_error_does_not_end_a_term() {
     let unserved = Fault::Refuse(Status::of_code(404));
     for (requests, fault) in [(leases().verb(Verb::Get), unserved), (leases().from("a"), Fault::CutBefore)] {
         let server = cluster();
-        let (a, b) = two(&server).await;
+        let (a, b) = leader_and_standby(&server).await;
         let failing = server.fault(requests, fault);
         sleep(seconds(6)).await;
         assert!(failing.hits() > 0);
@@ -134,7 +134,7 @@ async fn one_error_does_not_end_a_term() {
 #[tokio::test(start_paused = true)]
 async fn at_rest_a_standby_asks_for_nothing_and_the_leader_for_its_lease() {
     let server = cluster();
-    let (_a, _b) = two(&server).await;
+    let (_a, _b) = leader_and_standby(&server).await;
     sleep(seconds(70)).await;
     let mark = server.mark();
     sleep(seconds(60)).await;
@@ -150,7 +150,7 @@ async fn at_rest_a_standby_asks_for_nothing_and_the_leader_for_its_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_standby_ends_at_once() {
     let server = cluster();
-    let (a, b) = two(&server).await;
+    let (a, b) = leader_and_standby(&server).await;
     let before = tokio::time::Instant::now();
     b.end().await.expect("an orderly end");
     assert!(before.elapsed() < seconds(1));
@@ -176,14 +176,14 @@ async fn a_lease_that_somebody_emptied_deleted_or_spoiled_is_used_again() {
     ];
     for spec in spoiled {
         let server = cluster();
-        let (a, b) = two(&server).await;
+        let (a, b) = leader_and_standby(&server).await;
         server.overwrite_lease(LEASE.0, LEASE.1, spec.clone());
         kill_pods(&server, seconds(40)).await;
         assert!(a.leads() || a.has_ended() && b.leads(), "{spec}");
         converged(&server).await;
     }
     let server = cluster();
-    let (a, b) = two(&server).await;
+    let (a, b) = leader_and_standby(&server).await;
     server.delete_lease(LEASE.0, LEASE.1);
     kill_pods(&server, seconds(30)).await;
     assert!(matches!(a.ended().await, Err(Failure::Lost(Lost::Taken(_)))));
@@ -194,7 +194,7 @@ async fn a_lease_that_somebody_emptied_deleted_or_spoiled_is_used_again() {
 #[tokio::test(start_paused = true)]
 async fn a_standby_whose_watch_is_mute_follows_all_the_same() {
     let server = cluster();
-    let (a, b) = two(&server).await;
+    let (a, b) = leader_and_standby(&server).await;
     server.watches().of("b").on("leases").stall();
     sleep(seconds(30)).await;
     assert!(a.leads() && !b.leads());
@@ -225,7 +225,7 @@ async fn a_release_that_comes_in_the_middle_of_a_try_is_taken_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_made_anew_is_not_the_one_that_was_taken() {
     let server = cluster();
-    let (a, _b) = two(&server).await;
+    let (a, _b) = leader_and_standby(&server).await;
     server.watches().of("a").on("leases").stall();
     let lease = server.with(|state| state.expect(&LEASES, LEASE.0, LEASE.1));
     server.delete_lease(LEASE.0, LEASE.1);
@@ -238,7 +238,7 @@ async fn a_lease_made_anew_is_not_the_one_that_was_taken() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_goes_back_ends_the_process() {
     let server = cluster();
-    let (a, b) = two(&server).await;
+    let (a, b) = leader_and_standby(&server).await;
     let old = server.with(|state| (*state.expect(&LEASES, LEASE.0, LEASE.1)).clone());
     sleep(seconds(5)).await;
     // As when a backup of etcd is restored: nothing is told by watches.
@@ -253,7 +253,7 @@ async fn a_lease_that_goes_back_ends_the_process() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_waits_in_vain_for_an_answer_keeps_its_lease_to_the_end() {
     let server = cluster();
-    let (a, b) = two(&server).await;
+    let (a, b) = leader_and_standby(&server).await;
     let never = Requests::creates("pods").from("a");
     server.fault(never, Fault::ExecuteUnanswered(seconds(9)));
     kill_pods(&server, seconds(1)).await;
@@ -283,7 +283,7 @@ async fn whoever_hears_no_answers_leaves_the_lease_to_those_who_do() {
 async fn a_standby_that_could_not_read_for_a_while_takes_a_released_lease_at_once() {
     for fault in [Fault::CutBefore, Fault::Refuse(Status::of_code(403)), Fault::Delay(seconds(6))] {
         let server = cluster();
-        let (a, b) = two(&server).await;
+        let (a, b) = leader_and_standby(&server).await;
         let watch = server.watches().of("b").on("leases");
         // After some silence it looks for the leader.
         watch.hold();
@@ -325,7 +325,7 @@ async fn a_renewal_that_fails_is_tried_again_before_the_deadline_whatever_the_du
 #[tokio::test(start_paused = true)]
 async fn a_process_that_shall_end_does_not_wait_for_a_renewal() {
     let server = cluster();
-    let (a, _b) = two(&server).await;
+    let (a, _b) = leader_and_standby(&server).await;
     let held = server.fault(Requests::all().of("leases").from("a").verb(Verb::Get), Fault::HoldAnswer);
     held.met(1).await;
     let before = tokio::time::Instant::now();
@@ -336,7 +336,7 @@ async fn a_process_that_shall_end_does_not_wait_for_a_renewal() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_has_changed_meanwhile_is_given_back_all_the_same() {
     let server = cluster();
-    let (a, b) = two(&server).await;
+    let (a, b) = leader_and_standby(&server).await;
     let in_between = Fault::Refuse(Status::of_code(409));
     let landed = server.fault(Requests::mutating().of("leases").from("a").first(1), in_between);
     a.end().await.expect("an orderly end");

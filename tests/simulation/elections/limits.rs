@@ -1,15 +1,15 @@
-//! How late a write may be that its sender cannot hurry, because its bytes are in transit. Within the margin between the time-out of a
-//! write and the end of the lease the promise holds. Beyond it nobody can keep it: the documentation says so.
+//! How long a write may be in transit. The promise holds up to the margin between the time-out of a write and the end of the lease. Nobody
+//! can keep it beyond that, as the documentation says.
 
 use super::*;
 use crate::apiserver::{Fault, Requests};
 
-/// The leader is cut off from its Lease, and just before its term ends its writes are held up in transit, for this time.
+/// The leader is cut off from its Lease. Just before its term ends, its writes are delayed in transit by this time.
 async fn late_writes(time: Duration) -> ApiServer {
     let server = cluster();
     let a = Replica::start(&server, "a", Model::default());
     leads(&a, seconds(1)).await;
-    let b = Replica::start(&server, "b", Model::default());
+    let _b = Replica::start(&server, "b", Model::default());
     sleep(seconds(5)).await;
     server.watches().of("a").on("leases").stall();
     server.fault(Requests::all().of("leases").from("a"), Fault::CutBefore);
@@ -17,7 +17,6 @@ async fn late_writes(time: Duration) -> ApiServer {
     server.fault(Requests::mutating().of("pods").from("a"), Fault::ArriveLate(time));
     kill_pods(&server, seconds(30)).await;
     server.heal();
-    drop((a, b));
     server
 }
 

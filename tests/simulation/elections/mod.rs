@@ -27,7 +27,7 @@ fn cluster() -> ApiServer {
 }
 
 /// A leader and a standby, and all pods are there.
-async fn two(server: &ApiServer) -> (Replica, Replica) {
+async fn leader_and_standby(server: &ApiServer) -> (Replica, Replica) {
     let a = Replica::start(server, "a", Model::default());
     leads(&a, seconds(1)).await;
     let b = Replica::start(server, "b", Model::default());

@@ -39,7 +39,7 @@ async fn a_write_that_never_left_does_not_keep_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_write_that_left_before_the_connection_broke_keeps_the_lease() {
     let server = cluster();
-    let (a, b) = two(&server).await;
+    let (a, b) = leader_and_standby(&server).await;
     let held = server.fault(Requests::creates("pods").from("a"), Fault::HoldAnswer);
     kill_pods(&server, Duration::from_millis(200)).await;
     held.met(1).await;
@@ -58,7 +58,7 @@ async fn a_write_that_left_before_the_connection_broke_keeps_the_lease() {
 async fn an_outage_longer_than_the_lease_with_a_sigterm_in_it() {
     for (asked_after, is_orderly) in [(2, true), (7, true), (12, false)] {
         let server = cluster();
-        let (a, b) = two(&server).await;
+        let (a, b) = leader_and_standby(&server).await;
         let ending = async {
             sleep(seconds(asked_after)).await;
             a.end().await

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A set of 5 pods that were made long ago; what is made from now on never becomes ready.
-async fn at_rest() -> (ApiServer, Operator) {
+async fn set_without_new_ready_pods() -> (ApiServer, Operator) {
     let (server, operator) = with_set(5, Rules::default()).await;
     sleep(seconds(60)).await;
     server.pods_live(PodScript::never_ready());
@@ -21,7 +21,7 @@ async fn at_rest() -> (ApiServer, Operator) {
 
 /// The set, of which it is stored that one pod is missing, is deleted, and loses another one; its watch does not show why yet.
 /// Returns how many creates there were.
-fn is_deleted_out_of_sight(server: &ApiServer) -> usize {
+fn delete_out_of_sight(server: &ApiServer) -> usize {
     assert_eq!(server.podset(NS, "web")["status"]["availableReplicas"], 4);
     server.watches().on("podsets").delay(seconds(10));
     server.settings(|settings| settings.collect_after = seconds(60));
@@ -34,12 +34,12 @@ fn is_deleted_out_of_sight(server: &ApiServer) -> usize {
 /// The pods' watch shows that they go before the sets' watch shows why, and the stored status still says that one is missing.
 #[tokio::test(start_paused = true)]
 async fn a_set_that_is_deleted_out_of_sight_after_a_loss_gets_no_new_pods() {
-    let (server, _operator) = at_rest().await;
+    let (server, _operator) = set_without_new_ready_pods().await;
     let refused = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     server.wait_until(|s| s.live_pods(NS, "web").len() == 5, seconds(3)).await;
     refused.remove();
-    let creates = is_deleted_out_of_sight(&server);
+    let creates = delete_out_of_sight(&server);
     sleep(seconds(5)).await;
     assert_eq!(server.count(&Requests::creates("pods")), creates);
 }
@@ -47,13 +47,13 @@ async fn a_set_that_is_deleted_out_of_sight_after_a_loss_gets_no_new_pods() {
 /// As above, but the set goes while a create is under way: as many are there afterwards as before.
 #[tokio::test(start_paused = true)]
 async fn a_set_that_is_deleted_out_of_sight_while_pods_are_made_gets_no_more() {
-    let (server, _operator) = at_rest().await;
+    let (server, _operator) = set_without_new_ready_pods().await;
     let refused = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
     let slow = server.fault(Requests::creates("pods"), Fault::HoldAnswer);
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     slow.met(1).await;
     refused.remove();
-    let creates = is_deleted_out_of_sight(&server);
+    let creates = delete_out_of_sight(&server);
     // Sooner than the new pod is collected.
     sleep(Duration::from_millis(20)).await;
     slow.release();

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::{
     NS,
     apiserver::{ApiServer, Fault, MYCUSTOMRESOURCES, PODS, PODSETS, PodScript, Requests, Verb, object},
-    is_silent,
+    assert_silent,
     operator::Operator,
     seconds, with_set,
 };
@@ -113,7 +113,7 @@ async fn a_set_that_is_deleted_gets_no_new_pods() {
             delete(&server, NS, "web");
             server.wait_until(|s| s.podset(NS, "web").is_null() && s.all(&PODS, NS).is_empty(), seconds(60)).await;
             sleep(seconds(lag)).await;
-            is_silent(&server, 600).await;
+            assert_silent(&server, 600).await;
             assert_eq!(server.count(&Requests::creates("pods")), creates);
         }
     }
@@ -135,7 +135,7 @@ async fn a_set_that_does_not_decode_stops_no_other() {
         assert_eq!(ready_reason(&server, name), "InvalidTemplate");
         assert_eq!(server.pods(NS, name).len(), 0);
     }
-    is_silent(&server, 600).await;
+    assert_silent(&server, 600).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,5 +164,5 @@ async fn a_friend_is_told_of_at_once() {
     server.wait_until(|s| healthy(s) == json!(false), seconds(2)).await;
     let status = &server.get(&MYCUSTOMRESOURCES, NS, "one")["status"];
     assert_eq!(status["conditions"][0]["reason"], "FriendMissing");
-    is_silent(&server, 600).await;
+    assert_silent(&server, 600).await;
 }

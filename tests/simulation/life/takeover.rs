@@ -4,7 +4,7 @@
 use podset_operator::podset::promise::Rules;
 use tokio::time::sleep;
 
-use super::{NS, is_silent, seconds, settled};
+use super::{NS, assert_silent, seconds, settled};
 use crate::{
     apiserver::{ApiServer, Fault, Requests, Status, Verb},
     operator::Operator,
@@ -54,7 +54,7 @@ async fn a_new_leader_writes_nothing_where_nothing_is_to_be_done() {
     let _second = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(30)).await;
     assert_eq!(server.count(&Requests::mutating().from("b")), 0);
-    is_silent(&server, 1_500).await;
+    assert_silent(&server, 1_500).await;
 }
 
 #[tokio::test(start_paused = true)]

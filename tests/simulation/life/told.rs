@@ -6,7 +6,7 @@ use podset_operator::podset::promise::Rules;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{NS, is_silent, seconds, settled, with_set};
+use super::{NS, assert_silent, seconds, settled, with_set};
 use crate::{
     apiserver::{ApiServer, Fault, PODS, PodScript, Requests, Status},
     operator::Operator,
@@ -45,16 +45,16 @@ async fn a_scale_costs_its_pods_two_patches_and_one_event() {
     let mut bill = Bill::new(&server);
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
-    is_silent(&server, 60).await;
+    assert_silent(&server, 60).await;
     assert_eq!(bill.next(), [10, 0, 2, 1], "up to 10");
     server.scale(NS, "web", 4);
     settled(&server, "web", 4).await;
-    is_silent(&server, 60).await;
+    assert_silent(&server, 60).await;
     assert_eq!(bill.next(), [0, 6, 2, 1], "down to 4, and once more when no pod terminates any longer");
     server.delete_pod(NS, &server.live_pods(NS, "web")[0]);
     sleep(seconds(2)).await;
     settled(&server, "web", 4).await;
-    is_silent(&server, 600).await;
+    assert_silent(&server, 600).await;
     assert_eq!(bill.next(), [1, 0, 3, 1], "one is replaced, and the former one ends later");
     server.check();
 }
@@ -79,7 +79,7 @@ async fn lost_pods_are_told_at_once_until_the_bucket_is_empty() {
     assert_eq!(patches(), before + 10, "the bucket is empty");
     sleep(seconds(5)).await;
     assert_eq!((patches(), is_told()), (before + 11, true));
-    is_silent(&server, 60).await;
+    assert_silent(&server, 60).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,7 +169,7 @@ async fn that_some_pods_are_ready_is_told_with_the_rest_that_soon_follow() {
     let mut bill = Bill::new(&server);
     server.create_podset(NS, "web", 10);
     settled(&server, "web", 10).await;
-    is_silent(&server, 60).await;
+    assert_silent(&server, 60).await;
     assert_eq!(bill.next(), [10, 0, 2, 1]);
 }
 
@@ -196,7 +196,7 @@ async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
     let mut bill = Bill::new(&server);
     server.create_podset(NS, "web", 1_000);
     settled(&server, "web", 1_000).await;
-    is_silent(&server, 60).await;
+    assert_silent(&server, 60).await;
     let [creates, deletes, patches, events] = bill.next();
     assert_eq!((creates, deletes), (1_000, 0));
     assert!(patches <= 3 && events <= 2, "{patches} patches, {events} events");
@@ -204,7 +204,7 @@ async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_a_large_set_is_complete_is_told_at_once_however_long_it_took() {
+async fn a_complete_large_set_is_reported_at_once() {
     let server = ApiServer::new(1);
     server.settings(|settings| settings.request_latency = Duration::from_millis(200));
     server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });

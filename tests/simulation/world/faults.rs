@@ -24,7 +24,7 @@ impl World {
         requests.first(usize::try_from(self.dice.within(1..9)).unwrap_or(1))
     }
 
-    /// This happens to some requests.
+    /// Puts this fault in force for some requests. Returns `true`, as a deed that was done.
     pub fn fault(&mut self, fault: Fault) -> bool {
         let requests = self.some_requests();
         self.server.fault(requests, fault);
@@ -37,13 +37,13 @@ impl World {
         self.fault(fault(code))
     }
 
-    /// Some requests take so many milliseconds.
+    /// Delays some requests by a random time of this range.
     pub fn slow(&mut self, millis: Range<u64>, fault: fn(Duration) -> Fault) -> bool {
         let time = self.dice.millis(millis);
         self.fault(fault(time))
     }
 
-    /// This happens to some watches.
+    /// Does this to some watches.
     pub fn disturb(&mut self, act: fn(&WatchControl)) -> bool {
         act(&self.some_watches());
         true
@@ -157,7 +157,7 @@ pub fn hold_answers(world: &mut World) -> bool {
 
 /// The network holds bytes back.
 pub fn arrive_late(world: &mut World) -> bool {
-    let late = Fault::ArriveLate(world.margin());
+    let late = Fault::ArriveLate(world.time_in_transit());
     if world.dice.one_in(2) {
         return world.fault(late);
     }
@@ -245,8 +245,10 @@ fn for_a_while(world: &mut World, requests: Requests, fault: Fault) -> bool {
 
 pub fn partition(world: &mut World) -> bool {
     let name = world.any_name();
-    world.server.watches().of(&name).stall();
-    for_a_while(world, Requests::all().from(&name), Fault::CutBefore)
+    let rule = world.server.partition(&name);
+    let pause = world.dice.millis(1_000..30_000);
+    world.later(pause, |_| rule.remove());
+    true
 }
 
 pub fn one_way(world: &mut World) -> bool {

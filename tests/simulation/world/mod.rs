@@ -284,8 +284,8 @@ impl World {
         self.start_replica();
     }
 
-    /// How late a write may be that its sender cannot hurry: a little less than what the shortest lease leaves for it.
-    fn margin(&mut self) -> Duration {
+    /// A random time for which a write may be in transit: less than the margin of the shortest lease.
+    fn time_in_transit(&mut self) -> Duration {
         let margin = |(lease, deadline, _): &(u64, u64, u64)| ((lease - deadline) * 500).min(2_000);
         let margin = self.timings.iter().map(margin).min().unwrap_or_default();
         self.dice.millis(10..margin * 9 / 10)

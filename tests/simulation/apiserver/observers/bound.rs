@@ -21,7 +21,7 @@ pub struct Bound {
     rule: testkit::bound::Bound,
     /// Pods that failed and run again, each since when.
     again: BTreeMap<String, Duration>,
-    /// How often a set had too many live pods.
+    /// How often a set had more pods than allowed.
     pub exceeded: usize,
 }
 
@@ -45,6 +45,6 @@ impl Observer for Bound {
             return Ok(());
         }
         self.exceeded += 1;
-        Err(format!("{check}, after{change}"))
+        Err(format!("{check}, after {change}"))
     }
 }
