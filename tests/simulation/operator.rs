@@ -124,6 +124,8 @@ impl Operator {
 
     /// Ends in the orderly way.
     pub async fn end(mut self) {
+        let ended = self.tasks.try_join_next();
+        assert!(ended.is_none(), "a controller ended by itself: {ended:?}");
         self.context.stop.cancel();
         while let Some(end) = self.tasks.join_next().await {
             end.expect("no controller panics");

@@ -1,5 +1,5 @@
 //! Faults: rules that a test adds and takes away, for requests and for watches. Which rule meets
-//! which request is decided here; what it does to the request is done in `service.rs` and
+//! which request is decided here; what it does to the request is done in `carry.rs` and
 //! `watch.rs`.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

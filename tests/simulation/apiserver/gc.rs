@@ -100,7 +100,8 @@ impl State {
     pub fn finalize(&mut self, uid: &str) {
         let Some(owner) = self.by_uid(uid).cloned() else { return };
         let finalizers = object::finalizers(&owner);
-        let dependents = self.dependents(uid);
+        let mut dependents = self.dependents(uid);
+        dependents.retain(|dependent| object::namespace(dependent) == object::namespace(&owner));
         if finalizers.contains(&ORPHAN) {
             for dependent in dependents {
                 self.orphan(uid, &dependent);

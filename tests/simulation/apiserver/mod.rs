@@ -1,4 +1,4 @@
-//! An API server in the process: a [`tower::Service`] that [`kube::Client`] takes for a cluster.
+//! An API server in the process. [`ApiServer::client`] makes a [`kube::Client`] of it.
 //!
 //! It is faithful where an operator can tell the difference: resourceVersions and preconditions,
 //! selectors, watches, deletion with grace, server-side apply of a status, admission, garbage

@@ -100,6 +100,9 @@ impl State {
         let window = Window::of(request)?;
         let seconds = request.query("timeoutSeconds").parse();
         let seconds = seconds.map_err(|_| Status::bad_request("this API server needs timeoutSeconds"))?;
+        if request.query("allowWatchBookmarks") != "true" {
+            return Err(Status::bad_request("this API server needs allowWatchBookmarks"));
+        }
         let lines = self.first_lines(&window, request);
         let watcher = Watcher {
             instance: request.instance.clone(),

@@ -14,6 +14,9 @@ use super::{
     store::State,
 };
 
+/// Conditions that the operator owns. It may leave them out of an apply.
+const OPERATORS_CONDITIONS: [&str; 4] = ["Ready", "Reconciling", "Stalled", "ReplicaFailure"];
+
 impl State {
     /// POST.
     pub fn create(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
@@ -40,6 +43,10 @@ impl State {
 
     /// Completes a new object and runs admission.
     fn admit_object(&mut self, kind: &'static Kind, namespace: &str, new: &mut Value) -> Result<(), Status> {
+        if !["", namespace].contains(&object::namespace(new)) {
+            let why = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(Status::bad_request(why));
+        }
         if kind.namespaced {
             object::meta_mut(new).insert("namespace".to_owned(), namespace.into());
         }
@@ -99,7 +106,8 @@ impl State {
         self.replace(kind, &request.subresource, &stored, new, &request.instance)
     }
 
-    /// Server-side apply of a status, as the operator does it: by one manager and with force. So no other manager keeps a field.
+    /// Server-side apply of a status, as the operator does it, with force. Of what others wrote, it keeps conditions that are not the
+    /// operator's.
     ///
     /// The UID in the body is not compared with the stored one: kube-apiserver 1.36.3 writes all the same.
     fn apply(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
@@ -116,7 +124,14 @@ impl State {
         if !version.is_empty() && version != object::meta(&stored, "resourceVersion") {
             return Err(Status::modified(kind, &request.name));
         }
-        self.replace(kind, "status", &stored, request.body.clone(), &request.instance)
+        let mut new = request.body.clone();
+        for theirs in stored["status"]["conditions"].as_array().into_iter().flatten() {
+            let type_ = theirs["type"].as_str().unwrap_or_default();
+            if !OPERATORS_CONDITIONS.contains(&type_) && object::condition(&new, type_).is_none() {
+                object::set_condition(&mut new, theirs.clone());
+            }
+        }
+        self.replace(kind, "status", &stored, new, &request.instance)
     }
 
     /// PATCH by its content type.

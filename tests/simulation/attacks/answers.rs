@@ -158,9 +158,9 @@ async fn creates_of_unknown_fate_are_reported_and_retried() {
         sleep(60).await;
         let tried = server.count(&Requests::creates("pods"));
         assert!((5..=8).contains(&tried), "1 s, 2 s, 4 s, … 30 s: {tried}");
-        sleep(60).await;
         assert_failed_creates_are_reported(&server);
         assert!(condition(&server, "Ready").contains(words), "{}", condition(&server, "Ready"));
+        sleep(60).await;
         away.remove();
         at_rest(&server, "web", usize::try_from(replicas).unwrap()).await;
         assert_eq!(condition(&server, "ReplicaFailure"), "");

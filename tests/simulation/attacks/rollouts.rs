@@ -73,6 +73,12 @@ async fn a_change_of_the_template_reaches_all_pods_one_by_one() {
     change_template(&server, "b");
     sleep(1).await;
     assert!(condition(&server, "Ready").starts_with("False/RolloutInProgress"), "{}", condition(&server, "Ready"));
+    let mut least = 5;
+    while versions(&server) != "b b b b b" {
+        least = least.min(server.ready_pods(NS, "web").len());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(least, 4);
     rolled_out(&server, "b", 5).await;
     let count = |which: &str| server.requests_since(mark).iter().filter(|entry| entry.line().contains(which)).count();
     let lines: Vec<String> = server.requests_since(mark).iter().map(|entry| entry.line()).collect();

@@ -1,9 +1,10 @@
 //! What a status may say, and which set it may reach.
 
 use podset_operator::{api::PodSetStatus, podset::status};
+use serde_json::json;
 
 use super::*;
-use crate::apiserver::{Fault, Requests};
+use crate::apiserver::{Fault, PODSETS, Requests, object};
 
 /// A set is scaled down, and its pods are deleted slowly.
 async fn scaled_down(rules: Rules) -> ApiServer {
@@ -46,4 +47,14 @@ async fn a_late_status_reaches_no_other_set_of_the_name() {
     late_status(Rules::default()).await.check();
     let server = late_status(Rules { status_version: |_| None, ..Rules::default() }).await;
     assert!(server.broken().is_some(), "the attack must succeed if a status names no version");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_of_another_controller_stays_and_costs_no_writes() {
+    let (server, _operator) = with_set(1, Rules::default()).await;
+    let theirs = json!({ "type": "Theirs", "status": "True", "reason": "Yes", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    server.edit(&PODSETS, NS, "web", "status", |set| object::set_condition(set, theirs));
+    server.scale(NS, "web", 2);
+    at_rest(&server, "web", 2).await;
+    assert!(object::condition(&server.podset(NS, "web"), "Theirs").is_some());
 }

@@ -6,9 +6,9 @@ use podset_operator::podset::promise::Rules;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{NS, assert_silent, seconds, settled, with_set};
+use super::{NS, assert_silent, ready_reason, seconds, settled, with_set};
 use crate::{
-    apiserver::{ApiServer, Fault, PODS, PodScript, Requests, Status},
+    apiserver::{ApiServer, Fault, PODS, PODSETS, PodScript, Requests, Status},
     operator::Operator,
 };
 
@@ -129,6 +129,22 @@ async fn what_was_made_up_for_is_told_apart_from_the_scale_that_follows() {
 }
 
 /// What happens while a status is written is told as soon.
+#[tokio::test(start_paused = true)]
+async fn a_cure_is_no_scale() {
+    let (server, _operator) = with_set(2, Rules::default()).await;
+    server.pods_live(PodScript::fails_after(seconds(1)));
+    server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
+    sleep(seconds(30)).await;
+    assert_eq!(ready_reason(&server, "web"), "PodsFailing");
+    server.pods_live(PodScript::default());
+    let cured = json!({ "spec": { "template": { "metadata": { "labels": { "cured": "yes" } } } } });
+    server.patch(&PODSETS, NS, "web", cured);
+    settled(&server, "web", 2).await;
+    // An event may come after the status.
+    sleep(seconds(1)).await;
+    assert_eq!(server.events(NS, "ScaledUp").len(), 1, "from 0 to 2");
+}
+
 #[tokio::test(start_paused = true)]
 async fn pods_that_become_ready_one_by_one_cost_a_patch_in_five_seconds() {
     for latency in [1, 450].map(Duration::from_millis) {

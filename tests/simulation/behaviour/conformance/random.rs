@@ -74,7 +74,9 @@ impl Run {
                 let names: Vec<String> = (0..number % 3).map(|index| format!("{name}-{index}")).collect();
                 let mut metadata = self.precondition(&path, json!({}));
                 metadata["name"] = name.into();
-                let body = set(metadata, json!({ "status": { "availableReplicas": number, "podNames": names } }));
+                // No merge patch writes such a number. An apply of what a merge patch wrote changes only who owns it, which is not simulated.
+                let applied = json!({ "availableReplicas": 20 + number, "podNames": names });
+                let body = set(metadata, json!({ "status": applied }));
                 let status = format!("{status}?fieldManager=podset-operator&force=true");
                 self.send("PATCH", &status, APPLY, body).await;
             }
