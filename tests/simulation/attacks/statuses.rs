@@ -52,9 +52,19 @@ async fn a_late_status_reaches_no_other_set_of_the_name() {
 #[tokio::test(start_paused = true)]
 async fn a_condition_of_another_controller_stays_and_costs_no_writes() {
     let (server, _operator) = with_set(1, Rules::default()).await;
+    server.create_podset(NS, "plain", 1);
+    ready(&server, "plain", 1).await;
     let theirs = json!({ "type": "Theirs", "status": "True", "reason": "Yes", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
     server.edit(&PODSETS, NS, "web", "status", |set| object::set_condition(set, theirs));
-    server.scale(NS, "web", 2);
-    at_rest(&server, "web", 2).await;
+    sleep(60).await;
+    let patches = |set| server.count(&Requests::status_patches("podsets").named(set));
+    let before = [patches("web"), patches("plain")];
+    for n in [2, 3] {
+        server.scale(NS, "web", n);
+        server.scale(NS, "plain", n);
+        sleep(60).await;
+    }
+    assert_eq!(patches("web") - before[0], patches("plain") - before[1]);
     assert!(object::condition(&server.podset(NS, "web"), "Theirs").is_some());
+    server.check();
 }
