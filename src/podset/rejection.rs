@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_apart() {
+    fn rejections_are_distinguished() {
         let quota = read(json!({
             "code": 403, "reason": "Forbidden", "details": { "name": "web-podabcde", "kind": "pods" },
             "message": "pods \"web-podabcde\" is forbidden: exceeded quota: two, requested: pods=1, used: pods=2",

@@ -28,7 +28,7 @@ fn value(operator: &Operator, metric: &str, parts: &[&str]) -> f64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_not_ready_says_what_it_waits_for() {
+async fn an_unready_replica_names_what_it_waits_for() {
     let server = ApiServer::new(1);
     server.settings(|settings| {
         settings.unserved.insert("podsets.app.example.com");

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_beats() {
+    async fn a_waiting_task_beats() {
         let health = Health::new(leadership::env::testing::virtual_env());
         let pulse = Pulse::new(&health, "loop", LIMIT);
         pulse.during(tokio::time::sleep(Duration::from_secs(1000))).await;

@@ -11,7 +11,7 @@ use crate::apiserver::{Fault, PODS, PODSETS, Requests, Status};
 /// Pods of a set of three that are certainly too many.
 const MANY: usize = 10;
 
-/// A9: a webhook changes every pod of a set like this, for a minute. Also returns the most pods that there were at a time.
+/// A9: for a minute, a webhook changes every pod like this. Also returns the largest number of pods at any time.
 async fn a9(rules: Rules, change: fn(&mut Value)) -> (ApiServer, usize) {
     let server = ApiServer::new(1);
     server.set_webhook(move |pod| {
@@ -100,7 +100,7 @@ async fn a_stray_of_a_set_that_is_deleted_is_deleted_without_haste() {
     assert!(server.count(&Requests::deletes("pods")) < 8);
 }
 
-/// The set says that it lacks pods, why, and that it tries again.
+/// Checks that the set says that pods are missing, why, and that it tries again.
 fn assert_failed_creates_are_reported(server: &ApiServer) {
     for (kind, told) in [
         ("Ready", "False/PodsNotReady: "),
@@ -194,7 +194,7 @@ async fn one_failed_create_is_not_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_that_can_never_work_is_told_and_its_correction_tried_at_once() {
+async fn an_invalid_template_is_reported_and_its_correction_tried_at_once() {
     let server = ApiServer::new(1);
     let spec = json!({ "replicas": 2, "template": { "spec": { "containers": [] } } });
     server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));

@@ -71,7 +71,7 @@ async fn a12_one_protected_pod_keeps_no_other() {
 
 /// The story of two protected pods: what is told, when it is tried again, and how the set recovers.
 #[tokio::test(start_paused = true)]
-async fn pods_that_cannot_be_deleted_are_told_and_tried_again_and_hold_up_nothing() {
+async fn pods_that_cannot_be_deleted_are_reported_and_retried_and_delay_nothing() {
     let (server, _operator) = with_set(6, Rules::default()).await;
     let protection = Protection::of(&server, &server.live_pods(NS, "web")[..2]);
     server.scale(NS, "web", 1);

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::apiserver::{Fault, PODS, Requests};
 
-/// The watch of the sets lags; an answer brings the new N before it; then the old and larger N is still to come.
+/// The watch of the sets lags by 10 s. An answer shows the operator the new N first. The event with the old, larger N comes later.
 async fn an_old_n_comes_late(wanted: usize, old: i64, rules: Rules) -> (ApiServer, Operator) {
     let (server, operator) = with_set(wanted, rules).await;
     server.watches().on("podsets").delay(seconds(10));
@@ -53,8 +53,8 @@ async fn a5_whatever_becomes_of_the_watches_the_bound_holds() {
     at_rest(&server, "web", 5).await;
 }
 
-/// A5: the watch of the pods lags behind the read with which a new leader begins, and brings a pod that the read showed to be gone:
-/// one too many, it seems.
+/// A5: the watch of the pods lags behind the read with which a new leader begins. It brings a pod that the read showed to be gone, which looks
+/// like a surplus.
 async fn a5_ghost(rules: Rules) -> ApiServer {
     let (server, a) = with_set(2, Rules::default()).await;
     let mut b = Operator::standby(&server, "b", rules);
@@ -85,7 +85,7 @@ async fn a5_a_pod_that_a_read_showed_gone_costs_no_other_its_life() {
     );
 }
 
-/// A6: a pod is made and killed before its create is answered.
+/// A6: a pod is created and killed before its create is answered.
 async fn a6(rules: Rules) -> bool {
     let server = ApiServer::new(1);
     server.create_podset(NS, "web", 1);

@@ -55,7 +55,7 @@ pub(super) fn delete_one(server: &ApiServer, of: &str) {
     server.delete_pod(NS, object::name(pod));
 }
 
-/// Waits until all pods have this version, and are ready; the set must say so, and rest.
+/// Waits until all pods have this version and are ready. Checks that the status says so, and that nothing more is sent.
 pub(super) async fn rolled_out(server: &ApiServer, to: &str, n: usize) {
     at_rest(server, "web", n).await;
     assert_eq!(versions(server), vec![to; n].join(" "));
@@ -260,7 +260,7 @@ async fn a_partition_keeps_so_many_pods_and_rolls_nothing_back() {
 
 /// Pods that are broken at the partition are not well. Where none is to be rolled out, nothing is late.
 #[tokio::test(start_paused = true)]
-async fn a_broken_pod_at_the_partition_is_told() {
+async fn a_broken_pod_within_the_partition_stalls_the_set() {
     for (kept, left, is_late) in [(json!("100%"), "a a a a", false), (json!(3), "a a a broken", true)] {
         let mut spec = partition(kept);
         spec["progressDeadlineSeconds"] = json!(60);
@@ -331,7 +331,7 @@ async fn pods_must_be_ready_for_some_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rollout_that_makes_no_progress_is_told_and_goes_on() {
+async fn a_rollout_without_progress_is_reported_and_goes_on() {
     let (server, _operator) = running(3, json!({ "progressDeadlineSeconds": 60 })).await;
     change_template(&server, "broken");
     sleep(50).await;

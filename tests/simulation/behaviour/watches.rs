@@ -88,7 +88,7 @@ async fn an_idle_watch_gets_a_bookmark_each_minute_and_ends_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_its_client_drops_is_closed() {
+async fn a_watch_closes_when_its_client_drops_it() {
     let server = still();
     let events = Events::open(&server, &WatchParams::default(), "1").await;
     assert_eq!(server.watches().of("test").on("pods").count(), 1);

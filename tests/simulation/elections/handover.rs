@@ -113,9 +113,9 @@ async fn who_is_asked_to_end_before_anything_was_read_ends_well() {
     a.end().await.expect("an orderly end");
 }
 
-/// An API server also answers with a 404 that does not name the Lease if it does not serve the resource yet.
+/// A 404 that does not name the Lease: the API server does not serve the resource yet. Or no request arrives.
 #[tokio::test(start_paused = true)]
-async fn one_error_does_not_end_a_term() {
+async fn errors_for_a_few_seconds_do_not_end_a_term() {
     let leases = || Requests::all().of("leases");
     let unserved = Fault::Refuse(Status::of_code(404));
     for (requests, fault) in [(leases().verb(Verb::Get), unserved), (leases().from("a"), Fault::CutBefore)] {
@@ -265,7 +265,7 @@ async fn a_leader_that_waits_in_vain_for_an_answer_keeps_its_lease_to_the_end() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_hears_no_answers_leaves_the_lease_to_those_who_do() {
+async fn a_replica_without_answers_leaves_the_lease_to_others() {
     let server = cluster();
     server.fault(Requests::mutating().of("leases").from("b"), Fault::ExecuteThenError(500));
     let a = Replica::start(&server, "a", Model::default());

@@ -1,4 +1,4 @@
-//! Several replicas, of which one leads: how leadership passes on, and what the API server does to it. The attacks on "one writer" are in
+//! Several replicas, one of which leads: how leadership passes on, also when the API server fails. The attacks on "one writer" are in
 //! `crates/leadership/tests/attacks`.
 
 mod handover;
@@ -26,7 +26,7 @@ fn cluster() -> ApiServer {
     server
 }
 
-/// A leader and a standby, and all pods are there.
+/// Starts a leader and a standby, and waits until the set has all its pods.
 async fn leader_and_standby(server: &ApiServer) -> (Replica, Replica) {
     let a = Replica::start(server, "a", Model::default());
     leads(&a, seconds(1)).await;

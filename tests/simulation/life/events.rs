@@ -28,7 +28,7 @@ async fn an_event_that_is_not_answered_holds_up_no_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happened_is_told_before_the_process_ends_a_few_events_at_once() {
+async fn events_are_sent_before_the_process_ends_a_few_at_a_time() {
     let server = ApiServer::new(1);
     let operator = Operator::leader(&server, "a", Rules::default());
     server.fault(Requests::creates("events"), Fault::Delay(seconds(1)));

@@ -80,7 +80,7 @@ fn friends() -> impl Iterator<Item = String> {
 
 /// The pod comes and goes every half second.
 #[tokio::test(start_paused = true)]
-async fn resources_that_look_for_a_pod_that_flaps_are_told_at_once_and_then_seldom() {
+async fn resources_of_a_flapping_pod_are_updated_at_once_and_then_seldom() {
     let server = ApiServer::new(1);
     let _operator = Operator::leader(&server, "a", Rules::default());
     for name in friends() {

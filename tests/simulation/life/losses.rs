@@ -1,4 +1,4 @@
-//! Pods that go are made up for: what is told of it, and when it must not be done.
+//! Lost pods are replaced: what the events say, and when a pod must not be replaced.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     operator::Operator,
 };
 
-/// A set of 5 pods that were made long ago; what is made from now on never becomes ready.
+/// A set of 5 pods that were created a minute ago. New pods never become ready.
 async fn set_without_new_ready_pods() -> (ApiServer, Operator) {
     let (server, operator) = with_set(5, Rules::default()).await;
     sleep(seconds(60)).await;
@@ -19,8 +19,8 @@ async fn set_without_new_ready_pods() -> (ApiServer, Operator) {
     (server, operator)
 }
 
-/// The set, of which it is stored that one pod is missing, is deleted, and loses another one; its watch does not show why yet.
-/// Returns how many creates there were.
+/// Deletes the set, whose stored status says that one pod is missing, and another one of its pods. The watch of the sets does not show this
+/// yet. Returns the number of creates so far.
 fn delete_out_of_sight(server: &ApiServer) -> usize {
     assert_eq!(server.podset(NS, "web")["status"]["availableReplicas"], 4);
     server.watches().on("podsets").delay(seconds(10));
@@ -31,7 +31,8 @@ fn delete_out_of_sight(server: &ApiServer) -> usize {
     server.count(&Requests::creates("pods"))
 }
 
-/// The pods' watch shows that they go before the sets' watch shows why, and the stored status still says that one is missing.
+/// The watch of the pods shows the deletions before the watch of the sets shows the reason, and the stored status still says that one pod is
+/// missing.
 #[tokio::test(start_paused = true)]
 async fn a_set_that_is_deleted_out_of_sight_after_a_loss_gets_no_new_pods() {
     let (server, _operator) = set_without_new_ready_pods().await;

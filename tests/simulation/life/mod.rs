@@ -1,4 +1,4 @@
-//! The ordinary life of sets and friends when nothing fails: what it costs, what is told, and the rest afterwards.
+//! The life of PodSets and MyCustomResources: how many requests they cost, what users see, and that nothing is sent at rest.
 
 mod events;
 mod fairness;
@@ -101,7 +101,7 @@ async fn pods_that_keep_finishing_are_replaced_later_each_time() {
     server.check();
 }
 
-/// The pods' watch may show that they go before the sets' watch shows why.
+/// The watch of the pods may show the deletions before the watch of the sets shows the reason.
 #[tokio::test(start_paused = true)]
 async fn a_set_that_is_deleted_gets_no_new_pods() {
     for delete in [ApiServer::delete_podset, ApiServer::delete_podset_in_foreground] {
@@ -138,7 +138,7 @@ async fn a_set_that_does_not_decode_stops_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_friend_is_told_of_at_once() {
+async fn a_friend_is_reported_at_once() {
     let server = ApiServer::new(1);
     let _operator = Operator::leader(&server, "a", Rules::default());
     server.create_mycustomresource(NS, "one", "joe");

@@ -1,5 +1,5 @@
-//! A new leader reads each namespace before its first write there, and no namespace waits for another. Where nothing is to be done, it
-//! writes nothing.
+//! A new leader reads each namespace before its first write there, and no namespace waits for another. It writes nothing if there is nothing
+//! to do.
 
 use podset_operator::podset::promise::Rules;
 use tokio::time::sleep;
@@ -10,7 +10,7 @@ use crate::{
     operator::Operator,
 };
 
-/// Sets that want a third pod, four in each of these namespaces, and a standby, "b".
+/// Starts a standby, `b`, on a server without a leader. Each namespace has four sets that need a third pod.
 async fn standby(namespaces: &[impl AsRef<str>]) -> (ApiServer, Operator) {
     let server = ApiServer::new(1);
     for namespace in namespaces {
@@ -44,7 +44,7 @@ fn lists() -> Requests {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_writes_nothing_where_nothing_is_to_be_done() {
+async fn a_new_leader_writes_nothing_if_there_is_nothing_to_do() {
     let server = ApiServer::new(1);
     let first = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 3);
@@ -104,14 +104,14 @@ async fn a_new_leader_with_much_to_do_reads_each_namespace_once() {
     operator.lead();
     sleep(seconds(1)).await;
     assert!(teams().iter().all(|team| are_written(&server, team)));
-    assert_eq!(listed(), 62, "the sets and pods of each, and two pages of sets that are older than the term");
+    assert_eq!(listed(), 62, "sets and pods of each namespace, and two pages of the sets that are older than the term");
     for set in sets() {
         server.scale("team-0", &set, 4);
     }
     server.create_podset("new", "web", 2);
     server.wait_until(|s| s.live_pods("new", "web").len() == 2, seconds(1)).await;
     sleep(seconds(10)).await;
-    assert_eq!(listed(), 62, "what was read is known, and a set of the term needs no read");
+    assert_eq!(listed(), 62, "a namespace is read once, and a set that the term saw being created needs no read");
     server.check();
 }
 

@@ -1,4 +1,4 @@
-//! What users are told of their sets, by statuses and events, and what that costs.
+//! What statuses and events tell users about their sets, and how many requests that costs.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn a_scale_costs_its_pods_two_patches_and_one_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_pods_are_told_at_once_until_the_bucket_is_empty() {
+async fn lost_pods_are_reported_at_once_until_the_bucket_is_empty() {
     let (server, _operator) = with_set(10, Rules::default()).await;
     sleep(seconds(60)).await;
     server.pods_live(PodScript::never_ready());
@@ -97,7 +97,7 @@ async fn pods_that_go_while_others_are_refused_are_no_scale_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_after_pods_were_refused_is_told_as_a_scale() {
+async fn a_scale_after_rejected_pods_is_reported_as_a_scale() {
     let (server, _operator) = with_set(5, Rules::default()).await;
     let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
@@ -111,7 +111,7 @@ async fn a_scale_after_pods_were_refused_is_told_as_a_scale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_made_up_for_is_told_apart_from_the_scale_that_follows() {
+async fn replaced_pods_are_reported_apart_from_a_later_scale() {
     let (server, _operator) = with_set(10, Rules::default()).await;
     // A pass takes so long that the scale comes between two of them.
     server.settings(|settings| settings.answer_latency = seconds(3));
@@ -128,7 +128,7 @@ async fn what_was_made_up_for_is_told_apart_from_the_scale_that_follows() {
     assert_eq!(notes("ScaledDown"), ["Scaled down from 5 to 1"]);
 }
 
-/// What happens while a status is written is told as soon.
+/// A pod that becomes ready while a status is written is reported within the same 5 s.
 #[tokio::test(start_paused = true)]
 async fn a_cure_is_no_scale() {
     let (server, _operator) = with_set(2, Rules::default()).await;
@@ -174,7 +174,7 @@ async fn pods_that_become_ready_one_by_one_cost_a_patch_in_five_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_some_pods_are_ready_is_told_with_the_rest_that_soon_follow() {
+async fn pods_that_become_ready_together_cost_one_status() {
     let server = ApiServer::new(1);
     server.direct_pods(|pod| {
         let place = pod["metadata"]["name"].as_str().unwrap().bytes().map(u64::from).sum::<u64>() % 3;

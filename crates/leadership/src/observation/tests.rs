@@ -87,7 +87,7 @@ fn what_was_given_back_is_free_at_once() {
 }
 
 #[test]
-fn whoever_had_seen_a_holder_waits_it_out() {
+fn a_candidate_that_saw_a_holder_waits_it_out() {
     for empty in [json!({}), Value::Null, json!({ "holderIdentity": "", "leaseDurationSeconds": 15 })] {
         let mut story = Story::begin();
         story.watched(held(5, "a", 20)).after(3).watched(lease("u", 6, empty));

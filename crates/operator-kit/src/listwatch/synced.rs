@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_not_listed_says_why() {
+    fn an_unlisted_cache_says_why() {
         let synced = Synced::new(3);
         assert_eq!(synced.verdict(), Err("the watches have not begun yet".to_owned()));
         let (pods, sets) = (synced.watch("pods", &None), synced.watch("podsets", &Some("a".into())));

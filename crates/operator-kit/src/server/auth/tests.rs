@@ -90,7 +90,7 @@ async fn admit(gate: &Gate, token: &str) -> Result<String, Rejection> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_may_get_metrics_is_let_through() {
+async fn a_user_that_may_get_metrics_is_let_through() {
     let (reviewer, gate) = gate();
     assert_eq!(gate.admit(&with("Bearer alice")).await, alice());
     let expected = json!({
