@@ -181,8 +181,8 @@ impl Carrier {
         }
     }
 
-    /// Executes after this time. If the deadline comes first, the client is told so, and the request is executed only where time-outs are
-    /// not honoured.
+    /// Executes after this time. If the deadline comes first, answers with a timeout, and executes the request later only if the server does
+    /// not honour timeouts.
     async fn execute_after(&self, delay: Duration, deadline: Instant, reply: Option<Reply>) {
         let due = sleep(delay);
         tokio::pin!(due);

@@ -1,9 +1,7 @@
 //! What a test may switch, and what it may ask about the run: faults, watches, the log, the history
 //! and the promise. No object is changed here.
 
-use std::{sync::Arc, time::Duration};
-
-use tokio::sync::Semaphore;
+use std::time::Duration;
 
 use super::{
     ApiServer,
@@ -17,14 +15,10 @@ use super::{
     watch::{Delivery, ModeInForce},
 };
 
-/// How many requests a released rule lets through: all that will ever come.
-const ALL: usize = Semaphore::MAX_PERMITS / 2;
-
 /// A fault rule that was added; it stays in force until it is removed.
 pub struct FaultRule {
     server: ApiServer,
     id: u64,
-    gate: Arc<Semaphore>,
 }
 
 impl FaultRule {
@@ -44,8 +38,7 @@ impl FaultRule {
 
     /// Lets all held requests go on, and removes the rule.
     pub fn release(self) {
-        self.gate.add_permits(ALL);
-        self.remove();
+        self.server.with(|state| state.faults.release(self.id));
     }
 
     /// Removes the rule; what it holds stays held.
@@ -82,8 +75,8 @@ impl WatchControl {
         self.mode(WatchMode::Delay(by));
     }
 
-    /// Makes the connections half-open: they deliver nothing any more and do not end, not even when
-    /// the fault is released. Watches that open before the release are half-open too.
+    /// Makes the connections half-open: they deliver nothing any more and do not end, not even when the fault is released. A watch that opens
+    /// before the release becomes half-open with its first event.
     pub fn stall(&self) {
         self.mode(WatchMode::Stall);
     }
@@ -147,11 +140,11 @@ impl WatchControl {
 impl ApiServer {
     /// Puts a fault in force for these requests.
     pub fn fault(&self, requests: Requests, fault: Fault) -> FaultRule {
-        let (id, gate) = self.with(|state| {
+        let id = self.with(|state| {
             let deed = state.met.place();
             state.faults.add(requests, fault, deed)
         });
-        FaultRule { server: self.clone(), id, gate }
+        FaultRule { server: self.clone(), id }
     }
 
     /// This keeps a client's watches from being heard while it is whole.

@@ -46,6 +46,13 @@ pub struct Rule {
     deed: &'static str,
 }
 
+impl Rule {
+    /// Lets all requests through that will ever come.
+    fn open(self) {
+        self.gate.add_permits(Semaphore::MAX_PERMITS / 2);
+    }
+}
+
 /// Which deeds of a world have met something. A fault that meets nothing exercises nothing.
 #[derive(Default)]
 pub struct Met {
@@ -111,12 +118,12 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Adds a rule of this deed; its id and the gate of what it will hold.
-    pub fn add(&mut self, requests: Requests, fault: Fault, deed: &'static str) -> (u64, Arc<Semaphore>) {
+    /// Adds a rule of this deed. Returns its id.
+    pub fn add(&mut self, requests: Requests, fault: Fault, deed: &'static str) -> u64 {
         self.added += 1;
         let (id, gate) = (self.added, Arc::new(Semaphore::new(0)));
-        self.rules.push(Rule { id, requests, fault, matched: 0, hits: 0, gate: Arc::clone(&gate), deed });
-        (id, gate)
+        self.rules.push(Rule { id, requests, fault, matched: 0, hits: 0, gate, deed });
+        id
     }
 
     /// Takes a rule away.
@@ -124,11 +131,14 @@ impl Faults {
         self.rules.retain(|rule| rule.id != id);
     }
 
-    /// Takes all rules away and lets go whatever they held.
+    /// Takes a rule away and lets go what it held.
+    pub fn release(&mut self, id: u64) {
+        self.rules.extract_if(.., |rule| rule.id == id).for_each(Rule::open);
+    }
+
+    /// Takes all rules away and lets go what they held.
     pub fn clear(&mut self) {
-        for rule in self.rules.drain(..) {
-            rule.gate.add_permits(Semaphore::MAX_PERMITS / 2);
-        }
+        self.rules.drain(..).for_each(Rule::open);
     }
 
     /// How many requests a rule has met; none once it is removed.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use podset_operator::api::condition;
 use rand::{RngExt, rngs::StdRng};
 use serde_json::{Value, json};
 
@@ -15,7 +16,8 @@ use super::{
 };
 
 /// Conditions that the operator owns. It may leave them out of an apply.
-const OPERATORS_CONDITIONS: [&str; 4] = ["Ready", "Reconciling", "Stalled", "ReplicaFailure"];
+const OPERATORS_CONDITIONS: [&str; 4] =
+    [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
 
 impl State {
     /// POST.
@@ -117,7 +119,7 @@ impl State {
             return Err(Status::invalid_options("PatchOptions", "fieldManager", "FieldValueRequired", why));
         }
         if request.subresource != "status" || request.query("force") != "true" {
-            return Err(Status::bad_request("this API server knows no apply but that of a status, with force"));
+            return Err(Status::bad_request("this API server supports only a forced apply of a status"));
         }
         let stored = self.stored(request)?;
         let version = object::meta(&request.body, "resourceVersion");

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::apiserver::{Fault, FaultRule, PODS, PODSETS, Requests, Status, Verb};
+use crate::apiserver::{Fault, FaultRule, PODS, Requests, Status, Verb};
 
 /// The protection of some pods: no delete of them is accepted.
 struct Protection {
@@ -246,7 +246,7 @@ async fn a_set_whose_pods_cannot_be_deleted_replaces_those_that_others_delete() 
         server.kill_pod(NS, pod);
     }
     assert!(becomes_ready(&server, "web", 2, 3).await);
-    server.patch(&PODSETS, NS, "web", json!({ "spec": { "replicas": 5 } }));
+    server.scale(NS, "web", 5);
     assert!(becomes_ready(&server, "web", 5, 3).await);
     sleep(10).await;
     assert_eq!(condition(&server, "ReplicaFailure"), "");

@@ -87,7 +87,7 @@ async fn told_twice(story: impl AsyncFn(Rules) -> ApiServer, broken: Rules) -> A
 
 /// Pods that take so many seconds to go.
 fn going_slowly(server: &ApiServer, n: u64) {
-    server.pods_live(PodScript { gone_after: Some(seconds(n)), ..PodScript::default() });
+    server.pods_live(PodScript::default().gone_after(seconds(n)));
 }
 
 /// The only pod of the set that is live.

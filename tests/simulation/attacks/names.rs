@@ -54,7 +54,7 @@ async fn a1_a_repeated_create_has_the_same_name() {
     let name = |set: &str, uid: &str, _: u32| pod_name(set, uid, DRAWN.fetch_add(1, Ordering::Relaxed));
     assert!(
         is_broken(&a1_repeated(Rules { name, ..forgetful }).await),
-        "the attack must succeed if names are drawn anew"
+        "the attack must succeed if each create has another name"
     );
 }
 

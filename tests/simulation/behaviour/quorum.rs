@@ -15,7 +15,8 @@ async fn create(server: &ApiServer, name: &str, limit: &str) -> kube::Result<Pod
     server.client("test").request(request).await
 }
 
-/// Three creates while there is no quorum, of which the first two give up: how many take effect, and whether in order.
+/// Sends three creates while there is no quorum; the first two time out. Checks that those that take effect are the first ones, and returns
+/// their number.
 async fn without_quorum(seed: u64) -> usize {
     let server = ApiServer::new(seed);
     server.create_pod("default", "there", json!({}));

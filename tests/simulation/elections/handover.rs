@@ -37,7 +37,7 @@ async fn figures_of_the_sets_are_the_leaders() {
     sleep(seconds(6)).await;
     assert_eq!((a.shows(ready), b.shows(ready)), (Some(1.0), None));
     assert_eq!(a.shows("podset_longest_unconverged_seconds"), Some(0.0));
-    server.pods_live(PodScript { ready_after: None, ..PodScript::default() });
+    server.pods_live(PodScript::never_ready());
     server.create_podset(NS, "waiting", 2);
     sleep(seconds(100)).await;
     a.end().await.expect("an orderly end");

@@ -1,4 +1,4 @@
-//! Several replicas, one of which leads: how leadership passes on, also when the API server fails. The attacks on "one writer" are in
+//! Several replicas and one leader: hand-overs, and failures of the API server. The attacks on "one writer" are in
 //! `crates/leadership/tests/attacks`.
 
 mod handover;

@@ -19,8 +19,8 @@ async fn set_without_new_ready_pods() -> (ApiServer, Operator) {
     (server, operator)
 }
 
-/// Deletes the set, whose stored status says that one pod is missing, and another one of its pods. The watch of the sets does not show this
-/// yet. Returns the number of creates so far.
+/// Deletes the set and one more of its pods. The stored status says that one pod is missing, and the watch of the sets does not show the
+/// deletion yet. Returns the number of creates so far.
 fn delete_out_of_sight(server: &ApiServer) -> usize {
     assert_eq!(server.podset(NS, "web")["status"]["availableReplicas"], 4);
     server.watches().on("podsets").delay(seconds(10));

@@ -155,7 +155,7 @@ async fn a_friend_is_reported_at_once() {
     sleep(seconds(30)).await;
     assert_eq!(healthy(&server), json!(true));
     assert_eq!(server.count(&Requests::status_patches("mycustomresources")), 2);
-    server.pods_live(PodScript { gone_after: Some(seconds(30)), ..PodScript::default() });
+    server.pods_live(PodScript::default().gone_after(seconds(30)));
     server.delete_pod("elsewhere", "joe");
     sleep(seconds(20)).await;
     assert_eq!(healthy(&server), json!(true), "it is there while it ends");

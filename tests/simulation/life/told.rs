@@ -192,7 +192,7 @@ async fn pods_that_become_ready_together_cost_one_status() {
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_spec_is_answered_at_once() {
     let server = ApiServer::new(1);
-    server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
+    server.pods_live(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
     let _operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 2);
     for (generation, replicas) in [(1, 2), (2, 4), (3, 5)] {
@@ -223,7 +223,7 @@ async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
 async fn a_complete_large_set_is_reported_at_once() {
     let server = ApiServer::new(1);
     server.settings(|settings| settings.request_latency = Duration::from_millis(200));
-    server.direct_pods(|_| PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
+    server.pods_live(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
     let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(2)).await;
     server.create_podset(NS, "web", 3_000);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{World, users};
 use crate::apiserver::{
-    Fault, PODS, PODSETS, PodScript, Requests, Status, Verb, WatchControl, is_as_ordered, is_made_of, object,
+    Fault, FaultRule, PODS, PODSETS, PodScript, Requests, Status, Verb, WatchControl, is_as_ordered, is_made_of, object,
 };
 
 impl World {
@@ -162,7 +162,8 @@ pub fn arrive_late(world: &mut World) -> bool {
         return world.fault(late);
     }
     let name = world.any_name();
-    for_a_while(world, Requests::all().from(&name), late)
+    let rule = world.server.fault(Requests::all().from(&name), late);
+    for_a_while(world, rule)
 }
 
 /// A hop on the way repeats a request on its own.
@@ -235,9 +236,8 @@ pub fn freeze_writes(world: &mut World) -> bool {
     true
 }
 
-/// In force for a while.
-fn for_a_while(world: &mut World, requests: Requests, fault: Fault) -> bool {
-    let rule = world.server.fault(requests, fault);
+/// Removes this rule after a while.
+fn for_a_while(world: &mut World, rule: FaultRule) -> bool {
     let pause = world.dice.millis(1_000..30_000);
     world.later(pause, |_| rule.remove());
     true
@@ -246,19 +246,19 @@ fn for_a_while(world: &mut World, requests: Requests, fault: Fault) -> bool {
 pub fn partition(world: &mut World) -> bool {
     let name = world.any_name();
     let rule = world.server.partition(&name);
-    let pause = world.dice.millis(1_000..30_000);
-    world.later(pause, |_| rule.remove());
-    true
+    for_a_while(world, rule)
 }
 
 pub fn one_way(world: &mut World) -> bool {
     let name = world.any_name();
-    for_a_while(world, Requests::all().from(&name), Fault::ExecuteThenCut)
+    let rule = world.server.fault(Requests::all().from(&name), Fault::ExecuteThenCut);
+    for_a_while(world, rule)
 }
 
 pub fn cut_lease(world: &mut World) -> bool {
     let name = world.any_name();
-    for_a_while(world, Requests::all().of("leases").from(&name), Fault::CutBefore)
+    let rule = world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
+    for_a_while(world, rule)
 }
 
 /// Sometimes for longer than every lease; and a replica may be asked to end meanwhile.

@@ -33,15 +33,11 @@ pub struct Tally(BTreeMap<&'static str, u64>);
 impl Tally {
     /// It happened once more.
     pub fn count(&mut self, what: &'static str) {
-        self.add(what, 1);
+        *self.0.entry(what).or_default() += 1;
     }
 
-    fn add(&mut self, what: &'static str, times: usize) {
-        *self.0.entry(what).or_default() += times as u64;
-    }
-
-    fn add_all(&mut self, other: &Tally) {
-        for (what, times) in &other.0 {
+    fn add_all(&mut self, counts: &BTreeMap<&'static str, u64>) {
+        for (what, times) in counts {
             *self.0.entry(what).or_default() += times;
         }
     }
@@ -49,9 +45,7 @@ impl Tally {
     /// Counts what the requests and changes of a world show.
     pub fn of_requests(&mut self, server: &ApiServer) {
         server.with(|state| {
-            for (deed, times) in &state.met.counts {
-                *self.0.entry(deed).or_default() += times;
-            }
+            self.add_all(&state.met.counts);
             for entry in &state.log {
                 if entry.answered == Some(409) {
                     self.count(CONFLICTS);
@@ -139,7 +133,7 @@ pub fn play_all(seeds: Range<u64>, variant: Variant, until_broken: bool, shows_p
         }
         let outcome = play(&number.into(), variant, false);
         let mut all = summary.lock().expect("no panic");
-        all.tally.add_all(&outcome.tally);
+        all.tally.add_all(&outcome.tally.0);
         if outcome.broken.is_some() {
             all.broken.insert(number, outcome);
         }

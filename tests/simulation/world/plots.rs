@@ -1,5 +1,5 @@
 //! Things that go wrong together, each an attack of those in `attacks` and in `crates/leadership/tests/attacks`, with its times drawn.
-//! What is left of them is healed with everything else.
+//! At the end of a world, `lift_all` lifts what they leave in force.
 
 use std::time::Duration;
 

@@ -73,7 +73,7 @@ impl Recorder {
     fn normalise(&mut self, value: &mut Value) {
         match value {
             Value::Object(map) => {
-                // Only stored objects have a UID. The version of a list is that of the whole server, which differs.
+                // A list has no UID. Its version is that of the whole server, and differs between servers.
                 if !map.contains_key("uid") {
                     map.remove("resourceVersion");
                 }
