@@ -22,9 +22,9 @@ use crate::{
     podset,
 };
 use config::ConfigError;
-use leadership::{KubeLeaderElection, LeaderState, Leadership, env::Env};
+use leadership::{ConnectError, KubeLeaderElection, LeaderState, Leadership, env::Env};
 use operator_kit::{
-    client::{self, Clients, ConnectError, Purpose},
+    client::{self, Clients, Purpose},
     health::Health,
     server::{self, ServeError, Servers},
     telemetry::{self, Service, Telemetry, logs::Level, metrics::Metrics, traces::Traces},

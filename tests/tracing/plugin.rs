@@ -27,15 +27,18 @@ fn user(folder: &TempDir, script: &str) -> String {
 async fn what_a_failing_plugin_prints_is_never_logged() {
     let garbage = format!("echo {SECRET} >&2; echo 'kind: [{SECRET}'");
     for (script, expected) in [
-        (format!("echo {SECRET}; echo {SECRET} >&2; exit 3"), "get-token of the kubeconfig failed (exit status: 3)"),
-        (garbage, "get-token of the kubeconfig printed no usable credentials"),
+        (
+            format!("echo {SECRET}; echo {SECRET} >&2; exit 3"),
+            "the exec plugin of the kubeconfig failed (exit status: 3)",
+        ),
+        (garbage, "the exec plugin of the kubeconfig printed no usable credentials"),
         (format!("echo '{{\"status\": {{\"expirationTimestamp\": \"{SECRET}\"}}}}'"), "no usable credentials"),
         (
             format!(
                 "printf '{{\"status\": {{\"clientCertificateData\": \"-----BEGIN {SECRET}\", \
                  \"clientKeyData\": \"-----BEGIN {SECRET}\"}}}}'"
             ),
-            "no usable credentials",
+            "the client certificate of the kubeconfig, or of its exec plugin, is not valid",
         ),
     ] {
         let (api, folder) = (ApiServer::start().await, TempDir::new().unwrap());
@@ -61,7 +64,7 @@ async fn what_a_plugin_prints_later_is_neither_logged_nor_traced() {
     operator.works(&api).await;
     std::fs::write(&failing, "").unwrap();
     api.scale(1);
-    let failed = "get-token of the kubeconfig failed (exit status: 1)";
+    let failed = "the exec plugin of the kubeconfig failed (exit status: 1)";
     let is_told = || collector.spans().iter().any(|span| format!("{span:?}").contains(failed));
     until("a span that says so", is_told).await;
     assert!(!collector.spans().iter().any(|span| format!("{span:?}").contains(SECRET)));

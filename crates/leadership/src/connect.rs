@@ -40,7 +40,7 @@ use hyper_util::{
 };
 use kube::{
     Client, Config,
-    client::{Body, ConfigExt},
+    client::{AuthError, Body, ConfigExt, RustlsTlsError},
 };
 use tokio::net::TcpStream;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
@@ -69,10 +69,50 @@ pub type Connector = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
 pub enum ConnectError {
     /// The credentials or certificates cannot be used.
     #[error("the credentials or certificates for the API server cannot be used: {0}")]
-    Config(#[from] kube::Error),
+    Config(#[source] kube::Error),
+    /// The client certificate or its key cannot be parsed. kube's error may quote the key, so it is not shown.
+    #[error("the client certificate of the kubeconfig, or of its exec plugin, is not valid")]
+    ClientCertificate,
+    /// The exec plugin returned no credentials.
+    #[error(transparent)]
+    Plugin(#[from] PluginFailed),
     /// The proxy is of an unsupported kind.
     #[error("the proxy {0}, of the kubeconfig or HTTPS_PROXY, cannot be used: only http:// proxies are supported")]
     Proxy(String),
+}
+
+impl From<kube::Error> for ConnectError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Auth(error) => {
+                without_output(error).map_or_else(Into::into, |error| ConnectError::Config(kube::Error::Auth(error)))
+            }
+            kube::Error::RustlsTls(RustlsTlsError::InvalidIdentityPem(_) | RustlsTlsError::InvalidPrivateKey(_)) => {
+                ConnectError::ClientCertificate
+            }
+            error => ConnectError::Config(error),
+        }
+    }
+}
+
+/// The exec plugin of a kubeconfig returned no credentials. kube's errors contain its command line and output, which may be secret. This
+/// error says only how it ended.
+#[derive(Debug, thiserror::Error)]
+#[error("the exec plugin of the kubeconfig {0}; run it by hand to see why")]
+pub struct PluginFailed(String);
+
+/// The error, unless it may contain the output of an exec plugin.
+fn without_output(error: AuthError) -> Result<AuthError, PluginFailed> {
+    Err(PluginFailed(match error {
+        AuthError::AuthExecStart(source) => format!("cannot be started: {source}"),
+        AuthError::AuthExecRun { status, .. } => format!("failed ({status})"),
+        AuthError::InvalidBasicAuth(_)
+        | AuthError::InvalidBearerToken(_)
+        | AuthError::MissingCommand
+        | AuthError::ExecMissingClusterInfo
+        | AuthError::ReadTokenFile(..) => return Ok(error),
+        _ => "printed no usable credentials".to_owned(),
+    }))
 }
 
 /// A connector to the API server through the proxy of the configuration, if any, with its user and password. As in Go and curl, `host:port`
@@ -132,7 +172,8 @@ pub fn gated(config: &Config, connector: Connector, may_leave: fn(&WritePermit) 
     Ok(pool(config.rustls_https_connector_with_connector(gate(connector, may_leave))?))
 }
 
-/// A client on these connections, with the address, credentials and headers of the configuration.
+/// A client on these connections, with the address, credentials and headers of the configuration. Its errors do not contain the output of
+/// an exec plugin.
 ///
 /// # Errors
 ///
@@ -146,6 +187,10 @@ where
     B::Error: Into<BoxError>,
 {
     let service = ServiceBuilder::new()
+        .map_err(|error: BoxError| match error.downcast() {
+            Ok(error) => without_output(*error).map_or_else(Into::into, Into::into),
+            Err(error) => error,
+        })
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)

@@ -2,24 +2,18 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, Uri, header::USER_AGENT};
 use http_body_util::Full;
 use hyper_util::client::proxy::matcher::Matcher;
-use kube::{
-    Client, Config,
-    client::{Body, ConfigExt},
-};
+use kube::{Client, Config, client::Body, config::ExecInteractiveMode};
 use leadership::{
+    ConnectError,
     connect::{self, gated, ungated},
     promise::Rules,
 };
-use tower::{BoxError, Service, ServiceBuilder, ServiceExt, filter::FilterLayer};
+use tower::{BoxError, ServiceBuilder, ServiceExt, filter::FilterLayer};
 
-use super::{
-    counted::counted,
-    plugin::{Plugin, PluginError},
-};
+use super::counted::counted;
 use crate::{budget::Budget, telemetry::metrics::Requests, text::place};
 
 /// The user agent of every request.
@@ -51,23 +45,6 @@ impl Purpose {
     }
 }
 
-/// Why no client can be made from a configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The credentials, certificates or proxy cannot be used.
-    #[error(transparent)]
-    Config(#[from] leadership::ConnectError),
-    /// The exec plugin of the kubeconfig returned no credentials.
-    #[error(transparent)]
-    Plugin(#[from] PluginError),
-}
-
-impl From<kube::Error> for ConnectError {
-    fn from(error: kube::Error) -> Self {
-        ConnectError::Config(error.into())
-    }
-}
-
 /// Makes a client with its own connections. Its requests are counted.
 ///
 /// # Errors
@@ -75,16 +52,12 @@ impl From<kube::Error> for ConnectError {
 /// If the configuration's credentials, certificates or proxy cannot be used.
 pub fn connect(config: &Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
     let mut config = config.clone();
-    let plugin = Plugin::from_config(&mut config);
-    connect_to(config, purpose, requests).map_err(|error| match (error, plugin) {
-        (ConnectError::Config(leadership::ConnectError::Config(error)), Some(plugin)) => {
-            plugin.redact_config_error(error).map_or_else(Into::into, Into::into)
-        }
-        (error, _) => error,
-    })
-}
-
-fn connect_to(mut config: Config, purpose: Purpose, requests: &Requests) -> Result<Client, ConnectError> {
+    if let Some(exec) = &mut config.auth_info.exec {
+        // Otherwise kube does not capture the plugin's standard error, which would then reach the log.
+        exec.interactive_mode = Some(ExecInteractiveMode::Never);
+    }
+    config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
+    requests.expect_host(place(&config.cluster_url));
     let variable = |name: &str| std::env::var(name).ok();
     config.proxy_url = config.proxy_url.filter(|proxy| {
         !is_from_environment(proxy, variable) || !bypasses_proxy(&config.cluster_url, &no_proxy(variable))
@@ -94,9 +67,11 @@ fn connect_to(mut config: Config, purpose: Purpose, requests: &Requests) -> Resu
         Purpose::Read => {
             let connections = ungated(&config, connector)?;
             let rejecting = ServiceBuilder::new().layer(FilterLayer::new(reject_writes)).service(connections);
-            client(&config, requests, rejecting)
+            Ok(connect::client(&config, counted(rejecting, requests.clone()))?)
         }
-        Purpose::WithoutLeadership { .. } => client(&config, requests, ungated(&config, connector)?),
+        Purpose::WithoutLeadership { .. } => {
+            Ok(connect::client(&config, counted(ungated(&config, connector)?, requests.clone()))?)
+        }
         Purpose::Write { .. } => {
             let connections = gated(&config, connector, Rules::default().may_leave)?;
             // Bounds the memory for answers: the API server answers a status write with the whole object.
@@ -109,7 +84,7 @@ fn connect_to(mut config: Config, purpose: Purpose, requests: &Requests) -> Resu
                     Ok::<_, BoxError>(Response::from_parts(head, Full::new(body)))
                 }
             });
-            client(&config, requests, bounded)
+            Ok(connect::client(&config, counted(bounded, requests.clone()))?)
         }
     }
 }
@@ -120,32 +95,6 @@ fn reject_writes(request: Request<Body>) -> Result<Request<Body>, BoxError> {
         return Ok(request);
     }
     Err(format!("the read-only client refuses to send {} {}", request.method(), request.uri().path()).into())
-}
-
-/// The layers between kube's client and the connections.
-fn client<S, B>(config: &Config, requests: &Requests, connections: S) -> Result<Client, ConnectError>
-where
-    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    requests.expect_host(place(&config.cluster_url));
-    let mut named = config.clone();
-    let plugin = Plugin::from_config(&mut named);
-    named.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
-    let service = ServiceBuilder::new()
-        .map_err(move |error| match &plugin {
-            Some(plugin) => plugin.redact_request_error(error),
-            None => error,
-        })
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .layer(named.extra_headers_layer()?)
-        .map_err(Into::<BoxError>::into)
-        .service(counted(connections, requests.clone()));
-    Ok(Client::new(service, config.default_namespace.clone()))
 }
 
 /// Whether this proxy comes from the environment. `NO_PROXY` does not apply to a proxy of the kubeconfig.

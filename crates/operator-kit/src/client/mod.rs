@@ -6,7 +6,6 @@
 mod connect;
 mod counted;
 mod fair_budget;
-mod plugin;
 mod reader;
 mod traced;
 mod writer;
@@ -16,14 +15,13 @@ use std::time::Duration;
 use kube::Config;
 
 pub use self::{
-    connect::{AGENT, ConnectError, Purpose, connect},
+    connect::{AGENT, Purpose, connect},
     fair_budget::{FairBudget, Room},
-    plugin::PluginError,
     reader::{ReadError, Reader, response_error, status},
     writer::{Answer, WRITES_OF_A_NAMESPACE, Writer},
 };
 use crate::telemetry::metrics::Requests;
-use leadership::Leadership;
+use leadership::{ConnectError, Leadership};
 
 /// The clients of the controllers.
 #[derive(Clone)]

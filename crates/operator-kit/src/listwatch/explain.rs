@@ -1,7 +1,9 @@
 //! Explains why a list or a watch failed: in full for the log, in short for the probes. Pure.
 
+use leadership::connect::PluginFailed;
+
 use crate::{
-    client::{PluginError, ReadError},
+    client::ReadError,
     text::{LONGEST, cut, in_full},
 };
 
@@ -42,7 +44,7 @@ pub fn reason(what: &str, error: &ReadError) -> String {
             code => return format!("cannot watch {what}: the API server answered with code {code}; see the log"),
         },
         ReadError::Api(kube::Error::SerdeError(_)) => "the answer cannot be read",
-        ReadError::Api(kube::Error::Service(error)) if error.is::<PluginError>() => {
+        ReadError::Api(kube::Error::Service(error)) if error.is::<PluginFailed>() => {
             "the kubeconfig's exec plugin returned no credentials"
         }
         ReadError::Api(_) => "the API server cannot be reached",
