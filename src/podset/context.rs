@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod as PodResource;
 use serde_json::Value;
 
 use super::{
-    observe::{Caches, Effects, News, Observed, Pod, Pods, Set, Sets},
+    observe::{Caches, Effects, Observed, Pod, Pods, Set, Sets},
     others::Others,
     pod,
     promise::Rules,
@@ -117,10 +117,10 @@ impl Context {
             change(&mut caches);
             caches.take_touched(working_on)
         };
-        for (key, news) in touched {
-            match news {
-                News::Urgent | News::Ended | News::Appeared => self.queue.add(key, queue::POD),
-                News::CanWait => self.queue.add_paced(key, queue::POD),
+        for (key, is_urgent) in touched {
+            match is_urgent {
+                true => self.queue.add(key, queue::POD),
+                false => self.queue.add_paced(key, queue::POD),
             }
         }
     }

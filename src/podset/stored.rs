@@ -24,29 +24,11 @@ pub fn ready_reason(status: &PodSetStatus) -> &str {
 /// other are no reason to write a status each time: only from and to 0.
 pub fn is_same(stored: &PodSetStatus, new: &PodSetStatus) -> bool {
     const OWN: [&str; 4] = [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
-    let PodSetStatus {
-        pod_names,
-        available_replicas,
-        ready_replicas,
-        terminating_replicas,
-        updated_replicas,
-        updated_ready_replicas,
-        updated_available_replicas,
-        current_revision,
-        update_revision,
-        collision_count,
-        observed_generation,
-        selector,
-        conditions,
-        written_by: _,
-    } = stored;
-    let updated = (updated_replicas, updated_ready_replicas, updated_available_replicas);
-
-    (pod_names, available_replicas, ready_replicas) == (&new.pod_names, &new.available_replicas, &new.ready_replicas)
-        && (*terminating_replicas == 0) == (new.terminating_replicas == 0)
-        && updated == (&new.updated_replicas, &new.updated_ready_replicas, &new.updated_available_replicas)
-        && (current_revision, update_revision) == (&new.current_revision, &new.update_revision)
-        && (observed_generation, collision_count) == (&new.observed_generation, &new.collision_count)
-        && *selector == new.selector
-        && statuses::are_same(conditions, &new.conditions, &OWN)
+    let others = |status: &PodSetStatus| PodSetStatus {
+        terminating_replicas: status.terminating_replicas.min(1),
+        conditions: Vec::new(),
+        written_by: None,
+        ..status.clone()
+    };
+    others(stored) == others(new) && statuses::are_same(&stored.conditions, &new.conditions, &OWN)
 }

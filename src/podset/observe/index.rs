@@ -58,11 +58,6 @@ impl PodIndex {
         self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.by_uid.get(uid))
     }
 
-    /// How many pods of this set are known, live or not.
-    pub fn number(&self, owner: &Owner) -> usize {
-        self.by_owner.get(owner).map_or(0, BTreeSet::len)
-    }
-
     /// The known pods that a consistent list of this version should show and does not.
     pub fn absent(&self, scope: &Scope, listed: &HashSet<Uid>, version: u64) -> Vec<Arc<Pod>> {
         let known = self.by_uid.values().map(|seen| &seen.pod);

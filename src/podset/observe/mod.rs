@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use jiff::Timestamp;
 
 pub use pod::{Phase, Pod, Seen};
-pub use pods::{News, Pods};
+pub use pods::Pods;
 pub use rules::{CacheRules, Owner, QUARANTINE};
 pub use set::{PodsLike, Set, Template, Wanted, Whole};
 pub use sets::{Effects, Sets};
@@ -82,23 +82,11 @@ impl Caches {
         self.rules.owner(&set.key.namespace, &set.uid)
     }
 
-    /// The sets whose pods have changed in a way that matters since the last call, except the one that is being worked on.
-    pub fn take_touched(&mut self, working_on: Option<&ObjectKey>) -> Vec<(ObjectKey, News)> {
+    /// The sets whose pods have changed since the last call, except the one that is being worked on, and whether that is urgent.
+    pub fn take_touched(&mut self, working_on: Option<&ObjectKey>) -> Vec<(ObjectKey, bool)> {
         let touched = self.pods.take_touched();
-        let known = |(owner, news)| {
-            let key = self.sets.key_of(&owner).filter(|key| Some(*key) != working_on)?;
-            let is_awaited = news == News::Ended && self.sets.get(key).is_some_and(|set| set.waits_for_termination());
-            let can_wait = news < News::Urgent && !is_awaited && !self.has_surplus(key, &owner);
-            Some((key.clone(), if can_wait { News::CanWait } else { news }))
-        };
-        touched.into_iter().filter_map(known).collect()
-    }
-
-    /// Whether more pods of the set live than it wants.
-    fn has_surplus(&self, key: &ObjectKey, owner: &Owner) -> bool {
-        let live = || self.pods.owned(owner).filter(|seen| seen.is_live()).count();
-        let is_exceeded = |wanted: &Wanted| self.pods.number(owner) > wanted.replicas && live() > wanted.replicas;
-        self.sets.get(key).is_some_and(|set| set.wanted.as_ref().is_ok_and(is_exceeded))
+        let known = |(owner, is_urgent)| Some((self.sets.key_of(&owner)?.clone(), is_urgent));
+        touched.into_iter().filter_map(known).filter(|(key, _)| Some(key) != working_on).collect()
     }
 
     /// Forgets what belonged to sets that are gone.
@@ -113,35 +101,6 @@ impl Caches {
 mod tests {
     use super::*;
     use crate::{api::PodSetStatus, podset::testing};
-
-    #[test]
-    fn a_pod_too_many_cannot_wait() {
-        let observed = Observed::new(CacheRules::default());
-        let mut caches = observed.lock();
-        caches.sets.apply(&None, Change::Snapshot { items: vec![testing::set(2)], version: 10 });
-        let mut news_of = |name, version| {
-            let pod = testing::pod(name).version(version).0;
-            caches.apply_pods(&None, Change::Applied(pod), testing::now());
-            caches.take_touched(None).pop().map(|(_, news)| news)
-        };
-        assert_eq!(news_of("a", 11), Some(News::CanWait));
-        assert_eq!(news_of("b", 12), Some(News::CanWait));
-        assert_eq!(news_of("c", 13), Some(News::Appeared), "one too many");
-    }
-
-    #[test]
-    fn the_end_of_a_pod_is_urgent_for_a_set_that_waits_for_it() {
-        for (set, expected) in [(testing::set(1), News::CanWait), (testing::patient_set(1), News::Ended)] {
-            let observed = Observed::new(CacheRules::default());
-            let mut caches = observed.lock();
-            caches.sets.apply(&None, Change::Snapshot { items: vec![set], version: 10 });
-            for pod in [testing::pod("a").deleted(1).version(11), testing::pod("a").deleted(1).failed(1).version(12)] {
-                caches.take_touched(None);
-                caches.apply_pods(&None, Change::Applied(pod.0), testing::now());
-            }
-            assert_eq!(caches.take_touched(None).pop().map(|(_, news)| news), Some(expected));
-        }
-    }
 
     #[test]
     fn names_that_were_written_are_in_memory_once() {

@@ -89,36 +89,9 @@ impl Pod {
         !self.is_finished() && (self.node.is_some() || !self.is_terminating)
     }
 
-    /// Whether both states lead to the same status and the same plan. Fields that only rank victims do not count: they are read when they
-    /// are needed.
+    /// Whether both states differ in nothing but the version.
     pub fn is_same(&self, other: &Pod) -> bool {
-        let Pod {
-            key,
-            uid,
-            version: _,
-            owner,
-            phase,
-            ready_since,
-            node: _,
-            restarts: _,
-            waits_for,
-            exit_code,
-            created,
-            started: _,
-            finished,
-            deletion_cost: _,
-            replacements,
-            revision,
-            is_labelled,
-            is_terminating,
-            deleted: _,
-            grace: _,
-            disruption: _,
-        } = self;
-        (phase, is_labelled, is_terminating) == (&other.phase, &other.is_labelled, &other.is_terminating)
-            && (ready_since, created, finished) == (&other.ready_since, &other.created, &other.finished)
-            && (waits_for, exit_code, replacements) == (&other.waits_for, &other.exit_code, &other.replacements)
-            && (key, uid, owner, revision) == (&other.key, &other.uid, &other.owner, &other.revision)
+        Pod { version: self.version, ..other.clone() } == *self
     }
 }
 

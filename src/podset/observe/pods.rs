@@ -27,30 +27,6 @@ use operator_kit::{
 
 mod listed;
 
-/// How urgent a change of a set's pods is.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum News {
-    /// The status may say something else.
-    CanWait,
-    /// A pod has appeared. Unless it is one too many, this can wait as well.
-    Appeared,
-    /// A pod that was being deleted has ended. Unless the set waits for that, this can wait as well.
-    Ended,
-    /// A live or ready pod may no longer be so. Or the last pod has become ready, and people wait for that.
-    Urgent,
-}
-
-impl News {
-    /// This pod no longer counts.
-    fn lost(former: &Seen) -> Self {
-        match former {
-            _ if former.is_live() => News::Urgent,
-            _ if former.is_ending() => News::Ended,
-            _ => News::CanWait,
-        }
-    }
-}
-
 /// The pods that carry our label, and those of our sets that lost it.
 #[derive(Debug)]
 pub struct Pods {
@@ -64,8 +40,8 @@ pub struct Pods {
     names: TakenNames,
     /// How far each watch has come.
     high_water: HighWater,
-    /// Owners whose pods have changed in a way that matters since the last [`Pods::take_touched`].
-    touched: BTreeMap<Owner, News>,
+    /// Owners whose pods have changed since the last [`Pods::take_touched`], and whether that is urgent.
+    touched: BTreeMap<Owner, bool>,
     /// Whether a term of this process has begun. Until then, nobody reads missing pods.
     has_led: bool,
     /// The pods that went missing before, in the order of time.
@@ -125,15 +101,15 @@ impl Pods {
         self.high_water.raise(scope, version);
     }
 
-    /// The owners whose pods have changed in a way that matters since the last call.
-    pub fn take_touched(&mut self) -> BTreeMap<Owner, News> {
+    /// The owners whose pods have changed since the last call, and whether that is urgent. Urgent: a live or ready pod may no longer be so, a
+    /// pod that was being deleted has ended, or the last pod has become ready, and people wait for that.
+    pub fn take_touched(&mut self) -> BTreeMap<Owner, bool> {
         std::mem::take(&mut self.touched)
     }
 
-    fn touch(&mut self, pod: &Pod, news: News) {
+    fn touch(&mut self, pod: &Pod, is_urgent: bool) {
         if let Some(owner) = self.rules.owner_of(pod) {
-            let known = self.touched.entry(owner).or_insert(news);
-            *known = news.max(*known);
+            *self.touched.entry(owner).or_default() |= is_urgent;
         }
     }
 
@@ -169,7 +145,7 @@ impl Pods {
                     self.remove(&former, now);
                 }
                 self.names.stranger_gone(&pod.key);
-                self.touch(&pod, News::Appeared);
+                self.touch(&pod, false);
                 self.index.insert(Seen { is_missing, ..Seen::new(pod, now) });
             }
         }
@@ -201,13 +177,11 @@ impl Pods {
         let has_ended = former.is_ending() && !seen.is_ending();
         let has_become_ready = !former.is_ready() && seen.is_ready();
         if former.pod.owner != pod.owner {
-            self.touch(&former.pod, News::Urgent);
-            self.touch(&pod, News::Appeared);
+            self.touch(&former.pod, true);
         }
         if !former.pod.is_same(&pod) || former.is_missing || may_go_now {
-            let is_urgent = is_lost || may_go_now || (has_become_ready && self.are_all_ready(&pod));
-            let otherwise = if has_ended { News::Ended } else { News::CanWait };
-            self.touch(&pod, if is_urgent { News::Urgent } else { otherwise });
+            let is_complete = has_become_ready && self.are_all_ready(&pod);
+            self.touch(&pod, is_lost || has_ended || may_go_now || is_complete);
         }
     }
 
@@ -231,7 +205,7 @@ impl Pods {
         if self.rules.owner_of(&seen.pod).and_then(|owner| waits(&owner)).is_some_and(may_count) {
             seen.lost(pod.version);
             let lost = seen.pod.clone();
-            self.touch(&lost, News::Urgent);
+            self.touch(&lost, true);
             if !self.has_led {
                 self.lost.push_back((now, lost.uid.clone()));
             }
@@ -243,7 +217,7 @@ impl Pods {
     /// A pod is gone for certain.
     fn remove(&mut self, uid: &Uid, now: Timestamp) {
         let Some(seen) = self.index.remove(uid) else { return };
-        self.touch(&seen.pod, News::lost(&seen));
+        self.touch(&seen.pod, seen.is_live() || seen.is_ending());
         self.names.pod_ended(seen.pod.key.clone(), now);
     }
 
@@ -344,11 +318,6 @@ impl Pods {
     /// The pods of this set, in no order that means anything.
     pub fn owned(&self, owner: &Owner) -> impl Iterator<Item = &Seen> {
         self.index.owned(owner)
-    }
-
-    /// How many pods of this set are known, live or not.
-    pub fn number(&self, owner: &Owner) -> usize {
-        self.index.number(owner)
     }
 
     /// Whether a pod of this name is known, whoever owns it.
