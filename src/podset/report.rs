@@ -259,11 +259,11 @@ pub fn is_ready(status: &PodSetStatus) -> bool {
 async fn write_status(context: &Context, set: &Set, new: PodSetStatus, state: &mut SetState) -> Reported {
     let (at, generation) = (context.env.now(), new.observed_generation);
     let new = PodSetStatus { written_by: Some(context.others.installation()), ..new };
-    context.observed.lock().sets.writing.begin(&set.uid, new.clone());
     let version = (context.rules.status_version)(set.version);
     let applied = statuses::apply::<PodSet, Set>(&context.clients, &set.key, &set.uid, version, &new).await;
-    let reported = match applied {
-        Applied::Written(stored) => {
+    match applied {
+        Applied::Written(mut stored) => {
+            stored::share_pod_names(&new, &mut stored.status);
             state.reports.pace.written(generation, at);
             context.set_answered(set, Some(*stored));
             Reported::default()
@@ -280,7 +280,5 @@ async fn write_status(context: &Context, set: &Set, new: PodSetStatus, state: &m
             Reported { again: Some(now + wait), has_failed: true }
         }
         Applied::NotSent => Reported::default(),
-    };
-    context.observed.lock().sets.writing.end(&set.uid);
-    reported
+    }
 }

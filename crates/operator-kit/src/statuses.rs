@@ -1,7 +1,5 @@
 //! The status of custom resources: its conditions, and the only function that writes it.
 
-use std::collections::HashMap;
-
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::Resource;
@@ -82,38 +80,6 @@ pub fn log_failure(key: &ObjectKey, error: &str, is_news: bool) {
         debug!(object = %key, error, "the status may not have been written again");
     }
     spans::failed(error);
-}
-
-/// Statuses that are being written, by the UID of their object. When a watch returns them, they are not a change.
-#[derive(Debug)]
-pub struct Writing<S>(HashMap<Uid, S>);
-
-impl<S> Default for Writing<S> {
-    fn default() -> Self {
-        Writing(HashMap::new())
-    }
-}
-
-impl<S: PartialEq> Writing<S> {
-    /// This status is about to be written.
-    pub fn begin(&mut self, uid: &Uid, status: S) {
-        self.0.insert(uid.clone(), status);
-    }
-
-    /// The result of the write is known and handled.
-    pub fn end(&mut self, uid: &Uid) {
-        self.0.remove(uid);
-    }
-
-    /// The status of the object of this UID that is being written.
-    pub fn of(&self, uid: &Uid) -> Option<&S> {
-        self.0.get(uid)
-    }
-
-    /// Whether another process wrote the new status, perhaps a former leader.
-    pub fn is_strange(&self, uid: &Uid, former: &S, new: &S) -> bool {
-        former != new && self.of(uid) != Some(new)
-    }
 }
 
 /// Applies the status of the object with this name and UID, if it still has the resourceVersion `version`; `None`: any version.

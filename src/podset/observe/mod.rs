@@ -96,30 +96,3 @@ impl Caches {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{api::PodSetStatus, podset::testing};
-
-    #[test]
-    fn names_that_were_written_are_in_memory_once() {
-        let observed = Observed::new(CacheRules::default());
-        let mut caches = observed.lock();
-        let known = testing::set(1);
-        caches.sets.apply(&None, Change::Snapshot { items: vec![known.clone()], version: 10 });
-        let name: Arc<str> = "web-podabcde".into();
-        let written = PodSetStatus { pod_names: vec![name.clone()], ..known.status.clone() };
-        caches.sets.writing.begin(&known.uid, written);
-        // As the answer, and as the watch says it again.
-        for version in [11, 11, 12] {
-            let mut stored = Set { version, ..known.clone() };
-            stored.status.pod_names = vec!["web-podabcde".into()];
-            caches.sets.apply(&None, Change::Applied(stored));
-            let stored = caches.sets.get(&known.key).unwrap();
-            let [stored] = &stored.status.pod_names[..] else { panic!("one name") };
-            assert!(Arc::ptr_eq(stored, &name));
-            caches.sets.writing.end(&known.uid);
-        }
-    }
-}

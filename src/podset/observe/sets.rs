@@ -17,7 +17,6 @@ use operator_kit::{
     listwatch::{Change, Scope},
     meta::Uid,
     queue::{self, Trigger},
-    statuses::Writing,
 };
 
 /// The PodSets of the watched namespaces.
@@ -32,8 +31,6 @@ pub struct Sets {
     heard: HighWater,
     /// The versions of lists of all sets beside the watch. An unknown set whose state is not newer is gone.
     refreshed: HighWater,
-    /// Statuses that are being written.
-    pub writing: Writing<PodSetStatus>,
     /// The names of installations in statuses.
     installations: Interner,
 }
@@ -59,7 +56,6 @@ impl Sets {
             gone: HashMap::new(),
             heard: HighWater::default(),
             refreshed: HighWater::default(),
-            writing: Writing::default(),
             installations: Interner::default(),
         }
     }
@@ -74,7 +70,7 @@ impl Sets {
         self.heard.raise(scope, version);
         match change {
             Change::Snapshot { items, version } => self.snapshot(scope, items, version, &mut effects),
-            Change::Applied(set) => self.upsert(set, &mut effects),
+            Change::Applied(set) => self.upsert(set, true, &mut effects),
             Change::Deleted(set) => {
                 self.remove(&set.key, &set.uid, &mut effects);
                 self.gone.remove(&set.uid);
@@ -92,7 +88,7 @@ impl Sets {
         // The watch goes on from here.
         self.gone.retain(|uid, key| !in_scope(scope, key) || listed.contains(uid));
         for set in items {
-            self.upsert(set, effects);
+            self.upsert(set, true, effects);
         }
     }
 
@@ -122,7 +118,7 @@ impl Sets {
         }
         for set in items {
             if self.contains(&set.uid) || set.version > self.heard.at(&set.key) {
-                self.upsert(set, effects);
+                self.upsert(set, true, effects);
             }
         }
         self.refreshed.raise(scope, version);
@@ -132,7 +128,7 @@ impl Sets {
     /// unknown.
     pub fn answered(&mut self, key: &ObjectKey, uid: &Uid, found: Option<Set>, effects: &mut Effects) {
         match found.filter(|found| found.uid == *uid) {
-            Some(found) if self.contains(uid) => self.upsert(found, effects),
+            Some(found) if self.contains(uid) => self.upsert(found, false, effects),
             Some(_) => {}
             None => {
                 if self.contains(uid) {
@@ -143,7 +139,8 @@ impl Sets {
         }
     }
 
-    fn upsert(&mut self, mut set: Set, effects: &mut Effects) {
+    /// Takes in a state of a set. If it `is_news`, it may contain a status that another process wrote, perhaps a former leader.
+    fn upsert(&mut self, mut set: Set, is_news: bool, effects: &mut Effects) {
         let is_over = !self.contains(&set.uid) && set.version <= self.refreshed.at(&set.key);
         if is_over || self.gone.contains_key(&set.uid) {
             return;
@@ -156,16 +153,13 @@ impl Sets {
             self.installations.share(writer);
         }
         effects.writers.extend(former.and_then(|former| new_writer(&former.status, &set.status)));
-        let is_strange = |former: &Arc<Set>| self.writing.is_strange(&set.uid, &former.status, &set.status);
         if former.is_none_or(|former| former.calls_for_action(&set)) {
             effects.wake.push((set.key.clone(), queue::SPEC));
-        } else if former.is_some_and(is_strange) {
+        } else if is_news && former.is_some_and(|former| former.status != set.status) {
             effects.wake.push((set.key.clone(), queue::STATUS));
         }
-        // The pod names share their memory with the former status, or with the one that is being written.
-        let mut known = self.writing.of(&set.uid).into_iter().chain(former.map(|former| &former.status));
-        if let Some(known) = known.find(|known| known.pod_names == set.status.pod_names) {
-            set.status.pod_names.clone_from(&known.pod_names);
+        if let Some(former) = former {
+            stored::share_pod_names(&former.status, &mut set.status);
         }
         if let Some(former) = former.filter(|former| former.uid == set.uid) {
             set.waits_from = set.waits_from.and(former.waits_from).or(set.waits_from);
