@@ -11,7 +11,6 @@ pub use podset::{
     PodReplacementPolicy, PodSet, PodSetSpec, PodSetStatus, PodTemplate, PodTemplateMetadata, RollingUpdate,
     UpdateStrategy, UpdateStrategyType,
 };
-pub(crate) use podset::{default_deadline, default_history, default_replicas};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;

@@ -14,12 +14,12 @@ use kube::{
 };
 use schemars::{JsonSchema, Schema, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 
 use super::{LABEL_REVISION, pod_spec};
 
 /// A PodSet keeps a number of identical pods running, and never runs more than that number.
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, KubeSchema, Serialize)]
 #[kube(
     group = "app.example.com",
     version = "v1alpha1",
@@ -29,7 +29,6 @@ use super::{LABEL_REVISION, pod_spec};
     category = "all",
     namespaced,
     status = "PodSetStatus",
-    derive = "PartialEq",
     doc = "A PodSet keeps a number of identical pods running, and never runs more than that number.",
     scale(
         spec_replicas_path = ".spec.replicas",
@@ -153,7 +152,7 @@ impl Default for RollingUpdate {
 }
 
 /// The template of a set's pods.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 pub struct PodTemplate {
     /// Labels and annotations of the pods, in addition to the set's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,7 +162,8 @@ pub struct PodTemplate {
     /// in the conditions Stalled and ReplicaFailure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "pod_spec::schema")]
-    pub spec: Option<Map<String, Value>>,
+    // As text, because it is only passed on. Decoded it would take more than ten times the memory.
+    pub spec: Option<Box<RawValue>>,
 }
 
 /// The metadata of the pods that a template can set.
@@ -238,17 +238,17 @@ pub struct PodSetStatus {
 }
 
 /// The replicas of a spec without this field.
-pub(crate) fn default_replicas() -> i32 {
+fn default_replicas() -> i32 {
     1
 }
 
 /// The progress deadline of a spec without this field.
-pub(crate) fn default_deadline() -> u32 {
+fn default_deadline() -> u32 {
     600
 }
 
 /// The revision history of a spec without this field.
-pub(crate) fn default_history() -> u32 {
+fn default_history() -> u32 {
     10
 }
 

@@ -1,17 +1,16 @@
 //! The manifest of a set's pods, and the check that a created pod matches it. Pure.
 
-use std::{borrow::Cow, collections::BTreeMap};
-
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
     names,
-    observe::{Pod, Set, Template},
+    observe::{Pod, Set},
     revision::Revision,
 };
-use crate::api::{self, PodSet};
+use crate::api::{self, PodSet, PodTemplate, PodTemplateMetadata};
 use operator_kit::meta::Uid;
 
 /// The manifest of a pod.
@@ -20,7 +19,7 @@ use operator_kit::meta::Uid;
 pub struct Manifest<'a> {
     api_version: &'static str,
     kind: &'static str,
-    metadata: Metadata<'a>,
+    metadata: ObjectMeta,
     spec: Spec<'a>,
 }
 
@@ -32,76 +31,51 @@ enum Spec<'a> {
     Default(&'a Value),
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata<'a> {
-    name: &'a str,
-    generate_name: String,
-    namespace: &'a str,
-    labels: BTreeMap<&'a str, Cow<'a, str>>,
-    annotations: BTreeMap<&'a str, Cow<'a, str>>,
-    owner_references: [Owner<'a>; 1],
-}
-
-/// The owner reference to a set.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Owner<'a> {
-    api_version: Cow<'static, str>,
-    kind: Cow<'static, str>,
-    name: &'a str,
-    uid: &'a str,
-    controller: bool,
-    block_owner_deletion: bool,
-}
-
 /// The manifest of a pod with this name. `default_spec` is used if the template has no spec. `replacements` is how many replacements in a
 /// row there were, including this one; 0 if it replaces none.
 pub fn manifest<'a>(
     set: &'a Set,
-    template: Option<&'a Template>,
+    template: Option<&'a PodTemplate>,
     default_spec: &'a Value,
     name: &'a str,
     replacements: u32,
     revision: Revision,
 ) -> Manifest<'a> {
     let spec = template.and_then(|template| template.spec.as_deref());
-    let metadata = template.and_then(|template| template.metadata.as_ref());
-    let labels = metadata.and_then(|metadata| metadata.labels.as_ref()).into_iter().flatten();
-    let mut labels: BTreeMap<&str, Cow<'_, str>> = labels.map(|(label, value)| (&**label, Cow::from(value))).collect();
-    labels.extend(own_labels(&set.key.name).map(|(label, value)| (label, value.into())));
-    labels.insert(api::LABEL_REVISION, revision.to_string().into());
-    let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref()).into_iter().flatten();
-    let mut annotations: BTreeMap<&str, Cow<'_, str>> =
-        annotations.map(|(annotation, value)| (&**annotation, Cow::from(value))).collect();
+    let PodTemplateMetadata { labels, annotations } =
+        template.and_then(|template| template.metadata.clone()).unwrap_or_default();
+    let (mut labels, mut annotations) = (labels.unwrap_or_default(), annotations.unwrap_or_default());
+    labels.extend(own_labels(&set.key.name).map(|(label, value)| (label.to_owned(), value.to_owned())));
+    labels.insert(api::LABEL_REVISION.to_owned(), revision.to_string());
     annotations.remove(api::ANNOTATION_REPLACEMENTS);
     if replacements > 0 {
-        annotations.insert(api::ANNOTATION_REPLACEMENTS, replacements.to_string().into());
+        annotations.insert(api::ANNOTATION_REPLACEMENTS.to_owned(), replacements.to_string());
     }
     Manifest {
         api_version: "v1",
         kind: "Pod",
-        metadata: Metadata {
-            name,
-            generate_name: names::prefix(&set.key.name),
-            namespace: &set.key.namespace,
-            labels,
-            annotations,
-            owner_references: [owner(set)],
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            generate_name: Some(names::prefix(&set.key.name)),
+            namespace: Some(set.key.namespace.to_string()),
+            labels: Some(labels),
+            annotations: Some(annotations),
+            owner_references: Some(vec![owner(set)]),
+            ..ObjectMeta::default()
         },
         spec: spec.map_or(Spec::Default(default_spec), Spec::OfTemplate),
     }
 }
 
 /// The owner reference to a set.
-pub fn owner(set: &Set) -> Owner<'_> {
-    Owner {
-        api_version: PodSet::api_version(&()),
-        kind: PodSet::kind(&()),
-        name: &set.key.name,
-        uid: &set.uid,
-        controller: true,
-        block_owner_deletion: true,
+pub fn owner(set: &Set) -> OwnerReference {
+    OwnerReference {
+        api_version: PodSet::api_version(&()).into_owned(),
+        kind: PodSet::kind(&()).into_owned(),
+        name: set.key.name.to_string(),
+        uid: set.uid.to_string(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
     }
 }
 

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, value::RawValue};
 
 use super::names::{self, ALPHABET};
-use crate::api::{self, UpdateStrategy, UpdateStrategyType};
+use crate::api::{PodSetSpec, UpdateStrategyType};
 
 /// How many characters a revision has.
 const LENGTH: u32 = 10;
@@ -75,18 +75,18 @@ pub struct Update {
 }
 
 impl Update {
-    /// As in a spec with so many replicas, and the defaults of the other fields.
-    pub fn new(strategy: &UpdateStrategy, replicas: usize) -> Self {
-        let rolling = &strategy.rolling_update;
-        let is_rolling = strategy.type_ == UpdateStrategyType::RollingUpdate;
+    /// As in a spec with so many replicas.
+    pub fn new(spec: &PodSetSpec, replicas: usize) -> Self {
+        let rolling = &spec.update_strategy.rolling_update;
+        let is_rolling = spec.update_strategy.type_ == UpdateStrategyType::RollingUpdate;
         let max_unavailable = number(rolling.max_unavailable.as_ref(), replicas, usize::div_euclid).max(1);
         Update {
             max_unavailable: is_rolling.then_some(max_unavailable),
             partition: number(rolling.partition.as_ref(), replicas, usize::div_ceil).min(replicas),
             is_paused: rolling.paused,
-            min_ready: 0,
-            deadline: api::default_deadline(),
-            history: api::default_history(),
+            min_ready: spec.min_ready_seconds,
+            deadline: spec.progress_deadline_seconds,
+            history: spec.revision_history_limit,
         }
     }
 
@@ -111,7 +111,7 @@ fn number(value: Option<&IntOrString>, all: usize, divide: fn(usize, usize) -> u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::RollingUpdate;
+    use crate::api::{RollingUpdate, UpdateStrategy};
 
     fn of(template: &str) -> Revision {
         Revision::of(Some(&RawValue::from_string(template.to_owned()).unwrap()), 0)
@@ -137,7 +137,8 @@ mod tests {
         let update = |max_unavailable: IntOrString, partition: IntOrString, replicas| {
             let rolling_update =
                 RollingUpdate { max_unavailable: Some(max_unavailable), partition: Some(partition), paused: false };
-            let update = Update::new(&UpdateStrategy { rolling_update, ..UpdateStrategy::default() }, replicas);
+            let update_strategy = UpdateStrategy { rolling_update, ..UpdateStrategy::default() };
+            let update = Update::new(&PodSetSpec { update_strategy, ..PodSetSpec::default() }, replicas);
             (update.max_unavailable, update.partition)
         };
         let percent = |text: &str| IntOrString::String(text.to_owned());

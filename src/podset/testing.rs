@@ -9,7 +9,7 @@ use super::{
     observe::{Phase, Pod, PodsLike, Seen, Set, Wanted},
     revision::{Revision, Update},
 };
-use crate::api::{PodSetStatus, UpdateStrategy};
+use crate::api::PodSetStatus;
 use operator_kit::ObjectKey;
 
 /// The current time in the tests of this folder.
@@ -30,7 +30,7 @@ pub fn set(replicas: usize) -> Set {
         wanted: Ok(Wanted {
             replicas,
             revision: Revision::of(None, 0),
-            update: Update::new(&UpdateStrategy::default(), replicas),
+            update: Update::new(&serde_json::from_str("{}").unwrap(), replicas),
             template: PodsLike::Template(None),
         }),
         status: PodSetStatus { observed_generation: Some(1), ..PodSetStatus::default() },

@@ -9,14 +9,17 @@ use super::{
     batch::{AT_ONCE, Batch, Done, decoded},
     prepare,
 };
-use crate::podset::{
-    names,
-    observe::{Pod, PodsLike, Set, Template, Wanted},
-    plan::{Creation, Plan},
-    pod,
-    rejection::{self, Rejection, RejectionKind},
-    revision::Revision,
-    set_state::SetState,
+use crate::{
+    api::PodTemplate,
+    podset::{
+        names,
+        observe::{Pod, PodsLike, Set, Wanted},
+        plan::{Creation, Plan},
+        pod,
+        rejection::{self, Rejection, RejectionKind},
+        revision::Revision,
+        set_state::SetState,
+    },
 };
 use operator_kit::{
     client::Answer,
@@ -81,7 +84,11 @@ pub async fn create(mut batch: Batch<'_>, mut creations: Vec<Creation>, state: &
     batch.slow_start(creations, send, handle).await;
 }
 
-async fn create_one(batch: Batch<'_>, creation: &Creation, former: Option<&(Revision, Option<Template>)>) -> Created {
+async fn create_one(
+    batch: Batch<'_>,
+    creation: &Creation,
+    former: Option<&(Revision, Option<PodTemplate>)>,
+) -> Created {
     let Batch { context, set, .. } = batch;
     let Ok(Wanted { revision, template: PodsLike::Template(template), .. }) = &set.wanted else {
         return Created::NotSent;

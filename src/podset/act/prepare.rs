@@ -11,10 +11,10 @@ use tracing::warn;
 
 use super::batch::Batch;
 use crate::{
-    api,
+    api::{self, PodTemplate},
     podset::{
         names,
-        observe::{Pod, PodsLike, Set, Template, View, Wanted},
+        observe::{Pod, PodsLike, Set, View, Wanted},
         plan::Prepare,
         pod,
         rejection::{self, BACKOFF, RejectionKind},
@@ -43,9 +43,9 @@ struct Stored {
 
 impl Stored {
     /// The template, if this is a ControllerRevision of the set. Its content may be anything.
-    fn template(&self, set: &Uid) -> Option<Template> {
+    fn template(&self, set: &Uid) -> Option<PodTemplate> {
         let data = self.data.as_ref().filter(|_| is_owned(&self.metadata, set))?;
-        serde_json::from_str::<Data<Template>>(data.get()).ok().map(|data| data.template)
+        serde_json::from_str::<Data<PodTemplate>>(data.get()).ok().map(|data| data.template)
     }
 
     /// Whether it belongs to a former set of the same name, as its own name shows. The garbage collector deletes it soon.
@@ -69,7 +69,7 @@ struct Manifest<'a> {
     kind: &'static str,
     metadata: Value,
     revision: i64,
-    data: &'a Data<&'a Template>,
+    data: &'a Data<&'a PodTemplate>,
 }
 
 /// A ControllerRevision without its content.
@@ -142,7 +142,7 @@ async fn store(
     batch: Batch<'_>,
     view: &View,
     revision: Revision,
-    template: Option<&Template>,
+    template: Option<&PodTemplate>,
     has_failed: bool,
 ) -> Result<Prepared, String> {
     let Batch { context, set, .. } = batch;
@@ -179,7 +179,7 @@ fn failure(answer: &Answer) -> String {
     answer.error().unwrap_or_else(|| "this process does not lead".to_owned())
 }
 
-fn manifest<'a>(set: &Set, key: &ObjectKey, data: &'a Data<&'a Template>) -> Manifest<'a> {
+fn manifest<'a>(set: &Set, key: &ObjectKey, data: &'a Data<&'a PodTemplate>) -> Manifest<'a> {
     let annotations: HashMap<_, _> =
         set.change_cause.iter().map(|cause| (api::ANNOTATION_CHANGE_CAUSE, cause)).collect();
     let metadata = json!({
@@ -245,7 +245,7 @@ async fn delete_oldest(batch: Batch<'_>, view: &View) {
 
 /// Whether the API server would create a pod of the template. Quotas and webhooks may reject it for reasons that do not concern the
 /// template, so only errors in the template count.
-async fn dry_run(batch: Batch<'_>, revision: Revision, template: Option<&Template>) -> Result<Prepared, String> {
+async fn dry_run(batch: Batch<'_>, revision: Revision, template: Option<&PodTemplate>) -> Result<Prepared, String> {
     let Batch { context, set, .. } = batch;
     let prefix = names::prefix(&set.key.name);
     let name = format!("{}{revision}", cut(&prefix, 50));
@@ -274,7 +274,7 @@ async fn dry_run(batch: Batch<'_>, revision: Revision, template: Option<&Templat
 }
 
 /// Reads a former template. `None`: it is no longer stored, so pods get the template of the spec. `Some(None)`: the default pod.
-pub async fn former_template(batch: Batch<'_>, revision: Revision) -> Result<Option<Option<Template>>, String> {
+pub async fn former_template(batch: Batch<'_>, revision: Revision) -> Result<Option<Option<PodTemplate>>, String> {
     if revision == Revision::of(None, 0) {
         return Ok(Some(None));
     }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use serde::{
-    Deserialize, Serialize,
+    Deserialize,
     de::{DeserializeOwned, Error},
 };
 use serde_json::value::RawValue;
 
 use crate::{
-    api::{self, PodReplacementPolicy, PodSetStatus, PodTemplateMetadata, UpdateStrategy},
+    api::{self, PodReplacementPolicy, PodSetSpec, PodSetStatus, PodTemplate},
     podset::revision::{self, Revision, Update},
 };
 use operator_kit::{
@@ -33,46 +33,24 @@ struct SetWire {
     status: Option<Box<RawValue>>,
 }
 
-/// A spec as the API server sends it.
+/// A template as text: its revision is that of the whole template, and not of the fields that this operator knows.
 #[derive(Deserialize)]
-#[serde(rename = "PodSetSpec", rename_all = "camelCase")]
-struct SpecWire {
-    #[serde(default = "api::default_replicas")]
-    replicas: i32,
-    #[serde(default)]
-    pod_replacement_policy: PodReplacementPolicy,
-    #[serde(default)]
-    min_ready_seconds: u32,
-    #[serde(default = "api::default_deadline")]
-    progress_deadline_seconds: u32,
-    #[serde(default = "api::default_history")]
-    revision_history_limit: u32,
-    #[serde(default)]
-    update_strategy: UpdateStrategy,
-    /// As text: its revision is that of the whole template, and not of the fields that this operator knows.
+struct TemplateText {
     #[serde(default)]
     template: Option<Box<RawValue>>,
 }
 
-impl SpecWire {
-    fn wanted(self, collisions: i32) -> serde_json::Result<Wanted> {
-        let template = self.template.as_deref();
-        let replicas = usize::try_from(self.replicas).map_err(|_| Error::custom("replicas must not be less than 0"))?;
-        Ok(Wanted {
-            replicas,
-            // The default pod is not stored, so its revision has no collisions.
-            revision: Revision::of(template, template.map_or(0, |_| collisions)),
-            update: Update {
-                min_ready: self.min_ready_seconds,
-                deadline: self.progress_deadline_seconds,
-                history: self.revision_history_limit,
-                ..Update::new(&self.update_strategy, replicas)
-            },
-            template: PodsLike::Template(
-                template.map(|text| serde_json::from_str(text.get())).transpose()?.map(Arc::new),
-            ),
-        })
-    }
+/// What a spec with this text wants.
+fn wanted(spec: PodSetSpec, text: Option<&RawValue>, collisions: i32) -> serde_json::Result<Wanted> {
+    let template = decoded::<TemplateText>(text)?.template;
+    let replicas = usize::try_from(spec.replicas).map_err(|_| Error::custom("replicas must not be less than 0"))?;
+    Ok(Wanted {
+        replicas,
+        // The default pod is not stored, so its revision has no collisions.
+        revision: Revision::of(template.as_deref(), template.as_ref().map_or(0, |_| collisions)),
+        update: Update::new(&spec, replicas),
+        template: PodsLike::Template(spec.template.map(Arc::new)),
+    })
 }
 
 /// Decodes a part; one that is absent counts as `null`.
@@ -122,26 +100,15 @@ pub struct Wanted {
 #[derive(Clone, Debug)]
 pub enum PodsLike {
     /// As in the template; `None`: the operator's default pod.
-    Template(Option<Arc<Template>>),
+    Template(Option<Arc<PodTemplate>>),
     /// As in a template of so many bytes that is not in memory.
     Large(usize),
-}
-
-/// The template of a set's pods.
-#[derive(Debug, Deserialize, Serialize)]
-pub struct Template {
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<PodTemplateMetadata>,
-    /// The spec of the pods, as text: it is only passed on. Decoded it would take more than ten times the memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spec: Option<Box<RawValue>>,
 }
 
 /// The memory of a label or an annotation beside its text, in bytes: two strings, their allocations and free slots of the map.
 const ENTRY: usize = 128;
 
-impl Template {
+impl PodTemplate {
     /// Whether both have the same content.
     pub fn is_same(&self, other: &Self) -> bool {
         let spec = |template: &Self| template.spec.as_deref().map(revision::canonical);
@@ -181,11 +148,12 @@ impl From<SetWire> for Whole {
         // They stay in memory, and were decoded without knowing their length.
         status.pod_names.shrink_to_fit();
         status.conditions.shrink_to_fit();
-        let spec = decoded::<SpecWire>(wire.spec.as_deref());
-        let waits = |spec: &SpecWire| spec.pod_replacement_policy == PodReplacementPolicy::TerminationComplete;
+        let text = wire.spec.as_deref();
+        let spec = decoded::<PodSetSpec>(text);
+        let waits = |spec: &PodSetSpec| spec.pod_replacement_policy == PodReplacementPolicy::TerminationComplete;
         let waits_from = spec.as_ref().is_ok_and(waits).then_some(wire.metadata.generation);
         let wanted = spec
-            .and_then(|spec| spec.wanted(status.collision_count.unwrap_or_default()))
+            .and_then(|spec| wanted(spec, text, status.collision_count.unwrap_or_default()))
             .map_err(|error| format!("the spec cannot be read: {error}"));
         let cause = meta::value(&wire.metadata.annotations, api::ANNOTATION_CHANGE_CAUSE);
         Whole(Set {
