@@ -20,7 +20,8 @@ use crate::api::{self, PodSet};
 use leadership::env::Env;
 use operator_kit::{
     ObjectKey,
-    client::{Clients, FairBudget},
+    client::Clients,
+    fair::FairSemaphore,
     listwatch::{Scope, Source},
     lock,
     meta::Uid,
@@ -53,6 +54,9 @@ pub struct Parts {
     pub installation: String,
 }
 
+/// How many sets with large templates create pods at a time. Each has its template in memory, and up to 1 MiB of requests or one request.
+const LARGE_TEMPLATES: usize = 8;
+
 /// What all stages of the pipeline share.
 pub struct Context {
     pub env: Env,
@@ -65,7 +69,7 @@ pub struct Context {
     pub observed: Arc<Observed>,
     pub queue: Queue,
     /// Bounds the memory for large templates and for the pods created from them.
-    pub templates: FairBudget,
+    pub templates: FairSemaphore,
     /// The state of each set that no worker reconciles now.
     states: Mutex<HashMap<Uid, Box<SetState>>>,
 }
@@ -80,7 +84,7 @@ impl Context {
             others: Others::new(installation, &metrics),
             observed: Arc::new(Observed::new(rules.cache)),
             default_spec: pod::default_spec(&default_image),
-            templates: FairBudget::default(),
+            templates: FairSemaphore::new(LARGE_TEMPLATES),
             states: Mutex::default(),
             env,
             clients,

@@ -18,8 +18,8 @@ use super::{
 };
 use operator_kit::{
     ObjectKey,
-    client::Room,
     failures::{Failures, Waits},
+    fair::Permit,
     meta::Uid,
     runner::Next,
     telemetry::spans,
@@ -47,15 +47,14 @@ pub struct Pass<'a> {
 enum Read {
     /// The sets and pods of the namespace: the set was not read in this term.
     Namespace,
-    /// The set: it may be gone, or the cache does not keep its template, of so many bytes.
-    Set(Option<usize>),
+    /// The set: it may be gone, or the cache does not keep its template.
+    Set,
 }
 
-/// The set, as it was read in this pass, and the memory that is reserved for its template and the pods created from it.
+/// The set, as it was read in this pass, and the permit for its template, if that is large.
 struct Known {
     set: Option<Set>,
-    room: Option<Room>,
-    bytes: Option<usize>,
+    room: Option<Permit>,
 }
 
 /// A plan that can be carried out.
@@ -63,7 +62,7 @@ struct Ready {
     view: View,
     plan: Plan,
     /// Held until the pods are created.
-    _room: Option<Room>,
+    _room: Option<Permit>,
 }
 
 impl Pass<'_> {
@@ -103,14 +102,14 @@ impl Pass<'_> {
                 Some(Read::Namespace) if self.take_over.request_read(&view.set) => return Err(Next::Resync),
                 Some(Read::Namespace) => {}
                 // The set changed while it was read: others may have the memory first.
-                Some(Read::Set(_)) if known.is_some() => return Err(Next::At(self.context.env.now())),
-                Some(Read::Set(bytes)) => {
-                    let take = |bytes| self.context.templates.try_take(&self.key.namespace, bytes);
-                    let room = bytes.and_then(take);
-                    if bytes.is_some() && room.is_none() {
+                Some(Read::Set) if known.is_some() => return Err(Next::At(self.context.env.now())),
+                Some(Read::Set) => {
+                    let needs_room = act::needs_template(&view.set, &plan);
+                    let room = needs_room.then(|| self.context.templates.try_acquire(&self.key.namespace)).flatten();
+                    if needs_room && room.is_none() {
                         return self.without_room(view, plan, state).await;
                     }
-                    known = Some(Known { set: self.read_set(&view, state).await?, room, bytes });
+                    known = Some(Known { set: self.read_set(&view, state).await?, room });
                 }
             }
         }
@@ -154,13 +153,13 @@ impl Pass<'_> {
         if view.is_unread && (plan.has_work() || !is_reported()) {
             return Some(Read::Namespace);
         }
-        let bytes = act::bytes_to_read(&view.set, plan);
+        let needs_template = act::needs_template(&view.set, plan);
         let is_known = match known {
-            Some(known) => bytes.is_none() || known.has_template(&view.set, bytes),
+            Some(known) => !needs_template || known.has_template(&view.set),
             // The watch of pods may be ahead of the watch of sets: pods may be gone because their set was deleted.
-            None => bytes.is_none() && !plan.creates_in_doubt(&view.set, state),
+            None => !needs_template && !plan.creates_in_doubt(&view.set, state),
         };
-        (!is_known).then_some(Read::Set(bytes))
+        (!is_known).then_some(Read::Set)
     }
 
     /// Reads the set; `None`: it is gone, and the cache knows it.
@@ -216,17 +215,17 @@ impl Pass<'_> {
 }
 
 impl Known {
-    /// Whether this is the template of this set, and no more bytes are needed than were reserved.
-    fn has_template(&self, set: &Set, bytes: Option<usize>) -> bool {
+    /// Whether this has the template of this set, and a permit for it.
+    fn has_template(&self, set: &Set) -> bool {
         let is_current = |read: &Set| read.uid == set.uid && read.generation == set.generation;
-        self.set.as_ref().is_some_and(is_current) && bytes <= self.bytes
+        self.room.is_some() && self.set.as_ref().is_some_and(is_current)
     }
 }
 
 /// The plan, with the template that was read if the cache does not keep it.
 fn ready(view: View, plan: Plan, known: Option<Known>) -> Ready {
     match known {
-        Some(Known { set: Some(read), room, .. }) if act::bytes_to_read(&view.set, &plan).is_some() => {
+        Some(Known { set: Some(read), room }) if act::needs_template(&view.set, &plan) => {
             let set = Arc::new(Set { wanted: read.wanted, ..Set::clone(&view.set) });
             Ready { view: View { set, ..view }, plan, _room: room }
         }
