@@ -132,7 +132,7 @@ impl Controller for PodSetController {
     }
 
     async fn catch_up(&self) {
-        self.take_over.catch_up(&self.context).await;
+        self.take_over.list_preexisting(&self.context).await;
     }
 
     async fn finish(&self) {

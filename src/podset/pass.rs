@@ -98,9 +98,7 @@ impl Pass<'_> {
             record_plan(&plan);
             match self.must_read_first(&view, &plan, state, known.as_ref()) {
                 None => return Ok(ready(view, plan, known)),
-                // The read queues the set again, unless it has ended meanwhile.
-                Some(Read::Namespace) if self.take_over.request_read(&view.set) => return Err(Next::Resync),
-                Some(Read::Namespace) => {}
+                Some(Read::Namespace) => self.take_over.read(self.context, &view.set).await?,
                 // The set changed while it was read: others may have the memory first.
                 Some(Read::Set) if known.is_some() => return Err(Next::At(self.context.env.now())),
                 Some(Read::Set) => {

@@ -36,9 +36,6 @@ pub const POD: Trigger = "pod";
 /// A term began.
 pub const TERM: Trigger = "term";
 
-/// A read that the key waited for is done.
-pub const READ: Trigger = "read";
-
 /// The key was at rest for a long time.
 pub const RESYNC: Trigger = "resync";
 
