@@ -1,6 +1,6 @@
 //! Trace IDs in the log and in the exemplars of metrics, and secrets in the log.
 
-use testkit::collector::Manner;
+use testkit::collector::Mode;
 
 use crate::{
     api::ApiServer,
@@ -9,7 +9,7 @@ use crate::{
 
 #[tokio::test]
 async fn log_lines_and_exemplars_name_the_trace() {
-    let (api, collector, operator) = begin(Protocol::Grpc, Manner::Good, &[]).await;
+    let (api, collector, operator) = begin(Protocol::Grpc, Mode::Good, &[]).await;
     api.scale(2);
     until("a ready set", || api.is_ready(1)).await;
     until("its spans", || collector.spans().iter().any(|span| span.get("pods.created") == "2")).await;
@@ -41,7 +41,7 @@ async fn log_lines_and_exemplars_name_the_trace() {
 #[tokio::test]
 async fn no_log_line_has_a_secret_at_any_level() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, collector(Manner::Good).await);
+        let (api, collector) = (ApiServer::start().await, collector(Mode::Good).await);
         let variables = protocol.to(&collector);
         let header = format!("authorization=Bearer%20{SECRET}");
         let more = [("OTEL_EXPORTER_OTLP_HEADERS", header.as_str()), ("PODSET_OPERATOR_LOG_LEVEL", "trace")];

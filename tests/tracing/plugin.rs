@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use tempfile::TempDir;
 
-use testkit::collector::Manner;
+use testkit::collector::Mode;
 
 use crate::{
     api::ApiServer,
@@ -48,7 +48,7 @@ async fn the_output_of_a_failing_plugin_is_not_logged() {
 
 #[tokio::test]
 async fn the_output_of_a_plugin_that_fails_later_is_neither_logged_nor_traced() {
-    let (api, collector, folder) = (ApiServer::start().await, collector(Manner::Good).await, TempDir::new().unwrap());
+    let (api, collector, folder) = (ApiServer::start().await, collector(Mode::Good).await, TempDir::new().unwrap());
     let failing = folder.path().join("fails");
     let credentials = r#"{"status": {"token": "t", "expirationTimestamp": "2026-01-01T00:00:00Z"}}"#;
     let script = format!(

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::collector::{Collector, Manner};
+use testkit::collector::{Collector, Mode};
 use tokio::{
     process::{Child, Command},
     time::{Instant, sleep},
@@ -133,8 +133,8 @@ impl Operator {
 }
 
 /// Starts a trace collector.
-pub async fn collector(manner: Manner) -> Collector {
-    Collector::start(SocketAddr::from(([127, 0, 0, 1], 0)), manner).await.unwrap()
+pub async fn collector(mode: Mode) -> Collector {
+    Collector::start(SocketAddr::from(([127, 0, 0, 1], 0)), mode).await.unwrap()
 }
 
 /// Waits until `is_done` returns true. Returns how long that took.
@@ -147,13 +147,13 @@ pub async fn until(what: &str, mut is_done: impl FnMut() -> bool) -> Duration {
     began.elapsed()
 }
 
-/// Starts an operator, its API server, and a collector that behaves like this.
+/// Starts an operator, its API server, and a collector in this mode.
 pub async fn begin(
     protocol: Protocol,
-    manner: Manner,
+    mode: Mode,
     more: &[(&'static str, &'static str)],
 ) -> (ApiServer, Collector, Operator) {
-    let (api, collector) = (ApiServer::start().await, collector(manner).await);
+    let (api, collector) = (ApiServer::start().await, collector(mode).await);
     let operator = Operator::start(&api, &with(&protocol.to(&collector), more));
     operator.works(&api).await;
     (api, collector, operator)

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use testkit::collector::{Manner, Span, tree};
+use testkit::collector::{Mode, Span, tree};
 use tokio::time::sleep;
 
 use crate::{
@@ -41,7 +41,7 @@ fn attributes(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 async fn both_protocols_export_the_complete_trace_of_a_scale_up() {
     for protocol in Protocol::ALL {
         let more = [("POD_NAMESPACE", "system"), ("OTEL_RESOURCE_ATTRIBUTES", "team=a%2Cb")];
-        let (api, collector, _operator) = begin(protocol, Manner::Good, &more).await;
+        let (api, collector, _operator) = begin(protocol, Mode::Good, &more).await;
         api.scale(2);
         until("a ready set", || api.is_ready(1)).await;
         until("its spans", || scaling(&collector.spans(), 1).is_some()).await;
@@ -135,7 +135,7 @@ fn has_its_requests(spans: &[Span], reconcile: &Span, api: &ApiServer) {
 
 #[tokio::test]
 async fn later_reconciles_of_a_generation_link_to_the_first() {
-    let (api, collector, _operator) = begin(Protocol::Grpc, Manner::Good, &[]).await;
+    let (api, collector, _operator) = begin(Protocol::Grpc, Mode::Good, &[]).await;
     for (generation, replicas) in [(1, 3), (2, 1)] {
         api.scale(replicas);
         until("a ready set", || api.is_ready(generation)).await;
@@ -166,7 +166,7 @@ async fn later_reconciles_of_a_generation_link_to_the_first() {
 
 #[tokio::test]
 async fn a_rejected_create_is_an_error_with_the_servers_message() {
-    let (api, collector, _operator) = begin(Protocol::Http, Manner::Good, &[]).await;
+    let (api, collector, _operator) = begin(Protocol::Http, Mode::Good, &[]).await;
     api.reject_pods();
     api.scale(2);
     let failed = |spans: &[Span]| reconciles(spans).into_iter().find(|span| span.error.is_some());
@@ -186,7 +186,7 @@ async fn a_shutdown_exports_all_spans() {
     for protocol in Protocol::ALL {
         // Without the shutdown, the operator exports nothing for an hour.
         let more = [("OTEL_BSP_SCHEDULE_DELAY", "3600000"), ("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a%20b")];
-        let (api, collector, mut operator) = begin(protocol, Manner::Good, &more).await;
+        let (api, collector, mut operator) = begin(protocol, Mode::Good, &more).await;
         api.scale(2);
         until("a ready set", || api.is_ready(1)).await;
         assert_eq!(collector.spans(), []);
@@ -207,7 +207,7 @@ async fn a_shutdown_exports_all_spans() {
 #[tokio::test]
 async fn losing_the_lease_exports_all_spans_and_none_of_the_lease() {
     let more = [("OTEL_BSP_SCHEDULE_DELAY", "3600000"), ("PODSET_OPERATOR_LEADER_ELECT", "true")];
-    let (api, collector, mut operator) = begin(Protocol::Grpc, Manner::Good, &more).await;
+    let (api, collector, mut operator) = begin(Protocol::Grpc, Mode::Good, &more).await;
     until("a leader", || !operator.logged("this process leads").is_empty()).await;
     api.scale(2);
     until("a ready set", || api.is_ready(1)).await;
@@ -223,7 +223,7 @@ async fn losing_the_lease_exports_all_spans_and_none_of_the_lease() {
 #[tokio::test]
 async fn an_unsampled_trace_sends_only_its_traceparent() {
     let (api, collector, mut operator) =
-        begin(Protocol::Http, Manner::Good, &[("OTEL_TRACES_SAMPLER", "always_off")]).await;
+        begin(Protocol::Http, Mode::Good, &[("OTEL_TRACES_SAMPLER", "always_off")]).await;
     api.scale(2);
     until("a ready set", || api.is_ready(1)).await;
     operator.shut_down().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testkit::collector::Manner;
+use testkit::collector::Mode;
 
 use crate::{
     api::ApiServer,
@@ -31,7 +31,7 @@ async fn work(api: &ApiServer, operator: &mut Operator) -> (Duration, Duration) 
 async fn a_silent_collector_does_not_slow_the_operator() {
     for protocol in Protocol::ALL {
         // A queue for so few spans is full at once.
-        let (api, collector, mut operator) = begin(protocol, Manner::Silent, &[("OTEL_BSP_MAX_QUEUE_SIZE", "8")]).await;
+        let (api, collector, mut operator) = begin(protocol, Mode::Silent, &[("OTEL_BSP_MAX_QUEUE_SIZE", "8")]).await;
         let (slowest, end) = work(&api, &mut operator).await;
         assert!(slowest < AT_ONCE, "{protocol:?}: {slowest:?}");
         assert!(end < END, "{protocol:?}: {end:?}");
@@ -43,7 +43,7 @@ async fn a_silent_collector_does_not_slow_the_operator() {
 #[tokio::test]
 async fn an_unreachable_collector_slows_nothing_and_is_logged_once() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, collector(Manner::Good).await);
+        let (api, collector) = (ApiServer::start().await, collector(Mode::Good).await);
         let variables = protocol.to(&collector);
         drop(collector);
         let mut operator = Operator::start(&api, &with(&variables, &[]));
@@ -56,7 +56,7 @@ async fn an_unreachable_collector_slows_nothing_and_is_logged_once() {
 #[tokio::test]
 async fn a_failing_collector_slows_nothing_and_is_logged_once() {
     for protocol in Protocol::ALL {
-        let (api, collector, mut operator) = begin(protocol, Manner::Failing, &[]).await;
+        let (api, collector, mut operator) = begin(protocol, Mode::Failing, &[]).await;
         let (slowest, end) = work(&api, &mut operator).await;
         assert!(slowest < AT_ONCE && end < END, "{protocol:?}: {slowest:?}, {end:?}");
         assert!(!collector.requests().is_empty(), "the collector received no request");
@@ -77,7 +77,7 @@ async fn traces_are_off_by_default() {
 #[tokio::test]
 async fn an_invalid_protocol_for_traces_means_http_and_not_the_general_one() {
     let more = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json")];
-    let (api, collector, mut operator) = begin(Protocol::Http, Manner::Good, &more).await;
+    let (api, collector, mut operator) = begin(Protocol::Http, Mode::Good, &more).await;
     work(&api, &mut operator).await;
     assert!(!collector.requests().is_empty(), "{:?}", operator.log());
     assert!(collector.requests().iter().all(|(path, _)| path == "/v1/traces"), "HTTP, as the warning says");

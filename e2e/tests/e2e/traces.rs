@@ -11,7 +11,7 @@ use e2e::operator::Settings;
 use e2e::process::eventually;
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
-use testkit::collector::{Collector, Manner, Span};
+use testkit::collector::{Collector, Mode, Span};
 use tokio::time::sleep;
 
 /// The API server and etcd send their spans every 5 s.
@@ -30,7 +30,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 async fn of_all(t: Arc<Scene>, address: SocketAddr) -> Result<()> {
-    let collector = Collector::start(address, Manner::Good).await?;
+    let collector = Collector::start(address, Mode::Good).await?;
     let operator = t.run(Settings { traces: Some(address), ..t.settings() }).await?;
     t.create_set("web", 3).await?;
     t.settles("web", 3).await?;
