@@ -1,4 +1,4 @@
-//! What was measured, one JSON object per line.
+//! The measurements, one JSON object per line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Who works on the sets.
+/// What manages the sets.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 #[value(rename_all = "lower")]

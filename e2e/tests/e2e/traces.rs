@@ -18,7 +18,7 @@ use tokio::time::sleep;
 const ARRIVE: Duration = Duration::from_secs(30);
 
 pub fn scenarios() -> Vec<Scenario> {
-    // The port is free again before the collector listens. Nobody else on this machine takes it meanwhile.
+    // The port is free until the collector listens. No other process should take it in between.
     let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let address = address.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 4317)));
     vec![
