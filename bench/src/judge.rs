@@ -1,6 +1,6 @@
 //! Decides from the events of two watches, pods and sets, if all is as wanted. Counts excess pods. No I/O, no clock.
 //!
-//! The events of pods arrive in the order in which they happened, so each count of a set's pods was true at one instant.
+//! The events of pods arrive in the order in which they happened, so each count of a set's pods was once true.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};

@@ -93,7 +93,7 @@ impl Observer {
         look(&self.state.lock().0)
     }
 
-    /// Waits until the watches match a list. Fails if a set ever had too many pods. Returns the number of checked events.
+    /// Waits until the watches match a list. Fails if a set ever had too many pods. Returns how many events it checked.
     pub async fn bound_held(&self) -> Result<usize> {
         let end = Instant::now() + Duration::from_secs(60);
         loop {

@@ -178,7 +178,7 @@ impl Election {
         self.fleet.add(self.t.settings().elected(self.times)).await
     }
 
-    /// Stops the users and the replicas. Checks that the sets converge, replicas exit with code 0, and one at a time wrote.
+    /// Stops users and replicas. Checks that the sets converge, replicas exit with code 0, and one at a time wrote.
     async fn ends(self) -> Result<()> {
         self.churn.end(CONVERGES).await?;
         self.fleet.ends_well(Duration::from_secs(20)).await?;

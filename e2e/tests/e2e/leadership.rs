@@ -1,4 +1,4 @@
-//! The example operator of the crate `leadership`: leaders are terminated, killed and frozen; one replica at a time writes.
+//! The example operator of the crate `leadership`: leaders are terminated, killed and frozen, and one replica writes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
