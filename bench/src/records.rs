@@ -24,7 +24,7 @@ pub enum Contestant {
     Go,
     /// No controller: the benchmark sends the creates and deletes of the same pods itself
     Floor,
-    /// The Deployment and ReplicaSet controllers in a kube-controller-manager of their own, on Deployments without surge
+    /// The Deployment and ReplicaSet controllers in their own kube-controller-manager, on Deployments without surge
     Deployment,
 }
 

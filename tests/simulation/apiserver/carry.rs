@@ -253,7 +253,7 @@ impl Handler {
 /// Executes a request now.
 pub fn execute(server: &Arc<Shared>, id: usize, request: &ApiRequest) -> Answer {
     let answer = server.with(|state| {
-        let answer = state.execute(request).unwrap_or_else(|refusal| refusal);
+        let answer = state.execute(request).unwrap_or_else(|rejection| rejection);
         let entry = &mut state.log[id];
         (entry.executed_at, entry.outcome) = (Some(state.clock.elapsed()), Some(answer.code()));
         state.observers.executed(entry, state.resource_version);

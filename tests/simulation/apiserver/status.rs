@@ -22,7 +22,7 @@ impl Status {
     /// An error with this code, and its usual reason and message.
     pub fn of_code(code: u16) -> Self {
         let (reason, message) = match code {
-            403 => ("Forbidden", "forbidden: refused by the test"),
+            403 => ("Forbidden", "forbidden: rejected by the test"),
             404 => ("NotFound", "the server could not find the requested resource"),
             409 => ("Conflict", "the server reported a conflict"),
             429 => ("TooManyRequests", "the server has received too many requests and has asked us to try again later"),
