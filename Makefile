@@ -79,11 +79,11 @@ simulate: export SIMULATION_FROM = $(FROM)
 simulate: export SIMULATION_SEED = $(SEED)
 simulate: SEEDS ?= 1000
 simulate: ## Simulate SEEDS=1000 worlds full of faults, starting with FROM=0; SEED=7 runs one and prints all of it
-	cargo test --profile simulation -p podset-operator --test simulation -- --exact world::play::whatever_happens_the_promises_hold --nocapture
+	cargo test --profile simulation -p podset-operator --test simulation -- --exact world::play::the_promises_hold_for_every_seed --nocapture
 
 .PHONY: mutants
 mutants: ## Remove each mechanism of the operator in turn: some simulated world must fail
-	cargo test --profile simulation -p podset-operator --test simulation -- --exact world::mutants::every_mechanism_is_missed --ignored --nocapture
+	cargo test --profile simulation -p podset-operator --test simulation -- --exact world::mutants::each_removed_mechanism_makes_a_world_fail --ignored --nocapture
 
 # The flags of cargo-fuzz are unstable. This allows them in the compiler of rust-toolchain.toml, so no second one is needed.
 .PHONY: fuzz fuzz-lint

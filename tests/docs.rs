@@ -1,5 +1,5 @@
-//! What the documentation says is there: links and their anchors, make targets, flags of the operator, and paths of this repository.
-//! Everything in a Markdown file that looks like one of these is looked up; what is meant otherwise stands in a list below, with its reason.
+//! Links with anchors, make targets, flags and paths in the documentation exist. The tests look up everything in the
+//! Markdown files that looks like one of these. The lists below have the exceptions.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +11,7 @@ use std::{
 use clap::CommandFactory;
 use podset_operator::cli::Cli;
 
-/// Flags that the documentation names and that are other programs'.
+/// Flags of other programs that the documentation names.
 const FLAGS_OF_OTHERS: &[&str] = &[
     "--all",
     "--all-namespaces",
@@ -100,8 +100,8 @@ const FLAGS_OF_OTHERS: &[&str] = &[
     "--write",
 ];
 
-/// Paths that are made when something runs, or that a reader is told to make.
-const PATHS_TO_COME: &[&str] = &[
+/// Paths that a program or the reader creates.
+const CREATED_PATHS: &[&str] = &[
     "config/crd/bases/poc.test.domain_tallies.yaml",
     "dist/NOTES.md",
     "dist/bundle",
@@ -123,12 +123,12 @@ struct Page {
 }
 
 impl Page {
-    /// The folder that its links start from.
+    /// The folder to which its links are relative.
     fn folder(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new(""))
     }
 
-    /// Its text without blocks of code, as pairs of line number and line.
+    /// Its lines without code blocks, with line numbers.
     fn prose(&self) -> impl Iterator<Item = (usize, &str)> {
         let mut in_code = false;
         self.text.lines().enumerate().filter_map(move |(number, line)| {
@@ -138,12 +138,12 @@ impl Page {
         })
     }
 
-    /// The anchors that its headings make.
+    /// The anchors of its headings.
     fn anchors(&self) -> BTreeSet<String> {
         self.prose().filter(|(_, line)| line.starts_with('#')).map(|(_, line)| anchor(line)).collect()
     }
 
-    /// Where its links lead: line number and target.
+    /// The line numbers and targets of its links.
     fn links(&self) -> Vec<(usize, String)> {
         let mut links = Vec::new();
         for (number, line) in self.prose() {
@@ -154,7 +154,7 @@ impl Page {
         links
     }
 
-    /// What a reader may type or look for: words of code in lines and in blocks, without what quotes or ends them.
+    /// All words, also in code, with line numbers and without quotes and punctuation.
     fn words(&self) -> impl Iterator<Item = (usize, &str)> {
         let split = |character: char| character.is_whitespace() || "`'\"()[]{},;|".contains(character);
         self.text.lines().enumerate().flat_map(move |(number, line)| {
@@ -163,7 +163,7 @@ impl Page {
     }
 }
 
-/// The anchor that a heading makes, as GitHub does it.
+/// The anchor of a heading, as on GitHub.
 fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     text.chars().filter(|c| c.is_alphanumeric() || "- _".contains(*c)).map(|c| if c == ' ' { '-' } else { c }).collect()
@@ -176,7 +176,7 @@ fn root() -> &'static Path {
 fn pages() -> Vec<Page> {
     let mut pages = Vec::new();
     collect(Path::new(""), &mut pages);
-    assert!(pages.len() > 10, "the documentation is not found");
+    assert!(pages.len() > 10, "only {} pages were found", pages.len());
     pages
 }
 
@@ -196,7 +196,7 @@ fn collect(folder: &Path, pages: &mut Vec<Page>) {
     }
 }
 
-/// A path without its `.` and `..`.
+/// A path without `.` and `..`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -209,13 +209,13 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Fails with all that is wrong, not with the first.
-fn none(wrong: &[String]) {
+/// Fails with all errors, not only the first.
+fn assert_none(wrong: &[String]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_and_anchors_exist() {
     let pages = pages();
     let mut wrong = Vec::new();
     for page in &pages {
@@ -228,15 +228,15 @@ fn links_lead_somewhere() {
             let there = root().join(&target).exists();
             let on = pages.iter().find(|other| other.path == target);
             if !there || !anchor.is_empty() && on.is_none_or(|on| !on.anchors().contains(anchor)) {
-                wrong.push(format!("{}:{line}: nothing is at {link}", page.path.display()));
+                wrong.push(format!("{}:{line}: {link} does not exist", page.path.display()));
             }
         }
     }
-    none(&wrong);
+    assert_none(&wrong);
 }
 
 #[test]
-fn make_targets_are_there() {
+fn make_targets_exist() {
     let makefile = fs::read_to_string(root().join("Makefile")).expect("the Makefile can be read");
     let is_target =
         |word: &str| makefile.lines().any(|line| line.split(':').next() == Some(word) && line.contains(':'));
@@ -246,7 +246,7 @@ fn make_targets_are_there() {
         let words: Vec<_> = page.words().collect();
         for pair in words.windows(2) {
             let [(line, "make"), (next, target)] = *pair else { continue };
-            // In prose, what follows the verb is no target.
+            // In prose, "make" is a target only in code.
             let text = page.text.lines().nth(line - 1).unwrap_or_default();
             let typed = !prose.contains(&line) || text.contains(&format!("`make {target}"));
             if line == next && typed && !is_target(target) {
@@ -254,11 +254,11 @@ fn make_targets_are_there() {
             }
         }
     }
-    none(&wrong);
+    assert_none(&wrong);
 }
 
 #[test]
-fn flags_are_there() {
+fn flags_exist() {
     let command = Cli::command();
     let run = command.find_subcommand("run").expect("there is `run`");
     let own: BTreeSet<String> =
@@ -272,35 +272,35 @@ fn flags_are_there() {
             let known =
                 own.contains(flag) || ["--help", "--version"].contains(&flag) || FLAGS_OF_OTHERS.contains(&flag);
             if !known && flag[2..].starts_with(char::is_alphabetic) {
-                wrong.push(format!("{}:{line}: nobody has the flag {flag}", page.path.display()));
+                wrong.push(format!("{}:{line}: there is no flag {flag}", page.path.display()));
             }
         }
     }
-    wrong.extend(unused.iter().map(|flag| format!("tests/docs.rs: {flag} is named nowhere")));
-    none(&wrong);
+    wrong.extend(unused.iter().map(|flag| format!("tests/docs.rs: no page names {flag}")));
+    assert_none(&wrong);
 }
 
-/// A variable that is wrong and counts for nothing disturbs nothing.
+/// An invalid variable is an error only if it takes effect.
 #[test]
-fn a_flag_wins_over_its_variable() {
-    let wrong = ("PODSET_OPERATOR_MAX_CONCURRENT_RECONCILES", "none of these");
-    for (arguments, code, said) in [
-        (&["run"][..], 2, wrong.1),
-        (&[], 2, wrong.1),
+fn a_flag_takes_precedence_over_its_variable() {
+    let variable = ("PODSET_OPERATOR_MAX_CONCURRENT_RECONCILES", "none of these");
+    for (arguments, code, message) in [
+        (&["run"][..], 2, variable.1),
+        (&[], 2, variable.1),
         (&["crd"], 0, ""),
         (&["run", "--max-concurrent-reconciles=8", "--kubeconfig=/nowhere"], 2, "/nowhere"),
         (&["--max-concurrent-reconciles=8", "--kubeconfig=/nowhere"], 2, "/nowhere"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_podset-operator"));
-        let output = command.args(arguments).env(wrong.0, wrong.1).output().expect("it runs");
+        let output = command.args(arguments).env(variable.0, variable.1).output().expect("it runs");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
-        assert!(errors.contains(said), "{arguments:?}: {errors}");
+        assert!(errors.contains(message), "{arguments:?}: {errors}");
     }
 }
 
 #[test]
-fn paths_are_there() {
+fn paths_exist() {
     let tops = [
         "src/", "tests/", "config/", "docs/", "hack/", "bench/", "e2e/", "charts/", "dist/", "target/", ".github/",
         ".ci/",
@@ -310,22 +310,22 @@ fn paths_are_there() {
         for (line, word) in page.words() {
             let path =
                 word.trim_start_matches("../").trim_end_matches(['.', ':']).split(['#', '*', '$']).next().unwrap_or("");
-            if !tops.iter().any(|top| path.starts_with(top)) || PATHS_TO_COME.contains(&path) {
+            if !tops.iter().any(|top| path.starts_with(top)) || CREATED_PATHS.contains(&path) {
                 continue;
             }
-            // A page beside what it names may leave out the way to it.
+            // A path can be relative to the folder of the page.
             let beside = root().join(page.folder()).join(path);
             if !root().join(path).exists() && !beside.exists() {
                 wrong.push(format!("{}:{line}: there is no {path}", page.path.display()));
             }
         }
     }
-    none(&wrong);
+    assert_none(&wrong);
 }
 
-/// The oldest Rust that it builds with is the one that it is built with, everywhere: so every build checks it.
+/// All builds use the oldest supported Rust, so every build checks `rust-version`.
 #[test]
-fn everybody_builds_with_the_same_rust() {
+fn all_builds_use_the_oldest_supported_rust() {
     let read = |file: &str| fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     let between = |text: &str, before: &str, after: &str| {
         let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("there is no {before}"));
@@ -335,5 +335,5 @@ fn everybody_builds_with_the_same_rust() {
     let oldest = between(&read("Cargo.toml"), "rust-version = \"", "\"");
     let image = between(&read("Dockerfile"), "library/rust:", "-");
     assert_eq!(image, toolchain);
-    assert!(toolchain.starts_with(&oldest), "built with {toolchain}, said to build with {oldest}");
+    assert!(toolchain.starts_with(&oldest), "the toolchain is {toolchain}, but rust-version is {oldest}");
 }

@@ -1,5 +1,5 @@
-//! What is committed under `config/crd/bases`, and in the chart, is what the types say. `make manifests` runs this with
-//! `UPDATE_MANIFESTS=1`, which writes the files instead of comparing them. The types also read what former releases stored.
+//! The committed CRDs match the types. `make manifests` runs this with `UPDATE_MANIFESTS=1`, which writes the files
+//! instead of comparing them. The types also read the objects of former releases.
 
 use std::{fs, path::Path};
 
@@ -8,10 +8,10 @@ use serde::{Serialize, Serializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use serde_saphyr::FlowMap;
 
-/// Client-side `kubectl apply` keeps the whole manifest in an annotation, as JSON, which may have 256 KiB.
+/// Client-side `kubectl apply` keeps the whole manifest as JSON in an annotation, of at most 256 KiB.
 const LARGEST: usize = 200_000;
 
-/// Where the CRDs are: for kustomize, and for the chart, which can hold nothing from outside its folder.
+/// The folders of the CRDs: for kustomize, and for the chart, which cannot use files outside its folder.
 const FOLDERS: [&str; 2] = ["config/crd/bases", "charts/podset-operator/files/crds"];
 
 #[test]
@@ -22,14 +22,14 @@ fn committed_crds_are_current() {
         for size in [current.len(), json.to_string().len()] {
             assert!(size < LARGEST, "{file} has {size} bytes: too many for kubectl apply");
         }
-        assert!(serde_saphyr::from_str::<Value>(&current).expect("YAML") == json, "{file} says something else");
+        assert!(serde_saphyr::from_str::<Value>(&current).expect("YAML") == json, "{file}: the YAML differs");
         for folder in FOLDERS {
-            is_current(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), file, &current);
+            assert_current(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), file, &current);
         }
     }
 }
 
-fn is_current(folder: &Path, file: &str, current: &str) {
+fn assert_current(folder: &Path, file: &str, current: &str) {
     let path = folder.join(file);
     if std::env::var_os("UPDATE_MANIFESTS").is_some() {
         fs::create_dir_all(folder).expect("the folder can be made");
@@ -37,11 +37,11 @@ fn is_current(folder: &Path, file: &str, current: &str) {
         return;
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == current, "{} is not what the types say: run `make manifests`", path.display());
+    assert!(committed == current, "{} is out of date: run `make manifests`", path.display());
 }
 
-/// A definition as a YAML document, with each field that has no fields of its own on one line. The schema of a PodSpec is deep: with more
-/// lines, most of the document would be indentation.
+/// A CRD as a YAML document. Each field without subfields is on one line: the schema of a PodSpec is deep, and
+/// otherwise most of the document would be indentation.
 fn yaml(crd: &Value) -> String {
     let text = serde_saphyr::to_string(&Node(crd)).expect("a CRD can be written as YAML");
     format!("{}\n", text.trim_end())
@@ -61,7 +61,7 @@ impl Serialize for Node<'_> {
     }
 }
 
-/// Whether this is the schema of a field without fields of its own.
+/// Whether this is the schema of a field without subfields.
 fn is_field(schema: &Map<String, Value>) -> bool {
     let has = |name| schema.get(name).is_some_and(|value| !value.is_object());
     (has("type") || has("x-kubernetes-int-or-string"))
@@ -72,34 +72,34 @@ fn is_field(schema: &Map<String, Value>) -> bool {
 
 /// hack/verify checks the same objects with the CRDs.
 #[test]
-fn the_types_lose_nothing_of_objects_of_former_releases() {
+fn the_types_keep_all_fields_of_objects_of_former_releases() {
     let releases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/releases");
     let mut kinds = [0, 0];
     for release in fs::read_dir(releases).expect("the records of the releases can be read") {
         let text = fs::read_to_string(release.expect("a release").path().join("objects.json")).expect("its objects");
         for stored in serde_json::from_str::<Vec<Value>>(&text).expect("a list of objects") {
             let is_set = stored["kind"] == "PodSet";
-            let read = if is_set { again::<PodSet>(&stored) } else { again::<MyCustomResource>(&stored) };
-            keeps(&stored["metadata"]["name"].to_string(), &stored, &read);
+            let read = if is_set { round_trip::<PodSet>(&stored) } else { round_trip::<MyCustomResource>(&stored) };
+            assert_kept(&stored["metadata"]["name"].to_string(), &stored, &read);
             kinds[usize::from(is_set)] += 1;
         }
     }
-    assert!(!kinds.contains(&0), "{kinds:?} objects of each kind were read");
+    assert!(!kinds.contains(&0), "there are no objects of a kind: {kinds:?}");
 }
 
-fn again<T: DeserializeOwned + Serialize>(stored: &Value) -> Value {
+fn round_trip<T: DeserializeOwned + Serialize>(stored: &Value) -> Value {
     serde_json::to_value(serde_json::from_value::<T>(stored.clone()).expect("it can be read")).expect("JSON")
 }
 
 /// Fails if `after` lacks a part of `before`. Defaults of later fields may be added.
-fn keeps(at: &str, before: &Value, after: &Value) {
+fn assert_kept(at: &str, before: &Value, after: &Value) {
     match (before, after) {
         (Value::Object(fields), Value::Object(_)) => {
-            fields.iter().for_each(|(name, value)| keeps(&format!("{at}.{name}"), value, &after[name]));
+            fields.iter().for_each(|(name, value)| assert_kept(&format!("{at}.{name}"), value, &after[name]));
         }
         (Value::Array(items), Value::Array(others)) => {
             assert_eq!(items.len(), others.len(), "{at}");
-            items.iter().zip(others).for_each(|(item, other)| keeps(&format!("{at}[]"), item, other));
+            items.iter().zip(others).for_each(|(item, other)| assert_kept(&format!("{at}[]"), item, other));
         }
         _ => assert_eq!(before, after, "{at}"),
     }

@@ -11,10 +11,10 @@ use operator_kit::telemetry::metrics::Format;
 use podset_operator::{api, cli::Cli};
 use serde_json::Value;
 
-/// The schema of a PodSpec has hundreds of fields, which are not the project's own.
+/// The schema of a PodSpec has hundreds of fields, which Kubernetes documents.
 const NOT_EXPANDED: &str = "spec.template.spec";
 
-/// Compares a page with the committed one, or writes it.
+/// Compares a page with the committed one. With `UPDATE_REFERENCE`, writes it first.
 fn is_current(page: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference").join(page);
     if std::env::var_os("UPDATE_REFERENCE").is_some() {
@@ -38,7 +38,7 @@ fn table<const N: usize>(columns: [&str; N], rows: &[[String; N]]) -> String {
     text
 }
 
-/// A text as code; nothing for no text.
+/// A text as code; an empty text stays empty.
 fn code(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("`{text}`") }
 }
@@ -110,7 +110,7 @@ fn walk(schema: &Value, path: &str, fields: &mut Vec<[String; 4]>, rules: &mut V
     }
 }
 
-/// The default of a field. That of an object or a list says no more than those of its fields.
+/// The default of a field. Defaults of objects and lists are left out, because their fields have them.
 fn default(value: &Value) -> String {
     match value {
         Value::Null | Value::Object(_) | Value::Array(_) => String::new(),

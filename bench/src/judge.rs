@@ -1,6 +1,6 @@
-//! Decides whether everything is as wanted, by the events of two watches, pods and sets. Counts pods too many. No I/O, no clock.
+//! Decides from the events of two watches, pods and sets, if all is as wanted. Counts excess pods. No I/O, no clock.
 //!
-//! The events of the pods come in the order in which they happened, so each count of a set's pods was true at one instant.
+//! The events of pods arrive in the order in which they happened, so each count of a set's pods was once true.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub struct Goal {
     pub pods: usize,
     /// Maximum of live pods of a set at any instant.
     pub most: usize,
-    /// The pods that must go, and may not be in a status any more: UIDs by name.
+    /// The pods that must go, also from the status: UIDs by name.
     pub victims: HashMap<String, String>,
     /// Whether the other pods must be ready, and have the template of the spec.
     pub rolls: bool,
@@ -60,7 +60,7 @@ struct Owner {
 /// The numbers of a set's live and ready pods.
 type Numbers = [usize; 2];
 
-/// How much is as wanted.
+/// How far the goal is reached.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Progress {
     Wrong,
@@ -72,7 +72,7 @@ pub enum Progress {
     Ready,
 }
 
-/// The goal, and what the watches have shown.
+/// The goal, and the observed state.
 #[derive(Default)]
 pub struct Judge {
     goal: Goal,
@@ -82,7 +82,7 @@ pub struct Judge {
     pub last_event: Option<Instant>,
     /// How often the pods were listed in this phase. Each list hides what happened before.
     lists: usize,
-    /// The greatest age of a status in this phase, of those that are right or newer now.
+    /// The greatest age in this phase of statuses that were updated since.
     oldest: Duration,
 }
 
@@ -95,7 +95,7 @@ impl Judge {
         self.owners.values_mut().for_each(|owner| owner.excess = 0);
     }
 
-    /// Takes in a step of the watch of the pods.
+    /// Applies a step of the watch of the pods.
     pub fn take_pods(&mut self, step: Step<Pod>, now: Instant) {
         match step {
             Step::Applied(pod) => self.pod(pod, false, now),
@@ -139,15 +139,15 @@ impl Judge {
         self.compare(&set, now);
     }
 
-    /// Finds out when the status of a set was last right.
+    /// Updates the time at which the status of a set was last right.
     fn compare(&mut self, name: &str, now: Instant) {
         let (Some(set), Some(owner)) = (self.sets.get(name), self.owners.get_mut(name)) else { return };
-        let said = current_status(set).map(|status| [status.pods(), status.ready_replicas]);
-        let is_right = said == Some([owner.live, owner.ready]);
+        let reported = current_status(set).map(|status| [status.pods(), status.ready_replicas]);
+        let is_right = reported == Some([owner.live, owner.ready]);
         if is_right {
             owner.former.clear();
         }
-        let until = said.and_then(|said| owner.former.iter().rev().find(|(numbers, _)| *numbers == said));
+        let until = reported.and_then(|it| owner.former.iter().rev().find(|(numbers, _)| *numbers == it));
         let since = until.map(|(_, until)| *until).or(owner.wrong_since).unwrap_or(now);
         let since = (!is_right).then_some(since);
         if let Some(before) = owner.wrong_since.filter(|before| since != Some(*before)) {
@@ -156,14 +156,14 @@ impl Judge {
         owner.wrong_since = since;
     }
 
-    /// The age of the oldest status: the time since it was last right. Now, and at most in this phase.
+    /// The age of the oldest status, which is the time since it was last right: now, and the maximum in this phase.
     pub fn oldest(&self, now: Instant) -> [Duration; 2] {
         let since = self.owners.values().filter_map(|owner| owner.wrong_since).min();
         let current = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         [current, current.max(self.oldest)]
     }
 
-    /// Takes in a step of the watch of the sets.
+    /// Applies a step of the watch of the sets.
     pub fn take_sets(&mut self, step: Step<Set>, now: Instant) {
         match step {
             Step::Applied(set) => self.set(set, now),
@@ -196,7 +196,7 @@ impl Judge {
         self.owners.values().map(|owner| owner.live).sum()
     }
 
-    /// How much is as wanted now.
+    /// How far the goal is reached now.
     pub fn progress(&self) -> Progress {
         let Goal { sets, pods, victims, rolls, .. } = &self.goal;
         let mut live = self.owners.values().map(|owner| owner.live).filter(|live| *live > 0);
@@ -228,7 +228,7 @@ impl Judge {
         }
     }
 
-    /// Whether everything is as wanted, and no pod terminates or becomes ready any more.
+    /// Whether everything is as wanted, and all pods are ready and none is terminating.
     pub fn rests(&self) -> bool {
         let enough = if self.goal.has_status { Progress::Ready } else { Progress::Pods };
         let all_pods_are_ready = || self.pods.values().all(|pod| pod.is_live() && pod.is_ready());
@@ -254,7 +254,7 @@ impl Status {
     }
 }
 
-/// The status of a set, if it answers the current spec.
+/// The status of a set, if it has observed the current spec.
 fn current_status(set: &Set) -> Option<&Status> {
     set.status.as_ref().filter(|status| status.observed_generation == set.metadata.generation)
 }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_too_many_for_an_instant_is_counted() {
+    fn an_excess_pod_counts_even_for_an_instant() {
         let mut judge = set_of_two();
         pod(&mut judge, "3", "False", false);
         assert_eq!(judge.progress(), Progress::Wrong);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn victims_must_be_seen_to_go_and_may_not_be_in_a_status() {
+    fn victims_must_be_gone_from_the_watch_and_the_status() {
         let mut judge = set_of_two();
         judge.begin(Goal { victims: [("1".to_owned(), "1".to_owned())].into(), ..goal(2) });
         assert_eq!(judge.progress(), Progress::Wrong);

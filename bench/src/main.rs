@@ -157,7 +157,7 @@ fn report(mut records: Vec<Record>, write: bool) -> Result<()> {
         Record::Step(_) | Record::Samples(_) => !scales,
     });
     kept.append(&mut records);
-    // Of two runs in a row, nothing of the first is left.
+    // A run without records of its own is dropped.
     kept.reverse();
     kept.dedup_by(|former, run| matches!((former, run), (Record::Run(_), Record::Run(_))));
     kept.reverse();

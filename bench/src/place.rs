@@ -125,7 +125,7 @@ async fn raise_bound(cluster: &Cluster) -> Result<()> {
     eventually("the higher maximum to come into force", Duration::from_secs(30), accepted).await.map(drop)
 }
 
-/// What git prints.
+/// The output of git.
 fn git(arguments: &[&str]) -> Result<String> {
     let output = std::process::Command::new("git").args(arguments).current_dir(e2e::root()).output();
     let output = output.context("running git")?;

@@ -1,4 +1,4 @@
-//! What was measured, one JSON object per line.
+//! The measurements, one JSON object per line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Who works on the sets.
+/// What manages the sets.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 #[value(rename_all = "lower")]
@@ -24,7 +24,7 @@ pub enum Contestant {
     Go,
     /// No controller: the benchmark sends the creates and deletes of the same pods itself
     Floor,
-    /// The Deployment and ReplicaSet controllers in a kube-controller-manager of their own, on Deployments without surge
+    /// The Deployment and ReplicaSet controllers in their own kube-controller-manager, on Deployments without surge
     Deployment,
 }
 

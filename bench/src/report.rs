@@ -114,15 +114,15 @@ impl<'a> Report<'a> {
         page.push_str(include_str!("../method.md"));
         for load in self.loads() {
             // Deleted sets have no status, and the garbage collector deletes their pods.
-            let is_told = |(phase, what): &(Phase, &str)| match phase {
-                // There, a status that says so also says that all pods are ready.
+            let is_shown = |(phase, what): &(Phase, &str)| match phase {
+                // In a rollout, a right status also means that all pods are ready.
                 _ if load.rolls => *phase == Phase::Roll && *what != FIGURES[2].0,
                 Phase::Refill => false,
                 Phase::Delete => *what == FIGURES[0].0,
                 _ => true,
             };
             let all = Phase::ALL.into_iter().flat_map(|phase| FIGURES.map(|(what, figure)| (phase, what, figure)));
-            let rows = all.filter(|(phase, what, _)| is_told(&(*phase, what)));
+            let rows = all.filter(|(phase, what, _)| is_shown(&(*phase, what)));
             let rows = rows.map(|(phase, what, figure)| (format!("{}: {what}", phase.title()), phase, figure));
             let table = self.table(load, rows, |spread| spread.to_string());
             let _ = write!(page, "\n## {load} pods\n\n{table}");
@@ -151,7 +151,7 @@ impl<'a> Report<'a> {
         let (excess, gaps) =
             self.steps.iter().fold((0, 0), |(excess, gaps), step| (excess + step.excess, gaps + step.gaps));
         let _ =
-            write!(page, "\nExcess pods at any instant: {}.\n\n{}", told(excess, gaps), include_str!("../scale.md"));
+            write!(page, "\nExcess pods at any instant: {}.\n\n{}", shown(excess, gaps), include_str!("../scale.md"));
         page
     }
 
@@ -182,12 +182,12 @@ impl<'a> Report<'a> {
     fn excess(&self, load: Load, contestant: Contestant) -> String {
         let all = self.measured.iter().filter(|m| (m.load, m.contestant) == (load, contestant));
         let (excess, gaps) = all.fold((0, 0), |(excess, gaps), m| (excess + m.excess, gaps + m.gaps));
-        told(excess, gaps)
+        shown(excess, gaps)
     }
 }
 
 /// Excess pods, and the gaps in the watch that may hide others.
-fn told(excess: usize, gaps: usize) -> String {
+fn shown(excess: usize, gaps: usize) -> String {
     if gaps > 0 { format!("{excess} ({gaps} gaps in the watch)") } else { excess.to_string() }
 }
 

@@ -31,19 +31,19 @@ impl Watcher {
     pub fn start(client: &Client, namespace: Option<&str>, sets: Option<&ApiResource>) -> Self {
         let judge = Arc::new(Mutex::new(Judge::default()));
         let mut watches = JoinSet::new();
-        let told = judge.clone();
+        let target = judge.clone();
         let pods = match namespace {
             Some(namespace) => Api::<Pod>::namespaced(client.clone(), namespace),
             None => Api::all(client.clone()),
         };
-        watches.spawn(follow(pods, move |step| lock(&told).take_pods(step, Instant::now())));
+        watches.spawn(follow(pods, move |step| lock(&target).take_pods(step, Instant::now())));
         if let Some(resource) = sets {
-            let told = judge.clone();
+            let target = judge.clone();
             let sets = match namespace {
                 Some(namespace) => Api::<Set>::namespaced_with(client.clone(), namespace, resource),
                 None => Api::all_with(client.clone(), resource),
             };
-            watches.spawn(follow(sets, move |step| lock(&told).take_sets(step, Instant::now())));
+            watches.spawn(follow(sets, move |step| lock(&target).take_sets(step, Instant::now())));
         }
         Self { judge, _watches: watches }
     }
@@ -77,7 +77,7 @@ impl Watcher {
                 }
             }
             processes.iter_mut().try_for_each(Operator::is_running)?;
-            // With tens of thousands of pods, a look takes milliseconds. It may not disturb what is measured.
+            // With tens of thousands of pods, a check takes milliseconds. It must not disturb the measurement.
             sleep(RESOLUTION.max(now.elapsed() * 20)).await;
         }
     }

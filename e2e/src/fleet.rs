@@ -149,7 +149,7 @@ impl Fleet {
             begun.context("no term began")
         };
         let limit = Duration::from_secs(10);
-        let began = eventually("the audit log to tell of a next term", limit, || ready(began())).await?;
+        let began = eventually("the next term in the audit log", limit, || ready(began())).await?;
         let took = began.duration_since(moment);
         self.t.log(&format!("the next term began after {took:#}"));
         Ok(took)

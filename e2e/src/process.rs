@@ -1,4 +1,4 @@
-//! Programs that run to their end, the end of files, and attempts.
+//! Runs programs, reads the ends of files, and retries.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
-/// What a program prints. Its error output is shown while it runs.
+/// Runs a program and returns its output. Its error output is shown while it runs.
 pub async fn printed(mut command: Command) -> Result<String> {
     let what = format!("{:?}", command.as_std());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());

@@ -152,17 +152,17 @@ impl Scene {
         self.observer.look(look)
     }
 
-    /// Fails if a set ever had more pods than it may. Returns after how many events that was checked.
+    /// Fails if a set ever had more pods than allowed. Returns the number of checked events.
     pub async fn bound_held(&self) -> Result<usize> {
         self.observer.bound_held().await
     }
 
-    /// Rights may seem to be missing: an API server that has just started forbids everything until it has read the roles.
+    /// Accepts forbidden requests: an API server that has just started forbids everything until it has read the roles.
     pub fn excuse_forbidden_requests(&self) {
         self.excuses_forbidden.store(true, Relaxed);
     }
 
-    /// Checks what holds in every scenario: no set ever had more pods than it may, and no request was forbidden.
+    /// Checks in every scenario that no set ever had more pods than allowed, and no request was forbidden.
     pub async fn ended_well(&self) -> Result<()> {
         self.bound_held().await?;
         if self.excuses_forbidden.load(Relaxed) {
@@ -180,7 +180,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Who held the Lease of this namespace, and when.
+    /// The holders of the Lease of this namespace over time.
     pub fn history(&self) -> Result<History> {
         writers::history(&self.cluster.audit_log, &self.namespace, LEASE)
     }
@@ -190,7 +190,7 @@ impl Scene {
         Requests::read(&self.cluster.audit_log, &self.namespace)
     }
 
-    /// Deletes its namespaces where nodes take few pods.
+    /// Deletes its namespaces if the nodes are real, because those take few pods.
     pub async fn clean_up(&self) -> Result<()> {
         if !self.cluster.has_real_nodes {
             return Ok(());
@@ -203,7 +203,7 @@ impl Scene {
         Ok(())
     }
 
-    /// What shows why the scenario failed: whole in files, and the end of each file as text, the story last.
+    /// Writes the details of a failed scenario to files. Returns the end of each file, the story last.
     pub async fn report(&self) -> String {
         let kinds = "podsets,mycustomresources,pods,resourcequotas";
         let kubectl = self.kubectl();

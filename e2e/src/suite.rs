@@ -40,7 +40,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// A scenario in a namespace of its own.
+    /// A scenario in its own namespace.
     pub fn new<F>(name: &'static str, run: impl FnOnce(Arc<Scene>) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<()>> + Send + 'static,
@@ -66,13 +66,13 @@ impl Scenario {
         self
     }
 
-    /// It checks times: few of these run at a time, and none beside heavy ones.
+    /// It checks times: few of these run at a time, and none next to heavy ones.
     pub fn by_the_clock(mut self) -> Self {
         self.calm = 1;
         self
     }
 
-    /// It uses so much of the machine that no times can be checked beside it.
+    /// It uses so much of the machine that no times can be checked next to it.
     pub fn heavy(mut self) -> Self {
         self.calm = BY_THE_CLOCK;
         self

@@ -1,4 +1,4 @@
-//! The fields of objects that scenarios read. Not the operator's types, in which a mistake would hide itself.
+//! The fields of objects that scenarios read. They are not the operator's types, which could hide its mistakes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::{CustomResource, Resource};

@@ -1,4 +1,4 @@
-//! Asks for a change of the log level while the API server answers anything about the caller. Only a known user who has the right gets it.
+//! Changes the log level while the API server gives any answer about the user, who must be authenticated and allowed.
 #![no_main]
 
 use axum::body::Body;
@@ -9,7 +9,7 @@ use podset_operator_fuzz::{Edit, client, edited, run};
 use serde_json::json;
 use tower::ServiceExt;
 
-/// Code and content of an answer.
+/// The code of a response, and the edits of its body.
 type Answer = (u16, Vec<Edit>);
 
 fuzz_target!(|input: ([Answer; 2], Option<Vec<u8>>)| {
@@ -22,11 +22,11 @@ fuzz_target!(|input: ([Answer; 2], Option<Vec<u8>>)| {
         &json!({ "kind": "SubjectAccessReview", "spec": {}, "status": { "allowed": true, "denied": false } }),
         &may,
     );
-    // Mostly, the API server answers.
+    // Most codes are 201.
     let code = |number: u16| if number < 1000 { 200 + number % 400 } else { 201 };
     let (first, second) = (code(first), code(second));
-    // kube takes a redirection for a success.
-    let is_known = first < 400 && who["status"]["authenticated"] == true && who["status"]["user"].is_object();
+    // kube treats a redirection as a success.
+    let is_authenticated = first < 400 && who["status"]["authenticated"] == true && who["status"]["user"].is_object();
     let is_allowed = second < 400 && may["status"]["allowed"] == true && may["status"]["denied"] != true;
     let mut answers = [(first, who), (second, may)].into_iter();
     let status = run(async {
@@ -41,10 +41,10 @@ fuzz_target!(|input: ([Answer; 2], Option<Vec<u8>>)| {
             None => request.header("authorization", "Bearer token"),
         };
         let request = request.body(Body::from("debug")).expect("it is a request");
-        let answer = log_level(&level, client, virtual_env()).oneshot(request).await.expect("it always answers");
+        let answer = log_level(&level, client, virtual_env()).oneshot(request).await.expect("it always responds");
         assert_eq!(level.current().0, if answer.status() == 200 { "debug" } else { "info" });
         answer.status()
     });
-    assert!(status != 200 || is_known && is_allowed, "it lets anybody in");
+    assert!(status != 200 || is_authenticated && is_allowed, "a user without the right changed the level");
     assert!(status == 200 || header.is_some() || !is_plain, "{status}");
 });

@@ -1,5 +1,5 @@
-//! Reads any answer to a write, and to a read of one object. Only the API server's own word about the request proves that nothing was written,
-//! that a pod was deleted, or that an object does not exist.
+//! Reads any response to a write, and to a read of one object. Only a Status of the API server about the request proves
+//! that nothing was written, that a pod was deleted, or that an object does not exist.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -57,7 +57,7 @@ fuzz_target!(|input: (u16, Body)| {
 
     if let Ok(pod) = fuzzing::decoded(&bytes) {
         let has = |field: &str| json["metadata"][field].as_str().is_some_and(|text| !text.is_empty());
-        assert!(has("name") && has("uid") && pod.version > 0, "this is no pod: {json}");
+        assert!(has("name") && has("uid") && pod.version > 0, "this is not a pod: {json}");
         let another = format!("not-{}", pod.uid).into();
         assert!(fuzzing::proves_delete(&bytes, &pod.uid) && !fuzzing::proves_delete(&bytes, &another));
     } else if fuzzing::proves_delete(&bytes, &"any".into()) {
@@ -78,6 +78,6 @@ fuzz_target!(|input: (u16, Body)| {
             status.reason == "NotFound" && status.details.is_some_and(|details| details.name == "web-pod12345")
         });
         assert_eq!(found.is_some(), code.is_success());
-        assert!(found.is_some() || is_absent, "{code} proves no absence");
+        assert!(found.is_some() || is_absent, "{code} does not prove that the pod is absent");
     }
 });

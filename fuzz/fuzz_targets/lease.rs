@@ -1,4 +1,4 @@
-//! Shows any Leases to a candidate, in any order. It takes none before its holder had the time to renew it, and never waits for ever.
+//! Shows any Leases to a candidate. None is free before its holder had the time to renew it, and none is held forever.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -45,13 +45,13 @@ impl State {
     }
 }
 
-/// What is known of the Lease by the rule in the documentation: it is free once nobody changed it for the longer one of both durations.
+/// The documented rule: a Lease is free once it was unchanged for the longer of the two durations.
 #[derive(Default)]
 struct Rule {
     highest: u64,
-    /// Until when it is held at least, for its last holder.
+    /// The earliest end of the last holder's lease.
     held: Option<Timestamp>,
-    /// The longest that anybody may have to wait.
+    /// The maximum time to wait.
     longest: SignedDuration,
     is_known: bool,
     is_mine: bool,
@@ -115,7 +115,7 @@ fuzz_target!(|steps: Vec<Step>| {
                 let (lease, json) = lease.unzip();
                 let read = seen.read(lease, known, now);
                 match json {
-                    Some(json) if version(&json) < known => assert!(read.is_err(), "it went back"),
+                    Some(json) if version(&json) < known => assert!(read.is_err(), "the version went back"),
                     // The same version is the same state.
                     Some(json) if version(&json) > rule.highest => rule.see(&json, now),
                     Some(json) if version(&json) == rule.highest => return,
@@ -129,7 +129,7 @@ fuzz_target!(|steps: Vec<Step>| {
         assert_eq!(seen.highest(), rule.highest);
         assert!(!seen.is_ours() || has_written && rule.is_mine, "it is ours only after a write, and while it names us");
         let is_free = seen.expired(now).is_some();
-        assert!(!is_free || rule.is_known, "nothing was seen");
+        assert!(!is_free || rule.is_known, "free without an observation");
         assert!(!is_free || rule.held.is_none_or(|until| until <= now), "free at {now}, held until {:?}", rule.held);
         let late = now + rule.longest.max(OWN);
         assert!(!rule.is_known || seen.expired(late).is_some(), "it is never free: {:?}", seen.frees_at());

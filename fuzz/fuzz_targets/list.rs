@@ -1,5 +1,5 @@
-//! Reads a list from any pages. What comes out is every item of every page as of the last page, or an error: an answer that is no list is not
-//! an empty list.
+//! Reads a list from any pages. The result has every item of every page, as of the last page, or is an error. A
+//! response that is not a list is not an empty list.
 #![no_main]
 
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ fuzz_target!(|pages: Vec<(u16, Vec<Edit>)>| {
     let items = pages.iter().flat_map(|page| match page.get("items") {
         Some(Value::Array(items)) => items.clone(),
         Some(Value::Null) => Vec::new(),
-        other => panic!("this is no list: {other:?}"),
+        other => panic!("this is not a list: {other:?}"),
     });
     let expected: Vec<Pod> = items.map(|item| serde_json::from_value(item).expect("it was read")).collect();
     assert_eq!(pods, expected);

@@ -1,4 +1,4 @@
-//! Puts any bytes as the log level. What is accepted is what tracing's EnvFilter takes and applies; what is rejected changes nothing.
+//! Sends any bytes as the log level. The server applies each level that EnvFilter accepts. Other bytes change nothing.
 #![no_main]
 
 use axum::body::Body;
@@ -22,7 +22,7 @@ fuzz_target!(|body: &[u8]| {
         let request = http::Request::put("/log-level").header("authorization", "Bearer token");
         let request = request.body(Body::from(body.to_vec())).expect("it is a request");
         let router = log_level(&level, client(api_server), virtual_env());
-        router.oneshot(request).await.expect("it always answers").status()
+        router.oneshot(request).await.expect("it always responds").status()
     });
     let hint = filter.max_level_hint();
     if status == 200 {

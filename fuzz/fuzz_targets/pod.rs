@@ -1,4 +1,4 @@
-//! Decodes a pod as the caches do, and compares it with k8s-openapi's reading of the same text.
+//! Decodes a pod as the caches do, and compares it with k8s-openapi's pod from the same text.
 #![no_main]
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +13,7 @@ use podset_operator_fuzz::{Edit, POD, edited};
 fuzz_target!(|edits: Vec<Edit>| {
     let text = edited(&POD, &edits).to_string();
     let (Ok(pod), Ok(full)) = (serde_json::from_str::<Pod>(&text), serde_json::from_str::<Full>(&text)) else {
-        assert!(!edits.is_empty(), "the recorded pod is read");
+        assert!(!edits.is_empty(), "the recorded pod cannot be read");
         return;
     };
     check(&pod, full);

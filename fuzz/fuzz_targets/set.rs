@@ -1,5 +1,5 @@
-//! Decodes a PodSet as the cache does, and compares it with the type of the API. A spec that cannot be read wants nothing; no number of pods
-//! is guessed.
+//! Decodes a PodSet as the cache does, and compares it with the type of the API. A spec that cannot be read is an
+//! error: the number of pods is never guessed.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -48,7 +48,7 @@ fuzz_target!(|edits: Vec<Edit>| {
     let json = edited(&SET, &edits);
     let text = json.to_string();
     let Ok(set) = serde_json::from_str::<Set>(&text) else {
-        assert!(!edits.is_empty(), "the set is read");
+        assert!(!edits.is_empty(), "the set cannot be read");
         return;
     };
     // serde takes a list for the fields of an object. The API server never sends one there.
@@ -88,6 +88,6 @@ fuzz_target!(|edits: Vec<Edit>| {
             let waits = spec.pod_replacement_policy == PodReplacementPolicy::TerminationComplete;
             assert_eq!(set.waits_for_termination(), waits);
         }
-        (Err(_), spec) => assert!(spec.map_or(true, |spec| spec.replicas < 0), "the API's type reads it"),
+        (Err(_), spec) => assert!(spec.map_or(true, |spec| spec.replicas < 0), "the API's type can read it"),
     }
 });

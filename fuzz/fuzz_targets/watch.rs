@@ -1,5 +1,5 @@
-//! Feeds a watch with any lines in any pieces. No event is passed over: the changes that come out are the first ones of what was sent, and the
-//! next watch begins where they end, or a new list replaces them.
+//! Feeds a watch with any lines in any pieces. No event is skipped: the changes match the first events that were sent,
+//! and the next watch starts where they end, or a new list replaces them.
 #![no_main]
 
 use std::{
@@ -31,7 +31,7 @@ struct Input {
 enum End {
     Closed,
     Broken,
-    /// In the middle of a chunk, which hyper reports so.
+    /// In the middle of a chunk, as hyper reports it.
     Chunk,
 }
 
@@ -42,7 +42,7 @@ enum Part {
         version: u8,
         edits: Vec<Edit>,
     },
-    /// The beginning of an event.
+    /// The first bytes of an event.
     Begun {
         kind: u8,
         version: u8,
@@ -62,11 +62,11 @@ fn event(kind: u8, version: u8, edits: &[Edit]) -> String {
     edited(&json!({ "type": kind, "object": object }), edits).to_string()
 }
 
-/// A change: its type, and what it is about.
-type Told = (&'static str, Option<Pod>, u64);
+/// A change: its type, and its pod or version.
+type Delivered = (&'static str, Option<Pod>, u64);
 
-/// The changes that come of a body, and the version from which the next watch begins; `None`: a list comes first.
-fn told(body: Pieces) -> (Vec<Told>, Option<u64>) {
+/// The changes from a body, and the version at which the next watch starts, or `None` if a list comes first.
+fn delivered(body: Pieces) -> (Vec<Delivered>, Option<u64>) {
     run(async {
         let (changes, next, over) = (Mutex::new(Vec::new()), Arc::new(Mutex::new(None)), Arc::new(Notify::new()));
         let (note, notify, mut body, mut is_first) = (next.clone(), over.clone(), Some(body), true);
@@ -101,24 +101,24 @@ fn told(body: Pieces) -> (Vec<Told>, Option<u64>) {
     })
 }
 
-/// What was sent, up to the first line that cannot be read.
-fn sent(body: &[u8]) -> Vec<(Told, u64)> {
-    let (mut sent, mut heard) = (Vec::new(), 1);
+/// The sent changes, up to the first line that cannot be read, each with the version that was reached.
+fn sent(body: &[u8]) -> Vec<(Delivered, u64)> {
+    let (mut sent, mut reached) = (Vec::new(), 1);
     for line in body.split(|byte| *byte == b'\n').filter(|line| !line.iter().all(u8::is_ascii_whitespace)) {
         let Ok(event) = serde_json::from_slice::<Value>(line) else { break };
         let (kind, object) = (event["type"].as_str().unwrap_or_default(), event["object"].clone());
-        let told = if kind == "BOOKMARK" {
+        let change = if kind == "BOOKMARK" {
             ("progress", None, object["metadata"]["resourceVersion"].as_str().unwrap_or_default().parse().unwrap_or(0))
         } else if let Ok(pod) = serde_json::from_value::<Pod>(object) {
-            if pod.version < heard {
+            if pod.version < reached {
                 continue;
             }
             (if kind == "DELETED" { "deleted" } else { "applied" }, Some(pod), 0)
         } else {
             break;
         };
-        heard = heard.max(told.1.as_ref().map_or(told.2, |pod| pod.version));
-        sent.push((told, heard));
+        reached = reached.max(change.1.as_ref().map_or(change.2, |pod| pod.version));
+        sent.push((change, reached));
     }
     sent
 }
@@ -158,12 +158,12 @@ fuzz_target!(|input: Input| {
     pieces.push(Ok(rest));
     pieces.extend(end());
 
-    let (changes, from) = told(pieces);
-    assert_eq!((&changes, from), (&told(std::iter::once(Ok(whole.clone())).chain(end()).collect()).0, from));
+    let (changes, from) = delivered(pieces);
+    assert_eq!((&changes, from), (&delivered(std::iter::once(Ok(whole.clone())).chain(end()).collect()).0, from));
     let sent = sent(&whole);
-    assert!(changes.len() <= sent.len(), "more than was sent: {changes:?}");
+    assert!(changes.len() <= sent.len(), "more changes than were sent: {changes:?}");
     assert!(changes.iter().zip(&sent).all(|(change, (sent, _))| change == sent), "{changes:?} of {sent:?}");
-    let heard = changes.len().checked_sub(1).map_or(1, |last| sent[last].1);
-    assert!(from.is_none_or(|from| from == heard), "the next watch begins at {from:?}, not at {heard}");
+    let reached = changes.len().checked_sub(1).map_or(1, |last| sent[last].1);
+    assert!(from.is_none_or(|from| from == reached), "the next watch begins at {from:?}, not at {reached}");
     assert!(!is_plain || changes.len() == sent.len(), "{changes:?} of {sent:?}");
 });

@@ -1,4 +1,4 @@
-//! What the fuzz targets share: JSON documents that are changed a little, and an API server that answers with any bytes.
+//! Shared by the fuzz targets: random edits of JSON documents, and an API server that responds with any bytes.
 
 use std::{future::Future, io, sync::LazyLock};
 
@@ -12,7 +12,7 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tower::BoxError;
 
-/// A pod that has all that is read, as Kubernetes 1.36 sends it, without the largest parts that nobody reads.
+/// A pod with all fields that the operator reads, as Kubernetes 1.36 sends it, without the largest other fields.
 pub static POD: LazyLock<Value> = LazyLock::new(|| {
     let watch = include_str!("../../tests/data/pods.watch.json");
     let event = watch.lines().next().expect("the recorded watch has an event");
@@ -23,7 +23,7 @@ pub static POD: LazyLock<Value> = LazyLock::new(|| {
     pod
 });
 
-/// Texts that mean something somewhere.
+/// Texts with a meaning for some parser.
 const WORDS: [&str; 32] = [
     "",
     "0",
@@ -59,7 +59,7 @@ const WORDS: [&str; 32] = [
     "+292277022-01-01T00:00:00Z",
 ];
 
-/// Puts something else at one place of a document.
+/// Replaces or removes the value at one place of a document.
 #[derive(Arbitrary, Clone, Debug)]
 pub struct Edit {
     place: u16,
@@ -78,13 +78,13 @@ enum To {
     Text(String),
     List,
     Object,
-    /// What is at another place.
+    /// A copy of the value at another place.
     Copy(u16),
-    /// The same twice, if it is a list.
+    /// A list twice; another value as a list.
     Twice,
 }
 
-/// The document with these changes, one after the other.
+/// Applies these edits to the document, one after the other.
 pub fn edited(document: &Value, edits: &[Edit]) -> Value {
     let mut document = document.clone();
     for Edit { place, to } in edits.iter().take(8) {
@@ -122,7 +122,7 @@ pub fn edited(document: &Value, edits: &[Edit]) -> Value {
     document
 }
 
-/// The JSON pointers of everything in a document.
+/// The JSON pointers of all values in a document.
 fn collect(value: &Value, at: &str, places: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -143,7 +143,7 @@ fn collect(value: &Value, at: &str, places: &mut Vec<String>) {
 /// The pieces of a body. It ends with an error, or after the last one.
 pub type Pieces = Vec<io::Result<Bytes>>;
 
-/// A client of an API server that answers so; `None`: never. Call it within [`run`].
+/// A client of an API server with these responses; `None` is no response. Call it within [`run`].
 pub fn client(mut answer: impl FnMut(Request<Body>) -> Option<(u16, Pieces)> + Send + 'static) -> Client {
     let service = tower::service_fn(move |request| {
         let answer = answer(request);
@@ -156,7 +156,7 @@ pub fn client(mut answer: impl FnMut(Request<Body>) -> Option<(u16, Pieces)> + S
     Client::new(service, "default")
 }
 
-/// Runs it on virtual time.
+/// Runs the future on virtual time.
 pub fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime needs nothing").block_on(future)

@@ -1,4 +1,4 @@
-//! What the operator exposes, read from the text that Prometheus gets.
+//! The metrics of the operator, parsed from the text that Prometheus scrapes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use operator_kit::telemetry::metrics::Format;
 
 use crate::leader;
 
-/// The metrics, each with the labels that its series have.
+/// The metrics, each with the labels of its series.
 pub struct Exposed(pub BTreeMap<String, BTreeSet<String>>);
 
 impl Exposed {
-    /// What a leader exposes that has worked a little.
+    /// The metrics of a leader after a few reconciles.
     pub fn by_a_leader() -> Self {
         let mut exposed: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for line in leader::exposes(Format::OpenMetrics).lines().filter(|line| !line.starts_with('#')) {

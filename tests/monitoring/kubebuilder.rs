@@ -1,9 +1,9 @@
-//! The two dashboards that kubebuilder's plugin grafana.kubebuilder.io/v1-alpha makes show data for this operator. The list is of what
-//! their queries ask for, as of kubebuilder 4: metrics with the labels that select, group or stand in a legend.
+//! The two dashboards of kubebuilder's plugin grafana.kubebuilder.io/v1-alpha work with this operator. The lists have
+//! the metrics of their queries, as of kubebuilder 4, with the labels in selectors, groupings and legends.
 
 use crate::{TARGET_LABELS, exposed::Exposed};
 
-/// controller-runtime-metrics.json. Its variables are the values of namespace, job and pod of the first one here.
+/// controller-runtime-metrics.json. Its variables are the values of namespace, job and pod of the first metric.
 const RUNTIME: [(&str, &[&str]); 9] = [
     ("controller_runtime_reconcile_total", &["job", "namespace", "instance", "pod"]),
     ("controller_runtime_reconcile_errors_total", &["job", "namespace", "instance", "pod"]),

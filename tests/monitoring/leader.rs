@@ -1,4 +1,4 @@
-//! What a leader that has worked a little exposes.
+//! The metrics of a leader after a few reconciles.
 
 use leadership::env::Env;
 use operator_kit::telemetry::metrics::{Format, Metrics, Outcome};
@@ -7,7 +7,7 @@ use podset_operator::podset::{
     others::Others,
 };
 
-/// All its metrics, as text.
+/// All metrics, as text.
 pub fn exposes(format: Format) -> String {
     let metrics = Metrics::new(Env::system());
     metrics.leader("podset-operator").set(1);

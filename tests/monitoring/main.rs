@@ -1,5 +1,5 @@
-//! What is shipped for Prometheus and Grafana fits what the operator exposes: every metric and label that an alert, the
-//! dashboard or kubebuilder's dashboards ask for is there, and every figure of the operator's own is shown somewhere.
+//! The alerts, the dashboard and kubebuilder's dashboards use only metrics and labels that the operator exposes, and
+//! every `podset_` metric is used in a query.
 
 mod exposed;
 mod kubebuilder;
@@ -14,10 +14,10 @@ use manifests::{alerts, dashboard, read};
 use promql::uses;
 use serde_json::Value;
 
-/// Labels that Prometheus gives every series of a target that the ServiceMonitor finds.
+/// Labels that Prometheus adds to every series of a target of the ServiceMonitor.
 const TARGET_LABELS: [&str; 7] = ["job", "namespace", "pod", "instance", "service", "endpoint", "container"];
 
-/// Every query that is shipped, and where it stands.
+/// Every query of the alerts and the dashboard, with its place.
 fn queries() -> Vec<(String, String)> {
     let mut queries: Vec<_> = alerts().into_iter().map(|alert| (format!("alert {}", alert.name), alert.expr)).collect();
     queries.extend(dashboard_queries().into_iter().map(|query| (format!("panel {}", query.panel), query.expr)));
@@ -48,57 +48,57 @@ fn dashboard_queries() -> Vec<Query> {
     queries
 }
 
-/// What is wrong with a query.
-fn faults(expr: &str, exposed: &Exposed) -> Vec<String> {
+/// The mistakes in a query.
+fn mistakes(expr: &str, exposed: &Exposed) -> Vec<String> {
     let uses = match uses(expr) {
-        Ok(uses) if uses.metrics.is_empty() => return vec!["asks for no metric".to_owned()],
+        Ok(uses) if uses.metrics.is_empty() => return vec!["uses no metric".to_owned()],
         Ok(uses) => uses,
         Err(error) => return vec![error],
     };
-    let mut faults = Vec::new();
+    let mut mistakes = Vec::new();
     let mut known: BTreeSet<&str> = TARGET_LABELS.into();
     for (metric, selects) in &uses.metrics {
         let Some(labels) = exposed.labels(metric) else {
-            faults.push(format!("there is no metric {metric}"));
+            mistakes.push(format!("there is no metric {metric}"));
             continue;
         };
         known.extend(labels.iter().map(String::as_str));
         let is_there = |label: &&String| labels.contains(*label) || TARGET_LABELS.contains(&label.as_str());
-        faults.extend(
+        mistakes.extend(
             selects.iter().filter(|label| !is_there(label)).map(|label| format!("{metric} has no label {label}")),
         );
     }
     let grouping = uses.grouping.iter().filter(|label| !known.contains(label.as_str()));
-    faults.extend(grouping.map(|label| format!("no metric here has the label {label}")));
-    faults
+    mistakes.extend(grouping.map(|label| format!("no metric here has the label {label}")));
+    mistakes
 }
 
 #[test]
-fn every_query_asks_for_what_is_there() {
+fn every_query_uses_existing_metrics_and_labels() {
     let exposed = Exposed::by_a_leader();
     let queries = queries();
     assert!(queries.len() > 30, "only {} queries were found", queries.len());
     for (place, expr) in queries {
-        assert_eq!(faults(&expr, &exposed), Vec::<String>::new(), "{place}: {expr}");
+        assert_eq!(mistakes(&expr, &exposed), Vec::<String>::new(), "{place}: {expr}");
     }
 }
 
 #[test]
-fn a_query_for_what_is_not_there_is_found_out() {
+fn unknown_metrics_and_labels_are_detected() {
     let exposed = Exposed::by_a_leader();
-    for (expr, fault) in [
+    for (expr, mistake) in [
         ("podset_typo", "there is no metric podset_typo"),
         (r#"podset_sets{state="x"}"#, "podset_sets has no label state"),
         ("sum by (state) (podset_sets)", "no metric here has the label state"),
-        ("vector(1)", "asks for no metric"),
+        ("vector(1)", "uses no metric"),
         ("rate(controller_runtime_reconcile[5m])", "there is no metric controller_runtime_reconcile"),
     ] {
-        assert_eq!(faults(expr, &exposed), [fault], "{expr}");
+        assert_eq!(mistakes(expr, &exposed), [mistake], "{expr}");
     }
 }
 
 #[test]
-fn every_figure_of_our_own_is_shown() {
+fn every_podset_metric_is_used_in_a_query() {
     let used: BTreeSet<String> = queries()
         .iter()
         .flat_map(|(_, expr)| uses(expr).map(|uses| uses.metrics).unwrap_or_default())
@@ -112,12 +112,12 @@ fn every_figure_of_our_own_is_shown() {
     assert_eq!(unused, Vec::<String>::new());
 }
 
-/// A legend can name what the query leaves of the labels, and nothing else.
+/// A legend can name only labels that remain in the result of the query.
 #[test]
 fn legends_name_labels_that_the_query_keeps() {
     for Query { panel, expr, legend } in dashboard_queries() {
         let named: Vec<&str> = legend.split("{{").skip(1).filter_map(|part| part.split("}}").next()).collect();
-        let uses = uses(&expr).expect("read in another test");
+        let uses = uses(&expr).expect("another test checks this");
         for label in named {
             let is_kept = uses.grouping.contains(label) || !expr.contains(" by ") && TARGET_LABELS.contains(&label);
             assert!(is_kept, "{panel}: the legend names {label}, which {expr} does not keep");
@@ -125,9 +125,9 @@ fn legends_name_labels_that_the_query_keeps() {
     }
 }
 
-/// A selector for a value that never comes would find nothing, silently.
+/// A selector for an unknown reason would silently match nothing.
 #[test]
-fn reasons_that_queries_name_are_reasons_that_there_are() {
+fn queries_select_only_existing_reasons() {
     let reasons: BTreeMap<_, _> = podset_operator::podset::status::REASONS.map(|reason| (reason, ())).into();
     for (place, expr) in queries() {
         for part in expr.split("reason").skip(1) {
@@ -138,32 +138,31 @@ fn reasons_that_queries_name_are_reasons_that_there_are() {
 }
 
 #[test]
-fn targets_hide_no_label_of_the_operators() {
+fn no_metric_has_a_label_of_the_target() {
     for (metric, labels) in Exposed::by_a_leader().0 {
         let hidden: Vec<_> = labels.iter().filter(|label| TARGET_LABELS.contains(&label.as_str())).collect();
-        assert!(hidden.is_empty(), "{metric} has {hidden:?}, which Prometheus would call exported_…");
+        assert!(hidden.is_empty(), "{metric} has {hidden:?}, which Prometheus would rename to exported_…");
     }
 }
 
-/// Whoever is called at night finds what to do.
+/// The docs tell on-call engineers what to do.
 #[test]
-fn every_alert_has_its_place_in_the_docs() {
+fn the_docs_name_every_alert_and_severities_are_valid() {
     let docs = read("docs/observability.md");
     for alert in alerts() {
-        assert!(docs.contains(&format!("`{}`", alert.name)), "docs/observability.md says nothing of {}", alert.name);
+        assert!(docs.contains(&format!("`{}`", alert.name)), "docs/observability.md does not name {}", alert.name);
         assert!(["critical", "warning"].contains(&alert.severity.as_str()), "{} is {:?}", alert.name, alert.severity);
     }
 }
 
-/// The queries in the documentation are as good as those of the dashboard.
 #[test]
-fn queries_in_the_docs_ask_for_what_is_there() {
+fn queries_in_the_docs_use_existing_metrics_and_labels() {
     let exposed = Exposed::by_a_leader();
     let docs = read("docs/observability.md");
     let blocks: Vec<&str> = docs.split("```promql\n").skip(1).filter_map(|block| block.split("```").next()).collect();
     assert!(blocks.len() > 2, "only {} blocks of queries were found", blocks.len());
     let lines = blocks.iter().flat_map(|block| block.lines()).map(|line| line.split(" #").next().unwrap_or_default());
     for expr in lines.filter(|line| !line.trim().is_empty()) {
-        assert_eq!(faults(expr, &exposed), Vec::<String>::new(), "{expr}");
+        assert_eq!(mistakes(expr, &exposed), Vec::<String>::new(), "{expr}");
     }
 }

@@ -1,4 +1,4 @@
-//! The files under `config`, and that they fit each other.
+//! The monitoring files under `config` match each other.
 
 use std::{fs, path::Path};
 
@@ -43,7 +43,7 @@ pub fn dashboard() -> Value {
 }
 
 #[test]
-fn the_monitor_finds_the_service_and_the_service_the_pods() {
+fn the_monitor_selects_the_service_and_the_service_the_pods() {
     let monitor = yaml("config/prometheus/monitor.yaml");
     let service = yaml("config/manager/metrics_service.yaml");
     let deployment = yaml("config/manager/manager.yaml");
@@ -62,7 +62,7 @@ fn the_monitor_finds_the_service_and_the_service_the_pods() {
     };
     let port = named(&service["spec"]["ports"], &endpoint["port"]);
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
-    // The Deployment leaves --metrics-bind-address as it is.
+    // The Deployment keeps the default of --metrics-bind-address.
     let command = podset_operator::cli::Cli::command();
     let run = command.find_subcommand("run").expect("there is `run`");
     let flag = run.get_arguments().find(|flag| flag.get_long() == Some("metrics-bind-address")).expect("the flag");
@@ -75,14 +75,14 @@ fn the_monitor_finds_the_service_and_the_service_the_pods() {
     }
 }
 
-/// Prometheus calls the job by the Service's name.
+/// The job has the name of the Service.
 #[test]
-fn alerts_are_about_the_job_that_the_monitor_makes() {
+fn every_selector_of_an_alert_selects_the_job() {
     let service = yaml("config/manager/metrics_service.yaml");
     let job = format!("job={}", service["metadata"]["name"]);
     for Alert { name, expr, .. } in alerts() {
         let selectors = expr.matches('{').count();
-        assert!(selectors > 0 && expr.matches(&job).count() == selectors, "{name}: each selector says {job}: {expr}");
+        assert!(selectors > 0 && expr.matches(&job).count() == selectors, "{name}: each selector needs {job}: {expr}");
     }
 }
 
@@ -109,18 +109,18 @@ fn kustomizations_name_every_file() {
     }
 }
 
-/// hack/prometheus/check cuts the rules out of the object, and the queries out of the dashboard, by lines.
+/// hack/prometheus/check extracts the rules and the queries of the dashboard line by line.
 #[test]
-fn files_are_as_the_check_reads_them() {
+fn files_have_the_line_format_that_the_check_needs() {
     let rules = read("config/prometheus/rules.yaml");
     let (_, spec) = rules.split_once("\nspec:\n").expect("a line spec:");
     assert!(spec.lines().all(|line| line.is_empty() || line.starts_with("  ")), "spec is not the last key");
     let lines = read("config/grafana/podset-operator.json");
-    let on_lines = lines.lines().filter(|line| line.trim_start().starts_with("\"expr\": \"")).count();
-    assert_eq!(on_lines, lines.matches("\"expr\"").count());
+    let whole_lines = lines.lines().filter(|line| line.trim_start().starts_with("\"expr\": \"")).count();
+    assert_eq!(whole_lines, lines.matches("\"expr\"").count());
 }
 
-/// One data source for all, to be chosen; no two panels of one number.
+/// All panels use one data source, which is a variable. Their IDs are unique, and each has a description.
 #[test]
 fn the_dashboard_can_be_imported() {
     let dashboard = dashboard();
@@ -131,7 +131,7 @@ fn the_dashboard_can_be_imported() {
         assert_eq!(panel["datasource"]["uid"], "${datasource}", "{}", panel["title"]);
         assert!(
             panel["description"].as_str().is_some_and(|text| !text.is_empty()),
-            "{} is not explained",
+            "{} has no description",
             panel["title"]
         );
     }

@@ -1,33 +1,33 @@
-//! Which metrics and labels a PromQL expression uses. Not a parser: `make test-alerts` has promtool for the syntax. What it does not
-//! understand is an error, never passed over.
+//! Extracts the metrics and labels of a PromQL expression. Not a full parser: `make test-alerts` checks the syntax with
+//! promtool. Unknown syntax is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What an expression uses.
+/// The metrics and labels of an expression.
 #[derive(Debug, Default, PartialEq)]
 pub struct Uses {
-    /// Metrics, each with the labels that select among its series.
+    /// Metrics, each with the labels in its selectors.
     pub metrics: BTreeMap<String, BTreeSet<String>>,
-    /// Labels by which is grouped or joined.
+    /// Labels in groupings and joins.
     pub grouping: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Token {
-    /// A metric, a function, a label or a word of the language.
+    /// A metric, a function, a label or a keyword.
     Word(String),
     Text,
     Sign(char),
 }
 
-/// Words that a list of labels follows.
+/// Keywords before a list of labels.
 const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
-/// Words between expressions.
+/// Keywords between expressions.
 const OPERATORS: [&str; 5] = ["and", "or", "unless", "bool", "offset"];
-/// Aggregations: their grouping may stand before their argument.
+/// Aggregations: their grouping may come before their argument.
 const AGGREGATIONS: [&str; 7] = ["sum", "max", "min", "avg", "count", "topk", "quantile"];
 
-/// Reads an expression.
+/// Parses an expression.
 pub fn uses(expression: &str) -> Result<Uses, String> {
     let tokens = tokens(expression)?;
     let mut uses = Uses::default();
@@ -57,7 +57,7 @@ pub fn uses(expression: &str) -> Result<Uses, String> {
     Ok(uses)
 }
 
-/// The words of a list in brackets that opens at `at`, which is moved behind its end.
+/// The words of the bracketed list that opens at `at`. Moves `at` behind its end.
 fn labels(tokens: &[Token], at: &mut usize, close: char) -> Result<Vec<String>, String> {
     let length =
         tokens[*at..].iter().position(|token| *token == Token::Sign(close)).ok_or("a bracket is not closed")?;
@@ -67,7 +67,7 @@ fn labels(tokens: &[Token], at: &mut usize, close: char) -> Result<Vec<String>, 
     Ok(list.iter().filter_map(word).collect())
 }
 
-/// Without numbers, and without ranges: what is in square brackets.
+/// The tokens, without numbers and ranges (in square brackets).
 fn tokens(expression: &str) -> Result<Vec<Token>, String> {
     let mut tokens = Vec::new();
     let mut rest = expression;
@@ -85,7 +85,7 @@ fn tokens(expression: &str) -> Result<Vec<Token>, String> {
             '[' | '0'..='9' | '.' => None,
             _ if first.is_whitespace() => None,
             _ if "(){},=!~<>+-*/%^".contains(first) => Some(Token::Sign(first)),
-            _ => return Err(format!("not understood: {rest}")),
+            _ => return Err(format!("unknown syntax: {rest}")),
         };
         tokens.extend(token);
         rest = &rest[length..];
@@ -97,7 +97,7 @@ fn is_in_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == ':'
 }
 
-/// How long the text is, with the quote that ends it.
+/// The length of the text, with its closing quote.
 fn text_length(text: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -110,7 +110,7 @@ fn text_length(text: &str, quote: char) -> Option<usize> {
 }
 
 #[test]
-fn metrics_and_labels_are_told_from_all_else() {
+fn metrics_and_labels_are_extracted() {
     let read = |expression: &str| {
         let Uses { metrics, grouping } = uses(expression).unwrap();
         let metric = |(name, labels): (&String, &BTreeSet<String>)| {

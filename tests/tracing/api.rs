@@ -1,4 +1,4 @@
-//! As much of an API server as the operator needs to look after one PodSet, and to lead. Pods become ready after a moment.
+//! A minimal API server: enough for the operator to manage one PodSet and to be elected. Pods soon become ready.
 
 use std::{
     collections::BTreeMap,
@@ -30,22 +30,22 @@ const READY: Duration = Duration::from_millis(200);
 
 const SETS: &str = "/apis/app.example.com/v1alpha1";
 
-/// A server that runs. It ends with this value.
+/// A running server. It stops when this is dropped.
 pub struct ApiServer {
-    /// Where: host and port.
+    /// Host and port.
     pub address: String,
     state: Arc<Mutex<State>>,
     server: JoinHandle<()>,
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Clone, Debug)]
-pub struct Came {
+pub struct Received {
     /// Method and path, without the query.
     pub line: String,
     /// W3C Trace Context.
     pub traceparent: Option<String>,
-    /// When.
+    /// When it was received.
     pub when: Instant,
 }
 
@@ -55,9 +55,9 @@ struct State {
     /// Objects by kind (`pods`, …) and name.
     objects: BTreeMap<(&'static str, String), Value>,
     watches: Vec<(&'static str, mpsc::UnboundedSender<String>)>,
-    came: Vec<Came>,
-    refuses_pods: bool,
-    /// Creates of pods wait for it.
+    received: Vec<Received>,
+    rejects_pods: bool,
+    /// Creates of pods wait for this.
     holds_pods: Option<Arc<Notify>>,
 }
 
@@ -67,7 +67,7 @@ impl State {
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let is_new = self.objects.insert((kind, name), object.clone()).is_none();
-        self.tell(kind, if is_new { "ADDED" } else { "MODIFIED" }, &object);
+        self.notify(kind, if is_new { "ADDED" } else { "MODIFIED" }, &object);
         object
     }
 
@@ -75,18 +75,18 @@ impl State {
         let mut object = self.objects.remove(&(kind, name.to_owned()))?;
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        self.tell(kind, "DELETED", &object);
+        self.notify(kind, "DELETED", &object);
         Some(object)
     }
 
-    fn tell(&mut self, kind: &'static str, what: &str, object: &Value) {
-        let line = line(what, object);
+    fn notify(&mut self, kind: &'static str, event: &str, object: &Value) {
+        let line = line(event, object);
         self.watches.retain(|(watched, watch)| *watched != kind || watch.send(line.clone()).is_ok());
     }
 }
 
 impl ApiServer {
-    /// Starts one without objects, at a free port of this machine alone.
+    /// Starts a server without objects, at a free local port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -95,7 +95,7 @@ impl ApiServer {
         ApiServer { address, state, server }
     }
 
-    /// Creates the PodSet `web`, or gives it another spec.
+    /// Creates the PodSet `web`, or changes its spec.
     pub fn scale(&self, replicas: u32) {
         let mut state = lock(&self.state);
         let former = state.objects.get(&("podsets", "web".to_owned())).cloned();
@@ -111,17 +111,17 @@ impl ApiServer {
         state.put("podsets", set);
     }
 
-    /// From now on a quota forbids pods.
-    pub fn refuse_pods(&self) {
-        lock(&self.state).refuses_pods = true;
+    /// Rejects creates of pods from now on, by a quota.
+    pub fn reject_pods(&self) {
+        lock(&self.state).rejects_pods = true;
     }
 
-    /// From now on creates of pods are answered when what is returned is notified.
+    /// Holds creates of pods from now on. Each notification releases one.
     pub fn hold_pods(&self) -> Arc<Notify> {
         lock(&self.state).holds_pods.get_or_insert_default().clone()
     }
 
-    /// Gives the Lease to somebody else, whoever holds it.
+    /// Gives the Lease to another holder.
     pub fn take_lease(&self) {
         let mut state = lock(&self.state);
         let mut lease = state.objects[&("leases", "podset-operator".to_owned())].clone();
@@ -134,7 +134,7 @@ impl ApiServer {
         lock(&self.state).objects.keys().filter(|(kind, _)| *kind == "pods").count()
     }
 
-    /// Whether the stored status answers this generation and says that all is well.
+    /// Whether the stored status has observed this generation, and its condition Ready is True.
     pub fn is_ready(&self, generation: u64) -> bool {
         let state = lock(&self.state);
         let Some(set) = state.objects.get(&("podsets", "web".to_owned())) else { return false };
@@ -143,9 +143,9 @@ impl ApiServer {
             && set["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(is_ready))
     }
 
-    /// The requests that came.
-    pub fn came(&self) -> Vec<Came> {
-        lock(&self.state).came.clone()
+    /// The received requests.
+    pub fn received(&self) -> Vec<Received> {
+        lock(&self.state).received.clone()
     }
 }
 
@@ -180,7 +180,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
     }
     let mut state = lock(&state);
     let traceparent = head.headers.get("traceparent").map(|value| value.to_str().unwrap().to_owned());
-    state.came.push(Came { line: format!("{} {path}", head.method), traceparent, when: Instant::now() });
+    state.received.push(Received { line: format!("{} {path}", head.method), traceparent, when: Instant::now() });
     let parts: Vec<&str> = path.trim_start_matches(SETS).trim_start_matches('/').split('/').collect();
     Ok(match (&head.method, &parts[..]) {
         (&Method::GET, [.., "pods" | "podsets" | "mycustomresources" | "leases"]) => {
@@ -192,7 +192,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
         (&Method::POST, [.., "leases"]) => reply(201, &state.put("leases", body)),
         (&Method::GET, [.., "leases", name]) => match state.objects.get(&("leases", (*name).to_owned())) {
             Some(lease) => reply(200, lease),
-            None => absent("leases", name),
+            None => not_found("leases", name),
         },
         (&Method::PATCH, [.., "leases", name]) => {
             let mut lease = state.objects[&("leases", (*name).to_owned())].clone();
@@ -202,23 +202,23 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
             reply(200, &state.put("leases", lease))
         }
         (&Method::POST, [.., "events"]) => reply(201, &body),
-        // Everybody is known and may do everything.
+        // Every user is authenticated and may do everything.
         (&Method::POST, [.., "tokenreviews"]) => {
             reviewed(body, json!({ "authenticated": true, "user": { "username": "me" } }))
         }
         (&Method::POST, [.., "subjectaccessreviews"]) => reviewed(body, json!({ "allowed": true })),
         (&Method::DELETE, [.., "pods", name]) => match state.remove("pods", name) {
             Some(pod) => reply(200, &pod),
-            None => absent("pods", name),
+            None => not_found("pods", name),
         },
         (&Method::PATCH, [.., "podsets", name, "status"]) => {
             let Some(mut set) = state.objects.get(&("podsets", (*name).to_owned())).cloned() else {
-                return Ok(absent("podsets", name));
+                return Ok(not_found("podsets", name));
             };
             set["status"] = body["status"].clone();
             reply(200, &state.put("podsets", set))
         }
-        _ => refused(404, "NotFound", "the server could not find the requested resource"),
+        _ => rejection(404, "NotFound", "the server could not find the requested resource"),
     })
 }
 
@@ -228,10 +228,10 @@ fn reviewed(mut review: Value, status: Value) -> Response<Body> {
 }
 
 fn create_pod(shared: &Arc<Mutex<State>>, state: &mut State, mut pod: Value) -> Response<Body> {
-    if state.refuses_pods {
+    if state.rejects_pods {
         let message =
             format!("pods \"{}\" is forbidden: exceeded quota: small", pod["metadata"]["name"].as_str().unwrap());
-        return refused(403, "Forbidden", &message);
+        return rejection(403, "Forbidden", &message);
     }
     pod["metadata"]["uid"] = json!(format!("pod-{}", state.version));
     pod["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -260,12 +260,12 @@ fn list(state: &State, kind: &str) -> Value {
     json!({ "metadata": { "resourceVersion": state.version.to_string() }, "items": items })
 }
 
-/// An event as an API server writes it: its type first.
-fn line(what: &str, object: &Value) -> String {
-    format!("{{\"type\":\"{what}\",\"object\":{object}}}\n")
+/// A line of a watch, like that of a real API server: the type comes first.
+fn line(event: &str, object: &Value) -> String {
+    format!("{{\"type\":\"{event}\",\"object\":{object}}}\n")
 }
 
-/// Events from now on, and what has changed since the list.
+/// Events from now on, and the objects that changed since the list.
 fn watch(state: &mut State, kind: &'static str, query: &str) -> Response<Body> {
     let since: u64 = query.split('&').find_map(|part| part.strip_prefix("resourceVersion=")).unwrap().parse().unwrap();
     let (send, receive) = mpsc::unbounded_channel();
@@ -289,11 +289,11 @@ fn reply(code: u16, object: &Value) -> Response<Body> {
     response
 }
 
-fn refused(code: u16, reason: &str, message: &str) -> Response<Body> {
+fn rejection(code: u16, reason: &str, message: &str) -> Response<Body> {
     reply(code, &json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message }))
 }
 
-fn absent(kind: &str, name: &str) -> Response<Body> {
+fn not_found(kind: &str, name: &str) -> Response<Body> {
     let (message, details) = (format!("{kind} \"{name}\" not found"), json!({ "name": name, "kind": kind }));
     reply(
         404,

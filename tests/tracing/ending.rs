@@ -1,4 +1,4 @@
-//! How the process ends, and what its other commands print.
+//! The shutdown of the process, and the output of its other commands.
 
 use std::{process::Stdio, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn who_is_asked_to_end_is_alive_and_not_ready_until_what_is_under_way_has_ended() {
+async fn shutdown_waits_for_pending_requests_live_but_not_ready() {
     let api = ApiServer::start().await;
     let mut operator = Operator::start(&api, &[("PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0")]);
     operator.works(&api).await;
@@ -19,39 +19,39 @@ async fn who_is_asked_to_end_is_alive_and_not_ready_until_what_is_under_way_has_
     api.scale(1);
     sleep(Duration::from_millis(200)).await;
     assert!(operator.get("health probes", "/readyz").await.starts_with("HTTP/1.1 200"));
-    operator.ask_to_end();
-    until("it to say so", || !operator.said("shutting down: no new work starts").is_empty()).await;
+    operator.terminate();
+    until("the shutdown", || !operator.logged("shutting down: no new work starts").is_empty()).await;
     assert!(operator.get("health probes", "/readyz").await.starts_with("HTTP/1.1 500"));
     assert!(operator.get("health probes", "/livez").await.starts_with("HTTP/1.1 200"));
-    assert_eq!(api.pods(), 0, "it is still waiting for an answer");
+    assert_eq!(api.pods(), 0, "the create is still pending");
     held.notify_one();
-    assert_eq!(operator.ended().await, Some(0), "{:?}", operator.log());
+    assert_eq!(operator.exit_code().await, Some(0), "{:?}", operator.log());
     assert_eq!(api.pods(), 1);
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn a_second_signal_exits_at_once() {
     let api = ApiServer::start().await;
     let mut operator = Operator::start(&api, &[]);
     operator.works(&api).await;
     let _held = api.hold_pods();
     api.scale(1);
     sleep(Duration::from_millis(200)).await;
-    operator.ask_to_end();
-    until("it to say so", || !operator.said("shutting down: no new work starts").is_empty()).await;
-    operator.ask_to_end();
-    assert_eq!(operator.ended().await, Some(143), "{:?}", operator.log());
+    operator.terminate();
+    until("the shutdown", || !operator.logged("shutting down: no new work starts").is_empty()).await;
+    operator.terminate();
+    assert_eq!(operator.exit_code().await, Some(143), "{:?}", operator.log());
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_no_fault_of_the_flags() {
+async fn a_port_in_use_exits_with_code_1() {
     let api = ApiServer::start().await;
     let mut operator = Operator::start(&api, &[("PODSET_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", &api.address)]);
-    assert_eq!(operator.ended().await, Some(1), "{:?}", operator.log());
-    assert_eq!(operator.said("--health-probe-bind-address: cannot listen on 127.0.0.1:").len(), 1);
+    assert_eq!(operator.exit_code().await, Some(1), "{:?}", operator.log());
+    assert_eq!(operator.logged("--health-probe-bind-address: cannot listen on 127.0.0.1:").len(), 1);
 }
 
-async fn printed(argument: &str) -> String {
+async fn output(argument: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_podset-operator"));
     let output = command.arg(argument).env_clear().stdin(Stdio::null()).output().await.unwrap();
     assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
@@ -59,10 +59,10 @@ async fn printed(argument: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_definitions_and_the_version_are_printed() {
-    assert_eq!(printed("--version").await, concat!("podset-operator ", env!("CARGO_PKG_VERSION"), "\n"));
+async fn commands_print_the_version_and_the_crds() {
+    assert_eq!(output("--version").await, concat!("podset-operator ", env!("CARGO_PKG_VERSION"), "\n"));
     let text = |file| std::fs::read_to_string(format!("config/crd/bases/{file}")).unwrap();
     let all: String = crds().iter().map(|(file, _)| format!("---\n{}", text(file))).collect();
     assert_eq!(all.matches("\nkind: CustomResourceDefinition\n").count(), 2);
-    assert_eq!(printed("crd").await, all);
+    assert_eq!(output("crd").await, all);
 }

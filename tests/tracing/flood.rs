@@ -1,4 +1,4 @@
-//! A flood of TLS handshakes at the metrics: it costs no renewal of the Lease and no probe, and a scrape still gets through.
+//! A flood of TLS handshakes to the metrics port: it delays no renewal of the Lease and no probe, and scrapes succeed.
 
 use std::{
     io::{self, Read, Write},
@@ -27,13 +27,13 @@ use crate::{
     process::{Operator, until},
 };
 
-/// How long the flood lasts, in seconds; the variable FLOOD_SECONDS sets another time.
+/// How long the flood lasts, in seconds, unless the variable FLOOD_SECONDS is set.
 const SECONDS: u64 = 10;
 
-/// How many handshakes each thread of the flood begins at once.
-const AT_ONCE: usize = 64;
+/// How many handshakes each thread of the flood starts at a time.
+const AT_A_TIME: usize = 64;
 
-/// How much later than a retry period a renewal may come on a busy machine.
+/// How much later than the retry period a renewal may be on a busy machine.
 const SLACK: Duration = Duration::from_millis(700);
 
 /// The retry period of the election.
@@ -42,7 +42,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 /// How long a probe may take: the default of a kubelet.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// A certificate for this machine, and a folder with it and its key.
+/// A certificate for 127.0.0.1, and a folder with it and its key.
 fn certificate() -> (CertificateDer<'static>, TempDir) {
     let folder = TempDir::new().unwrap();
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
@@ -69,8 +69,8 @@ fn server_name() -> ServerName<'static> {
     ServerName::try_from("127.0.0.1").unwrap()
 }
 
-/// Begins handshakes, many at once, until `stop`, and breaks each off when the server has answered; or sends half of a greeting and
-/// waits. Returns how many it began.
+/// Starts handshakes, many at a time, until `stop`, and drops each when the server has responded. With `is_half`, sends
+/// only half of a ClientHello. Returns how many it started.
 fn flood(to: SocketAddr, hello: Vec<u8>, is_half: bool, stop: Arc<AtomicBool>) -> JoinHandle<usize> {
     let begin = move || -> io::Result<TcpStream> {
         let mut stream = TcpStream::connect_timeout(&to, PROBE)?;
@@ -81,10 +81,10 @@ fn flood(to: SocketAddr, hello: Vec<u8>, is_half: bool, stop: Arc<AtomicBool>) -
     thread::spawn(move || {
         let mut begun = 0;
         while !stop.load(Ordering::Relaxed) {
-            let streams: Vec<TcpStream> = (0..AT_ONCE).filter_map(|_| begin().ok()).collect();
+            let streams: Vec<TcpStream> = (0..AT_A_TIME).filter_map(|_| begin().ok()).collect();
             begun += streams.len();
             for mut stream in streams {
-                // An answer, a refusal or no word: whatever comes first.
+                // Waits for a response, a closed connection or the timeout.
                 let _ = stream.read(&mut [0; 512]);
             }
         }
@@ -92,7 +92,7 @@ fn flood(to: SocketAddr, hello: Vec<u8>, is_half: bool, stop: Arc<AtomicBool>) -
     })
 }
 
-/// Probes five times a second until `stop`; returns how long each probe took, and fails with one that is not well.
+/// Probes five times a second until `stop`. Returns how long each probe took, and fails if a probe fails.
 fn probe(to: SocketAddr, stop: Arc<AtomicBool>) -> JoinHandle<io::Result<Vec<Duration>>> {
     let once = move |path: &str| -> io::Result<Duration> {
         let began = Instant::now();
@@ -128,11 +128,11 @@ async fn scrape(from: SocketAddr, config: Arc<ClientConfig>) -> io::Result<Strin
 /// When the Lease was renewed.
 fn renewals(api: &ApiServer) -> Vec<Instant> {
     let is_renewal = |line: &str| line.starts_with("PATCH ") && line.contains("/leases/");
-    api.came().iter().filter(|came| is_renewal(&came.line)).map(|came| came.when.into_std()).collect()
+    api.received().iter().filter(|it| is_renewal(&it.line)).map(|it| it.when.into_std()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_handshakes_costs_no_renewal_and_no_probe() {
+async fn a_flood_of_handshakes_delays_no_renewal_and_no_probe() {
     let lasts = std::env::var("FLOOD_SECONDS").map_or(SECONDS, |seconds| seconds.parse().unwrap());
     let (certificate, folder) = certificate();
     let config = client(certificate);
@@ -168,7 +168,7 @@ async fn a_flood_of_handshakes_costs_no_renewal_and_no_probe() {
     }
     stop.store(true, Ordering::Relaxed);
     let flooded: usize = floods.into_iter().map(|flood| flood.join().unwrap()).sum();
-    let probed = probes.join().unwrap().expect("every probe is answered well and in time");
+    let probed = probes.join().unwrap().expect("every probe succeeds in time");
 
     let mut times: Vec<Instant> = renewals(&api).into_iter().filter(|when| *when + PERIOD >= began).collect();
     times.push(Instant::now());
@@ -176,13 +176,13 @@ async fn a_flood_of_handshakes_costs_no_renewal_and_no_probe() {
     let (late, slow) = (steps.iter().max().unwrap(), probed.iter().max().unwrap());
     println!(
         "{flooded} handshakes in {lasts} s; {} renewals, at most {late:?} apart; {} probes, the slowest in {slow:?}; \
-         {scraped} scrapes, {missed} more without an answer",
+         {scraped} scrapes succeeded, {missed} failed",
         steps.len() - 1,
         probed.len()
     );
-    assert!(flooded > 100, "it is no flood: {flooded}");
+    assert!(flooded > 100, "only {flooded} handshakes");
     assert!(*late < PERIOD + SLACK, "a renewal was late: {steps:?}");
     assert!(*slow < PROBE, "{slow:?}");
-    assert!(scraped > 0, "no scrape got through");
-    operator.end().await;
+    assert!(scraped > 0, "no scrape succeeded");
+    operator.shut_down().await;
 }

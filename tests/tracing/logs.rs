@@ -1,6 +1,6 @@
-//! The lines of the log within a trace, and the metrics that lead to one.
+//! Trace IDs in the log and in the exemplars of metrics, and secrets in the log.
 
-use testkit::collector::Manner;
+use testkit::collector::Mode;
 
 use crate::{
     api::ApiServer,
@@ -8,14 +8,14 @@ use crate::{
 };
 
 #[tokio::test]
-async fn log_and_metrics_lead_to_the_trace() {
-    let (api, collector, operator) = begin(Protocol::Grpc, Manner::Good, &[]).await;
+async fn log_lines_and_exemplars_name_the_trace() {
+    let (api, collector, operator) = begin(Protocol::Grpc, Mode::Good, &[]).await;
     api.scale(2);
     until("a ready set", || api.is_ready(1)).await;
     until("its spans", || collector.spans().iter().any(|span| span.get("pods.created") == "2")).await;
 
-    let said = operator.said("scaled");
-    let [line] = &said[..] else { panic!("one line for one decision: {said:?}") };
+    let logged = operator.logged("scaled");
+    let [line] = &logged[..] else { panic!("one line for one decision: {logged:?}") };
     let spans = collector.spans();
     let span = spans.iter().find(|span| span.get("pods.created") == "2").unwrap();
     assert_eq!(
@@ -27,7 +27,7 @@ async fn log_and_metrics_lead_to_the_trace() {
     assert_eq!(line["InstrumentationScope"]["Name"], "podset_operator::podset::report");
     assert_eq!(line["Resource"]["service.instance.id"], *span.resource["service.instance.id"]);
     assert!(line["Timestamp"].as_str().unwrap().ends_with('Z'));
-    assert!(operator.said("begins")[0].get("TraceId").is_none(), "it is in no trace");
+    assert!(operator.logged("begins")[0].get("TraceId").is_none(), "it belongs to no trace");
 
     let metrics = operator.metrics().await;
     let exemplars: Vec<&str> =
@@ -39,9 +39,9 @@ async fn log_and_metrics_lead_to_the_trace() {
 }
 
 #[tokio::test]
-async fn no_line_holds_a_secret_whatever_is_logged() {
+async fn no_log_line_has_a_secret_at_any_level() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, collector(Manner::Good).await);
+        let (api, collector) = (ApiServer::start().await, collector(Mode::Good).await);
         let variables = protocol.to(&collector);
         let header = format!("authorization=Bearer%20{SECRET}");
         let more = [("OTEL_EXPORTER_OTLP_HEADERS", header.as_str()), ("PODSET_OPERATOR_LOG_LEVEL", "trace")];
@@ -49,12 +49,12 @@ async fn no_line_holds_a_secret_whatever_is_logged() {
         operator.works(&api).await;
         api.scale(2);
         until("a ready set", || api.is_ready(1)).await;
-        operator.end().await;
+        operator.shut_down().await;
         let sent = &collector.requests()[0].1["authorization"];
         assert_eq!(sent.to_str().unwrap(), format!("Bearer {SECRET}"));
         let lines: Vec<String> = operator.log().iter().map(ToString::to_string).collect();
-        assert!(lines.len() > 100, "much is logged");
-        let telltale: Vec<&String> = lines.iter().filter(|line| line.contains(SECRET)).collect();
-        assert!(telltale.is_empty(), "{protocol:?}: {telltale:?}");
+        assert!(lines.len() > 100, "only {} lines", lines.len());
+        let leaks: Vec<&String> = lines.iter().filter(|line| line.contains(SECRET)).collect();
+        assert!(leaks.is_empty(), "{protocol:?}: {leaks:?}");
     }
 }

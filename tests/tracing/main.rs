@@ -1,5 +1,5 @@
-//! The operator as a process, with a collector of traces and an API server in the process of the test: what of its work is
-//! told, by which protocol, and that a bad collector is never felt. Beside that, what only a process shows: how it ends.
+//! The operator as a process, with a trace collector and an API server in the process of the test: its traces, by both
+//! protocols, and that a bad collector does not slow it down. Also the shutdown and the commands of the process.
 
 mod api;
 mod ending;

@@ -1,17 +1,17 @@
-//! Exec plugins of a kubeconfig: nothing that they print reaches the log or the traces.
+//! Exec plugins of a kubeconfig: their output reaches neither the log nor the traces.
 
 use std::os::unix::fs::PermissionsExt;
 
 use tempfile::TempDir;
 
-use testkit::collector::Manner;
+use testkit::collector::Mode;
 
 use crate::{
     api::ApiServer,
     process::{Operator, Protocol, SECRET, collector, until, with},
 };
 
-/// A user of a kubeconfig whose credentials come from this script.
+/// A user of a kubeconfig that gets its credentials from this script.
 fn user(folder: &TempDir, script: &str) -> String {
     let plugin = folder.path().join("get-token");
     std::fs::write(&plugin, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -24,7 +24,7 @@ fn user(folder: &TempDir, script: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_a_failing_plugin_prints_is_never_logged() {
+async fn the_output_of_a_failing_plugin_is_not_logged() {
     let garbage = format!("echo {SECRET} >&2; echo 'kind: [{SECRET}'");
     for (script, expected) in [
         (
@@ -43,15 +43,15 @@ async fn what_a_failing_plugin_prints_is_never_logged() {
     ] {
         let (api, folder) = (ApiServer::start().await, TempDir::new().unwrap());
         let mut operator = Operator::start_as(&user(&folder, &script), &api, &[]);
-        assert_eq!(operator.ended().await, Some(2), "{script}: {}", operator.text());
-        assert_eq!(operator.said(expected).len(), 1, "{script}: {}", operator.text());
+        assert_eq!(operator.exit_code().await, Some(2), "{script}: {}", operator.text());
+        assert_eq!(operator.logged(expected).len(), 1, "{script}: {}", operator.text());
         assert!(!operator.text().contains(SECRET), "{script}: {}", operator.text());
     }
 }
 
 #[tokio::test]
-async fn what_a_plugin_prints_later_is_neither_logged_nor_traced() {
-    let (api, collector, folder) = (ApiServer::start().await, collector(Manner::Good).await, TempDir::new().unwrap());
+async fn the_output_of_a_plugin_that_fails_later_is_neither_logged_nor_traced() {
+    let (api, collector, folder) = (ApiServer::start().await, collector(Mode::Good).await, TempDir::new().unwrap());
     let failing = folder.path().join("fails");
     let credentials = r#"{"status": {"token": "t", "expirationTimestamp": "2026-01-01T00:00:00Z"}}"#;
     let script = format!(
@@ -65,9 +65,9 @@ async fn what_a_plugin_prints_later_is_neither_logged_nor_traced() {
     std::fs::write(&failing, "").unwrap();
     api.scale(1);
     let failed = "the exec plugin of the kubeconfig failed (exit status: 1)";
-    let is_told = || collector.spans().iter().any(|span| format!("{span:?}").contains(failed));
-    until("a span that says so", is_told).await;
+    let is_traced = || collector.spans().iter().any(|span| format!("{span:?}").contains(failed));
+    until("a span with the error", is_traced).await;
     assert!(!collector.spans().iter().any(|span| format!("{span:?}").contains(SECRET)));
-    operator.end().await;
+    operator.shut_down().await;
     assert!(operator.text().contains(failed) && !operator.text().contains(SECRET), "{}", operator.text());
 }

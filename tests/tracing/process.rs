@@ -1,10 +1,10 @@
-//! The operator as a process of this machine.
+//! The operator as a process.
 
 use std::{net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::collector::{Collector, Manner};
+use testkit::collector::{Collector, Mode};
 use tokio::{
     process::{Child, Command},
     time::{Instant, sleep},
@@ -12,25 +12,25 @@ use tokio::{
 
 use crate::api::ApiServer;
 
-/// What no line of a log may hold.
+/// The log must not contain this.
 pub const SECRET: &str = "top-secret";
 
-/// How long anything may take that is waited for.
+/// The time limit of each wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An operator that runs, for the PodSets of one API server. It is killed with this value.
+/// A running operator for the PodSets of one API server. It is killed when this is dropped.
 pub struct Operator {
     child: Child,
     folder: TempDir,
 }
 
 impl Operator {
-    /// Starts one with these variables, and none of the caller's.
+    /// Starts an operator with these environment variables, without those of the test.
     pub fn start(api: &ApiServer, variables: &[(&str, &str)]) -> Self {
         Operator::start_as(&format!("{{token: {SECRET}}}"), api, variables)
     }
 
-    /// The same, as this user of a kubeconfig.
+    /// Starts an operator with this user in its kubeconfig.
     pub fn start_as(user: &str, api: &ApiServer, variables: &[(&str, &str)]) -> Self {
         let folder = TempDir::new().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
@@ -60,13 +60,13 @@ impl Operator {
         Operator { child, folder }
     }
 
-    /// All that it wrote to standard error.
+    /// Its standard error output.
     pub fn text(&self) -> String {
         let log: PathBuf = self.folder.path().join("log");
         std::fs::read_to_string(log).unwrap()
     }
 
-    /// Its log: an object a line.
+    /// Its log: one object per line.
     pub fn log(&self) -> Vec<Value> {
         let text = self.text();
         // The last line may be half written.
@@ -74,40 +74,37 @@ impl Operator {
         whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
     }
 
-    /// The lines of its log that say this.
-    pub fn said(&self, words: &str) -> Vec<Value> {
+    /// The lines of its log whose body contains `words`.
+    pub fn logged(&self, words: &str) -> Vec<Value> {
         self.log().into_iter().filter(|line| line["Body"].as_str().unwrap().contains(words)).collect()
     }
 
-    /// Waits until it would act on a new set at once: it has listed the sets, watches them, and has listed them once more when
-    /// it began to lead.
+    /// Waits until it acts on new sets at once: it has listed and watches the sets, and has listed them again as the
+    /// leader.
     pub async fn works(&self, api: &ApiServer) {
-        until("the sets to be listed", || {
-            api.came().iter().filter(|came| came.line.starts_with("GET ") && came.line.ends_with("/podsets")).count()
-                >= 3
-        })
-        .await;
+        let is_read = |line: &str| line.starts_with("GET ") && line.ends_with("/podsets");
+        until("the sets to be listed", || api.received().iter().filter(|it| is_read(&it.line)).count() >= 3).await;
     }
 
-    /// Asks it to end.
-    pub fn ask_to_end(&self) {
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
         let id = self.child.id().expect("it runs");
         let id = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
     }
 
-    /// Asks it to end, and answers how long it took; it must end in order.
-    pub async fn end(&mut self) -> Duration {
+    /// Shuts it down, and returns how long that took. It must exit with code 0.
+    pub async fn shut_down(&mut self) -> Duration {
         let began = Instant::now();
-        self.ask_to_end();
-        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap();
+        self.terminate();
+        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it exits").unwrap();
         assert_eq!(status.code(), Some(0), "{:?}", self.log());
         began.elapsed()
     }
 
-    /// Waits until it has ended by itself, and answers with which code.
-    pub async fn ended(&mut self) -> Option<i32> {
-        tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap().code()
+    /// Waits until it has exited, and returns its exit code.
+    pub async fn exit_code(&mut self) -> Option<i32> {
+        tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it exits").unwrap().code()
     }
 
     /// Its metrics.
@@ -115,13 +112,13 @@ impl Operator {
         self.get("metrics", "/metrics").await
     }
 
-    /// The address at which it says to be "serving" this.
+    /// The address at which it serves this, according to its log.
     pub fn address(&self, what: &str) -> SocketAddr {
-        let line = &self.said(&format!("serving {what}"))[0];
+        let line = &self.logged(&format!("serving {what}"))[0];
         line["Attributes"]["address"].as_str().unwrap().parse().unwrap()
     }
 
-    /// What it answers to a GET, at the address at which it says to be "serving" this.
+    /// Its response to a GET at this address.
     pub async fn get(&self, what: &str, path: &str) -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = tokio::net::TcpStream::connect(self.address(what)).await.unwrap();
@@ -135,28 +132,28 @@ impl Operator {
     }
 }
 
-/// A collector of traces.
-pub async fn collector(manner: Manner) -> Collector {
-    Collector::start(SocketAddr::from(([127, 0, 0, 1], 0)), manner).await.unwrap()
+/// Starts a trace collector.
+pub async fn collector(mode: Mode) -> Collector {
+    Collector::start(SocketAddr::from(([127, 0, 0, 1], 0)), mode).await.unwrap()
 }
 
-/// Waits until it is so; answers how long it took.
-pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+/// Waits until `is_done` returns true. Returns how long that took.
+pub async fn until(what: &str, mut is_done: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "waited in vain for {what}");
+    while !is_done() {
+        assert!(began.elapsed() < PATIENCE, "timed out waiting for {what}");
         sleep(Duration::from_millis(10)).await;
     }
     began.elapsed()
 }
 
-/// An operator at work, its API server, and a collector of this manner.
+/// Starts an operator, its API server, and a collector in this mode.
 pub async fn begin(
     protocol: Protocol,
-    manner: Manner,
+    mode: Mode,
     more: &[(&'static str, &'static str)],
 ) -> (ApiServer, Collector, Operator) {
-    let (api, collector) = (ApiServer::start().await, collector(manner).await);
+    let (api, collector) = (ApiServer::start().await, collector(mode).await);
     let operator = Operator::start(&api, &with(&protocol.to(&collector), more));
     operator.works(&api).await;
     (api, collector, operator)
@@ -165,9 +162,9 @@ pub async fn begin(
 /// A protocol of OTLP.
 #[derive(Clone, Copy, Debug)]
 pub enum Protocol {
-    /// By gRPC.
+    /// OTLP over gRPC.
     Grpc,
-    /// By HTTP.
+    /// OTLP over HTTP.
     Http,
 }
 
@@ -175,7 +172,7 @@ impl Protocol {
     /// Both.
     pub const ALL: [Protocol; 2] = [Protocol::Grpc, Protocol::Http];
 
-    /// The variables that lead to this collector.
+    /// The environment variables that point to this collector.
     pub fn to(self, collector: &Collector) -> [(&'static str, String); 3] {
         let protocol = match self {
             Protocol::Grpc => "grpc",
@@ -189,7 +186,7 @@ impl Protocol {
     }
 }
 
-/// Variables as [`Operator::start`] takes them.
+/// Combines variables for [`Operator::start`].
 pub fn with<'a>(
     variables: &'a [(&'static str, String)],
     more: &[(&'static str, &'a str)],

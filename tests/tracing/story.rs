@@ -1,8 +1,8 @@
-//! What a trace tells: each reconcile with its decision and its requests, exactly.
+//! The spans of a trace: each reconcile with its decision and its requests, exactly.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use testkit::collector::{Manner, Span, tree};
+use testkit::collector::{Mode, Span, tree};
 use tokio::time::sleep;
 
 use crate::{
@@ -10,12 +10,12 @@ use crate::{
     process::{Protocol, begin, until},
 };
 
-/// The reconciles that have come, in order.
+/// The received spans of reconciles, in order.
 fn reconciles(spans: &[Span]) -> Vec<Span> {
     spans.iter().filter(|span| span.name == "podset reconcile").cloned().collect()
 }
 
-/// The one that made the pods of this generation.
+/// The reconcile that created or deleted pods for this generation.
 fn scaling(spans: &[Span], generation: u64) -> Option<Span> {
     let is_it = |span: &Span| {
         let did = |key| !matches!(span.get(key), "" | "0");
@@ -24,11 +24,11 @@ fn scaling(spans: &[Span], generation: u64) -> Option<Span> {
     reconciles(spans).into_iter().find(is_it)
 }
 
-/// Waits until nothing is asked of the API server any more.
+/// Waits until the API server receives no more requests.
 async fn rest(api: &ApiServer) {
-    let mut came = usize::MAX;
-    while came != api.came().len() {
-        came = api.came().len();
+    let mut received = usize::MAX;
+    while received != api.received().len() {
+        received = api.received().len();
         sleep(Duration::from_millis(300)).await;
     }
 }
@@ -38,26 +38,26 @@ fn attributes(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn a_scale_up_is_told_whole_by_both_protocols() {
+async fn both_protocols_export_the_complete_trace_of_a_scale_up() {
     for protocol in Protocol::ALL {
         let more = [("POD_NAMESPACE", "system"), ("OTEL_RESOURCE_ATTRIBUTES", "team=a%2Cb")];
-        let (api, collector, _operator) = begin(protocol, Manner::Good, &more).await;
+        let (api, collector, _operator) = begin(protocol, Mode::Good, &more).await;
         api.scale(2);
         until("a ready set", || api.is_ready(1)).await;
         until("its spans", || scaling(&collector.spans(), 1).is_some()).await;
         let spans = collector.spans();
         let reconcile = scaling(&spans, 1).unwrap();
-        tells_who_it_is(&reconcile, protocol);
-        tells_what_it_did(&reconcile, &api);
+        has_resource_attributes(&reconcile, protocol);
+        has_its_outcome(&reconcile, &api);
         let text = tree(&spans, &reconcile.trace);
         let lines: Vec<&str> = text.lines().map(|line| line.split_once(": ").unwrap().1).collect();
-        // The status is written at once, or by a later reconcile if the pods were ready before it was looked at.
+        // The status patch follows here, or in a later reconcile if the pods became ready early.
         assert_eq!(lines[..4], ["podset reconcile", "plan", "create pods", "create pods"], "{text}");
-        tells_its_requests(&spans, &reconcile, &api);
+        has_its_requests(&spans, &reconcile, &api);
     }
 }
 
-fn tells_who_it_is(span: &Span, protocol: Protocol) {
+fn has_resource_attributes(span: &Span, protocol: Protocol) {
     let mut resource = span.resource.clone();
     let id = resource.remove("service.instance.id").unwrap();
     assert!(id.starts_with("operator-1_"), "{id}");
@@ -72,9 +72,9 @@ fn tells_who_it_is(span: &Span, protocol: Protocol) {
     assert_eq!(resource, expected, "{protocol:?}");
 }
 
-fn tells_what_it_did(span: &Span, api: &ApiServer) {
-    let mut said = span.attributes.clone();
-    let outcome = said.remove("outcome").unwrap();
+fn has_its_outcome(span: &Span, api: &ApiServer) {
+    let mut actual = span.attributes.clone();
+    let outcome = actual.remove("outcome").unwrap();
     assert!(["success", "requeue", "requeue_after"].contains(&&*outcome), "{outcome}");
     let expected = attributes(&[
         ("controller", "podset"),
@@ -85,13 +85,13 @@ fn tells_what_it_did(span: &Span, api: &ApiServer) {
         ("pods.deleted", "0"),
         ("trigger", "spec"),
     ]);
-    assert_eq!(said, expected);
+    assert_eq!(actual, expected);
     assert_eq!((&*span.kind, &*span.parent, &span.error), ("internal", "", &None));
-    assert_eq!(span.links, [], "it saw the generation first");
+    assert_eq!(span.links, [], "it is the first reconcile of the generation");
     assert_eq!(api.pods(), 2);
 }
 
-fn tells_its_requests(spans: &[Span], reconcile: &Span, api: &ApiServer) {
+fn has_its_requests(spans: &[Span], reconcile: &Span, api: &ApiServer) {
     let children: Vec<&Span> = spans.iter().filter(|span| span.parent == reconcile.id).collect();
     let plan = children.iter().find(|span| span.name == "plan").unwrap();
     let expected = attributes(&[
@@ -105,8 +105,8 @@ fn tells_its_requests(spans: &[Span], reconcile: &Span, api: &ApiServer) {
     assert_eq!(plan.attributes, expected);
     let create = children.iter().find(|span| span.name == "create pods").unwrap();
     let (host, port) = api.address.split_once(':').unwrap();
-    let mut said = create.attributes.clone();
-    let full = said.remove("url.full").unwrap();
+    let mut actual = create.attributes.clone();
+    let full = actual.remove("url.full").unwrap();
     assert!(full.starts_with(&format!("http://{}/api/v1/namespaces/shop/pods?", api.address)), "{full}");
     let expected = attributes(&[
         ("http.request.method", "POST"),
@@ -116,14 +116,14 @@ fn tells_its_requests(spans: &[Span], reconcile: &Span, api: &ApiServer) {
         ("url.path", "/api/v1/namespaces/shop/pods"),
         ("url.template", "/api/v1/namespaces/{namespace}/pods"),
     ]);
-    assert_eq!(said, expected);
+    assert_eq!(actual, expected);
     assert_eq!((&*create.kind, &create.error), ("client", &None));
-    // What the API server was told is where its own spans would go.
+    // The API server received these spans as the parents of its own.
     let sent: Vec<String> = api
-        .came()
+        .received()
         .into_iter()
-        .filter(|came| came.line.ends_with("/pods") && came.line.starts_with("POST"))
-        .map(|came| came.traceparent.unwrap())
+        .filter(|request| request.line.ends_with("/pods") && request.line.starts_with("POST"))
+        .map(|request| request.traceparent.unwrap())
         .collect();
     let expected: Vec<String> = children
         .iter()
@@ -134,12 +134,12 @@ fn tells_its_requests(spans: &[Span], reconcile: &Span, api: &ApiServer) {
 }
 
 #[tokio::test]
-async fn a_users_change_can_be_followed_from_reconcile_to_reconcile() {
-    let (api, collector, _operator) = begin(Protocol::Grpc, Manner::Good, &[]).await;
+async fn later_reconciles_of_a_generation_link_to_the_first() {
+    let (api, collector, _operator) = begin(Protocol::Grpc, Mode::Good, &[]).await;
     for (generation, replicas) in [(1, 3), (2, 1)] {
         api.scale(replicas);
         until("a ready set", || api.is_ready(generation)).await;
-        // What is still on its way would be what the next reconcile is triggered by.
+        // A late event would trigger the next reconcile instead of the spec.
         rest(&api).await;
     }
     until("its spans", || scaling(&collector.spans(), 2).is_some()).await;
@@ -149,7 +149,7 @@ async fn a_users_change_can_be_followed_from_reconcile_to_reconcile() {
             reconciles(&spans).into_iter().filter(|span| span.get("object.generation") == generation).collect();
         let first = &of_generation[0];
         assert_eq!((first.get("trigger"), &first.links), ("spec", &Vec::new()), "{generation}");
-        // Whoever worked on it points at the first; whoever came when it was answered does not.
+        // Reconciles that write the status of the generation link to the first one; later ones do not.
         let writes =
             |span: &Span| spans.iter().any(|child| child.parent == span.id && child.name == "patch podsets/status");
         let later: Vec<&Span> = of_generation[1..].iter().filter(|span| writes(span)).collect();
@@ -165,9 +165,9 @@ async fn a_users_change_can_be_followed_from_reconcile_to_reconcile() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_an_error_with_the_servers_words() {
-    let (api, collector, _operator) = begin(Protocol::Http, Manner::Good, &[]).await;
-    api.refuse_pods();
+async fn a_rejected_create_is_an_error_with_the_servers_message() {
+    let (api, collector, _operator) = begin(Protocol::Http, Mode::Good, &[]).await;
+    api.reject_pods();
     api.scale(2);
     let failed = |spans: &[Span]| reconciles(spans).into_iter().find(|span| span.error.is_some());
     until("a failed reconcile", || failed(&collector.spans()).is_some()).await;
@@ -182,19 +182,19 @@ async fn a_refusal_is_an_error_with_the_servers_words() {
 }
 
 #[tokio::test]
-async fn what_was_recorded_arrives_before_the_process_ends() {
+async fn a_shutdown_exports_all_spans() {
     for protocol in Protocol::ALL {
-        // Nothing leaves by itself within an hour.
+        // Without the shutdown, the operator exports nothing for an hour.
         let more = [("OTEL_BSP_SCHEDULE_DELAY", "3600000"), ("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a%20b")];
-        let (api, collector, mut operator) = begin(protocol, Manner::Good, &more).await;
+        let (api, collector, mut operator) = begin(protocol, Mode::Good, &more).await;
         api.scale(2);
         until("a ready set", || api.is_ready(1)).await;
         assert_eq!(collector.spans(), []);
-        operator.end().await;
+        operator.shut_down().await;
         let spans = collector.spans();
-        let writes = api.came().iter().filter(|came| came.traceparent.is_some()).count();
-        let told = spans.iter().filter(|span| span.kind == "client").count();
-        assert_eq!((told, scaling(&spans, 1).is_some()), (writes, true), "{protocol:?}");
+        let writes = api.received().iter().filter(|request| request.traceparent.is_some()).count();
+        let exported = spans.iter().filter(|span| span.kind == "client").count();
+        assert_eq!((exported, scaling(&spans, 1).is_some()), (writes, true), "{protocol:?}");
         let (path, head) = &collector.requests()[0];
         let expected = match protocol {
             Protocol::Grpc => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
@@ -205,29 +205,29 @@ async fn what_was_recorded_arrives_before_the_process_ends() {
 }
 
 #[tokio::test]
-async fn what_led_to_a_failure_arrives_as_well() {
+async fn losing_the_lease_exports_all_spans_and_none_of_the_lease() {
     let more = [("OTEL_BSP_SCHEDULE_DELAY", "3600000"), ("PODSET_OPERATOR_LEADER_ELECT", "true")];
-    let (api, collector, mut operator) = begin(Protocol::Grpc, Manner::Good, &more).await;
-    until("a leader", || !operator.said("this process leads").is_empty()).await;
+    let (api, collector, mut operator) = begin(Protocol::Grpc, Mode::Good, &more).await;
+    until("a leader", || !operator.logged("this process leads").is_empty()).await;
     api.scale(2);
     until("a ready set", || api.is_ready(1)).await;
     api.take_lease();
-    assert_eq!(operator.ended().await, Some(1), "{:?}", operator.log());
+    assert_eq!(operator.exit_code().await, Some(1), "{:?}", operator.log());
     assert!(scaling(&collector.spans(), 1).is_some());
-    // The Lease is renewed at rest too: of that nothing is told.
+    // Renewals of the Lease are not traced.
     let of_lease = |span: &Span| span.name.contains("leases");
     assert!(!collector.spans().iter().any(of_lease));
-    assert!(api.came().iter().filter(|came| came.line.contains("/leases")).all(|came| came.traceparent.is_none()));
+    assert!(api.received().iter().filter(|it| it.line.contains("/leases")).all(|it| it.traceparent.is_none()));
 }
 
 #[tokio::test]
-async fn of_what_is_not_sampled_nothing_is_sent_but_the_ids() {
+async fn an_unsampled_trace_sends_only_its_traceparent() {
     let (api, collector, mut operator) =
-        begin(Protocol::Http, Manner::Good, &[("OTEL_TRACES_SAMPLER", "always_off")]).await;
+        begin(Protocol::Http, Mode::Good, &[("OTEL_TRACES_SAMPLER", "always_off")]).await;
     api.scale(2);
     until("a ready set", || api.is_ready(1)).await;
-    operator.end().await;
+    operator.shut_down().await;
     assert_eq!(collector.requests().len(), 0);
-    let sent: Vec<String> = api.came().into_iter().filter_map(|came| came.traceparent).collect();
+    let sent: Vec<String> = api.received().into_iter().filter_map(|request| request.traceparent).collect();
     assert!(!sent.is_empty() && sent.iter().all(|parent| parent.ends_with("-00")), "{sent:?}");
 }

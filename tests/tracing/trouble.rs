@@ -1,21 +1,21 @@
-//! A collector that is slow, absent or broken, and settings that are wrong: the operator works as if there were none.
+//! A silent, unreachable or failing collector, and invalid settings, do not affect the operator.
 
 use std::time::Duration;
 
-use testkit::collector::Manner;
+use testkit::collector::Mode;
 
 use crate::{
     api::ApiServer,
     process::{Operator, Protocol, begin, collector, until, with},
 };
 
-/// How long a scale-up may take here: without traces it takes some hundredths of a second.
+/// The time limit of a scale-up. Without traces, it takes some hundredths of a second.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// How long the end may take: 3 seconds for the last spans, and what a busy machine adds.
+/// The time limit of the shutdown: 3 seconds for the last spans, and slack for a busy machine.
 const END: Duration = Duration::from_secs(5);
 
-/// Scales up and down again and again, then ends it: how long the slowest took, and the end.
+/// Scales up and down repeatedly, then shuts down. Returns the time of the slowest change, and of the shutdown.
 async fn work(api: &ApiServer, operator: &mut Operator) -> (Duration, Duration) {
     operator.works(api).await;
     let mut slowest = Duration::ZERO;
@@ -24,77 +24,77 @@ async fn work(api: &ApiServer, operator: &mut Operator) -> (Duration, Duration) 
         slowest = slowest.max(until("the pods", || api.pods() == replicas as usize).await);
         until("the status", || api.is_ready(generation)).await;
     }
-    (slowest, operator.end().await)
+    (slowest, operator.shut_down().await)
 }
 
 #[tokio::test]
-async fn a_collector_that_never_answers_is_not_felt() {
+async fn a_silent_collector_does_not_slow_the_operator() {
     for protocol in Protocol::ALL {
-        // A queue of a few spans is full at once.
-        let (api, collector, mut operator) = begin(protocol, Manner::Silent, &[("OTEL_BSP_MAX_QUEUE_SIZE", "8")]).await;
+        // A queue for so few spans is full at once.
+        let (api, collector, mut operator) = begin(protocol, Mode::Silent, &[("OTEL_BSP_MAX_QUEUE_SIZE", "8")]).await;
         let (slowest, end) = work(&api, &mut operator).await;
         assert!(slowest < AT_ONCE, "{protocol:?}: {slowest:?}");
         assert!(end < END, "{protocol:?}: {end:?}");
-        assert!(!collector.requests().is_empty(), "it was asked");
-        assert_eq!(operator.said("the last traces were not sent").len(), 1, "{:?}", operator.log());
+        assert!(!collector.requests().is_empty(), "the collector received no request");
+        assert_eq!(operator.logged("the last traces were not sent").len(), 1, "{:?}", operator.log());
     }
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_is_not_felt_and_is_said_once() {
+async fn an_unreachable_collector_slows_nothing_and_is_logged_once() {
     for protocol in Protocol::ALL {
-        let (api, collector) = (ApiServer::start().await, collector(Manner::Good).await);
+        let (api, collector) = (ApiServer::start().await, collector(Mode::Good).await);
         let variables = protocol.to(&collector);
         drop(collector);
         let mut operator = Operator::start(&api, &with(&variables, &[]));
         let (slowest, end) = work(&api, &mut operator).await;
         assert!(slowest < AT_ONCE && end < END, "{protocol:?}: {slowest:?}, {end:?}");
-        assert_eq!(operator.said("traces cannot be sent").len(), 1, "{:?}", operator.log());
+        assert_eq!(operator.logged("traces cannot be sent").len(), 1, "{:?}", operator.log());
     }
 }
 
 #[tokio::test]
-async fn a_collector_that_fails_is_not_felt_and_is_said_once() {
+async fn a_failing_collector_slows_nothing_and_is_logged_once() {
     for protocol in Protocol::ALL {
-        let (api, collector, mut operator) = begin(protocol, Manner::Failing, &[]).await;
+        let (api, collector, mut operator) = begin(protocol, Mode::Failing, &[]).await;
         let (slowest, end) = work(&api, &mut operator).await;
         assert!(slowest < AT_ONCE && end < END, "{protocol:?}: {slowest:?}, {end:?}");
-        assert!(!collector.requests().is_empty(), "it was asked");
-        assert_eq!(operator.said("traces cannot be sent").len(), 1, "{:?}", operator.log());
+        assert!(!collector.requests().is_empty(), "the collector received no request");
+        assert_eq!(operator.logged("traces cannot be sent").len(), 1, "{:?}", operator.log());
     }
 }
 
 #[tokio::test]
-async fn nothing_is_traced_unless_it_is_asked_for() {
+async fn traces_are_off_by_default() {
     let api = ApiServer::start().await;
     let mut operator = Operator::start(&api, &[]);
     let (_, end) = work(&api, &mut operator).await;
     assert!(end < Duration::from_secs(1), "{end:?}");
-    assert!(api.came().iter().all(|came| came.traceparent.is_none()));
+    assert!(api.received().iter().all(|request| request.traceparent.is_none()));
     assert!(operator.log().iter().all(|line| line.get("TraceId").is_none()));
 }
 
 #[tokio::test]
-async fn a_wrong_protocol_of_traces_does_not_give_way_to_that_of_all() {
+async fn an_invalid_protocol_for_traces_means_http_and_not_the_general_one() {
     let more = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json")];
-    let (api, collector, mut operator) = begin(Protocol::Http, Manner::Good, &more).await;
+    let (api, collector, mut operator) = begin(Protocol::Http, Mode::Good, &more).await;
     work(&api, &mut operator).await;
     assert!(!collector.requests().is_empty(), "{:?}", operator.log());
-    assert!(collector.requests().iter().all(|(path, _)| path == "/v1/traces"), "by HTTP, as the warning says");
+    assert!(collector.requests().iter().all(|(path, _)| path == "/v1/traces"), "HTTP, as the warning says");
 }
 
 #[tokio::test]
-async fn a_wrong_value_is_said_and_is_no_reason_to_end() {
+async fn invalid_values_are_logged_and_do_not_stop_the_process() {
     let api = ApiServer::start().await;
-    let wrong = [
+    let invalid = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector"),
         ("OTEL_TRACES_EXPORTER", "zipkin"),
         ("OTEL_SDK_DISABLED", "perhaps"),
     ];
-    let mut operator = Operator::start(&api, &wrong);
+    let mut operator = Operator::start(&api, &invalid);
     work(&api, &mut operator).await;
-    for (name, _) in wrong {
-        let said = operator.said(name);
-        assert_eq!((said.len(), said[0]["SeverityText"].as_str()), (1, Some("WARN")), "{name}: {said:?}");
+    for (name, _) in invalid {
+        let logged = operator.logged(name);
+        assert_eq!((logged.len(), logged[0]["SeverityText"].as_str()), (1, Some("WARN")), "{name}: {logged:?}");
     }
 }

@@ -1,8 +1,8 @@
 //! Checks "never more than N": the live pods of a PodSet are at most the largest `spec.replicas` among the generations from
 //! `status.observedGeneration` to `metadata.generation`. If all of these have `podReplacementPolicy: TerminationComplete`, the same holds for
-//! the pods that may run, which include terminating ones that have a node. For a deleted set, what held last still holds.
+//! the pods that may run, which include terminating ones that have a node. A deleted set keeps its last bound.
 //!
-//! The input are all changes of PodSets and pods, as JSON, in the order in which they happened. No I/O, no clock.
+//! The input is all changes of PodSets and pods, as JSON, in the order in which they happened. No I/O, no clock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -30,7 +30,7 @@ struct Set {
     wanted: BTreeMap<i64, (usize, bool)>,
     /// The names of pods by UID.
     live: BTreeMap<String, String>,
-    /// The same of terminating pods that may still run.
+    /// The names of terminating pods that may still run, by UID.
     terminating: BTreeMap<String, String>,
 }
 
@@ -52,7 +52,7 @@ pub struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Whether more pods count than may.
+    /// Whether more pods count than are allowed.
     pub fn is_over(&self) -> bool {
         self.allowed.is_some_and(|allowed| self.counted.len() > allowed)
     }

@@ -26,26 +26,26 @@ use prost::Message;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tonic::{body::Body, codegen::Service};
 
-/// How it behaves.
+/// The behaviour of a collector.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Manner {
+pub enum Mode {
     /// Accepts all spans.
     Good,
-    /// Accepts connections and requests, and never responds.
+    /// Accepts connections and requests, but never responds.
     Silent,
     /// Responds with an error.
     Failing,
 }
 
-/// A collector that runs. It ends with this value.
+/// A running collector. It stops when this is dropped.
 pub struct Collector {
     address: SocketAddr,
-    taken: Arc<Mutex<Taken>>,
+    received: Arc<Mutex<Received>>,
     server: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Taken {
+struct Received {
     spans: Vec<Span>,
     requests: Vec<(String, HeaderMap)>,
 }
@@ -55,66 +55,66 @@ struct Taken {
 pub struct Span {
     /// Its name.
     pub name: String,
-    /// The trace.
+    /// The trace ID.
     pub trace: String,
-    /// Itself.
+    /// The span ID.
     pub id: String,
-    /// Its parent; empty: none.
+    /// The span ID of the parent, or empty.
     pub parent: String,
     /// `client`, `server`, `internal`, or the number of another kind.
     pub kind: String,
-    /// The attributes of the process that made it.
+    /// The attributes of the process that created it.
     pub resource: BTreeMap<String, String>,
     /// Its own attributes.
     pub attributes: BTreeMap<String, String>,
-    /// The spans that it points at: trace and span.
+    /// Trace and span ID of each link.
     pub links: Vec<(String, String)>,
-    /// What went wrong, if something did.
+    /// The message of an error status.
     pub error: Option<String>,
-    /// When it began, in nanoseconds.
+    /// The start time in nanoseconds.
     pub start: u64,
 }
 
 impl Span {
-    /// The service that made it.
+    /// The service that created it.
     pub fn service(&self) -> &str {
         self.resource.get("service.name").map_or("", String::as_str)
     }
 
-    /// An attribute; empty where there is none.
+    /// The value of an attribute, or an empty string.
     pub fn get(&self, key: &str) -> &str {
         self.attributes.get(key).map_or("", String::as_str)
     }
 }
 
 impl Collector {
-    /// Starts one at this address of this machine.
+    /// Starts a collector at this address.
     ///
     /// # Errors
     ///
-    /// When nobody can listen there.
-    pub async fn start(address: SocketAddr, manner: Manner) -> std::io::Result<Self> {
+    /// When the address cannot be bound.
+    pub async fn start(address: SocketAddr, mode: Mode) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        let (address, taken) = (listener.local_addr()?, Arc::<Mutex<Taken>>::default());
-        let server = tokio::spawn(serve(listener, Receiver { manner, taken: taken.clone() }));
-        Ok(Self { address, taken, server })
+        let (address, received) = (listener.local_addr()?, Arc::<Mutex<Received>>::default());
+        let server = tokio::spawn(serve(listener, Receiver { mode, received: received.clone() }));
+        Ok(Self { address, received, server })
     }
 
-    /// Where it listens: host and port.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// All spans that came, in the order of their beginning.
+    /// All received spans, ordered by start time.
     pub fn spans(&self) -> Vec<Span> {
-        let mut spans = lock(&self.taken).spans.clone();
+        let mut spans = lock(&self.received).spans.clone();
         spans.sort_by_key(|span| span.start);
         spans
     }
 
-    /// The paths and heads of the requests that came.
+    /// The paths and headers of the received requests.
     pub fn requests(&self) -> Vec<(String, HeaderMap)> {
-        lock(&self.taken).requests.clone()
+        lock(&self.received).requests.clone()
     }
 }
 
@@ -124,7 +124,7 @@ impl Drop for Collector {
     }
 }
 
-/// The spans of one trace as a tree, a line each.
+/// The spans of one trace as a tree, one per line.
 pub fn tree(spans: &[Span], trace: &str) -> String {
     let of_trace: Vec<&Span> = spans.iter().filter(|span| span.trace == trace).collect();
     let is_known = |id: &str| of_trace.iter().any(|span| span.id == id);
@@ -140,8 +140,8 @@ pub fn tree(spans: &[Span], trace: &str) -> String {
     text
 }
 
-fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
-    taken.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(received: &Mutex<Received>) -> MutexGuard<'_, Received> {
+    received.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn serve(listener: TcpListener, receiver: Receiver) {
@@ -150,7 +150,7 @@ async fn serve(listener: TcpListener, receiver: Receiver) {
         let receiver = receiver.clone();
         let service = hyper::service::service_fn(move |request| receiver.clone().answer(request));
         connections.spawn(async move {
-            // The operator may hang up at any time.
+            // The operator may close the connection at any time.
             let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -159,24 +159,24 @@ async fn serve(listener: TcpListener, receiver: Receiver) {
 /// Answers requests.
 #[derive(Clone)]
 struct Receiver {
-    manner: Manner,
-    taken: Arc<Mutex<Taken>>,
+    mode: Mode,
+    received: Arc<Mutex<Received>>,
 }
 
 impl Receiver {
     async fn answer(self, request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
         let is_grpc =
             request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-        lock(&self.taken).requests.push((request.uri().path().to_owned(), request.headers().clone()));
-        match self.manner {
-            Manner::Good if is_grpc => {
+        lock(&self.received).requests.push((request.uri().path().to_owned(), request.headers().clone()));
+        match self.mode {
+            Mode::Good if is_grpc => {
                 let Ok(response) = TraceServiceServer::new(self).call(request).await;
                 return Ok(response);
             }
-            Manner::Good => {}
-            Manner::Silent => std::future::pending().await,
-            // By gRPC, that is UNAVAILABLE.
-            Manner::Failing => return Ok(reply(StatusCode::SERVICE_UNAVAILABLE, Vec::new())),
+            Mode::Good => {}
+            Mode::Silent => std::future::pending().await,
+            // For gRPC, this is UNAVAILABLE.
+            Mode::Failing => return Ok(reply(StatusCode::SERVICE_UNAVAILABLE, Vec::new())),
         }
         let Ok(export) = ExportTraceServiceRequest::decode(request.into_body().collect().await?.to_bytes()) else {
             return Ok(reply(StatusCode::BAD_REQUEST, Vec::new()));
@@ -185,7 +185,7 @@ impl Receiver {
     }
 
     fn take(&self, export: ExportTraceServiceRequest) -> ExportTraceServiceResponse {
-        lock(&self.taken).spans.extend(export.resource_spans.into_iter().flat_map(spans));
+        lock(&self.received).spans.extend(export.resource_spans.into_iter().flat_map(spans));
         ExportTraceServiceResponse::default()
     }
 }
@@ -207,9 +207,9 @@ fn reply(status: StatusCode, body: Vec<u8>) -> Response<Body> {
     response
 }
 
-fn spans(of_process: ResourceSpans) -> Vec<Span> {
-    let resource = attributes(of_process.resource.unwrap_or_default().attributes);
-    let spans = of_process.scope_spans.into_iter().flat_map(|scope| scope.spans);
+fn spans(process: ResourceSpans) -> Vec<Span> {
+    let resource = attributes(process.resource.unwrap_or_default().attributes);
+    let spans = process.scope_spans.into_iter().flat_map(|scope| scope.spans);
     spans.map(|wire| span(wire, resource.clone())).collect()
 }
 

@@ -1,15 +1,15 @@
-//! Checks "one writer": each write took effect while its sender held the Lease, and nobody took the Lease before it expired.
+//! Checks "one writer": each write took effect while its sender held the Lease. No term began before the Lease expired.
 //!
-//! Lease and objects are in one etcd, so the resourceVersion after a write shows between which two changes of the Lease it took effect.
-//! For a write without its own resourceVersion (a delete, or a patch that changed nothing), time decides in favour of the sender: it took
-//! effect between its receipt and its response, and so did the changes of the Lease. No I/O, no clock.
+//! Lease and objects share resourceVersions, so the one after a write shows between which changes of the Lease it took
+//! effect. Without one (a delete, or a patch that changed nothing), the write took effect between its receipt and its
+//! response, like the changes of the Lease, and in doubt its sender held the Lease. No I/O, no clock.
 
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// For this time after a person changed the Lease, its former holder may not know.
-const NEWS: SignedDuration = SignedDuration::from_secs(1);
+/// For this time after an edit by hand, the former holder may still write, because it may not know of the edit.
+const NOTICE: SignedDuration = SignedDuration::from_secs(1);
 
 /// One write of the Lease.
 #[derive(Clone, Debug)]
@@ -26,9 +26,9 @@ pub struct Change {
     pub received: Timestamp,
     /// … and this, when the API server had answered.
     pub answered: Timestamp,
-    /// The user that wrote.
+    /// The user that sent it.
     pub by: String,
-    /// Whether that was not a replica.
+    /// Whether this user is not a replica.
     pub is_by_hand: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct Change {
 pub struct Write<'a> {
     /// The replica that sent it.
     pub by: &'a str,
-    /// The resourceVersion after it, if it made one.
+    /// The resourceVersion after it, if it changed the object.
     pub version: Option<u64>,
     /// When the API server received it. It took effect between this …
     pub received: Timestamp,
@@ -45,12 +45,12 @@ pub struct Write<'a> {
     pub answered: Timestamp,
 }
 
-/// What becomes of a write.
+/// The verdict on a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Judgement {
     /// Its sender held the Lease.
     Right,
-    /// Its sender had held the Lease, and did not know yet of an edit by hand.
+    /// Its sender held the Lease before an edit by hand, and may not have known of the edit.
     Exempt,
     /// Its sender did not hold the Lease, with the reason.
     Wrong(String),
@@ -93,7 +93,7 @@ impl History {
     fn check(&self, write: Write<'_>) -> Result<(), String> {
         let Self(changes) = self;
         let is_leader = |change: &&Change| change.leader.as_deref() == Some(write.by);
-        // All before this one were over before the write was received.
+        // All changes up to this one were complete before the write was received.
         let sure = changes.iter().rposition(|change| change.answered < write.received).unwrap_or(0);
         let own_version = write.version.filter(|version| changes[sure].version < Some(*version));
         let last = match own_version {
@@ -107,12 +107,12 @@ impl History {
             let leaders: Vec<_> = possible.iter().map(|change| change.leader.as_deref().unwrap_or("nobody")).collect();
             return Err(format!("the Lease was held by {leaders:?}"));
         }
-        // A term counts from when a renewal was sent, which was before it was received.
+        // A term starts when a renewal is sent, which is before it is received.
         let renewed = changes.iter().rfind(|change| is_leader(change) && change.received <= write.received);
         match renewed {
             Some(renewed) if write.received > renewed.received + renewed.lasts => {
                 let late = write.received.duration_since(renewed.received + renewed.lasts);
-                Err(format!("its lease had run out {late:?} before"))
+                Err(format!("its lease had expired {late:?} before"))
             }
             _ => Ok(()),
         }
@@ -121,7 +121,7 @@ impl History {
     fn is_exempt(&self, write: Write<'_>) -> bool {
         self.0.windows(2).any(|pair| {
             let (before, edit) = (&pair[0], &pair[1]);
-            edit.is_by_hand && before.leader.as_deref() == Some(write.by) && write.received <= edit.answered + NEWS
+            edit.is_by_hand && before.leader.as_deref() == Some(write.by) && write.received <= edit.answered + NOTICE
         })
     }
 
@@ -133,7 +133,7 @@ impl History {
         self.0.windows(2).find(is_it).map(|pair| pair[1].answered)
     }
 
-    /// The leaders in order, and when the write was answered that began the term.
+    /// The leaders in order, each with the time of the response to the write that began its term.
     pub fn terms(&self) -> Vec<(&str, Timestamp)> {
         let begins = |pair: &[Change]| pair[1].leader != pair[0].leader;
         let begun = self.0.windows(2).filter(|pair| begins(pair)).map(|pair| &pair[1]);
@@ -152,8 +152,8 @@ impl History {
             if change.leader.is_some() {
                 before.clone_from(&change.leader);
             }
-            let runs_out = change.received.saturating_add(change.lasts).unwrap_or(Timestamp::MAX);
-            free = if change.is_release { Timestamp::MIN } else { free.max(runs_out) };
+            let expires = change.received.saturating_add(change.lasts).unwrap_or(Timestamp::MAX);
+            free = if change.is_release { Timestamp::MIN } else { free.max(expires) };
         }
         thefts
     }
@@ -209,14 +209,14 @@ mod tests {
 
     #[test]
     fn a_write_is_judged_by_its_resource_version_or_by_time() {
-        // A takes it at 1 s and releases it at 5 s, B takes it right after.
+        // A takes the Lease at 1 s and releases it at 5 s. B takes it right after.
         let changes =
             [change("a", 1_000, Some(10), "a"), change("a", 5_000, Some(50), ""), change("b", 5_015, Some(51), "b")];
         let history = history(changes);
         let create = |by, ms, version| is_wrong(&history, by, ms, Some(version));
         assert!(!create("a", 4_995, 49) && create("a", 4_995, 52), "A sent it in time, and it took effect under B");
         assert!(!create("b", 5_030, 52) && create("b", 4_000, 40) && create("a", 500, 5));
-        // A delete has no resourceVersion of its own; that of the deleted object is older.
+        // A delete has no own resourceVersion; that of the deleted object is older.
         for version in [None, Some(7)] {
             let delete = |by, ms| is_wrong(&history, by, ms, version);
             assert!(!delete("a", 5_005) && delete("a", 5_040) && !delete("b", 5_040) && delete("b", 4_000));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_lease_permits_no_write_and_a_live_one_no_theft() {
+    fn an_expired_lease_permits_no_write_and_a_valid_one_no_theft() {
         let taken = change("a", 1_000, Some(10), "a");
         let alone = history([taken.clone()]);
         assert!(!is_wrong(&alone, "a", 15_900, Some(20)) && is_wrong(&alone, "a", 16_100, Some(20)));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_edit_by_hand_the_former_leader_has_a_second() {
+    fn after_an_edit_by_hand_the_former_leader_may_write_for_a_second() {
         for edit in [Some(50), None] {
             let mut edit = change("person", 5_000, edit, "");
             edit.is_release = false;

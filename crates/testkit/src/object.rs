@@ -1,4 +1,4 @@
-//! Small readers of objects kept as JSON. Pure.
+//! Functions that read JSON objects.
 
 use serde_json::{Map, Value, json};
 
@@ -37,7 +37,7 @@ pub fn phase(object: &Value) -> &str {
     object["status"]["phase"].as_str().unwrap_or_default()
 }
 
-/// Whether a pod has run to its end.
+/// Whether a pod has failed or succeeded.
 pub fn is_finished(pod: &Value) -> bool {
     matches!(phase(pod), "Failed" | "Succeeded")
 }
@@ -52,7 +52,7 @@ pub fn is_ready(object: &Value) -> bool {
     condition(object, "Ready").is_some_and(|c| c["status"] == "True")
 }
 
-/// Whether a pod, or a template, has an image that does not work: the pod is never ready.
+/// Whether a pod or a template has a broken image, so that the pod never becomes ready.
 pub fn is_broken(pod: &Value) -> bool {
     pod["spec"]["containers"][0]["image"].as_str().is_some_and(|image| image.contains("broken"))
 }
@@ -98,7 +98,7 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
     list.iter().filter_map(Value::as_str).collect()
 }
 
-/// `metadata` as a map that can be written.
+/// `metadata` as a mutable map.
 pub fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
     if !object["metadata"].is_object() {
         object["metadata"] = json!({});
@@ -106,7 +106,7 @@ pub fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
     object["metadata"].as_object_mut().expect("made an object just above")
 }
 
-/// Sets the finalizers; an empty list is no list, as the real server stores it.
+/// Sets the finalizers. An empty list is removed, as by the real server.
 pub fn set_finalizers(object: &mut Value, finalizers: &[String]) {
     if finalizers.is_empty() {
         meta_mut(object).remove("finalizers");
@@ -115,7 +115,7 @@ pub fn set_finalizers(object: &mut Value, finalizers: &[String]) {
     }
 }
 
-/// Puts a condition into `status.conditions`, in place of the one of its type.
+/// Adds a condition to `status.conditions`, or replaces the one of its type.
 pub fn set_condition(object: &mut Value, condition: Value) {
     if !object["status"]["conditions"].is_array() {
         object["status"]["conditions"] = json!([]);

@@ -38,19 +38,19 @@ pub struct WatchedBound {
 }
 
 impl WatchedBound {
-    /// An event of this stream.
+    /// Adds an event of this stream.
     pub fn event(&mut self, stream: Stream, object: Value, news: News) {
-        // After a gap, a list may be older than what was judged: it counts from now on.
+        // After a gap, a list may be older than the judged events. It counts from now on.
         let version = object::version(&object).max(self.seen[stream as usize]);
         self.waiting[stream as usize].push_back((version, news, object));
         self.progress(stream, version);
     }
 
-    /// All events of this stream up to `version` are known.
+    /// Notes that all events of this stream up to `version` are known.
     pub fn progress(&mut self, stream: Stream, version: u64) {
         let seen = &mut self.seen[stream as usize];
         *seen = version.max(*seen);
-        // An event can be judged when the other stream is as far. Before, something older may still come.
+        // An event can be judged once the other stream has reached it. Until then, an older event may still arrive.
         let complete = self.seen[0].min(self.seen[1]);
         while let Some(stream) = self.oldest()
             && let Some((version, news, object)) =
@@ -123,14 +123,14 @@ mod tests {
         for pod in pods {
             bound.event(Stream::Pods, pod.clone(), News::Applied);
         }
-        assert!(bound.violations().is_empty(), "nothing is judged before the other stream is as far");
+        assert!(bound.violations().is_empty(), "nothing is judged before the other stream has reached it");
         bound.progress(Stream::Sets, version);
         bound.progress(Stream::Pods, version);
         bound
     }
 
     #[test]
-    fn one_pod_too_many_is_found_and_named() {
+    fn an_excess_pod_is_reported() {
         let pods = [pod(2, "a", "Pending"), pod(3, "b", "Pending"), pod(4, "c", "Pending")];
         let bound = seen(&[set(1, None, 1, 2)], &pods, 4);
         let [violation] = bound.violations() else { panic!("{:?}", bound.violations()) };
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_down_holds_from_the_generation_that_was_observed_on() {
+    fn a_scale_down_counts_once_its_generation_is_observed() {
         // The third pod is received late, but happened before the scale-down.
         let pods = [pod(2, "a", "Running"), pod(3, "b", "Running"), pod(4, "c", "Running")];
         let mut bound = seen(&[set(1, Some(1), 1, 3), set(5, Some(1), 2, 1)], &pods, 6);
@@ -173,9 +173,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_set_wanted_during_a_gap_is_not_judged() {
+    fn nothing_is_judged_while_a_generation_is_unknown() {
         let mut bound = seen(&[set(1, Some(1), 1, 1)], &[pod(2, "a", "Running")], 2);
-        // Scaled up at 3, which the watch of the sets missed; the pod came at 4, the status at 6.
+        // The watch of the sets missed the scale-up at 3. The pod was created at 4, the status at 6.
         bound.event(Stream::Pods, pod(4, "b", "Running"), News::Applied);
         bound.event(Stream::Sets, set(1, Some(1), 1, 1), News::Missed);
         bound.event(Stream::Sets, set(5, Some(1), 2, 2), News::Applied);
@@ -184,6 +184,6 @@ mod tests {
         bound.event(Stream::Sets, set(6, Some(2), 2, 2), News::Applied);
         bound.event(Stream::Pods, pod(7, "c", "Running"), News::Applied);
         bound.progress(Stream::Sets, 7);
-        assert_eq!(bound.violations().len(), 1, "it is known again");
+        assert_eq!(bound.violations().len(), 1, "all generations are known again");
     }
 }

@@ -1,4 +1,4 @@
-//! Checks by the audit log that one replica at a time wrote, and that nobody took a Lease before it expired ([`testkit::lease`]).
+//! Checks with the audit log that one replica at a time wrote, and that none took the Lease early ([`testkit::lease`]).
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the harness asks of the Docker daemon itself, with the client of testcontainers.
+//! Requests to the Docker daemon, with the client of testcontainers.
 
 use std::path::Path;
 use std::time::Duration;

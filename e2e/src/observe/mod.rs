@@ -93,7 +93,7 @@ impl Observer {
         look(&self.state.lock().0)
     }
 
-    /// Waits until the watches are as far as a list, and fails if a set ever had too many pods. Returns after how many events that was checked.
+    /// Waits until the watches match a list. Fails if a set ever had too many pods. Returns how many events it checked.
     pub async fn bound_held(&self) -> Result<usize> {
         let end = Instant::now() + Duration::from_secs(60);
         loop {

@@ -66,7 +66,7 @@ impl<K: Resource + Serialize> Objects<K> {
         let uids: Vec<_> = self.by_uid.iter().filter(differs).map(|(uid, _)| uid.clone()).collect();
         uids.iter().filter_map(|uid| self.remove(uid)).collect()
     }
-    /// Takes in a step of the watch. The check of the bound follows too, if these objects are one of its streams.
+    /// Applies a step of the watch, also to the check of the bound if these objects are one of its streams.
     pub fn take_in(&mut self, step: Step<K>, bound: &mut WatchedBound, stream: Option<Stream>) {
         let mut judge = |object: &K, news| {
             if let Some(stream) = stream {

@@ -1,4 +1,4 @@
-//! A scenario's namespace as the watches show it. Each question returns as `Err` what is there instead, which a failed wait prints.
+//! A scenario's namespace as the watches show it. An `Err` says what is there instead, which a failed wait prints.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The faults. They are those that the simulation cannot produce: of real connections, real watch caches and a real etcd.
+//! The faults that the simulation cannot produce: those of real connections, real watch caches and a real etcd.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -18,9 +18,9 @@ pub enum Fault {
     AnswersLost,
     /// Creates of pods take effect, and their responses get lost.
     CreatesUnanswered,
-    /// Watches send nothing until the fault ends. Then everything comes in order.
+    /// Watches send nothing until the fault ends. Then they send all events in order.
     WatchesHeld,
-    /// Watches also send old events again, also of pods that are gone.
+    /// Watches also repeat old events, even of pods that are gone.
     WatchesReplayed,
 }
 
@@ -55,7 +55,7 @@ impl Faults {
         *self.now.borrow()
     }
 
-    /// Waits until the current fault, or that there is none, is as it should be.
+    /// Waits until `is_right` accepts the current fault.
     pub async fn until(&self, is_right: impl Fn(Option<Fault>) -> bool) {
         // The sender is in this value, so it exists.
         let _ = self.now.subscribe().wait_for(|now| is_right(*now)).await;

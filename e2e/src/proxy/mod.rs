@@ -56,17 +56,17 @@ impl Proxy {
         Ok(Self { address, state, _server: server })
     }
 
-    /// From now on this fault, and no other.
+    /// Injects this fault, and ends any other.
     pub fn inject(&self, fault: Fault) {
         self.state.faults.set(Some(fault));
     }
 
-    /// From now on no fault.
+    /// Ends the fault.
     pub fn heal(&self) {
         self.state.faults.set(None);
     }
 
-    /// How often the last fault has struck. A fault that never strikes proves nothing.
+    /// How often the last fault has struck. A fault that never strikes tests nothing.
     pub fn strikes(&self) -> usize {
         self.state.faults.strikes()
     }

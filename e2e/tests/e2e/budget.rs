@@ -1,4 +1,4 @@
-//! What changes cost, counted in the API server's audit log: creates, deletes, status patches, events; and nothing at rest.
+//! The number of requests for a change, counted in the API server's audit log; and no requests at rest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// 100 sets of ten pods are created and scaled down. In between, nothing is sent.
+/// Creates 100 sets of ten pods, and scales them down. In between, the operator sends nothing.
 async fn of_100_sets(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator_for(&[]).await?;
     let sets: Vec<String> = (0..100).map(|n| format!("set-{n:02}")).collect();
@@ -62,12 +62,12 @@ async fn of_a_rollout(t: Arc<Scene>) -> Result<()> {
     change_template(&t, "two", false).await?;
     rolled_out(&t, "web", SIZE).await?;
     let pods = [("delete pods", SIZE), ("create pods", SIZE), ("dry-run pods", 1), ("create controllerrevisions", 1)];
-    let told = [("patch podsets/status", 2 + 3), ("create events", 2)];
-    costs(&t, before, &[&pods[..], &told].concat(), 1).await
+    let reports = [("patch podsets/status", 2 + 3), ("create events", 2)];
+    costs(&t, before, &[&pods[..], &reports].concat(), 1).await
 }
 
-/// Since `before`, these requests were sent at most, and per change two status patches if no number is given; more if the change took long, for
-/// a status that waits for its pods may be updated every five seconds.
+/// Checks that at most these requests were sent since `before`. Without a number, allows two status patches per change,
+/// and more if it took long: a status that waits for its pods may be updated every five seconds.
 async fn costs(t: &Scene, before: (Timestamp, Instant), most: &[(&str, usize)], changes: usize) -> Result<()> {
     let (began, clock) = before;
     let patches = changes * (2 + clock.elapsed().as_secs() as usize / 5);
@@ -83,7 +83,7 @@ async fn costs(t: &Scene, before: (Timestamp, Instant), most: &[(&str, usize)], 
     Ok(())
 }
 
-/// Nothing but watches is sent for this time.
+/// Checks that only watches are sent for this time.
 async fn is_quiet_for(t: &Scene, rest: Duration) -> Result<()> {
     sleep(Duration::from_secs(5)).await;
     let began = Timestamp::now();

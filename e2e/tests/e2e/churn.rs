@@ -1,4 +1,4 @@
-//! Random users, by a seed: they scale sets, change templates, kill pods, remove labels, and delete and create sets.
+//! Random users, by a seed. They scale sets, change templates, delete pods, remove labels, and delete and create sets.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Parts of the control plane die and come back. The operator survives that, and the sets converge.
+//! Parts of the control plane are killed and restarted. The operator keeps running, and the sets converge.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use tokio::time::sleep;
 
 const SETS: [&str; 3] = ["red", "green", "blue"];
 
-/// The name of a create without an answer counts as a pod for 60 s. The API server reconnects to etcd only after up to 0.9 times as long as
-/// etcd was away, and watches of clients are as late again.
+/// The name of a create without an answer counts as a pod for 60 s. The API server takes up to 0.9 times the outage of
+/// etcd to reconnect, and the watches of clients take as long again.
 const CONVERGES: Duration = Duration::from_secs(150);
 
 pub fn scenarios() -> Vec<Scenario> {
@@ -54,7 +54,7 @@ async fn dies_and_comes_back(t: Arc<Scene>, part: &'static str) -> Result<()> {
         eventually("the pods to be annotated", PATIENCE, || kubectl.run(&annotate)).await?;
         t.all_settle(&SETS, wanted as usize, CONVERGES).await?;
     }
-    // It works as before.
+    // The operator still works.
     let victim = t.look(|seen| seen.has_live("red", 5)).map_err(anyhow::Error::msg)?;
     t.delete_pod(&victim[0]).await?;
     t.all_settle(&SETS, 5, CONVERGES).await?;

@@ -40,7 +40,7 @@ async fn respects_a_disruption_budget(t: Arc<Scene>) -> Result<()> {
             json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": SET}, "spec": spec});
         kubectl.run_with(&["apply", "-f", "-"], &budget.to_string()).await?;
         let counts = "--output=jsonpath={.status.expectedPods} {.status.disruptionsAllowed}";
-        // Its controller looks for new kinds every 30 s. A budget that it could not count it counts again when that changes.
+        // Its controller looks for new kinds every 30 s, and recounts a budget only when the budget changes.
         let count = || async {
             let note = format!("example.com/counted-at={}", Timestamp::now().as_millisecond());
             let is = kubectl.run(&["annotate", "pdb", SET, "--overwrite", &note, counts]).await?;
@@ -58,7 +58,7 @@ async fn respects_a_disruption_budget(t: Arc<Scene>) -> Result<()> {
     kubectl.run(&["uncordon", node]).await?;
 
     let rejection = rejection?;
-    ensure!(rejection.contains("violate the pod's disruption budget"), "the drain ends with other words: {rejection}");
+    ensure!(rejection.contains("violate the pod's disruption budget"), "the drain fails otherwise: {rejection}");
     t.log(&drained?);
     for pod in t.settles(SET, 4).await? {
         let spec = t.stored_pod(&pod).await?.spec;

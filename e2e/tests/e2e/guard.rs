@@ -44,7 +44,7 @@ async fn rejects_forced_deletes(t: Arc<Scene>) -> Result<()> {
     };
     let by_force = eviction(json!({"gracePeriodSeconds": 0}));
     for rejection in [kubectl.rejected(&forced(&pods[0]), "").await?, kubectl.rejected(&evict, &by_force).await?] {
-        ensure!(rejection.contains("delete it without --force"), "it is rejected with other words: {rejection}");
+        ensure!(rejection.contains("delete it without --force"), "it is rejected with another message: {rejection}");
     }
 
     // Pods of others, an ordinary eviction, and an ordinary delete.

@@ -20,7 +20,7 @@ async fn scales_and_shows(t: Arc<Scene>) -> Result<()> {
     t.settles("web", 4).await?;
     for (replicas, words) in [("0", "greater than or equal to 1"), ("11", "less than or equal to 10")] {
         let rejection = kubectl.rejected(&["scale", "podset/web", "--replicas", replicas], "").await?;
-        ensure!(rejection.contains(words), "scaling to {replicas} is rejected with other words: {rejection}");
+        ensure!(rejection.contains(words), "scaling to {replicas} is rejected with another message: {rejection}");
     }
 
     let table = kubectl.run(&["get", "pset"]).await?;

@@ -1,5 +1,5 @@
-//! Three replicas, one leader, and random users. Whatever happens to the leader or to its Lease: one replica at a time writes, another one
-//! leads in time, and the sets converge.
+//! Three replicas, one leader, and random users. After each fault of the leader or of its Lease, another replica takes
+//! over in time, one replica at a time writes, and the sets converge.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::churn::Churn;
 /// A create without an answer delays the replacement of its pod by 60 s.
 const CONVERGES: Duration = Duration::from_secs(120);
 
-/// What a busy machine may add to a promised time.
+/// How much a busy machine may exceed a promised time.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// A process that has lost its Lease exits within this time.
@@ -39,7 +39,7 @@ pub fn scenarios() -> Vec<Scenario> {
     scenarios.into_iter().map(|scenario| scenario.with_processes().by_the_clock()).collect()
 }
 
-/// Cut off for good, it exits, and another one leads.
+/// A leader that is cut off exits, and another replica takes over.
 async fn cut_off(t: Arc<Scene>, fault: Fault) -> Result<()> {
     let mut election = Election::begin(&t, Times::SHORT, true).await?;
     let leader = election.fleet.leader().await?;
@@ -48,7 +48,7 @@ async fn cut_off(t: Arc<Scene>, fault: Fault) -> Result<()> {
     t.log(&format!("{leader} is cut off: {fault:?}"));
     let next = election.is_taken_over(&leader, cut).await?;
     ensure!(election.fleet.proxy(&leader)?.strikes() > 0, "{fault:?} never struck");
-    // What is left of it, if anything, continues.
+    // If the old leader still runs, its requests get through again.
     election.fleet.proxy(&leader)?.heal();
     election.exits_without_the_lease(&leader).await?;
     sleep(Duration::from_secs(3)).await;
@@ -56,13 +56,13 @@ async fn cut_off(t: Arc<Scene>, fault: Fault) -> Result<()> {
     election.ends().await
 }
 
-/// Its time stops during many creates, some of which are between the check of leadership and the socket. After it continues, nothing of
-/// what it had begun takes effect.
+/// The leader freezes during many creates, some of which are between the check of leadership and the socket. After it
+/// continues, none of these takes effect.
 async fn frozen_during_creates(t: Arc<Scene>) -> Result<()> {
     let mut election = Election::begin(&t, Times::SHORT, false).await?;
     for (round, some) in [3, 11, 19].into_iter().enumerate() {
         let leader = election.fleet.leader().await?;
-        // So many at once that it needs new connections, which take their time.
+        // So many at once that it needs new connections, which take some time.
         let burst: Vec<String> = (0..16).map(|n| format!("burst-{round}-{n}")).collect();
         try_join_all(burst.iter().map(|set| t.create_set(set, 10))).await?;
         t.until(&format!("{some} pods of a burst"), |seen| {
@@ -82,7 +82,7 @@ async fn frozen_during_creates(t: Arc<Scene>) -> Result<()> {
     election.ends().await
 }
 
-/// The leader stops at once, and another one leads: when the Lease would have expired, or at once if it was released.
+/// The leader stops at once. Another replica leads when the Lease would have expired, or at once if it was released.
 async fn lease_edited_by_hand(t: Arc<Scene>) -> Result<()> {
     let patch = |patch| vec!["patch", "lease", LEASE, "--type=merge", patch];
     let mut election = Election::begin(&t, Times::SHORT, false).await?;
@@ -105,7 +105,7 @@ async fn lease_edited_by_hand(t: Arc<Scene>) -> Result<()> {
     election.ends().await
 }
 
-/// Nobody releases the Lease: another one leads when it has expired.
+/// A killed leader does not release the Lease. Another replica takes over once it has expired.
 async fn killed(t: Arc<Scene>) -> Result<()> {
     let mut election = Election::begin(&t, Times::SHORT, false).await?;
     for _ in 0..3 {
@@ -117,7 +117,7 @@ async fn killed(t: Arc<Scene>) -> Result<()> {
     election.ends().await
 }
 
-/// It finishes what it has begun, releases the Lease and exits. Another one leads within a second.
+/// A terminated leader finishes its work, releases the Lease and exits. Another replica takes over within a second.
 async fn terminated(t: Arc<Scene>) -> Result<()> {
     let mut election = Election::begin(&t, Times::DEFAULT, false).await?;
     for _ in 0..2 {
@@ -151,12 +151,12 @@ impl Election {
         Ok(Self { t: t.clone(), fleet, churn, times })
     }
 
-    /// Another one leads as soon as the Lease of a leader that is gone may be taken. Returns its name.
+    /// Waits until another replica takes over from a lost leader, and checks that this was in time. Returns its name.
     async fn is_taken_over(&mut self, from: &str, since: Timestamp) -> Result<String> {
         self.is_taken_over_between(from, since, since).await
     }
 
-    /// The same after something that happened at some time between `since` and `until`.
+    /// The same after a fault at some time between `since` and `until`.
     async fn is_taken_over_between(&mut self, from: &str, since: Timestamp, until: Timestamp) -> Result<String> {
         let promised = Duration::from_secs(self.times.lease_duration + self.times.retry_period);
         let next = self.fleet.another_leads(from, promised + SLACK + EXITS).await?;
@@ -173,12 +173,12 @@ impl Election {
         Ok(())
     }
 
-    /// Adds a replica for one that is gone.
+    /// Replaces a replica that has exited.
     async fn adds_a_replica(&mut self) -> Result<()> {
         self.fleet.add(self.t.settings().elected(self.times)).await
     }
 
-    /// The users stop, the sets come to rest, the replicas exit in order, and one at a time has written.
+    /// Stops users and replicas. Checks that the sets converge, replicas exit with code 0, and one at a time wrote.
     async fn ends(self) -> Result<()> {
         self.churn.end(CONVERGES).await?;
         self.fleet.ends_well(Duration::from_secs(20)).await?;

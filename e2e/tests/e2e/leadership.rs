@@ -1,4 +1,4 @@
-//! The example operator of the crate `leadership`, with two replicas: whatever happens to the leader, one replica at a time writes.
+//! The example operator of the crate `leadership`: leaders are terminated, killed and frozen, and one replica writes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio::time::sleep;
 /// The name of the Lease.
 const LEASE: &str = "word-counter";
 
-/// The longest time until another replica has taken an expired Lease: the lease duration, a retry period, and what a busy machine adds.
+/// The maximum time until another replica takes over: the lease duration, a retry period, and slack for a busy machine.
 const TAKE_OVER: Duration = Duration::from_secs(15 + 2 + 2);
 
 /// A replica ends within this time.
@@ -45,7 +45,7 @@ async fn one_writer(t: Arc<Scene>) -> Result<()> {
         replicas.add().await?;
     }
 
-    // The first leader ends in order,
+    // The first leader is terminated,
     let leader = replicas.fleet.another_leads("", TAKE_OVER).await?;
     replicas.fleet.operator(&leader)?.signal(Signal::TERM)?;
     let ended = replicas.fleet.has_ended(&leader, ENDS).await?;
@@ -53,13 +53,13 @@ async fn one_writer(t: Arc<Scene>) -> Result<()> {
     let next = replicas.fleet.another_leads(&leader, Duration::from_secs(2)).await?;
     replicas.add().await?;
 
-    // the second is killed while it writes,
+    // the second leader is killed while it writes,
     sleep(Duration::from_secs(3)).await;
     replicas.fleet.kill(&next).await?;
     let frozen = replicas.fleet.another_leads(&next, TAKE_OVER).await?;
     replicas.add().await?;
 
-    // and the third freezes until another one leads. When it wakes, it ends, and that one goes on.
+    // and the third is frozen until another replica leads. It exits when it continues, and the other one still leads.
     sleep(Duration::from_secs(3)).await;
     replicas.fleet.operator(&frozen)?.signal(Signal::STOP)?;
     let last = replicas.fleet.another_leads(&frozen, TAKE_OVER).await?;

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let files = [
-        // The three stories that the operator exists for.
+        // The three scenarios that the operator exists for.
         mission::scenarios,
         // The longest, so that they are not the last to finish.
         budget::scenarios,

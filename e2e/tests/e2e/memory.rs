@@ -36,7 +36,7 @@ async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
     t.create_set("small", 3).await?;
     t.settles("small", 3).await?;
     t.all_settle(&sets, 1, Duration::from_secs(120)).await?;
-    needs_little(&t, &mut operator, "to create the pods")?;
+    needs_little_memory(&t, &mut operator, "to create the pods")?;
     operator.terminate(Duration::from_secs(20)).await?;
 
     let pods = (0..PODS).map(|n| {
@@ -51,7 +51,7 @@ async fn with_large_objects(t: Arc<Scene>) -> Result<()> {
     t.scale(&sets[0], 2).await?;
     t.settles("small", 4).await?;
     t.settles(&sets[0], 2).await?;
-    needs_little(&t, &mut operator, "to take over")
+    needs_little_memory(&t, &mut operator, "to take over")
 }
 
 /// The spec of a pod of 800 KB.
@@ -61,7 +61,7 @@ fn large_spec() -> Value {
     json!({"containers": [{"name": "main", "image": "example.com/app", "env": env}]})
 }
 
-fn needs_little(t: &Scene, operator: &mut Operator, what: &str) -> Result<()> {
+fn needs_little_memory(t: &Scene, operator: &mut Operator, what: &str) -> Result<()> {
     let peak = Process::new(operator.id()?.cast_signed())?.status()?.vmhwm.context("/proc/PID/status without VmHWM")?;
     let peak = peak as f64 / 1_024.0;
     t.log(&format!("the operator needed {peak:.1} MiB {what}"));

@@ -31,7 +31,7 @@ async fn scale_up(t: Arc<Scene>) -> Result<()> {
     t.has_events("podset-sample", &["ScaledUp", "ScaledUp"]).await
 }
 
-/// Of ten pods, three are left, and none of these is new.
+/// Three of the ten pods remain, and none of them is new.
 async fn scale_down(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator().await?;
     t.create_set("web", 10).await?;

@@ -40,7 +40,7 @@ async fn of_a_podset(t: Arc<Scene>) -> Result<()> {
     Ok(())
 }
 
-/// By the schema of a pod's spec, which kubectl explains and which says how lists are merged.
+/// The CRD has the whole schema of a pod's spec, so kubectl explains it, and server-side apply merges its lists.
 async fn of_a_template(t: Arc<Scene>) -> Result<()> {
     let main = |rest: Value| {
         let mut main = json!({"name": "main", "image": "example.com/app"});
@@ -107,7 +107,7 @@ async fn of_a_mycustomresource(t: Arc<Scene>) -> Result<()> {
 pub async fn rejected(t: &Scene, manifest: &Value, words: &str) -> Result<()> {
     let create = ["create", "--dry-run=server", "-f", "-"];
     let rejection = t.kubectl().rejected(&create, &manifest.to_string()).await?;
-    ensure!(rejection.contains(words), "{manifest} is rejected with other words than '{words}': {rejection}");
+    ensure!(rejection.contains(words), "{manifest} is rejected with another message than '{words}': {rejection}");
     Ok(())
 }
 

@@ -24,7 +24,7 @@ async fn in_the_middle(t: Arc<Scene>) -> Result<()> {
         operator = t.operator().await?;
     }
     t.until("90 pods", |seen| seen.live_pods_are(|pods| pods >= 90)).await?;
-    // The last operator may not have begun yet, and a process that has not begun ends by the signal. Only it can delete these pods.
+    // The last operator may not handle signals yet. Once pods are deleted, it runs, because the others are dead.
     try_join_all(sets.iter().map(|set| t.scale(set, 8))).await?;
     t.until("less than 90 pods", |seen| seen.live_pods_are(|pods| pods < 90)).await?;
     let status = operator.terminate(Duration::from_secs(20)).await?;

@@ -55,7 +55,7 @@ pub async fn rolled_out(t: &Scene, set: &str, pods: usize) -> Result<Vec<String>
     .await
 }
 
-/// All pods are replaced, also after a change of nothing but an annotation. Each template is stored once.
+/// All pods are replaced, also if only an annotation changes. Each template is stored once.
 async fn reaches_all_pods(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator().await?;
     t.create_set_from("web", json!({"replicas": 4, "template": template("one", false)})).await?;
@@ -97,7 +97,7 @@ async fn of_a_broken_template(t: Arc<Scene>) -> Result<()> {
     Ok(())
 }
 
-/// The API server is asked before any pod is deleted.
+/// A dry run finds the mistake before any pod is deleted.
 async fn of_an_invalid_template(t: Arc<Scene>) -> Result<()> {
     let _operator = t.operator().await?;
     t.create_set_from("web", json!({"replicas": 3, "template": template("one", false)})).await?;

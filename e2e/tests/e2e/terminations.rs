@@ -10,7 +10,7 @@ use e2e::suite::Scenario;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-/// For this time nothing may happen.
+/// How long to check that nothing happens.
 const A_WHILE: Duration = Duration::from_secs(5);
 
 pub fn scenarios() -> Vec<Scenario> {
@@ -38,7 +38,7 @@ async fn are_waited_for(t: Arc<Scene>) -> Result<()> {
     hold(&t, &three[0], false).await?;
     t.settles("web", 3).await?;
 
-    // A forced delete ends the wait: the operator cannot know more.
+    // A forced delete ends the wait, because the pod is gone.
     let three = t.look(|seen| seen.has_live("web", 3)).map_err(anyhow::Error::msg)?;
     t.kubectl().run(&["delete", "pod", &three[0], "--force", "--grace-period=0"]).await?;
     t.settles("web", 3).await.map(drop)

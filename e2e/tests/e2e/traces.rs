@@ -11,14 +11,14 @@ use e2e::operator::Settings;
 use e2e::process::eventually;
 use e2e::scene::Scene;
 use e2e::suite::Scenario;
-use testkit::collector::{Collector, Manner, Span};
+use testkit::collector::{Collector, Mode, Span};
 use tokio::time::sleep;
 
 /// The API server and etcd send their spans every 5 s.
 const ARRIVE: Duration = Duration::from_secs(30);
 
 pub fn scenarios() -> Vec<Scenario> {
-    // The port is free again before the collector listens. Nobody else on this machine takes it meanwhile.
+    // The port is free until the collector listens. No other process should take it in between.
     let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let address = address.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 4317)));
     vec![
@@ -30,7 +30,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 async fn of_all(t: Arc<Scene>, address: SocketAddr) -> Result<()> {
-    let collector = Collector::start(address, Manner::Good).await?;
+    let collector = Collector::start(address, Mode::Good).await?;
     let operator = t.run(Settings { traces: Some(address), ..t.settings() }).await?;
     t.create_set("web", 3).await?;
     t.settles("web", 3).await?;

@@ -1,4 +1,4 @@
-//! The next CRD: v1beta1 with the schema of v1alpha1 is served beside it, and is the version that is stored. The operator knows v1alpha1 alone.
+//! An upgrade of the CRD: v1beta1, with the same schema, becomes the storage version. The operator knows only v1alpha1.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const NEXT: &str = "podsets.v1beta1.app.example.com";
 
 pub fn scenarios() -> Vec<Scenario> {
-    // The CRD is the whole cluster's.
+    // The CRD is cluster-scoped.
     vec![Scenario::new("versions_of_the_crd", versions).in_own_cluster(Wanted::default())]
 }
 
@@ -37,7 +37,7 @@ async fn versions(t: Arc<Scene>) -> Result<()> {
     eventually("v1beta1 to be served", PATIENCE, || kubectl.run(&["get", NEXT])).await?;
     for version in ["podsets.v1alpha1.app.example.com", NEXT] {
         let now = shown(&t, version).await?;
-        ensure!(now == before, "{before} is shown as {version} so: {now}");
+        ensure!(now == before, "{before} is different in {version}: {now}");
     }
     let stored = t.sets().get("web").await?.resource_version();
     let rewrite =

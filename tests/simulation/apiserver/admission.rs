@@ -1,5 +1,5 @@
-//! What may say no to a create, or change it, before it reaches the store: the namespace's life
-//! cycle, a test's own webhook, the schema, quotas: in the order of the real server.
+//! Admission: the namespace's life cycle, a test's webhook, the schema and quotas may reject or change
+//! a create before it reaches the store, in the order of the real server.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,39 +12,39 @@ use super::{
     store::State,
 };
 
-/// A webhook: it may change the pod that is being created, or refuse it.
+/// A webhook: it may change or reject the pod that is being created.
 pub type Webhook = Arc<dyn Fn(&mut Value) -> Result<(), Status> + Send + Sync>;
 
 /// A ResourceQuota that limits the number of pods.
 #[derive(Clone, Debug)]
 pub struct Quota {
-    /// Its name, as refusals quote it.
+    /// Its name, as rejections quote it.
     pub name: String,
     /// Pods allowed in the namespace.
     pub pods: usize,
-    /// The deed that set it.
-    pub deed: &'static str,
+    /// The action that set it.
+    pub action: &'static str,
 }
 
-/// The rules of admission in force.
+/// The admission rules in force.
 #[derive(Default)]
 pub struct Admission {
     /// Quotas by namespace.
     pub quotas: BTreeMap<String, Quota>,
-    /// The webhook for pods, and the deed that set it.
+    /// The webhook for pods, and the action that set it.
     pub webhook: Option<(Webhook, &'static str)>,
-    /// Live pods that clients cannot delete, by UID, each with the deed that protects it.
+    /// Live pods that clients cannot delete, by UID, each with the action that protects it.
     pub protected: BTreeMap<String, &'static str>,
 }
 
 impl State {
-    /// Everything that can refuse a create before the name is looked up.
+    /// Runs all checks that can reject a create before the name is looked up.
     pub fn admit_create(&mut self, kind: &'static Kind, namespace: &str, new: &mut Value) -> Result<(), Status> {
         self.admit_namespace(kind, namespace, new)?;
         if *kind == PODS
-            && let Some((webhook, deed)) = self.admission.webhook.clone()
+            && let Some((webhook, action)) = self.admission.webhook.clone()
         {
-            self.met.meet(deed);
+            self.coverage.hit(action);
             webhook(new)?;
         }
         validate_name(kind, new)?;
@@ -52,11 +52,11 @@ impl State {
         self.admit_quota(kind, namespace, new)
     }
 
-    /// What can refuse a delete.
+    /// Runs the checks that can reject a delete.
     pub fn admit_delete(&mut self, kind: &'static Kind, stored: &Value) -> Result<(), Status> {
         match self.admission.protected.get(object::uid(stored)).filter(|_| object::is_live(stored)) {
-            Some(deed) => {
-                self.met.meet(deed);
+            Some(action) => {
+                self.coverage.hit(action);
                 Err(Status::forbidden(kind, object::name(stored), "a webhook protects it"))
             }
             None => Ok(()),
@@ -76,7 +76,7 @@ impl State {
         Ok(())
     }
 
-    /// Refuses a pod without containers.
+    /// Rejects a pod without containers.
     pub fn validate(&self, kind: &'static Kind, object: &Value) -> Result<(), Status> {
         let name = object::name(object);
         if *kind == PODS && object["spec"]["containers"].as_array().is_none_or(Vec::is_empty) {
@@ -94,14 +94,14 @@ impl State {
         if used < quota.pods {
             return Ok(());
         }
-        let Quota { name, pods, deed } = quota;
-        self.met.meet(deed);
+        let Quota { name, pods, action } = quota;
+        self.coverage.hit(action);
         let why = format!("exceeded quota: {name}, requested: pods=1, used: pods={used}, limited: pods={pods}");
         Err(Status::forbidden(kind, object::name(new), &why))
     }
 }
 
-/// What a CRD's defaults and the built-in kinds' defaults fill in.
+/// Fills in the defaults of the CRDs and of the built-in kinds.
 pub fn set_defaults(kind: &'static Kind, object: &mut Value) {
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = kind.kind.into();

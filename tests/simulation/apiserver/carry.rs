@@ -1,7 +1,7 @@
-//! The way of a request through the faults into the store, and of its answer back.
+//! Takes a request through the faults into the store, and its answer back to the client.
 //!
-//! A request that the server has accepted is carried out in a task of its own, so that a client that
-//! gives up does not stop it, as in the real server.
+//! The server handles each accepted request in a separate task, so a client that gives up does not
+//! stop it, as in the real server.
 
 use std::{
     future::pending,
@@ -31,19 +31,19 @@ use super::{
     watch::Opened,
 };
 
-/// The longest that the real server works on a request that is no watch.
-const LONGEST: Duration = Duration::from_secs(60);
+/// The time limit of the real server for a request that is not a watch.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// After this many violations of the bound, the server executes nothing.
+/// After this many violations of the bound, the server executes no more requests.
 const RUNAWAY: usize = 20;
 
-/// What the execution of a request came to.
+/// The result of a request.
 pub enum Answer {
     /// An object, a list or a Status, with its code.
     Json(u16, Value),
     /// An open watch.
     Watch(Opened),
-    /// Nothing is served there.
+    /// The server does not serve this path.
     NoSuchPath,
 }
 
@@ -98,39 +98,39 @@ impl Answer {
 
 type Reply = oneshot::Sender<Result<Response<AnswerBody>, Cut>>;
 
-/// Accepts a request and waits for its answer; for ever, if there is to be none.
+/// Accepts a request and waits for its answer; forever, if a fault suppresses the answer.
 pub async fn accept(shared: &Arc<Shared>, request: Arc<ApiRequest>) -> Result<Response<AnswerBody>, Cut> {
     let (sender, receiver) = oneshot::channel();
     let (id, hit) = shared.with(|state| {
-        let hit = state.faults.meet(&request, &mut state.met);
+        let hit = state.faults.hit(&request, &mut state.coverage);
         let (id, at) = (state.log.len(), state.clock.elapsed());
         state.observers.arrived(&request, at);
         let (request, fault) = (Arc::clone(&request), hit.as_ref().map(|hit| hit.fault.clone()));
         state.log.push(LoggedRequest { at, request, fault, executed_at: None, outcome: None, answered: None });
         (id, hit)
     });
-    let carrier = Carrier { server: Arc::downgrade(shared), request, id };
-    tokio::spawn(carrier.carry_out(hit, sender));
+    let handler = Handler { server: Arc::downgrade(shared), request, id };
+    tokio::spawn(handler.handle(hit, sender));
     match receiver.await {
         Ok(answer) => answer,
-        // Nobody will answer any more: that is silence, not an error.
+        // The handler ended without an answer: the client gets silence, not an error.
         Err(_) => pending().await,
     }
 }
 
-/// Carries one request out.
-struct Carrier {
+/// Handles one request.
+struct Handler {
     server: Weak<Shared>,
     request: Arc<ApiRequest>,
     id: usize,
 }
 
-impl Carrier {
-    async fn carry_out(self, hit: Option<Hit>, reply: Reply) {
+impl Handler {
+    async fn handle(self, hit: Option<Hit>, reply: Reply) {
         if let Some(Hit { fault: Fault::ArriveLate(delay), .. }) = &hit {
             sleep(*delay).await;
         }
-        let deadline = Instant::now() + self.request.timeout().unwrap_or(LONGEST).min(LONGEST);
+        let deadline = Instant::now() + self.request.timeout().unwrap_or(TIME_LIMIT).min(TIME_LIMIT);
         if let Some(latency) = self.with(|state| state.latency(state.settings.request_latency)) {
             sleep(latency).await;
         }
@@ -181,8 +181,8 @@ impl Carrier {
         }
     }
 
-    /// Executes after this time. If the deadline comes first, answers with a timeout, and executes the request later only if the server does
-    /// not honour timeouts.
+    /// Executes after this time. If the deadline comes first, answers with a timeout, and executes the request later
+    /// only if the server does not honour timeouts.
     async fn execute_after(&self, delay: Duration, deadline: Instant, reply: Option<Reply>) {
         let due = sleep(delay);
         tokio::pin!(due);
@@ -203,7 +203,7 @@ impl Carrier {
         }
         if self.with(|state| state.settings.honour_timeout) == Some(false) {
             due.await;
-            // The promise does not cover a request that is executed after its sender's lease.
+            // The promise does not cover a request that is executed after its sender's lease expired.
             let at = |state: &State| state.clock.elapsed();
             if self.with(|state| state.observers.one_writer.may_land(&self.request.instance, at(state))) == Some(true) {
                 self.execute(deadline).await;
@@ -219,7 +219,7 @@ impl Carrier {
         self.with(|state| {
             let entry = &mut state.log[self.id];
             entry.answered = Some(answer.code());
-            // The client may have given up: the answer is lost then.
+            // If the client has given up, the answer is lost.
             if !reply.is_closed() {
                 let body = if let Answer::Json(_, body) = &answer { Some(body) } else { None };
                 state.observers.answered(entry, body, state.clock.elapsed());
@@ -230,11 +230,11 @@ impl Carrier {
         }
     }
 
-    /// Executes the request. While the store has no quorum, it waits; at the deadline the client is told so.
+    /// Executes the request. While the store has no quorum, it waits, and answers with a timeout at the deadline.
     async fn execute(&self, deadline: Instant) -> Option<Answer> {
         let waits = self.with(|state| {
-            let (answer, deed) = state.quorum.wait(self.id, &self.request)?;
-            state.met.meet(deed);
+            let (answer, action) = state.quorum.wait(self.id, &self.request)?;
+            state.coverage.hit(action);
             Some(answer)
         })?;
         let Some(answer) = waits else { return Some(execute(&self.server.upgrade()?, self.id, &self.request)) };
@@ -253,7 +253,7 @@ impl Carrier {
 /// Executes a request now.
 pub fn execute(server: &Arc<Shared>, id: usize, request: &ApiRequest) -> Answer {
     let answer = server.with(|state| {
-        let answer = state.execute(request).unwrap_or_else(|refusal| refusal);
+        let answer = state.execute(request).unwrap_or_else(|rejection| rejection);
         let entry = &mut state.log[id];
         (entry.executed_at, entry.outcome) = (Some(state.clock.elapsed()), Some(answer.code()));
         state.observers.executed(entry, state.resource_version);
@@ -265,7 +265,7 @@ pub fn execute(server: &Arc<Shared>, id: usize, request: &ApiRequest) -> Answer 
 
 impl State {
     fn execute(&mut self, request: &ApiRequest) -> Result<Answer, Answer> {
-        // Too much is broken already: what runs away would eat the machine.
+        // A runaway operator would use up the memory of the machine.
         if self.observers.bound.exceeded > RUNAWAY {
             return Err(Status::of_code(503).into());
         }

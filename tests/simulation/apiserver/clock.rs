@@ -1,21 +1,21 @@
-//! The cluster's wall clock: tokio's time, which is paused in tests, on top of a fixed epoch. Nothing else in this folder reads a clock.
+//! The cluster's wall clock: tokio's time, which is paused in tests, plus a fixed epoch.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// 2026-01-01T00:00:00Z: where the cluster's wall clock stands when a test begins.
+/// 2026-01-01T00:00:00Z: the time of the cluster's wall clock when a test begins.
 const EPOCH: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
-/// The wall clock of the API server, the kubelet and the controllers beside them.
+/// The wall clock of the API server, the kubelet and the cluster's controllers.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
 }
 
 impl Clock {
-    /// A clock that stands at the epoch now.
+    /// Starts a clock at the epoch.
     pub fn start() -> Self {
         Self { start: Instant::now() }
     }
@@ -25,17 +25,17 @@ impl Clock {
         self.start.elapsed()
     }
 
-    /// The wall clock, with its fraction of a second.
+    /// The time of the wall clock, with fractions of a second.
     pub fn now(&self) -> Timestamp {
         EPOCH + self.elapsed()
     }
 
-    /// The wall clock as `metadata` carries it: RFC 3339, whole seconds.
+    /// The time as in `metadata`: RFC 3339, whole seconds.
     pub fn rfc3339(&self) -> String {
         self.rfc3339_in(0)
     }
 
-    /// The wall clock `seconds` from now, as `metadata` carries it.
+    /// The time in `seconds` from now, as in `metadata`.
     pub fn rfc3339_in(&self, seconds: i64) -> String {
         Timestamp::from_second(self.now().as_second() + seconds)
             .expect("a grace period never reaches the year 10000")

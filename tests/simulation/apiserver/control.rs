@@ -1,5 +1,4 @@
-//! What a test may switch, and what it may ask about the run: faults, watches, the log, the history
-//! and the promise. No object is changed here.
+//! Controls faults and watches, and queries the log, the history and the promises. Changes no object.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use super::{
     watch::{Delivery, ModeInForce},
 };
 
-/// A fault rule that was added; it stays in force until it is removed.
+/// A fault rule that a test added. It stays in force until it is removed.
 pub struct FaultRule {
     server: ApiServer,
     id: u64,
@@ -26,22 +25,22 @@ impl FaultRule {
         self.server.with(|state| state.faults.hits(self.id)).unwrap_or(0)
     }
 
-    /// Whether nobody has removed it.
+    /// Whether the rule has not been removed.
     pub fn is_in_force(&self) -> bool {
         self.server.with(|state| state.faults.hits(self.id)).is_some()
     }
 
-    /// Waits until it has met `count` requests.
+    /// Waits until it has hit `count` requests.
     pub async fn met(&self, count: usize) {
         self.server.wait_until(|_| self.hits() >= count, Duration::from_secs(600)).await;
     }
 
-    /// Lets all held requests go on, and removes the rule.
+    /// Releases all held requests, and removes the rule.
     pub fn release(self) {
         self.server.with(|state| state.faults.release(self.id));
     }
 
-    /// Removes the rule; what it holds stays held.
+    /// Removes the rule. Held requests stay held.
     pub fn remove(self) {
         self.server.with(|state| state.faults.remove(self.id));
     }
@@ -66,7 +65,7 @@ impl WatchControl {
         self
     }
 
-    /// Keeps events back until [`WatchControl::release`]; watches that open meanwhile lag as well.
+    /// Holds events back until [`WatchControl::release`], also on watches that open later.
     pub fn hold(&self) {
         self.mode(WatchMode::Hold);
     }
@@ -75,13 +74,13 @@ impl WatchControl {
         self.mode(WatchMode::Delay(by));
     }
 
-    /// Makes the connections half-open: they deliver nothing any more and do not end, not even when the fault is released. A watch that opens
-    /// before the release becomes half-open with its first event.
+    /// Makes the connections half-open: they deliver nothing more and do not end, not even when the fault is released.
+    /// A watch that opens before the release becomes half-open with its first event.
     pub fn stall(&self) {
         self.mode(WatchMode::Stall);
     }
 
-    /// Ends holds, delays and stalls of exactly this scope; held events go out.
+    /// Ends holds, delays and stalls of exactly this scope, and delivers held events.
     pub fn release(&self) {
         self.server.with(|state| {
             state.watches.modes.retain(|mode| mode.scope != self.scope);
@@ -91,13 +90,13 @@ impl WatchControl {
 
     fn mode(&self, mode: WatchMode) {
         self.server.with(|state| {
-            let (scope, deed) = (self.scope.clone(), state.met.place());
-            state.watches.modes.push(ModeInForce { scope, mode, deed });
+            let (scope, action) = (self.scope.clone(), state.coverage.place_fault());
+            state.watches.modes.push(ModeInForce { scope, mode, action });
             state.apply_watch_modes(&self.scope);
         });
     }
 
-    /// Ends the open watches as their time-out would.
+    /// Ends the open watches like a timeout.
     pub fn end(&self) {
         self.deliver(&Delivery::End);
     }
@@ -111,12 +110,12 @@ impl WatchControl {
         self.to_open(|state, ids| state.deliver_all(ids, delivery));
     }
 
-    /// Does something to the watches that are open now, if any are.
+    /// Applies `act` to the watches that are open now, if any.
     fn to_open(&self, act: impl FnOnce(&mut State, &[u64])) {
         self.server.with(|state| {
-            let (ids, deed) = (state.watches_in(&self.scope), state.met.place());
+            let (ids, action) = (state.watches_in(&self.scope), state.coverage.place_fault());
             if !ids.is_empty() {
-                state.met.meet(deed);
+                state.coverage.hit(action);
                 act(state, &ids);
             }
         });
@@ -138,16 +137,16 @@ impl WatchControl {
 }
 
 impl ApiServer {
-    /// Puts a fault in force for these requests.
+    /// Adds a fault for these requests.
     pub fn fault(&self, requests: Requests, fault: Fault) -> FaultRule {
         let id = self.with(|state| {
-            let deed = state.met.place();
-            state.faults.add(requests, fault, deed)
+            let action = state.coverage.place_fault();
+            state.faults.add(requests, fault, action)
         });
         FaultRule { server: self.clone(), id }
     }
 
-    /// This keeps a client's watches from being heard while it is whole.
+    /// Freezes of `ice` hold back the client's watch events while they are whole.
     pub fn register_ice(&self, client: &str, ice: &Ice) {
         self.with(|state| state.watches.ice.insert(client.to_owned(), ice.clone()));
     }
@@ -157,17 +156,17 @@ impl ApiServer {
         WatchControl { server: self.clone(), scope: WatchScope::default() }
     }
 
-    /// Cuts a client off: no request arrives, and its watches fall silent without an end.
+    /// Partitions a client from the server: its requests fail, and its watches stall without an end.
     pub fn partition(&self, instance: &str) -> FaultRule {
         self.watches().of(instance).stall();
         self.fault(Requests::all().from(instance), Fault::CutBefore)
     }
 
-    /// The API server goes away: all connections break, and none can be made.
+    /// Makes the API server unreachable: breaks all connections, and accepts none.
     pub fn go_away(&self) {
         self.with(|state| {
-            let deed = state.met.place();
-            state.listener.go_away(deed);
+            let action = state.coverage.place_fault();
+            state.listener.go_away(action);
         });
         self.watches().cut();
     }
@@ -176,7 +175,7 @@ impl ApiServer {
         self.with(|state| state.listener.come_back());
     }
 
-    /// Ends every fault of requests and watches; held requests and events go on.
+    /// Ends all faults of requests and watches, and releases held requests and events.
     pub fn heal(&self) {
         self.with(|state| {
             state.listener.come_back();
@@ -190,7 +189,7 @@ impl ApiServer {
         self.with(|state| change(&mut state.settings));
     }
 
-    /// The logged requests among these.
+    /// The logged requests that match.
     pub fn requests(&self, which: &Requests) -> Vec<LoggedRequest> {
         self.with(|state| {
             let entries = state.log.iter();
@@ -198,29 +197,29 @@ impl ApiServer {
         })
     }
 
-    /// How many requests among these arrived.
+    /// How many matching requests arrived.
     pub fn count(&self, which: &Requests) -> usize {
         self.requests(which).len()
     }
 
-    /// How many of these were executed with success.
+    /// How many matching requests were executed successfully.
     pub fn effects(&self, which: &Requests) -> usize {
         self.requests(which).iter().filter(|entry| entry.took_effect()).count()
     }
 
-    /// Requests that arrived since `mark` and are not watches: what a controller at rest must not
-    /// send. A mark is an earlier [`ApiServer::mark`].
+    /// Requests other than watches that arrived since `mark`, which a controller at rest must not send.
+    /// `mark` is the result of an earlier [`ApiServer::mark`].
     pub fn requests_since(&self, mark: usize) -> Vec<LoggedRequest> {
         let all = self.requests(&Requests::all());
         all.into_iter().skip(mark).filter(|entry| entry.request.verb != Verb::Watch).collect()
     }
 
-    /// The present end of the log.
+    /// The current end of the log.
     pub fn mark(&self) -> usize {
         self.with(|state| state.log.len())
     }
 
-    /// The changes of the store for which this holds.
+    /// The changes of the store for which `holds` returns true.
     pub fn changes_where(&self, holds: impl Fn(&Change) -> bool) -> Vec<Change> {
         self.with(|state| state.history.iter().filter(|change| holds(change)).cloned().collect())
     }
@@ -230,17 +229,17 @@ impl ApiServer {
         self.with(|state| state.observers.bound.exceeded)
     }
 
-    /// From now on this client stands for election: it may write only while the Lease names it.
+    /// Declares that this client stands for election: from now on it may write only while it holds the Lease.
     pub fn stands_for_election(&self, replica: &str) {
         self.with(|state| state.observers.one_writer.stands(replica));
     }
 
-    /// The first promise that was broken, if one was.
+    /// The first broken promise, if any.
     pub fn broken(&self) -> Option<String> {
         self.with(|state| state.observers.violations.first().cloned())
     }
 
-    /// Fails the test if a promise was ever broken.
+    /// Fails the test if a promise was broken.
     #[track_caller]
     pub fn check(&self) {
         if let Some(broken) = self.broken() {

@@ -18,14 +18,14 @@ pub const ORPHAN: &str = "orphan";
 /// The finalizer behind propagation policy Foreground.
 pub const FOREGROUND: &str = "foregroundDeletion";
 
-/// What a DELETE asks for beside the name.
+/// The options of a DELETE.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
-    /// UID that the object must have.
+    /// Precondition: the UID of the object.
     pub uid: Option<String>,
-    /// resourceVersion that the object must have.
+    /// Precondition: the resourceVersion of the object.
     pub resource_version: Option<String>,
-    /// Seconds that a pod may take; none for the pod's own.
+    /// Grace period of a pod in seconds; none for the grace period in its spec.
     pub grace_period: Option<i64>,
     /// Propagation policy; none for Background.
     pub propagation: Option<String>,
@@ -43,7 +43,7 @@ impl DeleteOptions {
         }
     }
 
-    /// A delete that hits this incarnation of the object or nothing.
+    /// A delete with the UID as a precondition.
     pub fn of_uid(uid: &str) -> Self {
         Self { uid: Some(uid.to_owned()), ..Self::default() }
     }
@@ -71,7 +71,7 @@ impl DeleteOptions {
 }
 
 impl State {
-    /// DELETE of one object: the answer's body.
+    /// DELETE of one object. Returns the body of the answer.
     pub fn delete(&mut self, request: &ApiRequest) -> Result<Value, Status> {
         let stored = self.stored(request)?;
         let options = DeleteOptions::of(&request.body);
@@ -100,7 +100,7 @@ impl State {
         Ok((*last).clone())
     }
 
-    /// Deletes an object as a client would: its last or its new state.
+    /// Deletes an object as for a client. Returns its last or its new state.
     pub fn delete_object(
         &mut self,
         kind: &'static Kind,
@@ -130,7 +130,7 @@ impl State {
         Ok(marked)
     }
 
-    /// A second delete can only shorten the grace that is left.
+    /// Deletes an object again. This can only shorten the remaining grace period.
     fn delete_again(
         &mut self,
         kind: &'static Kind,
@@ -180,7 +180,7 @@ impl State {
     }
 }
 
-/// Seconds of grace: none for a pod that no kubelet has, or that has finished.
+/// The grace period in seconds: 0 for a pod that has no node or has finished.
 fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
     if pod["spec"]["nodeName"].is_null() || object::is_finished(pod) {
         return 0;

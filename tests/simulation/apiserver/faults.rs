@@ -1,6 +1,5 @@
-//! Faults: rules that a test adds and takes away, for requests and for watches. Which rule meets
-//! which request is decided here; what it does to the request is done in `carry.rs` and
-//! `watch.rs`.
+//! Faults: rules that a test adds and removes, for requests and for watches. This file decides which
+//! rule hits which request; `carry.rs` and `watch.rs` apply it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -8,12 +7,12 @@ use tokio::sync::Semaphore;
 
 use super::{request::ApiRequest, select::Requests, status::Status};
 
-/// What a rule does to a request that it meets.
+/// What a rule does to a request that it hits.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// Not executed; answered with this Status.
     Refuse(Status),
-    /// Executed; answered with an error of this code all the same.
+    /// Executed; answered with an error of this code.
     ExecuteThenError(u16),
     /// Executed; the connection breaks before the answer.
     ExecuteThenCut,
@@ -21,15 +20,15 @@ pub enum Fault {
     ExecuteThenGarble,
     /// Not executed; the connection breaks.
     CutBefore,
-    /// Executed this much later, unless its `?timeout=` is over by then.
+    /// Executed this much later, unless its `?timeout=` has passed by then.
     Delay(Duration),
-    /// Arrives this much later: only then does its `?timeout=` begin.
+    /// Arrives this much later. Its `?timeout=` starts on arrival.
     ArriveLate(Duration),
-    /// The connection breaks at once; executed this much later all the same.
+    /// The connection breaks at once; executed this much later.
     ExecuteLate(Duration),
     /// Never answered; executed after this long.
     ExecuteUnanswered(Duration),
-    /// Executed twice in a row; answered with what came of the first or of the second execution, by chance.
+    /// Executed twice in a row; answered with the result of the first or the second execution, at random.
     ExecuteTwice,
     /// Executed; answered when the test releases it.
     HoldAnswer,
@@ -43,74 +42,74 @@ pub struct Rule {
     matched: usize,
     hits: usize,
     gate: Arc<Semaphore>,
-    deed: &'static str,
+    action: &'static str,
 }
 
 impl Rule {
-    /// Lets all requests through that will ever come.
+    /// Lets all held requests go on, and all later ones.
     fn open(self) {
         self.gate.add_permits(Semaphore::MAX_PERMITS / 2);
     }
 }
 
-/// Which deeds of a world have met something. A fault that meets nothing exercises nothing.
+/// Counts which actions of a world had an effect. A fault that hits no request and no watch tests nothing.
 #[derive(Default)]
-pub struct Met {
-    /// The deed that is under way.
-    pub deed: &'static str,
-    has_placed: bool,
-    /// The deeds that froze clients.
+pub struct Coverage {
+    /// The action that is running.
+    pub action: &'static str,
+    has_placed_fault: bool,
+    /// The actions that froze clients.
     frozen: BTreeMap<String, &'static str>,
-    /// How often each deed met something.
+    /// How often each action had an effect.
     pub counts: BTreeMap<&'static str, u64>,
 }
 
-impl Met {
-    /// From now on faults belong to this deed.
-    pub fn begin(&mut self, deed: &'static str) {
-        (self.deed, self.has_placed) = (deed, false);
+impl Coverage {
+    /// Assigns the faults that follow to this action.
+    pub fn begin(&mut self, action: &'static str) {
+        (self.action, self.has_placed_fault) = (action, false);
     }
 
-    /// The deed was done. One that placed no fault counts at once.
-    pub fn done(&mut self) {
-        if !self.has_placed {
-            self.meet(self.deed);
+    /// Ends the action. It counts at once if it placed no fault.
+    pub fn finish(&mut self) {
+        if !self.has_placed_fault {
+            self.hit(self.action);
         }
     }
 
-    /// A fault is placed: it belongs to this deed, which counts when the fault meets something.
-    pub fn place(&mut self) -> &'static str {
-        self.has_placed = true;
-        self.deed
+    /// Notes that the current action places a fault, and returns it. The action counts once the fault hits something.
+    pub fn place_fault(&mut self) -> &'static str {
+        self.has_placed_fault = true;
+        self.action
     }
 
-    /// A client is frozen.
+    /// Notes that the action freezes a client.
     pub fn freeze(&mut self, client: &str) {
-        let deed = self.place();
-        self.frozen.insert(client.to_owned(), deed);
+        let action = self.place_fault();
+        self.frozen.insert(client.to_owned(), action);
     }
 
-    /// A frozen client was kept from sending or from hearing.
+    /// Notes that a freeze delayed a request, a response or an event of this client.
     pub fn held_up(&mut self, client: &str) {
-        if let Some(deed) = self.frozen.get(client).copied() {
-            self.meet(deed);
+        if let Some(action) = self.frozen.get(client).copied() {
+            self.hit(action);
         }
     }
 
-    /// The fault of this deed met something.
-    pub fn meet(&mut self, deed: &'static str) {
-        *self.counts.entry(deed).or_default() += 1;
+    /// Notes that a fault of this action hit something.
+    pub fn hit(&mut self, action: &'static str) {
+        *self.counts.entry(action).or_default() += 1;
     }
 }
 
-/// What a rule does to one request: the fault, and the gate that a held request waits at.
+/// What a rule does to one request: the fault, and the gate at which a held request waits.
 #[derive(Clone)]
 pub struct Hit {
     pub fault: Fault,
     pub gate: Arc<Semaphore>,
 }
 
-/// The rules for requests, in the order in which they were added.
+/// The rules for requests, in the order in which the test added them.
 #[derive(Default)]
 pub struct Faults {
     rules: Vec<Rule>,
@@ -118,36 +117,36 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Adds a rule of this deed. Returns its id.
-    pub fn add(&mut self, requests: Requests, fault: Fault, deed: &'static str) -> u64 {
+    /// Adds a rule of this action. Returns its id.
+    pub fn add(&mut self, requests: Requests, fault: Fault, action: &'static str) -> u64 {
         self.added += 1;
         let (id, gate) = (self.added, Arc::new(Semaphore::new(0)));
-        self.rules.push(Rule { id, requests, fault, matched: 0, hits: 0, gate, deed });
+        self.rules.push(Rule { id, requests, fault, matched: 0, hits: 0, gate, action });
         id
     }
 
-    /// Takes a rule away.
+    /// Removes a rule.
     pub fn remove(&mut self, id: u64) {
         self.rules.retain(|rule| rule.id != id);
     }
 
-    /// Takes a rule away and lets go what it held.
+    /// Removes a rule and releases the requests that it holds.
     pub fn release(&mut self, id: u64) {
         self.rules.extract_if(.., |rule| rule.id == id).for_each(Rule::open);
     }
 
-    /// Takes all rules away and lets go what they held.
+    /// Removes all rules and releases the requests that they hold.
     pub fn clear(&mut self) {
         self.rules.drain(..).for_each(Rule::open);
     }
 
-    /// How many requests a rule has met; none once it is removed.
+    /// How many requests a rule has hit; none once it is removed.
     pub fn hits(&self, id: u64) -> Option<usize> {
         self.rules.iter().find(|rule| rule.id == id).map(|rule| rule.hits)
     }
 
-    /// The first rule that meets this request. Counts.
-    pub fn meet(&mut self, request: &ApiRequest, met: &mut Met) -> Option<Hit> {
+    /// Returns the first rule that hits this request, and counts the hit.
+    pub fn hit(&mut self, request: &ApiRequest, coverage: &mut Coverage) -> Option<Hit> {
         for rule in &mut self.rules {
             if !rule.requests.matches(request) {
                 continue;
@@ -156,7 +155,7 @@ impl Faults {
             let nth = rule.matched - 1;
             if rule.requests.chooses(nth) {
                 rule.hits += 1;
-                met.meet(rule.deed);
+                coverage.hit(rule.action);
                 return Some(Hit { fault: rule.fault.clone(), gate: Arc::clone(&rule.gate) });
             }
         }
@@ -171,21 +170,21 @@ pub enum WatchMode {
     Hold,
     /// Events arrive this much later.
     Delay(Duration),
-    /// Half-open: nothing arrives any more, not even an end.
+    /// Half-open: nothing arrives any more, not even the end of the stream.
     Stall,
 }
 
-/// Which watches: all, narrowed by instance and resource.
+/// Selects watches: all, or those of one client or of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchScope {
-    /// Client; none for every one.
+    /// Client; none for all.
     pub instance: Option<String>,
-    /// Plural name of the resource; none for every one.
+    /// Plural name of the resource; none for all.
     pub plural: Option<String>,
 }
 
 impl WatchScope {
-    /// Whether a watch of `plural` by `instance` is meant.
+    /// Whether the scope includes a watch of `plural` by `instance`.
     pub fn covers(&self, instance: &str, plural: &str) -> bool {
         self.instance.as_deref().is_none_or(|i| i == instance) && self.plural.as_deref().is_none_or(|p| p == plural)
     }

@@ -1,5 +1,5 @@
-//! The client's end of a watch: one task for each stream, which brings what the store has queued
-//! when it is due, and bookmarks in between, until the time is over or the client is gone.
+//! The client's end of a watch: one task per stream sends the queued events when they are due, and
+//! bookmarks in between, until the watch times out or the client is gone.
 
 use std::{sync::Weak, time::Duration};
 
@@ -18,7 +18,7 @@ use super::{
 /// How often a watch gets a bookmark.
 const BOOKMARKS: Duration = Duration::from_secs(60);
 
-/// Feeds a client's stream from its watch until one of the two ends.
+/// Sends the events of a watch to the client until one of the two ends.
 pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::UnboundedSender<Result<Bytes, Cut>>) {
     let end = Instant::now() + opened.timeout;
     let mut bookmarks = interval(BOOKMARKS);
@@ -48,22 +48,22 @@ pub async fn feed(server: Weak<Shared>, mut opened: Opened, stream: mpsc::Unboun
         }
         if opened.ice.is_whole() {
             let Some(server) = server.upgrade() else { break };
-            server.with(|state| state.met.held_up(&opened.client));
+            server.with(|state| state.coverage.held_up(&opened.client));
             drop(server);
             opened.ice.melted().await;
         }
         let sent = match delivery {
             None | Some(Delivery::End) => break,
             Some(Delivery::Cut) => {
-                // The client may be gone already; there is no one else to tell.
+                // Fails only if the client is already gone.
                 let _ = stream.send(Err(Cut));
                 break;
             }
             Some(Delivery::Line(_, line)) => {
-                if let (Some(server), Some((object, is_gone))) = (server.upgrade(), line.told) {
+                if let (Some(server), Some((object, is_gone))) = (server.upgrade(), line.object) {
                     server.with(|state| {
                         let at = state.clock.elapsed();
-                        state.observers.told(&opened.client, &object, is_gone, at);
+                        state.observers.received(&opened.client, &object, is_gone, at);
                     });
                 }
                 stream.send(Ok(line.bytes))

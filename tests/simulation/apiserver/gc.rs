@@ -1,5 +1,5 @@
-//! The garbage collector and the namespace controller: what goes because something else went.
-//! Both act through [`State::delete_object`] and [`State::put`], like any client, after a delay.
+//! The garbage collector and the namespace controller. Both act through [`State::delete_object`] and
+//! [`State::put`], like any client, after a delay.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use super::{
 const COLLECTOR: &str = "garbage-collector";
 const NAMESPACE_CONTROLLER: &str = "namespace-controller";
 
-/// UIDs of the objects that name an owner, by its UID.
+/// UIDs of dependents, by the UID of their owner.
 #[derive(Default)]
 pub struct Dependents {
     by_owner: BTreeMap<String, BTreeSet<String>>,
@@ -48,7 +48,7 @@ impl Dependents {
 }
 
 impl State {
-    /// Called with every change: queues what the collector has to look at.
+    /// Queues the jobs of the collector after a change.
     pub fn collector_sees(&mut self, change: &Change) {
         self.dependents.note(change);
         let delay = self.settings.collect_after;
@@ -68,7 +68,7 @@ impl State {
             return;
         }
         if change.change == ChangeKind::Added && !object::owners(&change.object).is_empty() {
-            // Its owner may be gone already.
+            // The owner may already be gone.
             self.jobs.push(delay, Job::Collect(uid.clone()));
         }
         let finalizers = object::finalizers(&change.object);
@@ -96,7 +96,7 @@ impl State {
         self.delete_as(COLLECTOR, &stored);
     }
 
-    /// Works on an owner that waits for its dependents to be orphaned or deleted.
+    /// Orphans or deletes the dependents of an owner that waits for this.
     pub fn finalize(&mut self, uid: &str) {
         let Some(owner) = self.by_uid(uid).cloned() else { return };
         let finalizers = object::finalizers(&owner);
@@ -149,8 +149,8 @@ impl State {
         }
     }
 
-    /// Deletes all that a terminating namespace holds, again and again until it is empty, and then
-    /// the namespace.
+    /// Deletes all objects in a terminating namespace, repeatedly until it is empty, and then the
+    /// namespace.
     pub fn drain_namespace(&mut self, name: &str) {
         let inside: Vec<Arc<Value>> =
             self.objects.iter().filter(|(key, _)| key.1 == name).map(|(_, o)| Arc::clone(o)).collect();
@@ -169,10 +169,10 @@ impl State {
 
     fn delete_as(&mut self, by: &str, stored: &Arc<Value>) {
         let options = DeleteOptions::of_uid(object::uid(stored));
-        // It may have gone in the same pass: then there is nothing left to do.
+        // An earlier delete of the same pass may have removed it.
         if self.by_uid(object::uid(stored)).is_some() {
             let deleted = self.delete_object(kind_of(stored), stored, &options, by);
-            debug_assert!(deleted.is_ok(), "a delete of the stored UID is never refused");
+            debug_assert!(deleted.is_ok(), "a delete of the stored UID is never rejected");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Freezes of a client: a process, or its machine, that stands still.
+//! Freezes a client, like a stopped process or machine.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
@@ -7,8 +7,8 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-/// Keeps a client from sending, and perhaps from hearing. Its clock stands still meanwhile: a frozen process sees no time pass,
-/// and its timers end after it has gone on. So nothing that it judges by the clock may reach it.
+/// Holds back what a client sends, and in a whole freeze also what it receives. Its clock stops: no time passes for a
+/// frozen process, and its timers fire after the freeze. So the client must not receive what it judges by its clock.
 #[derive(Clone, Debug, Default)]
 pub struct Ice(Arc<Mutex<Option<Frozen>>>);
 
@@ -19,12 +19,12 @@ pub struct Frozen {
     pub since: Instant,
     /// When it ends.
     pub until: Instant,
-    /// Whether nothing is heard, either.
+    /// Whether the client receives nothing, either.
     pub is_whole: bool,
 }
 
 impl Ice {
-    /// Freezes for so long from now on. A freeze that goes on becomes longer, and whole if either is.
+    /// Freezes from now on for `time`. Extends a freeze in progress, which becomes whole if either is.
     pub fn freeze(&self, time: Duration, is_whole: bool) {
         let now = Instant::now();
         let new = Frozen { since: now, until: now + time, is_whole };
@@ -36,24 +36,24 @@ impl Ice {
         *self.lock() = Some(frozen);
     }
 
-    /// Whether it goes on now and keeps from hearing, too.
+    /// Whether a whole freeze is in progress.
     pub fn is_whole(&self) -> bool {
         self.frozen().is_some_and(|frozen| frozen.is_whole)
     }
 
-    /// Waits until nothing is kept from being heard.
+    /// Waits for the end of a whole freeze.
     pub async fn melted(&self) {
         while let Some(frozen) = self.frozen().filter(|frozen| frozen.is_whole) {
             sleep_until(frozen.until).await;
         }
     }
 
-    /// The freeze that goes on now.
+    /// The freeze in progress.
     pub fn frozen(&self) -> Option<Frozen> {
         self.lock().filter(|frozen| Instant::now() < frozen.until)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Frozen>> {
-        self.0.lock().expect("no test panics here")
+        self.0.lock().expect("the holder does not panic")
     }
 }

@@ -1,5 +1,5 @@
-//! What the cluster's own controllers will do, and when: one queue in the order of time, worked off
-//! by one task. Only the kubelet, the garbage collector and the namespace controller put work here.
+//! The jobs of the scheduler, the kubelets, the garbage collector and the namespace controller: one queue,
+//! ordered by time. One task runs them.
 
 use std::{
     collections::BTreeMap,
@@ -14,29 +14,29 @@ use tokio::{
 
 use super::{Shared, store::State};
 
-/// A step of one of the cluster's controllers. Objects are named by UID: whoever is made anew under
-/// the same name is somebody else.
+/// A step of one of the cluster's controllers. It names objects by UID: an object that is recreated under
+/// the same name is a different one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// The scheduler gives the pod a node.
+    /// The scheduler binds the pod to a node.
     Bind(String),
     /// The kubelet reports the pod's container as running.
     Run(String),
     /// The kubelet reports the pod as ready.
     BecomeReady(String),
-    /// The container ends: with success or not.
+    /// The container exits, with success or not.
     Finish(String, bool),
-    /// The kubelet has ended a terminating pod and takes it off the API server.
+    /// The kubelet has stopped a terminating pod and removes it from the API server.
     Vanish(String),
-    /// The garbage collector looks whether the owners of this object are gone.
+    /// The garbage collector checks whether the owners of this object are gone.
     Collect(String),
-    /// The garbage collector works on the finalizer of an owner that is being deleted.
+    /// The garbage collector processes the finalizer of an owner that is being deleted.
     Finalize(String),
     /// The namespace controller empties a terminating namespace of this name.
     DrainNamespace(String),
 }
 
-/// Work to be done, by time and then by order of arrival.
+/// Pending jobs, by time and then by order of arrival.
 #[derive(Default)]
 pub struct Jobs {
     queue: BTreeMap<(Instant, u64), Job>,
@@ -45,7 +45,7 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Does `job` after `delay`.
+    /// Runs `job` after `delay`.
     pub fn push(&mut self, delay: Duration, job: Job) {
         self.sequence += 1;
         self.queue.insert((Instant::now() + delay, self.sequence), job);
@@ -61,13 +61,13 @@ impl Jobs {
         self.queue.keys().next().map(|(at, _)| *at)
     }
 
-    /// Notified when work is added.
+    /// Notified when a job is added.
     pub fn wake(&self) -> Arc<Notify> {
         Arc::clone(&self.wake)
     }
 }
 
-/// Works off the queue until the API server is dropped.
+/// Runs the queued jobs until the API server is dropped.
 pub async fn drive(server: Weak<Shared>, wake: Arc<Notify>) {
     loop {
         let Some(shared) = server.upgrade() else { return };

@@ -1,4 +1,4 @@
-//! The kinds that this API server serves: a table, and nothing that acts.
+//! The kinds that this API server serves.
 
 /// One served resource.
 #[derive(Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Kind {
     pub kind: &'static str,
     /// Resource name in paths.
     pub plural: &'static str,
-    /// `plural.group`, as error texts name it, and the key under which objects are stored.
+    /// `plural.group`: the name in error messages, and a part of the key in the store.
     pub qualified: &'static str,
     /// False for namespaces.
     pub namespaced: bool,
@@ -65,7 +65,7 @@ impl Kind {
         SERVED.iter().copied().find(|k| k.group == group && k.version == version && k.plural == plural)
     }
 
-    /// The kind of a stored object, by what the object says of itself.
+    /// The kind of a stored object, by its `apiVersion` and `kind`.
     pub fn of_object(group: &str, version: &str, kind: &str) -> &'static Self {
         SERVED
             .iter()
@@ -79,12 +79,12 @@ impl Kind {
         SERVED.iter().any(|k| k.group == group && k.version == version)
     }
 
-    /// `group/version`, as `apiVersion` holds it.
+    /// `group/version`, as in `apiVersion`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `Kind.group`, as texts of validation name it.
+    /// `Kind.group`, as in validation errors.
     pub fn qualified_kind(&self) -> String {
         if self.group.is_empty() { self.kind.to_owned() } else { format!("{}.{}", self.kind, self.group) }
     }

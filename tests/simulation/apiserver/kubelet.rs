@@ -1,6 +1,5 @@
-//! The scheduler and the kubelets: what becomes of a pod once it is stored, by a script that a test
-//! chooses for each pod. They see pods through the store and write through it, as `scheduler` and
-//! `kubelet`.
+//! The scheduler and the kubelets. They run each stored pod by a script that the test chooses, and
+//! read and write pods through the store, as `scheduler` and `kubelet`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,24 +15,24 @@ use super::{
 
 const NODES: u64 = 3;
 
-/// From having a node to `Running`.
+/// From binding to `Running`.
 const STARTS_IN: Duration = Duration::from_millis(500);
 
 const SCHEDULER: &str = "scheduler";
 const KUBELET: &str = "kubelet";
 
-/// The life of one pod. Each step counts from the one before; `None` never comes.
+/// The life of one pod. Each time counts from the step before; a step with `None` never happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodScript {
-    /// From creation to having a node.
+    /// From creation to binding.
     pub bound_after: Option<Duration>,
-    /// Whether the scheduler finds no node for it.
+    /// Whether the scheduler reports that the pod fits on no node.
     pub fits_nowhere: bool,
     /// From `Running` to ready.
     pub ready_after: Option<Duration>,
-    /// From `Running` to the end, and whether that is a success.
+    /// From `Running` to the exit of the container, and whether it succeeds.
     pub ends_after: Option<(Duration, bool)>,
-    /// From the deletionTimestamp to being gone; `None` hangs in termination for ever.
+    /// From the deletionTimestamp to removal; with `None` the pod terminates forever.
     pub gone_after: Option<Duration>,
 }
 
@@ -50,17 +49,17 @@ impl Default for PodScript {
 }
 
 impl PodScript {
-    /// Stays Pending for ever, without a node.
+    /// Stays Pending forever, without a node and without a condition.
     pub fn unschedulable() -> Self {
         Self { bound_after: None, ..Self::default() }
     }
 
-    /// Fits on no node, as the scheduler says.
+    /// The scheduler reports that the pod fits on no node.
     pub fn fits_nowhere() -> Self {
         Self { fits_nowhere: true, ..Self::default() }
     }
 
-    /// Runs, and is never ready.
+    /// Runs, but never becomes ready.
     pub fn never_ready() -> Self {
         Self { ready_after: None, ..Self::default() }
     }
@@ -75,25 +74,25 @@ impl PodScript {
         Self { ends_after: Some((running, true)), ..Self::default() }
     }
 
-    /// Takes this long to go once it is deleted.
+    /// Terminates for this long once it is deleted.
     pub fn gone_after(self, terminating: Duration) -> Self {
         Self { gone_after: Some(terminating), ..self }
     }
 
-    /// Never goes once it is deleted.
+    /// Terminates forever once it is deleted.
     pub fn hangs_in_termination(self) -> Self {
         Self { gone_after: None, ..self }
     }
 }
 
-/// Chooses a pod's script by the pod.
+/// Chooses the script of a pod.
 pub type Director = Arc<dyn Fn(&Value) -> PodScript + Send + Sync>;
 
-/// The nodes and what they do with pods.
+/// The scheduler and the kubelets.
 pub struct Kubelet {
     /// Chooses the script of each pod, at each of its steps.
     pub director: Director,
-    /// How many pods were ever bound. The nodes take turns.
+    /// How many pods were bound so far. Binding is round robin.
     bound: u64,
 }
 
@@ -104,7 +103,7 @@ impl Default for Kubelet {
 }
 
 impl State {
-    /// Called with every change: queues what a new or a terminating pod needs.
+    /// Queues the next job for a new or a terminating pod after a change.
     pub fn kubelet_sees(&mut self, change: &Change) {
         if *change.kind != PODS || change.change == ChangeKind::Deleted {
             return;
@@ -129,7 +128,7 @@ impl State {
         }
     }
 
-    /// The scheduler binds the pod to a node, or says that it fits on none.
+    /// The scheduler binds the pod to a node, or reports that it fits on none.
     pub fn bind(&mut self, uid: &str) {
         let now = self.clock.rfc3339();
         if self.by_uid(uid).is_some_and(|pod| (self.kubelet.director)(pod).fits_nowhere) {
@@ -141,7 +140,7 @@ impl State {
             return;
         }
         let node = format!("node-{}", self.kubelet.bound % NODES);
-        // The API server refuses to bind a pod that is being deleted.
+        // The API server rejects the binding of a pod that is being deleted.
         if self.by_uid(uid).is_some_and(|pod| object::is_terminating(pod)) {
             return;
         }
@@ -155,7 +154,7 @@ impl State {
         }
     }
 
-    /// The kubelet reports `Running`, and ready at once where the script has no wait between.
+    /// The kubelet reports `Running`, and ready at once if the script has no delay.
     pub fn run_pod(&mut self, uid: &str) {
         let now = self.clock.rfc3339();
         let Some(pod) = self.by_uid(uid).cloned() else { return };
@@ -192,7 +191,7 @@ impl State {
         });
     }
 
-    /// The container ends, and with it the pod.
+    /// The container exits, and the pod finishes.
     pub fn finish_pod(&mut self, uid: &str, success: bool) {
         let now = self.clock.rfc3339();
         let (phase, exit_code, reason) = if success { ("Succeeded", 0, "Completed") } else { ("Failed", 1, "Error") };
@@ -207,17 +206,17 @@ impl State {
         });
     }
 
-    /// The kubelet is done with a terminating pod: a delete without grace, as kubelets do it.
+    /// The kubelet removes a terminating pod: a delete with grace period 0, like a real kubelet.
     pub fn vanish_pod(&mut self, uid: &str) {
         let Some(pod) = self.by_uid(uid).cloned().filter(|pod| object::is_terminating(pod)) else {
             return;
         };
         let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::of_uid(uid) };
         let deleted = self.delete_object(&PODS, &pod, &options, KUBELET);
-        debug_assert!(deleted.is_ok(), "a delete of the stored UID is never refused");
+        debug_assert!(deleted.is_ok(), "a delete of the stored UID is never rejected");
     }
 
-    /// Changes a stored pod that has not finished; none if there is none.
+    /// Changes a stored pod. Returns none if it is gone or has finished.
     fn change_pod(&mut self, uid: &str, by: &str, change: impl FnOnce(&mut Value)) -> Option<Arc<Value>> {
         let stored = self.by_uid(uid).cloned()?;
         if object::is_finished(&stored) {

@@ -1,5 +1,5 @@
-//! The log of requests: what was asked, what came of it in the store, and what the client was told.
-//! The two differ where a fault stands between them.
+//! The log of requests: each request, its outcome in the store, and the answer to the client. A fault can
+//! make the outcome and the answer differ.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,19 +12,19 @@ pub struct LoggedRequest {
     pub fault: Option<Fault>,
     /// When it was executed; none if it was not (yet).
     pub executed_at: Option<Duration>,
-    /// HTTP status code that its execution came to.
+    /// HTTP status code of its execution.
     pub outcome: Option<u16>,
-    /// HTTP status code that was sent to the client; none if nothing was (yet).
+    /// HTTP status code that was sent to the client; none if there was no answer (yet).
     pub answered: Option<u16>,
 }
 
 impl LoggedRequest {
-    /// Whether it was executed with success.
+    /// Whether it was executed successfully.
     pub fn took_effect(&self) -> bool {
         self.outcome.is_some_and(|code| code < 300)
     }
 
-    /// One line for people.
+    /// One line for humans.
     pub fn line(&self) -> String {
         let code = |code: Option<u16>| code.map_or("-".to_owned(), |c| c.to_string());
         format!(

@@ -1,27 +1,27 @@
-//! An API server in the process. [`ApiServer::client`] makes a [`kube::Client`] of it.
+//! An in-process API server. [`ApiServer::client`] returns a [`kube::Client`] for it.
 //!
-//! It is faithful where an operator can tell the difference: resourceVersions and preconditions,
-//! selectors, watches, deletion with grace, server-side apply of a status, admission, garbage
-//! collection, a scheduler and kubelets; and it can misbehave on demand, as networks and busy
-//! servers do. Everything runs on one thread and on tokio's clock, so that a paused clock and a seed
-//! make every run repeat.
+//! It matches kube-apiserver in everything that the operator can observe: resourceVersions and
+//! preconditions, selectors, watches, graceful deletion, server-side apply of a status, admission,
+//! garbage collection, a scheduler and kubelets. On demand it injects the faults of networks and busy
+//! servers. Everything runs on one thread and on tokio's clock, so with a paused clock a seed
+//! determines the run.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `store` | objects, resourceVersions, history: the only place where anything changes |
+//! | `store` | objects, resourceVersions, history: all changes go through it |
 //! | `kinds`, `schema` | the kinds and their CRDs |
-//! | `service`, `request`, `carry` | from HTTP to a verb, through the faults, and back |
+//! | `service`, `request`, `carry` | from an HTTP request to a verb, through the faults, and back |
 //! | `status` | error responses |
-//! | `read`, `write`, `delete`, `admission` | the verbs and what may refuse them |
-//! | `watch`, `window`, `feed` | streams of changes: what is queued, what a watch sees of it, what a client gets |
+//! | `read`, `write`, `delete`, `admission` | the verbs and admission |
+//! | `watch`, `window`, `feed` | watches: the queue of events, the view of one watch, the stream to the client |
 //! | `clock` | the time of the cluster |
-//! | `ice` | freezes of a client: what it is kept from hearing, and its clock |
+//! | `ice` | freezes of a client and of its clock |
 //! | `quorum` | a store without a quorum |
-//! | `jobs`, `kubelet`, `gc` | the cluster's own controllers |
-//! | `select`, `faults`, `log` | which requests, what goes wrong with them, what came of them |
-//! | `observers` | what is checked at each change and each request |
-//! | `users`, `surroundings`, `control`, `settings` | what tests do and set |
-//! | `views` | what tests see |
+//! | `jobs`, `kubelet`, `gc` | the cluster's scheduler, kubelets and controllers |
+//! | `select`, `faults`, `log` | selectors of requests, faults, and the log of requests |
+//! | `observers` | checks of each change and each request |
+//! | `users`, `surroundings`, `control`, `settings` | what tests can do and set |
+//! | `views` | what tests can read |
 
 mod admission;
 mod carry;
@@ -86,12 +86,12 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Acts on the state. All runs on one thread and no await is inside, so the lock is free but for
-    /// a closure of a test's own that calls the server from inside the server.
+    /// Acts on the state. Everything runs on one thread and `act` does not await, so the lock is free, unless
+    /// a closure of a test calls the server from inside the server.
     pub fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         match self.state.try_lock() {
             Ok(mut state) => act(&mut state),
-            // A panic of a test's own closure leaves the state as good as it was.
+            // The closure of a test panicked, which leaves the state usable.
             Err(TryLockError::Poisoned(poisoned)) => act(&mut poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => {
                 panic!("a webhook, director or predicate must not call the server that calls it")
@@ -99,15 +99,15 @@ impl Shared {
         }
     }
 
-    /// Wakes whoever waits for a change.
+    /// Wakes all tests that wait for a change.
     pub fn changed(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 }
 
 impl ApiServer {
-    /// A cluster with the namespaces `default` and `kube-system` and no pods. All chance in it
-    /// follows from `seed`. Needs a tokio runtime; time is that runtime's.
+    /// A cluster with the namespaces `default` and `kube-system` and no pods. `seed` determines all
+    /// randomness. Needs a tokio runtime, and uses its time.
     pub fn new(seed: u64) -> Self {
         let shared = Arc::new(Shared { state: Mutex::new(State::new(seed)), changes: Sender::new(0) });
         let wake = shared.with(|state| state.jobs.wake());
@@ -115,23 +115,23 @@ impl ApiServer {
         Self { shared }
     }
 
-    /// A client of its own for `instance`, whose name faults and log use.
+    /// A client called `instance`. Faults and the log refer to it by this name.
     pub fn client(&self, instance: &str) -> kube::Client {
         let connection = self.connection(instance);
         kube::Client::new(tower::service_fn(move |request| connection.clone().send(request)), "default")
     }
 
-    /// The connection beneath such a client, for an operator that puts layers of its own around it.
+    /// The connection of such a client, for an operator that adds layers around it.
     pub fn connection(&self, instance: &str) -> Connection {
         Connection::new(self.clone(), instance)
     }
 
-    /// Looks at the state, or sets what no waiting test looks at.
+    /// Reads or changes the state without waking waiting tests.
     pub fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         self.shared.with(look)
     }
 
-    /// Changes the state and wakes whoever waits for a change.
+    /// Changes the state and wakes all tests that wait for a change.
     pub fn act<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let result = self.shared.with(act);
         self.shared.changed();

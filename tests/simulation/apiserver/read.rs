@@ -1,4 +1,4 @@
-//! GET and LIST: consistent reads of the store, and pages of a list at one resourceVersion.
+//! GET and LIST: consistent reads of the store, and paginated lists at one resourceVersion.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,7 +21,7 @@ struct Page {
 type Snapshot = BTreeMap<(String, String), Arc<Value>>;
 
 impl State {
-    /// GET of one object.
+    /// GET.
     pub fn read(&self, request: &ApiRequest) -> Result<Value, Status> {
         Ok(presented(&*self.stored(request)?, request.metadata_only()))
     }
@@ -51,7 +51,7 @@ impl State {
         let mut items: Vec<Value> =
             objects.values().take(taken).map(|o| presented(o, request.metadata_only())).collect();
         if !request.kind.custom && !request.metadata_only() {
-            // Real lists of built-in kinds say it once.
+            // Real lists of built-in kinds have these fields only in the list itself.
             let fields = items.iter_mut().filter_map(Value::as_object_mut);
             fields.for_each(|fields| fields.retain(|field, _| field != "apiVersion" && field != "kind"));
         }
@@ -73,7 +73,7 @@ impl State {
     }
 }
 
-/// `labelSelector=key=value` and `fieldSelector=metadata.name=x`, which is all that the operator asks for.
+/// `labelSelector=key=value` and `fieldSelector=metadata.name=x`, the only selectors of the operator.
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
     label: Option<(String, String)>,
@@ -81,7 +81,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// The selector of a list or a watch. Refuses what it does not know.
+    /// The selector of a list or a watch. Rejects other selectors.
     pub fn of(request: &ApiRequest) -> Result<Self, Status> {
         let (label, field) = (request.query("labelSelector"), request.query("fieldSelector"));
         let unknown = |text: &str| Status::bad_request(format!("this API server does not know the selector {text}"));
@@ -99,7 +99,7 @@ impl Selector {
         Ok(Self { label, name })
     }
 
-    /// Whether an object is selected.
+    /// Whether the object matches.
     pub fn matches(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
         self.label.as_ref().is_none_or(|(key, value)| labels[key] == value.as_str())
@@ -107,7 +107,7 @@ impl Selector {
     }
 }
 
-/// An object as the client asked to see it.
+/// The object, or its metadata alone.
 pub fn presented(object: &Value, metadata_only: bool) -> Value {
     if !metadata_only {
         return object.clone();

@@ -1,4 +1,4 @@
-//! From an HTTP request to what it asks of the API server. Reads the request; touches nothing.
+//! Parses an HTTP request. Changes nothing.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{carry::Answer, kinds::Kind, status::Status};
 
-/// What a request does, in the words of RBAC.
+/// The RBAC verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
     Get,
@@ -28,15 +28,15 @@ impl Verb {
     }
 }
 
-/// A request as the API server understands it.
+/// A parsed request.
 #[derive(Clone, Debug)]
 pub struct ApiRequest {
-    /// Which client sent it: the name given to [`super::ApiServer::client`].
+    /// The client that sent it: the name given to [`super::ApiServer::client`].
     pub instance: String,
     headers: HeaderMap,
     pub verb: Verb,
     pub kind: &'static Kind,
-    /// Namespace; empty for all of them and for cluster-scoped resources.
+    /// Namespace; empty for all namespaces and for cluster-scoped resources.
     pub namespace: String,
     /// Name of the object: from the path, or from the body of a create.
     pub name: String,
@@ -49,7 +49,7 @@ pub struct ApiRequest {
 }
 
 impl ApiRequest {
-    /// Reads a request of the client called `instance`. An error is the answer.
+    /// Parses a request of the client called `instance`. An error is the answer to the client.
     pub async fn read(instance: &str, request: Request<Body>) -> Result<Self, Answer> {
         let (parts, body) = request.into_parts();
         let bytes = body.collect().await.map_err(|error| Status::bad_request(error.to_string()))?.to_bytes();
@@ -103,7 +103,7 @@ impl ApiRequest {
         self.query.get(name).map(String::as_str).unwrap_or_default()
     }
 
-    /// `?timeout=`: how long the client lets the server take.
+    /// `?timeout=`: the client's limit for the server.
     pub fn timeout(&self) -> Option<Duration> {
         self.query("timeout").parse::<SignedDuration>().ok()?.try_into().ok()
     }
@@ -158,7 +158,7 @@ impl Target {
     }
 }
 
-/// Tells `/namespaces/x/pods` from `/namespaces/x/status`.
+/// Distinguishes `/namespaces/x/pods` from `/namespaces/x/status`.
 fn named(group: &str, version: &str, rest: &[&str]) -> bool {
     rest.first().is_some_and(|plural| Kind::find(group, version, plural).is_some())
 }

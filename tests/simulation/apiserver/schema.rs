@@ -1,4 +1,4 @@
-//! The defaults of the two custom resources, out of the schemas that a cluster is given.
+//! The defaults of the two custom resources, from their CRDs.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::kinds::Kind;
 
-/// By the kind of the resource.
+/// Schemas by kind.
 static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
     let crds = api::crds().into_iter().map(|(_, crd)| serde_json::to_value(crd.spec).expect("JSON"));
     let schema = |crd: &Value| crd["versions"][0]["schema"]["openAPIV3Schema"].clone();
     crds.map(|crd| (crd["names"]["kind"].as_str().expect("a kind").to_owned(), schema(&crd))).collect()
 });
 
-/// Fills in what the schema of this kind gives and the object does not name.
+/// Fills in the defaults of the schema for fields that the object does not set.
 pub fn set_defaults(kind: &'static Kind, object: &mut Value) {
     if let Some(schema) = SCHEMAS.get(kind.kind).filter(|_| kind.custom) {
         fill(schema, object);

@@ -1,4 +1,4 @@
-//! A choice of requests, in words that chain: for faults to meet and for questions to the log.
+//! Selects requests, for faults and for queries of the log.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::request::{ApiRequest, Verb};
 
 type Predicate = Arc<dyn Fn(&ApiRequest) -> bool + Send + Sync>;
 
-/// Which requests: all, narrowed by each method. Chooses for faults and filters the log.
+/// Selects requests: all, narrowed by each method.
 #[derive(Clone, Default)]
 pub struct Requests {
     holds: Vec<Predicate>,
@@ -20,7 +20,7 @@ impl Requests {
         Self::default()
     }
 
-    /// Creates of a resource, by its plural name, except those that only ask.
+    /// Creates of a resource, by its plural name, without dry runs.
     pub fn creates(plural: &str) -> Self {
         Self::all().verb(Verb::Create).of(plural).when(|request| request.query("dryRun").is_empty())
     }
@@ -55,40 +55,40 @@ impl Requests {
         self.when(move |request| request.namespace == namespace)
     }
 
-    /// Only objects whose name begins like this.
+    /// Only objects whose name has this prefix.
     pub fn named(self, prefix: &str) -> Self {
         let prefix = prefix.to_owned();
         self.when(move |request| request.name.starts_with(&prefix))
     }
 
-    /// Only from the client of this name.
+    /// Only from this client.
     pub fn from(self, instance: &str) -> Self {
         let instance = instance.to_owned();
         self.when(move |request| request.instance == instance)
     }
 
-    /// Only where this holds, too.
+    /// Only if `holds` returns true.
     pub fn when(mut self, holds: impl Fn(&ApiRequest) -> bool + Send + Sync + 'static) -> Self {
         self.holds.push(Arc::new(holds));
         self
     }
 
-    /// Only the first `count` that match all else.
+    /// Only the first `count` of the matching requests.
     pub fn first(self, count: usize) -> Self {
         Self { limit: Some(count), ..self }
     }
 
-    /// All that match all else but the first `count`.
+    /// Without the first `count` of the matching requests.
     pub fn after(self, count: usize) -> Self {
         Self { skip: count, ..self }
     }
 
-    /// Whether the request that is `nth` (from 0) to match is meant.
+    /// Whether the `nth` matching request (from 0) is selected.
     pub fn chooses(&self, nth: usize) -> bool {
         nth >= self.skip && self.limit.is_none_or(|limit| nth < self.skip + limit)
     }
 
-    /// Whether a request is one of these, without counting.
+    /// Whether the request matches, apart from `first` and `after`.
     pub fn matches(&self, request: &ApiRequest) -> bool {
         self.holds.iter().all(|holds| holds(request))
     }

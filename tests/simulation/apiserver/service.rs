@@ -1,4 +1,4 @@
-//! A client's connection, and the body of its answers. What becomes of a request is decided in `carry.rs`.
+//! A client's connection, and the bodies of its answers. `carry.rs` handles the requests.
 
 use std::{
     pin::Pin,
@@ -26,7 +26,7 @@ use super::{ApiServer, carry::accept, request::ApiRequest, store::State};
 #[error("connection reset by peer")]
 pub struct Cut;
 
-/// The body of an answer: whole, or the stream of a watch.
+/// The body of an answer: a single frame, or the stream of a watch.
 pub enum AnswerBody {
     /// One frame.
     Whole(Option<Bytes>),
@@ -46,18 +46,18 @@ impl http_body::Body for AnswerBody {
     }
 }
 
-/// Whether the server can be reached, and the connections that it has accepted.
+/// Whether the server is reachable, and the connections that it has accepted.
 #[derive(Default)]
 pub struct Listener {
-    /// The deed that made it unreachable.
+    /// The action that made it unreachable.
     away: Option<&'static str>,
     accepted: CancellationToken,
 }
 
 impl Listener {
-    /// Breaks all connections, and accepts no more, because of this deed.
-    pub fn go_away(&mut self, deed: &'static str) {
-        self.away = Some(deed);
+    /// Breaks all connections and accepts no more, on behalf of this action.
+    pub fn go_away(&mut self, action: &'static str) {
+        self.away = Some(action);
         std::mem::take(&mut self.accepted).cancel();
     }
 
@@ -71,17 +71,17 @@ impl Listener {
 fn reach(state: &mut State) -> Result<CancellationToken, Cut> {
     match state.listener.away {
         None => Ok(state.listener.accepted.clone()),
-        Some(deed) => {
-            state.met.meet(deed);
+        Some(action) => {
+            state.coverage.hit(action);
             Err(Cut)
         }
     }
 }
 
-/// How many bytes of a connection may be on their way.
-const ON_THEIR_WAY: usize = 64 * 1024;
+/// The size of a connection's buffer in bytes.
+const BUFFER: usize = 64 * 1024;
 
-/// One client's way to the API server.
+/// A client's connection to the API server.
 #[derive(Clone)]
 pub struct Connection {
     server: ApiServer,
@@ -98,11 +98,11 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// When the server is away.
+    /// When the server is unreachable.
     pub fn dial(&self) -> Result<DuplexStream, Cut> {
-        // A write that finds no connection is in no log.
-        let broken = self.server.with(|state| reach(state).inspect_err(|_| state.observers.held_up()))?;
-        let (ours, theirs) = duplex(ON_THEIR_WAY);
+        // The log does not have a write that finds no connection.
+        let broken = self.server.with(|state| reach(state).inspect_err(|_| state.observers.delayed()))?;
+        let (ours, theirs) = duplex(BUFFER);
         let service = TowerToHyperService::new(tower::service_fn({
             let connection = self.clone();
             move |request| connection.clone().receive(request)
@@ -127,11 +127,11 @@ impl Connection {
         }
     }
 
-    /// What the client sends, or is answered, is held up on its own side: no log tells of that.
+    /// Notes that a request or an answer is delayed on the client's side, which no log shows.
     pub fn note_held_up(&self) {
         self.server.with(|state| {
-            state.observers.held_up();
-            state.met.held_up(&self.instance);
+            state.observers.delayed();
+            state.coverage.held_up(&self.instance);
         });
     }
 }

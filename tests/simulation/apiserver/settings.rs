@@ -1,4 +1,4 @@
-//! What a test may set at any time about the cluster: latencies, limits, habits. Values only.
+//! Settings of the cluster: latencies, limits, behaviour.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,13 +9,13 @@ pub struct Settings {
     pub request_latency: Duration,
     /// From the execution of a request to the arrival of its answer.
     pub answer_latency: Duration,
-    /// The most that chance adds to a latency. With zero, the order of events is fixed.
+    /// The maximum random part of a latency. With zero, the order of events is fixed.
     pub jitter: Duration,
     /// How long the garbage collector takes to notice that an owner is gone.
     pub collect_after: Duration,
     /// Whether `?timeout=` keeps a late request from being executed.
     pub honour_timeout: bool,
-    /// How many items a page of a list has at most, whatever its limit.
+    /// The maximum number of items on a page of a list, even with a higher limit.
     pub page: usize,
     /// Resources (qualified) whose CRD is not installed.
     pub unserved: BTreeSet<&'static str>,

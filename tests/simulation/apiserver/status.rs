@@ -1,28 +1,28 @@
-//! Refusals, in the words of kube-apiserver 1.36 (`apimachinery/pkg/api/errors`): a client decides
-//! by code, reason and causes, and shows the text to people. Values only; nothing here acts.
+//! Error responses, in the words of kube-apiserver 1.36 (`apimachinery/pkg/api/errors`). A client decides
+//! by code, reason and causes, and shows the message to users.
 
 use serde_json::{Value, json};
 
 use super::kinds::Kind;
 
-/// A `meta/v1` Status that says no.
+/// A `meta/v1` Status of a failure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// HTTP status code.
     pub code: u16,
     /// Machine-readable reason; empty where the real server gives none.
     pub reason: &'static str,
-    /// The sentence for people.
+    /// The message for humans.
     pub message: String,
     /// `details`, an object or null.
     pub details: Value,
 }
 
 impl Status {
-    /// A refusal with the reason that belongs to `code` and no more words than that.
+    /// An error with this code, and its usual reason and message.
     pub fn of_code(code: u16) -> Self {
         let (reason, message) = match code {
-            403 => ("Forbidden", "forbidden: refused by the test"),
+            403 => ("Forbidden", "forbidden: rejected by the test"),
             404 => ("NotFound", "the server could not find the requested resource"),
             409 => ("Conflict", "the server reported a conflict"),
             429 => ("TooManyRequests", "the server has received too many requests and has asked us to try again later"),
@@ -55,8 +55,8 @@ impl Status {
         Self::new(404, "NotFound", message, Self::about(kind, name))
     }
 
-    /// 409: the name is taken. With `generateName` in the object the real server believes that it
-    /// chose the name itself, and says so.
+    /// 409: the name is taken. With `generateName` in the object, the message of the real server says that it
+    /// could not generate a name.
     pub fn already_exists(kind: &Kind, name: &str, generated: bool, terminating: bool) -> Self {
         let mut message = format!("{} \"{name}\" already exists", kind.qualified);
         let mut details = Self::about(kind, name);
@@ -86,8 +86,8 @@ impl Status {
         )
     }
 
-    /// 409: a precondition of a delete does not hold. The real server names the kind here where
-    /// it names the resource everywhere else.
+    /// 409: a precondition of a delete does not hold. Here the real server names the kind; everywhere else
+    /// it names the resource.
     pub fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
         let qualified = kind.qualified_kind();
         let mut status = Self::conflict(kind, name, why);
@@ -124,7 +124,7 @@ impl Status {
         Self::new(422, "Invalid", message, details)
     }
 
-    /// 403, for the reason given.
+    /// 403, with this explanation.
     pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.qualified);
         Self::new(403, "Forbidden", message, Self::about(kind, name))
@@ -142,17 +142,17 @@ impl Status {
         status
     }
 
-    /// 400, with its sentence.
+    /// 400, with this message.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message.into(), Value::Null)
     }
 
-    /// 410: the resourceVersion asked for is compacted.
+    /// 410: the requested resourceVersion is compacted.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message.into(), Value::Null)
     }
 
-    /// 415: an unknown kind of patch. Unlike the real server, this one does not know JSON patches.
+    /// 415: an unknown patch type. Unlike the real server, this one does not support JSON patches.
     pub fn unsupported_media_type() -> Self {
         let message = "the body of the request was in an unknown format - accepted media types include: \
                        application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
@@ -166,7 +166,7 @@ impl Status {
         Self::new(504, "Timeout", message.to_owned(), json!({}))
     }
 
-    /// The JSON that goes out.
+    /// The JSON of the response.
     pub fn to_value(&self) -> Value {
         let mut value = json!({
             "kind": "Status",

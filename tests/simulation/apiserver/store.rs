@@ -1,8 +1,7 @@
 //! The store: objects, one resourceVersion for all of them, and the history of every change.
 //!
-//! All changes pass through [`State::put`] and [`State::remove`], which feed the watches, the
-//! garbage collector, the kubelet and the checker of the promise. No request is read here, and no
-//! rule of a verb is known.
+//! All changes go through [`State::put`] and [`State::remove`], which notify the observers, the watches,
+//! the kubelet and the garbage collector. The store knows no requests and no verbs.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     admission::Admission,
     clock::Clock,
-    faults::{Faults, Met},
+    faults::{Coverage, Faults},
     gc::Dependents,
     jobs::Jobs,
     kinds::{Kind, NAMESPACES, PODS, PODSETS},
@@ -26,7 +25,7 @@ use super::{
     watch::Watches,
 };
 
-/// Where an object is stored: qualified resource, namespace, name.
+/// The key of an object: qualified resource, namespace, name.
 pub type Key = (&'static str, String, String);
 
 /// What happened to an object.
@@ -42,16 +41,16 @@ pub enum ChangeKind {
 pub struct Change {
     /// Virtual time since the test began.
     pub at: Duration,
-    /// The resourceVersion that the change made.
+    /// The resourceVersion of the change.
     pub resource_version: u64,
     /// What happened.
     pub change: ChangeKind,
     pub kind: &'static Kind,
-    /// The object after the change; for a deletion its last state, under the new resourceVersion.
+    /// The object after the change. For a deletion: its last state, with the new resourceVersion.
     pub object: Arc<Value>,
     /// The object before the change.
     pub before: Option<Arc<Value>>,
-    /// Who did it: a client's name, `user`, `kubelet`, `garbage-collector`, ….
+    /// The author: a client's name, `user`, `kubelet`, `garbage-collector`, ….
     pub by: String,
 }
 
@@ -75,10 +74,10 @@ impl fmt::Display for Change {
     }
 }
 
-/// Everything the cluster is.
+/// The state of the cluster.
 pub struct State {
     pub clock: Clock,
-    /// All that is left to chance follows from the seed of the test.
+    /// The source of all randomness, from the seed of the test.
     pub random: StdRng,
     pub settings: Settings,
     pub listener: Listener,
@@ -88,7 +87,7 @@ pub struct State {
     pub history: Vec<Change>,
     pub watches: Watches,
     pub faults: Faults,
-    pub met: Met,
+    pub coverage: Coverage,
     pub quorum: Quorum,
     pub log: Vec<LoggedRequest>,
     pub jobs: Jobs,
@@ -113,7 +112,7 @@ impl State {
             history: Vec::new(),
             watches: Watches::default(),
             faults: Faults::default(),
-            met: Met::default(),
+            coverage: Coverage::default(),
             quorum: Quorum::default(),
             log: Vec::new(),
             jobs: Jobs::default(),
@@ -128,18 +127,18 @@ impl State {
         state
     }
 
-    /// Makes a namespace that is not there yet.
+    /// Creates a namespace unless it exists.
     pub fn ensure_namespace(&mut self, name: &str) {
         if self.get(&NAMESPACES, "", name).is_some() {
             return;
         }
         let namespace = json!({ "metadata": { "name": name } });
         if let Err(status) = self.create_object(&NAMESPACES, "", namespace, "user") {
-            panic!("the namespace is refused: {}", status.message);
+            panic!("the namespace was rejected: {}", status.message);
         }
     }
 
-    /// A latency with the jitter that chance adds to it.
+    /// The latency plus a random jitter.
     pub fn latency(&mut self, plain: Duration) -> Duration {
         let most = u64::try_from(self.settings.jitter.as_micros()).unwrap_or(u64::MAX);
         if most == 0 {
@@ -159,7 +158,7 @@ impl State {
         stored.unwrap_or_else(|| panic!("there is no {} {namespace}/{name}", kind.kind))
     }
 
-    /// All objects of a kind, in a namespace or (if empty) everywhere, in the order of their keys.
+    /// All objects of a kind, in a namespace or (if empty) in all namespaces, in the order of their keys.
     pub fn of_kind(&self, kind: &'static Kind, namespace: &str) -> impl Iterator<Item = &Arc<Value>> {
         self.objects
             .range(key(kind, namespace, "")..)
@@ -173,7 +172,7 @@ impl State {
         self.objects.get(self.keys_by_uid.get(uid)?)
     }
 
-    /// Stores an object under its next resourceVersion; an object equal to the stored one changes
+    /// Stores an object with the next resourceVersion. An object equal to the stored one changes
     /// nothing, as in the real server.
     pub fn put(&mut self, kind: &'static Kind, mut object: Value, by: &str) -> Arc<Value> {
         let key = key(kind, object::namespace(&object), object::name(&object));
@@ -193,7 +192,7 @@ impl State {
         object
     }
 
-    /// Takes an object out of the store. Its last state gets the resourceVersion of the deletion.
+    /// Removes an object from the store. Its last state gets the resourceVersion of the deletion.
     pub fn remove(&mut self, kind: &'static Kind, stored: &Value, by: &str) -> Arc<Value> {
         let key = key(kind, object::namespace(stored), object::name(stored));
         let before = self.objects.remove(&key);

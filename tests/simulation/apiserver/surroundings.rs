@@ -1,5 +1,4 @@
-//! What surrounds the operator's pods, as a test sets it: the life of pods on their nodes, quotas,
-//! webhooks.
+//! Sets the environment of the operator's pods: their scripts, quotas and webhooks.
 
 use std::sync::Arc;
 
@@ -8,12 +7,12 @@ use serde_json::Value;
 use super::{ApiServer, admission::Quota, kinds::PODS, kubelet::PodScript, object, status::Status};
 
 impl ApiServer {
-    /// Chooses the life of every pod, from its next step on.
+    /// Sets the script of all pods, from their next step on.
     pub fn pods_live(&self, script: PodScript) {
         self.direct_pods(move |_| script.clone());
     }
 
-    /// Chooses the life of each pod by looking at it.
+    /// Chooses the script of each pod with `director`.
     pub fn direct_pods(&self, director: impl Fn(&Value) -> PodScript + Send + Sync + 'static) {
         self.with(|state| state.kubelet.director = Arc::new(director));
     }
@@ -33,7 +32,7 @@ impl ApiServer {
         });
     }
 
-    /// Makes a pod that has failed run again, as no kubelet should.
+    /// Makes a failed pod run again, which no real kubelet should do.
     pub fn run_again(&self, namespace: &str, name: &str) {
         self.act(|state| {
             let mut pod = (*state.expect(&PODS, namespace, name)).clone();
@@ -54,28 +53,28 @@ impl ApiServer {
     /// Allows at most this many pods in a namespace.
     pub fn set_quota(&self, namespace: &str, name: &str, pods: usize) {
         self.with(|state| {
-            let quota = Quota { name: name.to_owned(), pods, deed: state.met.place() };
+            let quota = Quota { name: name.to_owned(), pods, action: state.coverage.place_fault() };
             state.admission.quotas.insert(namespace.to_owned(), quota);
         });
     }
 
     pub fn lift_quota(&self, namespace: &str) {
         self.with(|state| {
-            state.met.place();
+            state.coverage.place_fault();
             state.admission.quotas.remove(namespace);
         });
     }
 
-    /// Puts a webhook in the way of every pod that is created.
+    /// Calls a webhook for each create of a pod.
     pub fn set_webhook(&self, webhook: impl Fn(&mut Value) -> Result<(), Status> + Send + Sync + 'static) {
-        self.with(|state| state.admission.webhook = Some((Arc::new(webhook), state.met.place())));
+        self.with(|state| state.admission.webhook = Some((Arc::new(webhook), state.coverage.place_fault())));
     }
 
-    /// Protects a pod: no client can delete it while it lives.
+    /// Rejects each delete of a pod while the pod is live.
     pub fn protect_pod(&self, namespace: &str, name: &str) {
         self.with(|state| {
-            let (pod, deed) = (state.expect(&PODS, namespace, name), state.met.place());
-            state.admission.protected.insert(object::uid(&pod).to_owned(), deed);
+            let (pod, action) = (state.expect(&PODS, namespace, name), state.coverage.place_fault());
+            state.admission.protected.insert(object::uid(&pod).to_owned(), action);
         });
     }
 

@@ -1,5 +1,5 @@
-//! What users do, in sentences: `server.scale("default", "web", 3)`. They act at once and past every
-//! fault, as somebody whose own connection is sound. Reads nothing for tests; that is `views.rs`.
+//! What users do, such as `server.scale("default", "web", 3)`. Their requests take effect at once, and
+//! no fault hits them.
 
 use serde_json::{Value, json};
 
@@ -18,41 +18,41 @@ impl ApiServer {
         self.act(|state| state.ensure_namespace(name));
     }
 
-    /// Deletes a namespace: it terminates, with all that is in it.
+    /// Deletes a namespace with all its objects.
     pub fn delete_namespace(&self, name: &str) {
         self.delete(&NAMESPACES, "", name, None);
     }
 
-    /// Makes a PodSet (and its namespace, if need be): its UID.
+    /// Creates a PodSet, and its namespace if needed. Returns its UID.
     pub fn create_podset(&self, namespace: &str, name: &str, replicas: i64) -> String {
         self.create(&PODSETS, namespace, json!({ "metadata": { "name": name }, "spec": { "replicas": replicas } }))
     }
 
-    /// Makes a MyCustomResource that looks for a pod called `friend`: its UID.
+    /// Creates a MyCustomResource that looks for a pod called `friend`. Returns its UID.
     pub fn create_mycustomresource(&self, namespace: &str, name: &str, friend: &str) -> String {
         let object = json!({ "metadata": { "name": name }, "spec": { "name": friend } });
         self.create(&MYCUSTOMRESOURCES, namespace, object)
     }
 
-    /// Makes a pod that belongs to nobody: its UID.
+    /// Creates a pod without an owner. Returns its UID.
     pub fn create_pod(&self, namespace: &str, name: &str, labels: Value) -> String {
-        self.create(&PODS, namespace, strange_pod(name, labels))
+        self.create(&PODS, namespace, unowned_pod(name, labels))
     }
 
-    /// Makes a pod that belongs to nobody, if it is let pass.
+    /// Creates a pod without an owner. Returns whether the API server accepted it.
     pub fn try_to_create_pod(&self, namespace: &str, name: &str, labels: Value) -> bool {
-        self.try_to_create(&PODS, namespace, strange_pod(name, labels)).is_ok()
+        self.try_to_create(&PODS, namespace, unowned_pod(name, labels)).is_ok()
     }
 
-    /// Makes any object: its UID. Panics where the API server would refuse it.
+    /// Creates an object. Returns its UID. Panics if the API server rejects it.
     pub fn create(&self, kind: &'static Kind, namespace: &str, object: Value) -> String {
         match self.try_to_create(kind, namespace, object) {
             Ok(uid) => uid,
-            Err(status) => panic!("the user's create is refused: {}", status.message),
+            Err(status) => panic!("the user's create was rejected: {}", status.message),
         }
     }
 
-    /// Makes any object, if the API server lets it pass: its UID.
+    /// Creates an object. Returns its UID, or the rejection by the API server.
     pub fn try_to_create(&self, kind: &'static Kind, namespace: &str, object: Value) -> Result<String, Status> {
         self.act(|state| {
             state.ensure_namespace(namespace);
@@ -71,17 +71,17 @@ impl ApiServer {
         self.patch(&PODSETS, namespace, name, policy);
     }
 
-    /// Changes an object by a merge patch. Panics if there is none.
+    /// Applies a merge patch to an object. Panics if there is none.
     pub fn patch(&self, kind: &'static Kind, namespace: &str, name: &str, patch: Value) {
         self.edit(kind, namespace, name, "", |object| json_patch::merge(object, &patch));
     }
 
-    /// Deletes a PodSet; its pods follow.
+    /// Deletes a PodSet. The garbage collector deletes its pods.
     pub fn delete_podset(&self, namespace: &str, name: &str) {
         self.delete(&PODSETS, namespace, name, Some("Background"));
     }
 
-    /// Deletes a PodSet and leaves its pods to nobody.
+    /// Deletes a PodSet and orphans its pods.
     pub fn orphan_podset(&self, namespace: &str, name: &str) {
         self.delete(&PODSETS, namespace, name, Some("Orphan"));
     }
@@ -95,7 +95,7 @@ impl ApiServer {
         self.delete(&PODS, namespace, name, None);
     }
 
-    /// Deletes a pod without grace: it is gone at once.
+    /// Deletes a pod with grace period 0: it is gone at once.
     pub fn kill_pod(&self, namespace: &str, name: &str) {
         let options = DeleteOptions { grace_period: Some(0), ..DeleteOptions::default() };
         self.delete_with(&PODS, namespace, name, &options);
@@ -105,13 +105,13 @@ impl ApiServer {
         self.patch(&PODS, namespace, pod, json!({ "metadata": { "labels": { label: null } } }));
     }
 
-    /// Says in a pod's status that it is about to be evicted or deleted, and why.
+    /// Adds the condition DisruptionTarget to a pod's status.
     pub fn disrupt(&self, namespace: &str, pod: &str, reason: &str) {
         let condition = json!({ "type": "DisruptionTarget", "status": "True", "reason": reason });
         self.edit(&PODS, namespace, pod, "status", |pod| object::set_condition(pod, condition));
     }
 
-    /// Takes all that the operator has written off the status of a PodSet.
+    /// Empties the status of a PodSet.
     pub fn wipe_status(&self, namespace: &str, set: &str) {
         self.edit(&PODSETS, namespace, set, "status", |set| set["status"] = json!({}));
     }
@@ -124,7 +124,7 @@ impl ApiServer {
         self.delete(&LEASES, namespace, name, None);
     }
 
-    /// Writes the spec of the Lease anew.
+    /// Replaces the spec of the Lease.
     pub fn overwrite_lease(&self, namespace: &str, name: &str, spec: Value) {
         self.edit(&LEASES, namespace, name, "", |lease| lease["spec"] = spec);
     }
@@ -139,12 +139,12 @@ impl ApiServer {
         self.act(|state| {
             let stored = state.expect(kind, namespace, name);
             if let Err(status) = state.delete_object(kind, &stored, options, USER) {
-                panic!("the user's delete is refused: {}", status.message);
+                panic!("the user's delete was rejected: {}", status.message);
             }
         });
     }
 
-    /// Changes an object, or its status: what can be written to this subresource.
+    /// Updates an object, or its status, through this subresource.
     pub fn edit(
         &self,
         kind: &'static Kind,
@@ -158,14 +158,14 @@ impl ApiServer {
             let mut new = (*stored).clone();
             change(&mut new);
             if let Err(status) = state.replace(kind, subresource, &stored, new, USER) {
-                panic!("the user's edit is refused: {}", status.message);
+                panic!("the user's edit was rejected: {}", status.message);
             }
         });
     }
 }
 
-/// A pod without an owner; labels that are null are none.
-fn strange_pod(name: &str, labels: Value) -> Value {
+/// A pod without an owner. Null stands for no labels.
+fn unowned_pod(name: &str, labels: Value) -> Value {
     let labels = if labels.is_null() { json!({}) } else { labels };
     json!({
         "metadata": { "name": name, "labels": labels },

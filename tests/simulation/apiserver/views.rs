@@ -1,4 +1,4 @@
-//! What tests look at, and how they wait for it. Changes nothing.
+//! What tests read, and how they wait for it. Changes nothing.
 
 use std::{panic::Location, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
     select::Requests,
 };
 
-/// How many lines of log and history a timed-out wait shows.
+/// How many lines of the log and of the history a failed wait shows.
 const SHOWN: usize = 25;
 
 impl ApiServer {
@@ -21,7 +21,7 @@ impl ApiServer {
         self.with(|state| state.get(kind, namespace, name).map_or(Value::Null, |o| (**o).clone()))
     }
 
-    /// All objects of a kind, in a namespace or (if empty) everywhere.
+    /// All objects of a kind, in a namespace or (if empty) in all namespaces.
     pub fn all(&self, kind: &'static Kind, namespace: &str) -> Vec<Value> {
         self.with(|state| state.of_kind(kind, namespace).map(|o| (**o).clone()).collect())
     }
@@ -36,7 +36,7 @@ impl ApiServer {
         self.get(&PODS, namespace, name)
     }
 
-    /// The pods that belong to a PodSet by its present UID, in any state.
+    /// The pods whose controller is this PodSet, by its current UID, in any state.
     pub fn pods(&self, namespace: &str, podset: &str) -> Vec<Value> {
         self.pods_of(namespace, podset, |pod| Some(pod.clone()))
     }
@@ -62,15 +62,15 @@ impl ApiServer {
         })
     }
 
-    /// The events of `events.k8s.io` in a namespace, by reason; all for an empty reason.
+    /// The events in a namespace with this reason, or all if it is empty.
     pub fn events(&self, namespace: &str, reason: &str) -> Vec<Value> {
         let mut events = self.all(&EVENTS, namespace);
         events.retain(|event| reason.is_empty() || event["reason"] == reason);
         events
     }
 
-    /// Waits, on virtual time, until something holds; panics with the last requests and changes if
-    /// it does not in time.
+    /// Waits on virtual time until `holds` returns true. After `timeout`, panics with the last requests and
+    /// changes.
     #[track_caller]
     pub fn wait_until<'a>(
         &'a self,
@@ -86,8 +86,8 @@ impl ApiServer {
                 if holds(self) {
                     return;
                 }
-                assert!(Instant::now() < end, "waited for {timeout:?} at {caller} in vain.\n{}", self.recently());
-                // Not everything that a test waits for is a change of the store.
+                assert!(Instant::now() < end, "timed out after {timeout:?} at {caller}.\n{}", self.recently());
+                // A test can also wait for something outside the store.
                 let next_look = end.min(Instant::now() + Duration::from_millis(100));
                 tokio::select! {
                     _ = changes.changed() => {}

@@ -1,5 +1,5 @@
-//! Watches: what each sees of a change, in which order and when it arrives. A watch is a queue that
-//! the store fills at every change, here, and that a task empties, in `feed.rs`.
+//! Watches. Each watch is a queue of events: this file adds the events of each change, and a task in
+//! `feed.rs` sends them to the client.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,17 +20,17 @@ use super::{
     window::Window,
 };
 
-/// From a change to its arrival on a watch.
+/// From a change to the arrival of its event.
 const LATENCY: Duration = Duration::from_millis(2);
 
-/// How many of its last events a watch can be made to send again.
-const REMEMBERED: usize = 200;
-/// What the feeding task gets.
+/// How many of its last events a watch can replay.
+const REPLAYABLE: usize = 200;
+/// A message to the task in `feed.rs`.
 #[derive(Clone, Debug)]
 pub enum Delivery {
-    /// A line that arrives no earlier than at this instant.
+    /// A line that arrives no earlier than this instant.
     Line(Instant, Line),
-    /// The stream ends as it does at its time-out.
+    /// The stream ends like after a timeout.
     End,
     /// The connection breaks.
     Cut,
@@ -39,21 +39,21 @@ pub enum Delivery {
 #[derive(Clone, Debug)]
 pub struct Line {
     pub bytes: Bytes,
-    /// The whole object that it tells of, and whether it is gone or no longer selected.
-    pub told: Option<(Arc<Value>, bool)>,
+    /// The object of the event, unless it is metadata alone, and whether the object is gone or no longer selected.
+    pub object: Option<(Arc<Value>, bool)>,
 }
 
 impl From<Bytes> for Line {
     fn from(bytes: Bytes) -> Self {
-        Line { bytes, told: None }
+        Line { bytes, object: None }
     }
 }
 
-/// A fault mode of some watches, and the deed behind it.
+/// A fault of some watches, and the action that placed it.
 pub struct ModeInForce {
     pub scope: WatchScope,
     pub mode: WatchMode,
-    pub deed: &'static str,
+    pub action: &'static str,
 }
 
 /// All open watches.
@@ -73,23 +73,23 @@ struct Watcher {
     deliveries: mpsc::UnboundedSender<Delivery>,
     sent: VecDeque<Line>,
     held: Vec<Line>,
-    /// The deed that made it half-open.
+    /// The action that made it half-open.
     stalled: Option<&'static str>,
 }
 
 impl Watcher {
     fn deliver(&self, line: Line, delay: Duration) {
-        // Nobody listens any more: the feeding task will take the watch off.
+        // Fails only if the task in `feed.rs` has ended, which also closes the watch.
         let _ = self.deliveries.send(Delivery::Line(Instant::now() + delay, line));
     }
 }
 
-/// A watch just opened: what the feeding task needs.
+/// A watch that was just opened, for the task in `feed.rs`.
 pub struct Opened {
     pub id: u64,
     pub client: String,
     pub ice: Ice,
-    /// What the store queues for it.
+    /// The queue of events.
     pub deliveries: mpsc::UnboundedReceiver<Delivery>,
     pub timeout: Duration,
 }
@@ -127,7 +127,7 @@ impl State {
         })
     }
 
-    /// What a watch begins with: the present, or what happened since its resourceVersion.
+    /// The first events of a watch: the current objects, or the changes since its resourceVersion.
     fn first_lines(&self, window: &Window, request: &ApiRequest) -> Vec<Line> {
         let version: u64 = request.query("resourceVersion").parse().unwrap_or(0);
         if version > 0 {
@@ -138,7 +138,7 @@ impl State {
         present.filter(|o| window.contains(o)).map(|o| window.present(o)).collect()
     }
 
-    /// Called with every change: every watch that sees it gets its event.
+    /// Sends the event of a change to each watch that sees it.
     pub fn watch_change(&mut self, change: &Change) {
         let seen = self.watches.open.iter().filter_map(|(id, watcher)| Some((*id, watcher.window.sight(change)?)));
         let mut lines = BTreeMap::new();
@@ -148,18 +148,18 @@ impl State {
         }
     }
 
-    /// Sends a line, or does with it what the faults in force say.
+    /// Sends a line, subject to the faults in force.
     fn send_line(&mut self, id: u64, line: Line) {
         let mut delay = self.latency(LATENCY);
         let mode = self.watch_mode(id);
         let Some(watcher) = self.watches.open.get_mut(&id) else {
             return;
         };
-        if let (Some((WatchMode::Stall, deed)), None) = (mode, watcher.stalled) {
-            watcher.stalled = Some(deed);
+        if let (Some((WatchMode::Stall, action)), None) = (mode, watcher.stalled) {
+            watcher.stalled = Some(action);
         }
-        if let Some(deed) = watcher.stalled.or(mode.map(|(_, deed)| deed)) {
-            self.met.meet(deed);
+        if let Some(action) = watcher.stalled.or(mode.map(|(_, action)| action)) {
+            self.coverage.hit(action);
         }
         match mode {
             _ if watcher.stalled.is_some() => return,
@@ -168,7 +168,7 @@ impl State {
             Some((WatchMode::Stall, _)) | None => {}
         }
         watcher.sent.push_back(line.clone());
-        if watcher.sent.len() > REMEMBERED {
+        if watcher.sent.len() > REPLAYABLE {
             watcher.sent.pop_front();
         }
         watcher.deliver(line, delay);
@@ -177,25 +177,25 @@ impl State {
     fn watch_mode(&self, id: u64) -> Option<(WatchMode, &'static str)> {
         let watcher = self.watches.open.get(&id)?;
         let covers = |scope: &WatchScope| scope.covers(&watcher.instance, watcher.window.kind.plural);
-        self.watches.modes.iter().rev().find(|mode| covers(&mode.scope)).map(|mode| (mode.mode, mode.deed))
+        self.watches.modes.iter().rev().find(|mode| covers(&mode.scope)).map(|mode| (mode.mode, mode.action))
     }
 
-    /// The open watches that a scope covers, in the order of their opening.
+    /// The open watches that a scope covers, in the order in which they opened.
     pub fn watches_in(&self, scope: &WatchScope) -> Vec<u64> {
         let covered = |w: &Watcher| scope.covers(&w.instance, w.window.kind.plural);
         self.watches.open.iter().filter(|(_, w)| covered(w)).map(|(id, _)| *id).collect()
     }
 
-    /// Puts the fault modes of a scope into force on watches that are open, and lets go what no
-    /// mode holds any more.
+    /// Applies the fault modes to the open watches in this scope, and releases events that no mode
+    /// holds any more.
     pub fn apply_watch_modes(&mut self, scope: &WatchScope) {
         for id in self.watches_in(scope) {
             let mode = self.watch_mode(id);
             let Some(watcher) = self.watches.open.get_mut(&id) else {
                 continue;
             };
-            if let (Some((WatchMode::Stall, deed)), None) = (mode, watcher.stalled) {
-                watcher.stalled = Some(deed);
+            if let (Some((WatchMode::Stall, action)), None) = (mode, watcher.stalled) {
+                watcher.stalled = Some(action);
             }
             if !matches!(mode, Some((WatchMode::Hold, _))) {
                 for line in std::mem::take(&mut watcher.held) {
@@ -205,15 +205,15 @@ impl State {
         }
     }
 
-    /// Hands the same delivery to several watches.
+    /// Sends the same delivery to several watches.
     pub fn deliver_all(&mut self, ids: &[u64], delivery: &Delivery) {
         for watcher in ids.iter().filter_map(|id| self.watches.open.get(id)) {
-            // A closed stream needs no ending.
+            // Fails only if the stream is closed.
             let _ = watcher.deliveries.send(delivery.clone());
         }
     }
 
-    /// Sends the last `count` events of these watches once more.
+    /// Sends the last `count` events of these watches again.
     pub fn replay(&mut self, ids: &[u64], count: usize) {
         for watcher in ids.iter().filter_map(|id| self.watches.open.get(id)) {
             let skip = watcher.sent.len().saturating_sub(count);
@@ -235,7 +235,7 @@ impl State {
 
     /// Sends a bookmark on a watch, behind all events so far.
     pub fn send_bookmark(&mut self, id: u64) {
-        // The store tells no progress without a quorum.
+        // Without a quorum, the store reports no progress.
         if let Some(watcher) = self.watches.open.get(&id).filter(|_| !self.quorum.is_lost()) {
             let bookmark = watcher.window.bookmark(self.resource_version);
             self.send_line(id, bookmark.into());

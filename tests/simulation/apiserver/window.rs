@@ -1,5 +1,4 @@
-//! What one watch sees: which objects, in which form, and as which event it sees a change of one.
-//! Pure.
+//! What one watch sees: the objects, their form, and the event for a change.
 
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// What a watch request asks to see.
+    /// The window of a watch request.
     pub fn of(request: &ApiRequest) -> Result<Self, Status> {
         Ok(Self {
             kind: request.kind,
@@ -38,12 +37,12 @@ impl Window {
         })
     }
 
-    /// Whether an object of this kind is inside.
+    /// Whether an object of this kind is in the window.
     pub fn contains(&self, object: &Value) -> bool {
         (self.namespace.is_empty() || object::namespace(object) == self.namespace) && self.selector.matches(object)
     }
 
-    /// A change as an event: an object that enters is added, one that leaves is deleted.
+    /// The event for a change: ADDED for an object that enters the window, DELETED for one that leaves it.
     pub fn sight(&self, change: &Change) -> Option<Sight> {
         if *change.kind != *self.kind {
             return None;
@@ -55,18 +54,18 @@ impl Window {
             (false, false) => return None,
             (false, true) => ("ADDED", false),
             (true, true) => ("MODIFIED", false),
-            // It left the selector: its former state, under the new resourceVersion.
+            // An object that no longer matches the selector: its former state, with the new resourceVersion.
             (true, false) => ("DELETED", !gone),
         };
         Some(Sight { event, is_former, metadata_only: self.metadata_only })
     }
 
-    /// An object that is there when the watch opens.
+    /// The event for an object that exists when the watch opens.
     pub fn present(&self, object: &Arc<Value>) -> Line {
-        told("ADDED", object, self.metadata_only)
+        event_line("ADDED", object, self.metadata_only)
     }
 
-    /// The event with which a watch is refused in the middle of its stream.
+    /// An error in the middle of a watch's stream.
     pub fn error(&self, status: &Status) -> Bytes {
         line("ERROR", &status.to_value(), false)
     }
@@ -84,7 +83,7 @@ impl Window {
     }
 }
 
-/// How a watch sees a change. Who see it alike get the same line.
+/// How a watch sees a change. Watches that see it alike get the same line.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Sight {
     event: &'static str,
@@ -93,21 +92,21 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// The line for a change that is seen so.
+    /// The line for the change.
     pub fn line(&self, change: &Change) -> Line {
         if !self.is_former {
-            return told(self.event, &change.object, self.metadata_only);
+            return event_line(self.event, &change.object, self.metadata_only);
         }
         let mut last = change.before.as_deref().cloned().unwrap_or_default();
         let version = change.resource_version.to_string();
         object::meta_mut(&mut last).insert("resourceVersion".to_owned(), version.into());
-        told(self.event, &Arc::new(last), self.metadata_only)
+        event_line(self.event, &Arc::new(last), self.metadata_only)
     }
 }
 
-fn told(event: &str, object: &Arc<Value>, metadata_only: bool) -> Line {
-    let told = (!metadata_only).then(|| (Arc::clone(object), event == "DELETED"));
-    Line { bytes: line(event, object, metadata_only), told }
+fn event_line(event: &str, object: &Arc<Value>, metadata_only: bool) -> Line {
+    let whole = (!metadata_only).then(|| (Arc::clone(object), event == "DELETED"));
+    Line { bytes: line(event, object, metadata_only), object: whole }
 }
 
 fn line(event: &str, object: &Value, metadata_only: bool) -> Bytes {

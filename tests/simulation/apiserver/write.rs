@@ -1,4 +1,4 @@
-//! POST and PATCH: how a write becomes an object. Ends in [`State::put`].
+//! POST and PATCH. Both end in [`State::put`].
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{
     store::State,
 };
 
-/// Conditions that the operator owns. It may leave them out of an apply.
+/// The operator's own conditions. An apply without them removes them.
 const OPERATORS_CONDITIONS: [&str; 4] =
     [condition::READY, condition::RECONCILING, condition::STALLED, condition::REPLICA_FAILURE];
 
@@ -31,7 +31,7 @@ impl State {
         self.create_object(kind, &request.namespace, new, &request.instance)
     }
 
-    /// Creates an object as a client would: admission and all.
+    /// Creates an object as for a client, with admission.
     pub fn create_object(
         &mut self,
         kind: &'static Kind,
@@ -99,19 +99,18 @@ impl State {
             return Err(Status::modified(kind, name));
         }
         let uid = object::uid(&new);
-        // The status of a custom resource takes no metadata: a foreign UID there goes unnoticed.
-        let looked_at = !(kind.custom && request.subresource == "status");
-        if looked_at && uid != object::uid(&stored) {
+        // A write to the status of a custom resource ignores metadata, so another UID goes unnoticed.
+        let is_checked = !(kind.custom && request.subresource == "status");
+        if is_checked && uid != object::uid(&stored) {
             let why = format!("Invalid value: \"{uid}\": field is immutable");
             return Err(Status::invalid(kind, name, "metadata.uid", "FieldValueInvalid", &why));
         }
         self.replace(kind, &request.subresource, &stored, new, &request.instance)
     }
 
-    /// Server-side apply of a status, as the operator does it, with force. Of what others wrote, it keeps conditions that are not the
-    /// operator's.
+    /// Forced server-side apply of a status, as the operator sends it. Keeps the conditions of other controllers.
     ///
-    /// The UID in the body is not compared with the stored one: kube-apiserver 1.36.3 writes all the same.
+    /// Like kube-apiserver 1.36.3, it does not compare the UID in the body with the stored one.
     fn apply(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         let kind = request.kind;
         if request.query("fieldManager").is_empty() {
@@ -136,7 +135,7 @@ impl State {
         self.replace(kind, "status", &stored, new, &request.instance)
     }
 
-    /// PATCH by its content type.
+    /// PATCH.
     pub fn patch(&mut self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         match request.content_type() {
             "application/merge-patch+json" => self.merge_patch(request),
@@ -145,14 +144,14 @@ impl State {
         }
     }
 
-    /// The object that a request is about.
+    /// The stored object that a request names.
     pub fn stored(&self, request: &ApiRequest) -> Result<Arc<Value>, Status> {
         self.get(request.kind, &request.namespace, &request.name)
             .cloned()
             .ok_or_else(|| Status::not_found(request.kind, &request.name))
     }
 
-    /// Stores `new` in place of `stored`, with what a write to this path may not touch kept.
+    /// Replaces `stored` with `new`, but keeps the fields that a write to this path cannot change.
     pub fn replace(
         &mut self,
         kind: &'static Kind,
@@ -184,7 +183,7 @@ impl State {
             && new["metadata"]["deletionGracePeriodSeconds"] == 0;
         if gone {
             self.remove(kind, &new, by);
-            // When the last finalizer goes, kube-apiserver 1.36.3 answers with the resourceVersion from before this write.
+            // For the last finalizer, kube-apiserver 1.36.3 answers with the resourceVersion from before this write.
             new["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
             return Ok(Arc::new(new));
         }
@@ -199,8 +198,8 @@ fn uid(random: &mut StdRng) -> String {
     format!("{:08x}-{second:04x}-4{third:03x}-8{fourth:03x}-{last:012x}", high >> 32)
 }
 
-/// What no update of the main resource can change: identity, times, generation, and the status
-/// where that has a path of its own.
+/// Keeps the fields that an update of the main resource cannot change: identity, times, generation, and
+/// the status if it is a subresource.
 fn keep_system_fields(kind: &'static Kind, stored: &Value, mut new: Value) -> Value {
     const SYSTEM: [&str; 7] = [
         "name",

@@ -4,11 +4,11 @@ use std::{ops::Range, time::Duration};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
-/// Random choices.
+/// A source of random choices.
 pub struct Dice(StdRng);
 
 impl Dice {
-    /// These two numbers determine all choices. Other numbers give independent choices.
+    /// The two numbers determine all choices. Other numbers give independent choices.
     pub fn new([seed, part]: [u64; 2]) -> Self {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -36,7 +36,7 @@ impl Dice {
 
     /// One of these. Panics if there is none.
     pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        *self.pick(of).expect("a choice among some")
+        *self.pick(of).expect("at least one choice")
     }
 
     pub fn millis(&mut self, range: Range<u64>) -> Duration {

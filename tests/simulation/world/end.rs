@@ -1,4 +1,4 @@
-//! What must be true when nothing goes wrong any more.
+//! The checks at the end of a world, after all faults.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use tokio::time::{Instant, sleep};
 use super::{World, deeds::Kind, faults};
 use crate::apiserver::{ApiServer, LEASES, MYCUSTOMRESOURCES, PODS, Requests, object};
 
-/// Within how many seconds all is as it should be: a request may land late for 60 s, pods that kept failing are replaced
-/// after 300 s at most, and before either somebody has to lead.
+/// The time to converge, in seconds: a replica must become the leader, a late request may land for 60 s, and pods that
+/// kept failing are replaced after 300 s at most.
 const CONVERGES: u64 = 420;
 
-/// How long a request may take effect: until then the end may not be the end.
+/// How long a late request may still take effect. The world may not end before.
 const MAY_LAND: Duration = Duration::from_secs(61);
 
-/// For how many seconds nothing may be asked for.
+/// For how many seconds a converged world must send no requests.
 const SILENT: u64 = 30;
 
-/// Waits until everything is as it should be, and stays so in silence.
-pub async fn reached(world: &mut World) -> Result<(), String> {
-    // Whoever waits for a fault to meet something waits no longer.
+/// Ends all faults. Waits until the world converges, and checks that it stays converged without requests.
+pub async fn converges(world: &mut World) -> Result<(), String> {
+    // This also ends the actions that wait for a fault to hit a request.
     world.server.heal();
     world.sit_out().await;
     while let Some((at, _)) = world.later.last_key_value().map(|(key, _)| *key) {
@@ -31,7 +31,7 @@ pub async fn reached(world: &mut World) -> Result<(), String> {
     let (mut left, landed) = (CONVERGES, Instant::now() + MAY_LAND);
     loop {
         world.replace_the_dead();
-        let wrong = what_is_wrong(world);
+        let wrong = problems(world);
         if world.broken().is_some() || (wrong.is_empty() && Instant::now() >= landed) {
             break;
         }
@@ -39,14 +39,14 @@ pub async fn reached(world: &mut World) -> Result<(), String> {
             left.checked_sub(1).ok_or_else(|| format!("not converged after {CONVERGES} s:\n{}", wrong.join("\n")))?;
         sleep(Duration::from_secs(1)).await;
     }
-    if world.deeds.iter().all(|deed| deed.kind == Kind::User) {
+    if world.actions.iter().all(|action| action.kind == Kind::User) {
         within_budget(world)?;
     }
-    // It takes its time, so one world of four is enough.
+    // This takes long, so one world in four is enough.
     if !world.dice.one_in(4) {
         return Ok(());
     }
-    // Who follows a watch that is mute asks by itself after 150 s; what a watch has not confirmed after a minute is read once.
+    // A replica restarts a silent watch after 150 s, and reads an object that no watch confirmed after a minute.
     sleep(Duration::from_secs(215)).await;
     let mark = world.server.mark();
     sleep(Duration::from_secs(SILENT)).await;
@@ -57,43 +57,43 @@ pub async fn reached(world: &mut World) -> Result<(), String> {
         return Err(format!("not silent at rest: {}", noise.line()));
     }
     world.replace_the_dead();
-    match what_is_wrong(world) {
+    match problems(world) {
         wrong if wrong.is_empty() => Ok(()),
         wrong => Err(format!("did not stay converged:\n{}", wrong.join("\n"))),
     }
 }
 
-/// What a world in which nothing went wrong may have cost: creates for its pods and for names that strangers had; for each
-/// thing that users did two status patches, for pods that go or come to be ready later one more, and for each pod that a rollout
-/// made another one; and two events.
+/// Checks the number of requests in a world without faults. Creates: one per created pod, and one per action, because a
+/// user's pod may have the name. Status patches: three per action, one of them for pods that go or become ready later,
+/// and one per created pod. Events: two per action.
 fn within_budget(world: &World) -> Result<(), String> {
     let count = |requests: Requests| world.server.count(&requests);
     let (creates, made) = (count(Requests::creates("pods")), world.server.effects(&Requests::creates("pods")));
     let done = world.story.len() + world.sets.len();
     let (patches, events) = (count(Requests::status_patches("podsets")), count(Requests::creates("events")));
     if creates > made + done || patches > 3 * done + made || events > 2 * done {
-        return Err(format!("{done} deeds cost {creates} creates of {made} pods, {patches} patches, {events} events"));
+        return Err(format!("{done} actions: {creates} creates of {made} pods, {patches} patches, {events} events"));
     }
     Ok(())
 }
 
-fn what_is_wrong(world: &World) -> Vec<String> {
+fn problems(world: &World) -> Vec<String> {
     let mut wrong: Vec<String> =
-        world.sets.iter().filter_map(|(namespace, name)| set_is_right(&world.server, namespace, name).err()).collect();
+        world.sets.iter().filter_map(|(namespace, name)| check_set(&world.server, namespace, name).err()).collect();
     for resource in world.server.all(&MYCUSTOMRESOURCES, "") {
         let friend = &resource["spec"]["name"];
         let is_there = world.server.all(&PODS, "").iter().any(|pod| pod["metadata"]["name"] == *friend);
         if resource["status"]["Healthy"] != is_there {
-            wrong.push(format!("the friend {friend}: {}, and it is {is_there}", resource["status"]));
+            wrong.push(format!("the friend {friend}: {}, but its pod exists: {is_there}", resource["status"]));
         }
     }
     for (name, ending) in &world.ending {
         if !ending.is_finished() {
-            wrong.push(format!("{name} was asked to end, and did not"));
+            wrong.push(format!("{name} did not shut down"));
         }
     }
     if world.replicas.iter().filter(|replica| replica.leads()).count() != 1 {
-        wrong.push("not one leads".to_owned());
+        wrong.push("the number of leaders is not 1".to_owned());
     }
     wrong
 }
@@ -105,8 +105,8 @@ fn is_rolled_out(set: &Value) -> bool {
         || (status["updatedReplicas"] == spec["replicas"] && status["currentRevision"] == status["updateRevision"])
 }
 
-/// Whether a set is as its spec wants it, and its status says so.
-fn set_is_right(server: &ApiServer, namespace: &str, name: &str) -> Result<(), String> {
+/// Checks that a set matches its spec, and that its status reports this.
+fn check_set(server: &ApiServer, namespace: &str, name: &str) -> Result<(), String> {
     let set = server.podset(namespace, name);
     if set.is_null() {
         return Ok(());
@@ -117,17 +117,17 @@ fn set_is_right(server: &ApiServer, namespace: &str, name: &str) -> Result<(), S
     let conditions: Vec<&Value> = status["conditions"].as_array().into_iter().flatten().collect();
     let is_ready = matches!(conditions[..], [only] if only["type"] == "Ready" && only["status"] == "True");
     let facts = [
-        (wanted.as_u64() == u64::try_from(live.len()).ok(), "as many pods as it wants"),
+        (wanted.as_u64() == u64::try_from(live.len()).ok(), "the wanted number of pods"),
         (server.ready_pods(namespace, name).len() == live.len(), "only ready pods"),
         (status["podNames"] == json!(live), "the names of its pods in its status"),
-        (status["readyReplicas"] == *wanted && status["availableReplicas"] == *wanted, "its numbers in its status"),
+        (status["readyReplicas"] == *wanted && status["availableReplicas"] == *wanted, "its replicas in its status"),
         (status["observedGeneration"] == set["metadata"]["generation"], "its generation in its status"),
-        (is_ready, "the one condition Ready"),
-        (finished <= 3, "3 finished pods at most"),
+        (is_ready, "the single condition Ready=True"),
+        (finished <= 3, "at most 3 finished pods"),
         (is_rolled_out(&set), "its template in all pods"),
     ];
     match facts.iter().find(|(is_so, _)| !is_so) {
         None => Ok(()),
-        Some((_, what)) => Err(format!("{namespace}/{name} has not {what}: {live:?}, spec {}, {status}", set["spec"])),
+        Some((_, what)) => Err(format!("{namespace}/{name} lacks {what}: {live:?}, spec {}, {status}", set["spec"])),
     }
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with requests, watches, replicas and nodes.
+//! Faults of requests, watches, replicas and nodes.
 
 use std::{ops::Range, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::apiserver::{
 };
 
 impl World {
-    /// Some requests, of one replica or of all.
+    /// Random requests, of one replica or of all.
     fn some_requests(&mut self) -> Requests {
         let requests = match self.dice.below(7) {
             0 | 1 => Requests::creates("pods"),
@@ -24,14 +24,14 @@ impl World {
         requests.first(usize::try_from(self.dice.within(1..9)).unwrap_or(1))
     }
 
-    /// Puts this fault in force for some requests. Returns `true`, as a deed that was done.
+    /// Adds this fault for some requests. Returns `true`, like an action that was possible.
     pub fn fault(&mut self, fault: Fault) -> bool {
         let requests = self.some_requests();
         self.server.fault(requests, fault);
         true
     }
 
-    /// Some requests fail with some code.
+    /// Makes some requests fail with a random code.
     pub fn failing(&mut self, fault: fn(u16) -> Fault) -> bool {
         let code = self.dice.one(&[409, 429, 500, 503, 504]);
         self.fault(fault(code))
@@ -43,13 +43,13 @@ impl World {
         self.fault(fault(time))
     }
 
-    /// Does this to some watches.
+    /// Applies this to some watches.
     pub fn disturb(&mut self, act: fn(&WatchControl)) -> bool {
         act(&self.some_watches());
         true
     }
 
-    /// For a while, a webhook acts on pods that are created.
+    /// Calls this webhook for new pods for a while.
     pub fn webhook(&mut self, act: fn(&mut Value) -> Result<(), Status>) -> bool {
         self.server.set_webhook(act);
         let pause = self.dice.millis(500..8_000);
@@ -57,15 +57,15 @@ impl World {
         true
     }
 
-    /// For a while, new pods live like this.
-    pub fn pods_are(&mut self, script: PodScript) -> bool {
+    /// Runs pods by this script for a while.
+    pub fn pods_live_for_a_while(&mut self, script: PodScript) -> bool {
         self.server.pods_live(script);
         let pause = self.dice.millis(5_000..30_000);
         self.later(pause, |world| world.server.pods_live(PodScript::default()));
         true
     }
 
-    /// Some watches, of one replica or of all.
+    /// Random watches, of one replica or of all.
     fn some_watches(&mut self) -> WatchControl {
         let watches = self.server.watches();
         let watches = if self.dice.one_in(2) { watches.of(&self.any_name()) } else { watches };
@@ -77,9 +77,9 @@ impl World {
         }
     }
 
-    /// The deed freezes the replica at this place.
-    pub fn freezes(&self, place: usize) {
-        self.server.with(|state| state.met.freeze(self.replicas[place].name()));
+    /// Notes that the action freezes the replica at this index.
+    pub fn note_freeze(&self, place: usize) {
+        self.server.with(|state| state.coverage.freeze(self.replicas[place].name()));
     }
 }
 
@@ -115,8 +115,8 @@ pub fn webhook_renames(world: &mut World) -> bool {
     })
 }
 
-/// Deletes of one pod, the first victim, are rejected for good, and fewer pods are wanted. At most one pod of each set is
-/// protected, and none that a webhook changed: there is always another victim.
+/// Rejects all deletes of the pod that is first in line, and scales the set down. Protects at most one pod of each set,
+/// and none that a webhook changed, so there is always another pod to delete.
 pub fn protect_pod(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let pods = world.server.live_pods(namespace, set);
@@ -136,15 +136,15 @@ pub fn protect_pod(world: &mut World) -> bool {
     true
 }
 
-pub fn slow_to_go(world: &mut World) -> bool {
+pub fn slow_termination(world: &mut World) -> bool {
     let time = world.dice.millis(2_000..40_000);
-    world.pods_are(PodScript::default().gone_after(time))
+    world.pods_live_for_a_while(PodScript::default().gone_after(time))
 }
 
 pub fn short_lived(world: &mut World) -> bool {
     let time = world.dice.millis(100..5_000);
     let lives = if world.dice.one_in(2) { PodScript::fails_after(time) } else { PodScript::succeeds_after(time) };
-    world.pods_are(lives)
+    world.pods_live_for_a_while(lives)
 }
 
 pub fn hold_answers(world: &mut World) -> bool {
@@ -166,14 +166,14 @@ pub fn arrive_late(world: &mut World) -> bool {
     for_a_while(world, rule)
 }
 
-/// A hop on the way repeats a request on its own.
+/// A proxy on the way repeats requests.
 pub fn execute_twice(world: &mut World) -> bool {
     let creates = Requests::creates("pods").first(usize::try_from(world.dice.within(1..9)).unwrap_or(1));
     world.server.fault(creates, Fault::ExecuteTwice);
     true
 }
 
-/// The first pages of lists come, and not the next one.
+/// The first pages of lists arrive, but the next one fails.
 pub fn fail_page(world: &mut World) -> bool {
     let fault = match world.dice.below(4) {
         0 => Fault::CutBefore,
@@ -184,7 +184,7 @@ pub fn fail_page(world: &mut World) -> bool {
     let pages = Requests::all().verb(Verb::List).when(|request| !request.query("continue").is_empty());
     let pages = pages.first(usize::try_from(world.dice.within(1..5)).unwrap_or(1));
     world.server.fault(pages, fault);
-    // Whoever begins to watch anew reads all of them.
+    // A client whose watch expires relists.
     world.some_watches().gone();
     true
 }
@@ -216,22 +216,22 @@ pub fn kill(world: &mut World) -> bool {
     true
 }
 
-pub fn ask_to_end(world: &mut World) -> bool {
+pub fn shut_down(world: &mut World) -> bool {
     let place = world.any();
-    world.ask_to_end(place, Duration::ZERO);
+    world.shut_down(place, Duration::ZERO);
     true
 }
 
 pub fn freeze(world: &mut World) -> bool {
     let (place, time) = (world.any(), world.dice.millis(100..25_000));
-    world.freezes(place);
+    world.note_freeze(place);
     world.replicas[place].freeze(time);
     true
 }
 
 pub fn freeze_writes(world: &mut World) -> bool {
     let (place, time) = (world.any(), world.dice.millis(100..25_000));
-    world.freezes(place);
+    world.note_freeze(place);
     world.replicas[place].freeze_writes(time);
     true
 }
@@ -261,19 +261,19 @@ pub fn cut_lease(world: &mut World) -> bool {
     for_a_while(world, rule)
 }
 
-/// Sometimes for longer than every lease; and a replica may be asked to end meanwhile.
+/// Sometimes for longer than every lease. During this time, a replica may be shut down.
 pub fn go_away(world: &mut World) -> bool {
     world.server.go_away();
     let pause = world.dice.millis(100..25_000);
     if world.dice.one_in(2) {
         let asked = world.dice.millis(0..10_000);
-        world.later(asked, |world| _ = ask_to_end(world));
+        world.later(asked, |world| _ = shut_down(world));
     }
     world.later(pause, |world| world.server.come_back());
     true
 }
 
-/// Everything is well again.
+/// Ends all faults.
 pub fn lift_all(world: &mut World) {
     world.server.heal();
     world.server.lift_quota("default");
@@ -282,7 +282,7 @@ pub fn lift_all(world: &mut World) {
     world.server.settings(|settings| settings.request_latency = Duration::from_millis(1));
     for (namespace, set) in world.sets {
         users::mend_template(world, (namespace, set));
-        // Other pods go in the place of a surplus one that cannot be deleted, but a rollout waits for it.
+        // The operator deletes another surplus pod if one cannot be deleted, but a rollout waits for an old pod.
         let template = &world.server.podset(namespace, set)["spec"]["template"];
         let is_old = |pod: &&Value| {
             let revision = &pod["metadata"]["labels"]["controller-revision-hash"];

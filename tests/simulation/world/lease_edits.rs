@@ -1,4 +1,4 @@
-//! People edit the Lease by hand.
+//! Edits of the Lease by hand.
 
 use serde_json::{Value, json};
 
@@ -11,8 +11,8 @@ use crate::{
 /// Returns whether the Lease was edited.
 fn edit_lease(world: &mut World, edit: impl FnOnce(&World)) -> bool {
     let is_there = world.server.with(|state| state.get(&LEASES, LEASE.0, LEASE.1).is_some());
-    // The promise covers an edit only if each replica can see it. So all faults end first, and nothing is edited while a frozen replica has
-    // no watch, because it begins a new one only after it wakes.
+    // The promise covers an edit only if each replica can see it. So all faults end first, and there is no edit while a
+    // frozen replica has no watch, because it starts a new watch only after the freeze.
     let leases = |replica: &Replica| world.server.watches().of(replica.name()).on("leases").count();
     let hears = |replica: &Replica| !replica.is_frozen() || leases(replica) > 0;
     if !is_there || !world.replicas.iter().all(hears) {

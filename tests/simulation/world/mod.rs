@@ -1,17 +1,17 @@
-//! The whole operator in one process, under every fault, on virtual time: three replicas with election and all controllers,
-//! users, nodes, and whatever else happens, all drawn from one seed.
+//! The whole operator in one process, with all faults, on virtual time: three replicas with election and all
+//! controllers, users and nodes. One seed determines a world.
 //!
-//! `make simulate SEEDS=1000` plays many seeds, `make simulate SEED=7` one of them again and tells its story.
+//! `make simulate SEEDS=1000` runs many seeds. `make simulate SEED=7` repeats one of them and prints everything.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `mod` | one world: how it begins, what happens when, how it ends |
-//! | `deeds` | the list of all that can happen |
-//! | `users`, `faults`, `plots` | what happens: by people and nodes, to requests and replicas, and in ways that fit together |
-//! | `end` | what must be true when it is over |
-//! | `play` | many seeds at once, and what is told of them |
-//! | `shortest` | of a seed that went wrong, the least that must happen for it |
-//! | `mutants` | the same with one mechanism of the operator taken out: something must go wrong |
+//! | `mod` | one world, from its beginning to its end |
+//! | `deeds` | the list of all actions |
+//! | `users`, `faults`, `plots` | actions of users and nodes, faults of requests and replicas, combinations of both |
+//! | `end` | the checks at the end |
+//! | `play` | runs many seeds in parallel, and reports on them |
+//! | `shortest` | shrinks a failing seed |
+//! | `mutants` | removes one mechanism of the operator: some world must fail |
 
 mod deeds;
 pub mod dice;
@@ -37,7 +37,7 @@ use tokio::{
 };
 
 use self::{
-    deeds::{Deed, Kind},
+    deeds::{Action, Kind},
     dice::Dice,
     play::Tally,
 };
@@ -63,10 +63,10 @@ const SETS: [(&str, &str); 12] = [
 ];
 const FEW: usize = 3;
 
-/// The durations that replicas may have, in seconds: those of one world may differ, as in a rollout.
+/// Lease duration, renew deadline and retry period in seconds. Those of one world may differ, as during a rollout.
 const TIMINGS: [(u64, u64, u64); 4] = [(15, 10, 2), (6, 5, 1), (3, 2, 1), (4, 2, 1)];
 
-/// What a replica is, beside what chance makes of it.
+/// The rules of the replicas.
 #[derive(Clone, Copy)]
 struct Variant {
     podset: podset::promise::Rules,
@@ -84,10 +84,10 @@ impl Default for Variant {
     }
 }
 
-/// What was set going, and the deed that did.
+/// A later step, and the action that it belongs to.
 type Later = (&'static str, Box<dyn FnOnce(&mut World)>);
 
-/// A time at which users and nodes reach nothing: until when, and what ends it.
+/// An outage, during which users and nodes do nothing: its end, and the call that ends it.
 type Outage = (Instant, fn(&ApiServer));
 
 /// One world.
@@ -96,30 +96,30 @@ struct World {
     sets: &'static [(&'static str, &'static str)],
     dice: Dice,
     variant: Variant,
-    /// What can happen in it.
-    deeds: Vec<&'static Deed>,
-    /// What was set going and is still to come.
+    /// The actions that can happen in this world.
+    actions: Vec<&'static Action>,
+    /// The pending later steps.
     later: BTreeMap<(Instant, u64), Later>,
-    set_going: u64,
+    scheduled: u64,
     outage: Option<Outage>,
     replicas: Vec<Replica>,
-    /// The replicas that were asked to end.
+    /// The replicas that are shutting down.
     ending: Vec<(String, JoinHandle<Result<(), Failure>>)>,
     started: u64,
-    /// Which timings its replicas have.
+    /// The timings of its replicas.
     timings: Vec<(u64, u64, u64)>,
-    /// What a part of a replica said when it panicked.
+    /// The panic of a replica.
     panicked: Option<String>,
     tally: Tally,
     story: Vec<(Duration, String)>,
 }
 
-/// What a world is made from.
+/// The input of a world.
 #[derive(Clone)]
 struct Seed {
-    /// All chance follows from it.
+    /// Determines all random choices.
     number: u64,
-    /// Of the deeds, counted from 0, those that are not done: how little is enough?
+    /// The actions to leave out, counted from 0, to shrink the seed.
     left_out: BTreeSet<u64>,
 }
 
@@ -129,16 +129,16 @@ impl From<u64> for Seed {
     }
 }
 
-/// What became of a world.
+/// The result of a world.
 struct Outcome {
-    /// What went wrong, with the end of its history.
+    /// The violation, if any, with the end of the history.
     broken: Option<String>,
     tally: Tally,
-    /// How many deeds were tried.
-    deeds: u64,
-    /// What happened, line by line; empty where nothing went wrong and nobody asked.
+    /// How many actions were tried.
+    actions: u64,
+    /// What happened, line by line; empty if there was no violation and it was not requested.
     chronicle: Vec<String>,
-    /// Of all requests and all changes: the same for the same seed. 0 where nobody asked.
+    /// A hash of all requests and all changes, the same for the same seed; 0 if it was not requested.
     fingerprint: u64,
 }
 
@@ -146,16 +146,16 @@ impl World {
     fn new(seed: u64, variant: Variant) -> Self {
         let server = ApiServer::new(seed);
         let mut dice = Dice::new([seed, 0]);
-        let deeds = deeds::drawn(&mut dice);
+        let actions = deeds::drawn(&mut dice);
         server.settings(|settings| {
             settings.jitter = dice.millis(0..40);
             settings.request_latency = dice.millis(1..30);
-            // Then a request may be executed long after its sender gave up.
-            settings.honour_timeout = !deeds.iter().any(|deed| deed.kind == Kind::Late);
+            // Without timeouts, a request may be executed long after its client gave up.
+            settings.honour_timeout = !actions.iter().any(|action| action.kind == Kind::Late);
             settings.page = dice.one(&[2, 5, 500]);
         });
         let sets = if dice.one_in(12) { &SETS[..] } else { &SETS[..FEW] };
-        // In one world of two all have the same durations.
+        // In every second world, all replicas have the same durations.
         let first = dice.one(&TIMINGS);
         let timings = if dice.one_in(2) { TIMINGS.into() } else { vec![first] };
         let mut world = World {
@@ -163,9 +163,9 @@ impl World {
             sets,
             dice,
             variant,
-            deeds,
+            actions,
             later: BTreeMap::new(),
-            set_going: 0,
+            scheduled: 0,
             panicked: None,
             outage: None,
             replicas: Vec::new(),
@@ -188,14 +188,14 @@ impl World {
         world
     }
 
-    /// Lets things happen, until something is broken or it has been enough. What a deed draws changes nothing for the
-    /// next one, so that one can be left out. Returns how many were tried.
+    /// Runs a random number of actions, or until a violation. Each action has its own random choices, so leaving one
+    /// out does not change the others. Returns how many were tried.
     async fn play(&mut self, seed: &Seed) -> u64 {
-        let users: Vec<_> = self.deeds.iter().copied().filter(|deed| deed.kind == Kind::User).collect();
-        let others: Vec<_> = self.deeds.iter().copied().filter(|deed| deed.kind != Kind::User).collect();
-        let deeds = self.dice.within(45..125);
+        let users: Vec<_> = self.actions.iter().copied().filter(|action| action.kind == Kind::User).collect();
+        let others: Vec<_> = self.actions.iter().copied().filter(|action| action.kind != Kind::User).collect();
+        let actions = self.dice.within(45..125);
         let mut next = Instant::now();
-        for number in 0..deeds {
+        for number in 0..actions {
             self.dice = Dice::new([seed.number, number + 1]);
             next += self.dice.millis(0..1_400);
             self.until(next).await;
@@ -205,34 +205,34 @@ impl World {
             }
             self.replace_the_dead();
             let is_user = others.is_empty() || self.dice.below(5) < 3;
-            let deed = if is_user { self.dice.one(&users) } else { self.dice.one(&others) };
+            let action = if is_user { self.dice.one(&users) } else { self.dice.one(&others) };
             if seed.left_out.contains(&number) {
                 continue;
             }
-            self.server.with(|state| state.met.begin(deed.name));
-            if (deed.act)(self) {
-                self.server.with(|state| state.met.done());
-                self.tell(deed.name);
+            self.server.with(|state| state.coverage.begin(action.name));
+            if (action.act)(self) {
+                self.server.with(|state| state.coverage.finish());
+                self.tell(action.name);
             }
         }
-        deeds
+        actions
     }
 
-    /// Lets time pass, and what was set going go on.
+    /// Lets time pass, and runs the later steps that become due.
     async fn until(&mut self, time: Instant) {
         loop {
             self.sit_out().await;
             let Some(later) = self.later.first_entry().filter(|later| later.key().0 <= time) else { break };
             let at = later.key().0;
-            let (deed, act) = later.remove();
+            let (action, act) = later.remove();
             sleep_until(at).await;
-            self.server.with(|state| state.met.begin(deed));
+            self.server.with(|state| state.coverage.begin(action));
             act(self);
         }
         sleep_until(time).await;
     }
 
-    /// Lets an outage pass: only replicas do something meanwhile.
+    /// Waits for the end of an outage. Users and nodes do nothing in this time.
     async fn sit_out(&mut self) {
         let Some((until, end)) = self.outage.take() else { return };
         while Instant::now() < until {
@@ -242,7 +242,7 @@ impl World {
         end(&self.server);
     }
 
-    /// The first thing that went wrong.
+    /// The first violation.
     fn broken(&self) -> Option<String> {
         self.panicked.clone().or_else(|| self.server.broken())
     }
@@ -251,7 +251,7 @@ impl World {
         self.story.push((self.server.with(|state| state.clock.elapsed()), what.to_owned()));
     }
 
-    /// What happened, what was asked for, and what changed, in the order of time.
+    /// The actions, requests and changes, in chronological order.
     fn chronicle(&self) -> Vec<String> {
         let story = self.story.iter().map(|(at, what)| (*at, format!("{:>10.3}s -- {what}", at.as_secs_f64())));
         let mut all: Vec<_> = story.collect();
@@ -265,15 +265,15 @@ impl World {
         all.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Does it after this time.
+    /// Schedules a step after this time.
     fn later(&mut self, after: Duration, act: impl FnOnce(&mut World) + 'static) {
-        self.set_going += 1;
-        let deed = self.server.with(|state| state.met.deed);
-        self.later.insert((Instant::now() + after, self.set_going), (deed, Box::new(act)));
+        self.scheduled += 1;
+        let action = self.server.with(|state| state.coverage.action);
+        self.later.insert((Instant::now() + after, self.scheduled), (action, Box::new(act)));
     }
 
-    /// Asks the replica at this place to end, after this time, and starts another one.
-    fn ask_to_end(&mut self, place: usize, after: Duration) {
+    /// Shuts the replica at this index down after this time, and starts another one.
+    fn shut_down(&mut self, place: usize, after: Duration) {
         let replica = self.replicas.remove(place);
         let name = replica.name().to_owned();
         let ending = async move {
@@ -307,7 +307,7 @@ impl World {
         self.replicas.push(Replica::start(&self.server, &name, model));
     }
 
-    /// Who has ended is started again, as by a Deployment.
+    /// Replaces replicas that have exited, like a Deployment.
     fn replace_the_dead(&mut self) {
         let (dead, alive): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.replicas).into_iter().partition(Replica::has_ended);
@@ -315,21 +315,21 @@ impl World {
         for replica in dead {
             let name = replica.name().to_owned();
             let end = replica.ended().now_or_never();
-            self.tell(&format!("{name} had ended by itself: {end:?}"));
+            self.tell(&format!("{name} exited by itself: {end:?}"));
             if let Some(Err(panic @ Failure::Panicked { .. })) = end {
                 self.panicked = Some(format!("{name}: {panic}"));
             }
-            self.tally.count(play::ENDED);
+            self.tally.count(play::EXITED);
             self.start_replica();
         }
     }
 
-    /// The place of the leader, if somebody leads.
+    /// The index of the leader, if any.
     fn leader(&self) -> Option<usize> {
         self.replicas.iter().position(Replica::leads)
     }
 
-    /// The place of one replica; the leader as often as all others together.
+    /// The index of a random replica; in at least half of the cases the leader.
     fn any(&mut self) -> usize {
         match self.leader().filter(|_| self.dice.one_in(2)) {
             Some(leader) => leader,
@@ -337,28 +337,28 @@ impl World {
         }
     }
 
-    /// The name of one replica.
+    /// The name of a random replica.
     fn any_name(&mut self) -> String {
         let place = self.any();
         self.replicas[place].name().to_owned()
     }
 
-    fn outcome(mut self, deeds: u64, end: Result<(), String>, is_told: bool) -> Outcome {
+    fn outcome(mut self, actions: u64, end: Result<(), String>, is_told: bool) -> Outcome {
         let broken = self.broken().or(end.err());
         self.tally.of_requests(&self.server);
         let fingerprint = if is_told { play::fingerprint(&self.server) } else { 0 };
         let chronicle = if is_told || broken.is_some() { self.chronicle() } else { Vec::new() };
-        Outcome { broken, tally: self.tally, deeds, chronicle, fingerprint }
+        Outcome { broken, tally: self.tally, actions, chronicle, fingerprint }
     }
 }
 
-/// Plays one world to its end.
+/// Runs one world to its end.
 async fn run(seed: &Seed, variant: Variant, is_told: bool) -> Outcome {
     let mut world = World::new(seed.number, variant);
-    let deeds = world.play(seed).await;
+    let actions = world.play(seed).await;
     let end = match world.broken() {
         Some(_) => Ok(()),
-        None => end::reached(&mut world).await,
+        None => end::converges(&mut world).await,
     };
-    world.outcome(deeds, end, is_told)
+    world.outcome(actions, end, is_told)
 }

@@ -1,4 +1,4 @@
-//! Many worlds at once, on all cores, and what is told of them.
+//! Runs many worlds in parallel, on all cores, and reports on them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,25 +13,25 @@ use std::{
     time::Instant,
 };
 
-use super::{Outcome, Seed, Variant, deeds::DEEDS, run, shortest};
+use super::{Outcome, Seed, Variant, deeds::ACTIONS, run, shortest};
 use crate::apiserver::{ApiServer, ChangeKind, LEASES};
 
-/// A replica ended without being asked to: it lost the lease.
-pub const ENDED: &str = "a replica ended by itself";
-const HAND_OVERS: &str = "another one leads";
+/// A replica exited without a shutdown: it lost the lease.
+pub const EXITED: &str = "a replica exited by itself";
+const HAND_OVERS: &str = "another replica became the leader";
 const CONFLICTS: &str = "requests that conflicted (409)";
 const UNKNOWN: &str = "writes of unknown fate";
 const LATE: &str = "requests executed more than 10 s after they were sent";
 
-/// What is counted besides deeds, and must have happened as well.
-const MEASURED: [&str; 5] = [ENDED, HAND_OVERS, CONFLICTS, UNKNOWN, LATE];
+/// Counted besides actions. Each must happen as well.
+const MEASURED: [&str; 5] = [EXITED, HAND_OVERS, CONFLICTS, UNKNOWN, LATE];
 
 /// How often each thing happened.
 #[derive(Clone, Default)]
 pub struct Tally(BTreeMap<&'static str, u64>);
 
 impl Tally {
-    /// It happened once more.
+    /// Counts one occurrence.
     pub fn count(&mut self, what: &'static str) {
         *self.0.entry(what).or_default() += 1;
     }
@@ -42,16 +42,16 @@ impl Tally {
         }
     }
 
-    /// Counts what the requests and changes of a world show.
+    /// Adds the counts of the requests and changes of a world.
     pub fn of_requests(&mut self, server: &ApiServer) {
         server.with(|state| {
-            self.add_all(&state.met.counts);
+            self.add_all(&state.coverage.counts);
             for entry in &state.log {
                 if entry.answered == Some(409) {
                     self.count(CONFLICTS);
                 }
-                let is_told = entry.answered.is_some_and(|code| code < 500);
-                if entry.request.verb.mutates() && entry.outcome.is_some() && !is_told {
+                let is_known = entry.answered.is_some_and(|code| code < 500);
+                if entry.request.verb.mutates() && entry.outcome.is_some() && !is_known {
                     self.count(UNKNOWN);
                 }
                 if entry.executed_at.is_some_and(|at| at.as_secs() > entry.at.as_secs() + 10) {
@@ -69,14 +69,14 @@ impl Tally {
         });
     }
 
-    /// What can happen and did not.
+    /// The actions and other counts that never happened.
     fn missing(&self) -> Vec<&'static str> {
-        let all = DEEDS.iter().map(|deed| deed.name).chain(MEASURED);
+        let all = ACTIONS.iter().map(|action| action.name).chain(MEASURED);
         all.filter(|name| !self.0.contains_key(name)).collect()
     }
 }
 
-/// All requests and all changes, in one number.
+/// A hash of all requests and all changes.
 pub fn fingerprint(server: &ApiServer) -> u64 {
     let mut hasher = DefaultHasher::new();
     server.with(|state| {
@@ -85,7 +85,7 @@ pub fn fingerprint(server: &ApiServer) -> u64 {
         }
         for change in &state.history {
             change.to_string().hash(&mut hasher);
-            // The times in a Lease are for people, and of the machine's clock: `kube-leader-election` takes no other.
+            // The times in a Lease come from the machine's clock, because `kube-leader-election` takes no other.
             if *change.kind != LEASES {
                 change.object.to_string().hash(&mut hasher);
             }
@@ -94,7 +94,7 @@ pub fn fingerprint(server: &ApiServer) -> u64 {
     hasher.finish()
 }
 
-/// Plays one seed in a world of its own.
+/// Runs one seed in a new world.
 pub fn play(seed: &Seed, variant: Variant, is_told: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
@@ -104,23 +104,23 @@ pub fn play(seed: &Seed, variant: Variant, is_told: bool) -> Outcome {
             let said = panic.downcast_ref::<String>().cloned();
             let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
             let broken = Some(format!("panicked: {}", said.unwrap_or_default()));
-            Outcome { broken, tally: Tally::default(), deeds: 0, chronicle: Vec::new(), fingerprint: 0 }
+            Outcome { broken, tally: Tally::default(), actions: 0, chronicle: Vec::new(), fingerprint: 0 }
         }
     }
 }
 
-/// What became of many seeds.
+/// The results of many seeds.
 pub struct Summary {
-    /// The seeds in which something went wrong, and what.
+    /// The failing seeds and their results.
     pub broken: BTreeMap<u64, Outcome>,
     tally: Tally,
-    /// How many were played.
+    /// How many seeds were run.
     pub seeds: u64,
-    /// How long that took.
+    /// How long this took.
     pub seconds: f64,
 }
 
-/// Plays these seeds on all cores; stops at the first in which something goes wrong if `until_broken`.
+/// Runs these seeds on all cores. With `until_broken`, stops at the first failing seed.
 pub fn play_all(seeds: Range<u64>, variant: Variant, until_broken: bool, shows_progress: bool) -> Summary {
     let began = Instant::now();
     let (next, done) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
@@ -155,8 +155,8 @@ pub fn play_all(seeds: Range<u64>, variant: Variant, until_broken: bool, shows_p
 }
 
 impl Summary {
-    /// What was exercised.
-    fn tell(&self) {
+    /// Prints what happened, and how often.
+    fn print(&self) {
         let mut out = std::io::stderr().lock();
         let rate = self.seeds as f64 / self.seconds;
         // Nothing can be done about a terminal that is gone.
@@ -167,7 +167,7 @@ impl Summary {
     }
 }
 
-/// What is told of the seeds that went wrong: each by what went wrong, the first by the shortest history that matters.
+/// Reports the violation of each failing seed, and the shrunken history of the first one.
 fn report(broken: BTreeMap<u64, Outcome>, variant: Variant) -> String {
     let mut text = String::new();
     for (place, (number, outcome)) in broken.into_iter().enumerate() {
@@ -180,20 +180,20 @@ fn report(broken: BTreeMap<u64, Outcome>, variant: Variant) -> String {
     text
 }
 
-/// The number that a variable of the environment gives.
+/// The number in an environment variable.
 fn number(variable: &str) -> Option<u64> {
     let given = std::env::var(variable).ok().filter(|given| !given.is_empty())?;
     Some(given.parse().unwrap_or_else(|_| panic!("{variable}={given}: give a whole number")))
 }
 
-/// How many seeds each run of the tests plays.
+/// How many seeds a usual test run covers.
 const USUAL: u64 = 200;
 
-/// From how many seeds on everything must have happened.
+/// With at least this many seeds, everything must happen.
 const ENOUGH: u64 = 200;
 
 #[test]
-fn whatever_happens_the_promises_hold() {
+fn the_promises_hold_for_every_seed() {
     if let Some(seed) = number("SIMULATION_SEED") {
         let outcome = play(&seed.into(), Variant::default(), true);
         eprintln!("{}", outcome.chronicle.join("\n"));
@@ -202,16 +202,16 @@ fn whatever_happens_the_promises_hold() {
         return;
     }
     let (from, seeds) = (number("SIMULATION_FROM").unwrap_or(0), number("SIMULATION_SEEDS").unwrap_or(USUAL));
-    assert!(seeds > 0, "SIMULATION_SEEDS=0 plays no world");
+    assert!(seeds > 0, "SIMULATION_SEEDS=0 runs no world");
     let summary = play_all(from..from + seeds, Variant::default(), false, true);
-    summary.tell();
+    summary.print();
     let missing = summary.tally.missing();
     assert!(summary.broken.is_empty(), "{}", report(summary.broken, Variant::default()));
     assert!(seeds < ENOUGH || missing.is_empty(), "never happened, so it was not tested: {missing:?}");
 }
 
 #[test]
-fn a_seed_is_always_the_same_world() {
+fn the_same_seed_gives_the_same_world() {
     let mut fingerprints = BTreeSet::new();
     for seed in 0..8 {
         let [one, two] = [(); 2].map(|()| play(&seed.into(), Variant::default(), true));
@@ -221,5 +221,5 @@ fn a_seed_is_always_the_same_world() {
         assert_eq!(one.fingerprint, two.fingerprint, "seed {seed}");
         fingerprints.insert(one.fingerprint);
     }
-    assert_eq!(fingerprints.len(), 8, "each seed is another world");
+    assert_eq!(fingerprints.len(), 8, "different seeds give different worlds");
 }

@@ -1,5 +1,5 @@
-//! Things that go wrong together, each an attack of those in `attacks` and in `crates/leadership/tests/attacks`, with its times drawn.
-//! At the end of a world, `lift_all` lifts what they leave in force.
+//! Combinations of faults: the attacks of `attacks` and `crates/leadership/tests/attacks`, with random times. At the
+//! end of a world, `lift_all` ends the faults that they leave in force.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use super::World;
 use crate::apiserver::{ApiServer, Fault, FaultRule, PODSETS, PodScript, Requests, object};
 
 impl World {
-    /// The leader's place and name.
-    fn who_leads(&self) -> Option<(usize, String)> {
+    /// The leader's index and name.
+    fn leader_and_name(&self) -> Option<(usize, String)> {
         let place = self.leader()?;
         Some((place, self.replicas[place].name().to_owned()))
     }
 
-    /// The name of a replica that stands by.
-    fn a_standby(&mut self) -> Option<String> {
+    /// The name of a random standby.
+    fn any_standby(&mut self) -> Option<String> {
         let standbys: Vec<_> = self.replicas.iter().filter(|r| !r.leads()).map(|r| r.name().to_owned()).collect();
         self.dice.pick(&standbys).cloned()
     }
 
-    /// The lease duration of the replica at this place.
+    /// The lease duration of the replica at this index.
     fn lease(&self, place: usize) -> Duration {
         Duration::from_secs(self.replicas[place].model().timing.0)
     }
 
-    /// Whoever leads has something to write, now and for a while.
+    /// Gives the leader pods to replace, now and for a while.
     fn keep_busy(&mut self, rounds: u64) {
         for (namespace, set) in self.sets {
             for pod in self.server.live_pods(namespace, set).iter().take(3) {
@@ -50,9 +50,9 @@ impl World {
 
 /// E1.
 pub fn frozen_in_the_middle(world: &mut World) -> bool {
-    let Some((place, name)) = world.who_leads() else { return false };
+    let Some((place, name)) = world.leader_and_name() else { return false };
     let lease = world.lease(place);
-    world.freezes(place);
+    world.note_freeze(place);
     world.replicas[place].freeze_writes(lease * 2 + world.dice.millis(0..4_000));
     world.server.watches().of(&name).on("leases").stall();
     world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
@@ -62,7 +62,7 @@ pub fn frozen_in_the_middle(world: &mut World) -> bool {
 
 /// E2.
 pub fn blind_standby(world: &mut World) -> bool {
-    let (Some(name), Some((place, _))) = (world.a_standby(), world.who_leads()) else { return false };
+    let (Some(name), Some((place, _))) = (world.any_standby(), world.leader_and_name()) else { return false };
     world.server.watches().of(&name).on("leases").stall();
     let lost = world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
     let time = world.lease(place).max(Duration::from_secs(15)) + world.dice.millis(0..3_000);
@@ -75,7 +75,7 @@ pub fn blind_standby(world: &mut World) -> bool {
 
 /// E3.
 pub fn tie(world: &mut World) -> bool {
-    let Some((place, _)) = world.who_leads() else { return false };
+    let Some((place, _)) = world.leader_and_name() else { return false };
     let lag = world.dice.millis(100..1_500);
     let time = world.lease(place) + Duration::from_secs(4);
     world.server.watches().on("leases").delay(lag);
@@ -88,12 +88,12 @@ pub fn tie(world: &mut World) -> bool {
 
 /// E4.
 pub fn late_renewal(world: &mut World) -> bool {
-    let Some((place, name)) = world.who_leads() else { return false };
+    let Some((place, name)) = world.leader_and_name() else { return false };
     let held = world.server.fault(Requests::mutating().of("leases").from(&name), Fault::HoldAnswer);
-    // Later, and nobody waits for it any more.
+    // Any later, and the leader no longer waits for the answer.
     let pause = Duration::from_millis(world.replicas[place].model().timing.1 * 1_000 * 9 / 20);
     let slow = world.dice.millis(500..4_000);
-    when_met(world, held, move |world, held| {
+    when_hit(world, held, move |world, held| {
         world.later(pause, move |world| {
             held.release();
             world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
@@ -105,22 +105,22 @@ pub fn late_renewal(world: &mut World) -> bool {
     true
 }
 
-/// Does it as soon as the fault has met a request.
-fn when_met(world: &mut World, rule: FaultRule, act: impl FnOnce(&mut World, FaultRule) + 'static) {
+/// Calls `act` as soon as the fault has hit a request.
+fn when_hit(world: &mut World, rule: FaultRule, act: impl FnOnce(&mut World, FaultRule) + 'static) {
     if rule.hits() > 0 {
         return act(world, rule);
     }
     world.later(Duration::from_millis(20), move |world| {
-        // What is healed before it met anything never will.
+        // A fault that was healed will hit nothing any more.
         if rule.is_in_force() {
-            when_met(world, rule, act);
+            when_hit(world, rule, act);
         }
     });
 }
 
 /// E6.
 pub fn short_lease(world: &mut World) -> bool {
-    let Some((_, name)) = world.who_leads() else { return false };
+    let Some((_, name)) = world.leader_and_name() else { return false };
     world.server.fault(Requests::all().of("leases").from(&name), Fault::CutBefore);
     world.server.watches().of(&name).on("leases").stall();
     world.keep_busy(40);
@@ -129,18 +129,18 @@ pub fn short_lease(world: &mut World) -> bool {
 
 /// E7.
 pub fn end_unanswered(world: &mut World) -> bool {
-    let Some((place, name)) = world.who_leads() else { return false };
+    let Some((place, name)) = world.leader_and_name() else { return false };
     let time = world.dice.millis(1_000..6_000);
     world.server.fault(Requests::creates("pods").from(&name).first(4), Fault::ExecuteUnanswered(time));
     world.keep_busy(20);
     let pause = world.dice.millis(20..500);
-    world.ask_to_end(place, pause);
+    world.shut_down(place, pause);
     true
 }
 
 /// A4.
-pub fn blind_heir(world: &mut World) -> bool {
-    let Some((place, _)) = world.who_leads() else { return false };
+pub fn blind_takeover(world: &mut World) -> bool {
+    let Some((place, _)) = world.leader_and_name() else { return false };
     for replica in world.replicas.iter().filter(|replica| !replica.leads()) {
         let watches = world.server.watches().of(replica.name());
         watches.clone().on("pods").stall();
@@ -150,7 +150,7 @@ pub fn blind_heir(world: &mut World) -> bool {
     let leader = world.replicas[place].name().to_owned();
     world.later(Duration::from_secs(4), move |world| {
         if let Some(place) = world.replicas.iter().position(|replica| replica.name() == leader) {
-            world.ask_to_end(place, Duration::ZERO);
+            world.shut_down(place, Duration::ZERO);
         }
     });
     true
@@ -175,11 +175,11 @@ pub fn ghost(world: &mut World) -> bool {
 }
 
 /// A5.
-pub fn old_n(world: &mut World) -> bool {
+pub fn old_replicas(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let lag = world.dice.millis(2_000..10_000);
     world.scale_if_there((namespace, set), 8);
-    world.server.with(|state| state.met.place());
+    world.server.with(|state| state.coverage.place_fault());
     world.later(Duration::from_secs(2), move |world| {
         if world.server.podset(namespace, set).is_null() {
             return;
@@ -198,7 +198,7 @@ pub fn old_n(world: &mut World) -> bool {
     true
 }
 
-/// The status for one N lands after the status for the next.
+/// The status for one replica count lands after the status for the next.
 pub fn late_status(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let time = world.dice.millis(2_000..20_000);
@@ -244,13 +244,13 @@ pub fn out_of_sight(world: &mut World) -> bool {
     true
 }
 
-/// The next creates of a set are lost, or their answers, and the set is scaled up and soon down again, so that their names are not
-/// asked for again. Often nothing else happens any more by then, so that the same replica goes on leading.
+/// Loses the next creates of a set, or their answers, and scales the set up and soon down again, so the operator does
+/// not use their names again. Often this is the last action, so the leader does not change.
 fn lose_creates(world: &mut World, fault: Fault, is_blind: bool) -> bool {
     let pause = world.dice.millis(0..90_000);
-    world.server.with(|state| state.met.place());
+    world.server.with(|state| state.coverage.place_fault());
     world.later(pause, move |world| {
-        let (Some((namespace, set)), Some((_, name))) = (world.set(), world.who_leads()) else { return };
+        let (Some((namespace, set)), Some((_, name))) = (world.set(), world.leader_and_name()) else { return };
         if is_blind {
             world.server.watches().of(&name).on("pods").stall();
         }
@@ -264,18 +264,18 @@ fn lose_creates(world: &mut World, fault: Fault, is_blind: bool) -> bool {
     true
 }
 
-/// Fewer are wanted before a lost create lands.
+/// The set shrinks before a lost create lands.
 pub fn surplus_create(world: &mut World) -> bool {
     let time = world.dice.millis(25_000..59_000);
     lose_creates(world, Fault::ExecuteLate(time), false)
 }
 
-/// Fewer are wanted, and the pod of a lost answer is not seen for longer than a request may take.
+/// The set shrinks, and the leader does not see the pod of a lost answer for longer than a request may take.
 pub fn unseen_create(world: &mut World) -> bool {
     lose_creates(world, Fault::ExecuteThenCut, true)
 }
 
-/// Deletes come late, and strangers have the names of their pods by then.
+/// Deletes arrive late, when pods of users have the names.
 pub fn late_delete(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let live = world.server.live_pods(namespace, set).len();
@@ -317,7 +317,7 @@ pub fn unwatched(world: &mut World) -> bool {
     true
 }
 
-/// The store has no quorum: requests wait until their time-outs, and may take effect long after.
+/// The store has no quorum: requests wait until they time out, and may take effect long after.
 pub fn no_quorum(world: &mut World) -> bool {
     let most = world.dice.one(&[60_000, 120_000, 600_000]);
     let time = world.dice.millis(30_000..most);
@@ -327,7 +327,7 @@ pub fn no_quorum(world: &mut World) -> bool {
     true
 }
 
-/// Nothing is within reach for longer than the Lease, and a replica is asked to end meanwhile.
+/// The API server is unreachable for longer than the lease, and a replica is shut down in this time.
 pub fn total_outage(world: &mut World) -> bool {
     let (place, longest) = (world.any(), world.timings.iter().map(|timing| timing.0).max().unwrap_or_default());
     let time = Duration::from_secs(longest) + world.dice.millis(1_000..60_000);
@@ -335,7 +335,7 @@ pub fn total_outage(world: &mut World) -> bool {
     world.keep_busy(0);
     world.server.go_away();
     world.outage = Some((Instant::now() + time, ApiServer::come_back));
-    world.ask_to_end(place, after);
+    world.shut_down(place, after);
     world.later(time + Duration::from_secs(1), |world| world.keep_busy(3));
     true
 }

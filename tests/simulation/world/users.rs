@@ -1,4 +1,4 @@
-//! What people and nodes do.
+//! Actions of users and nodes.
 
 use podset_operator::podset::names::pod_name;
 use serde_json::{Value, json};
@@ -12,21 +12,21 @@ const FRIENDS: [&str; 2] = ["joe", "ann"];
 type Set = (&'static str, &'static str);
 
 impl World {
-    /// A set that can be used: it is there, and stays.
+    /// A random set that exists and is not being deleted.
     pub fn set(&mut self) -> Option<Set> {
         let (namespace, name) = self.dice.one(self.sets);
         let set = self.server.podset(namespace, name);
         (!set.is_null() && !object::is_terminating(&set)).then_some((namespace, name))
     }
 
-    /// A live pod, with the namespace.
+    /// A random live pod, and its namespace.
     fn pod(&mut self) -> Option<(&'static str, String)> {
         let (namespace, set) = self.set()?;
         let live = self.server.live_pods(namespace, set);
         Some((namespace, self.dice.pick(&live)?.clone()))
     }
 
-    /// A live pod that runs.
+    /// A random pod that is live and running.
     fn running_pod(&mut self) -> Option<(&'static str, String)> {
         self.pod().filter(|(namespace, name)| object::phase(&self.server.pod(namespace, name)) == "Running")
     }
@@ -46,7 +46,7 @@ impl World {
         Some((namespace, self.dice.pick(&names)?.clone()))
     }
 
-    /// How many a set may want.
+    /// A random replica count.
     fn some_replicas(&mut self) -> i64 {
         self.dice.within(1..11).cast_signed()
     }
@@ -142,13 +142,13 @@ pub fn change_template(world: &mut World) -> bool {
 }
 
 fn set_image(world: &mut World, (namespace, set): Set, image: &str) {
-    // Every second one is too large to be kept in memory.
+    // Every second template is too large for the operator to keep in memory.
     let text = "x".repeat(if world.dice.below(2) == 0 { 0 } else { 20_000 });
     let template = json!({ "spec": { "containers": [{ "name": "app", "image": image, "workingDir": text }] } });
     world.server.patch(&PODSETS, namespace, set, json!({ "spec": { "template": template } }));
 }
 
-/// The pods of the template never become ready. Some time later it is mended.
+/// Sets a template whose pods never become ready, and mends it some time later.
 pub fn break_template(world: &mut World) -> bool {
     let Some(set) = world.set() else { return false };
     let image = format!("example.com/broken:{}", world.dice.below(9));
@@ -158,7 +158,7 @@ pub fn break_template(world: &mut World) -> bool {
     true
 }
 
-/// Gives the set a template that works, if it has none.
+/// Replaces a broken template with one that works.
 pub fn mend_template(world: &mut World, (namespace, set): Set) {
     let stored = world.server.podset(namespace, set);
     if !object::is_terminating(&stored) && object::is_broken(&stored["spec"]["template"]) {
@@ -166,7 +166,7 @@ pub fn mend_template(world: &mut World, (namespace, set): Set) {
     }
 }
 
-/// A template that is stored is gone.
+/// Deletes a revision, and with it a stored template.
 pub fn delete_revision(world: &mut World) -> bool {
     let Some((namespace, _)) = world.set() else { return false };
     let stored = world.server.all(&REVISIONS, namespace);
@@ -253,8 +253,8 @@ pub fn strip_owner(world: &mut World) -> bool {
     true
 }
 
-/// Somebody's own pod has a name that the set would take.
-pub fn strange_name(world: &mut World) -> bool {
+/// A user creates a pod with a name that the operator may use.
+pub fn take_name(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let uid = object::uid(&world.server.podset(namespace, set)).to_owned();
     let index = u32::try_from(world.dice.below(16)).unwrap_or_default();
@@ -263,15 +263,15 @@ pub fn strange_name(world: &mut World) -> bool {
     is_free && world.server.try_to_create_pod(namespace, &name, json!({ "app": "theirs" }))
 }
 
-/// Somebody kills a pod of a set and makes an own one of its name, labels and all.
-pub fn strange_pod(world: &mut World) -> bool {
+/// A user kills a pod of a set, and creates another one with the same name and labels.
+pub fn replace_pod(world: &mut World) -> bool {
     let Some((namespace, name)) = world.pod() else { return false };
     let labels = world.server.pod(namespace, &name)["metadata"]["labels"].clone();
     world.server.kill_pod(namespace, &name);
     world.server.try_to_create_pod(namespace, &name, labels)
 }
 
-/// A pod of another namespace names a set as its owner.
+/// A user creates a pod in another namespace with a set as its owner.
 pub fn claim(world: &mut World) -> bool {
     let Some((namespace, set)) = world.set() else { return false };
     let elsewhere = if namespace == "default" { "other" } else { "default" };

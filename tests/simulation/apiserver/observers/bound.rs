@@ -1,5 +1,5 @@
-//! Never more than N pods. The testkit knows how many are allowed, and which ones count. A pod that failed and runs again may exceed that
-//! for a while.
+//! Never more than N pods. The testkit defines how many are allowed, and which ones count. A failed pod that runs again
+//! may exceed the bound for a while.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,14 +12,14 @@ use super::{
     Checked, Observer,
 };
 
-/// For how long a pod that runs again may exceed the bound: its operator has to hear of it and to delete one.
+/// For how long a pod that runs again may exceed the bound: the operator needs time to see it and to delete a pod.
 const RUNS_AGAIN: Duration = Duration::from_secs(300);
 
 /// The observer of the bound.
 #[derive(Default)]
 pub struct Bound {
     rule: testkit::bound::Bound,
-    /// Pods that failed and run again, each since when.
+    /// Failed pods that run again, and since when.
     again: BTreeMap<String, Duration>,
     /// How often a set had more pods than allowed.
     pub exceeded: usize,

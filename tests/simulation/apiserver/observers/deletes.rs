@@ -1,5 +1,5 @@
-//! A delete of a pod follows from what its sender was sent of pods and sets, however old that was when it came, and hits no pod that was
-//! created after it was sent.
+//! A client deletes a pod only if the pods and sets that it received, however outdated, justify this. A delete removes
+//! no pod that was created after it was sent.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -20,49 +20,49 @@ use super::{
     Checked, Observer, is_by_replica, is_of_pod,
 };
 
-/// How long before a delete is sent it may have been decided: other requests of the same pass come first, each takes 10 s at
-/// most, and a process can stand still in between.
-const DECIDED: Duration = Duration::from_secs(60);
+/// The maximum time from the decision to the sending of a delete: other requests of the same pass come first, each of
+/// up to 10 s, and the process can freeze in between.
+const DECIDED_WITHIN: Duration = Duration::from_secs(60);
 
-/// How many pages of lists are remembered: more than a client reads before it reads one of them again.
+/// How many pages of lists are kept: more than a client reads before it reads one of them again.
 const PAGES: usize = 100;
 
-/// How long a delete may take effect.
+/// How long after its sending a delete may take effect.
 const MAY_LAND: Duration = Duration::from_secs(60);
 
-/// What is known of a pod.
+/// What a client knows about a pod.
 #[derive(Default)]
 struct Pod {
     name: String,
     namespace: String,
     version: u64,
-    /// The version of the last list that it was missing from.
-    missed: u64,
+    /// The version of the last list without this pod.
+    missing_from: u64,
     /// The key of its set.
     owner: Option<String>,
-    /// The keys of all sets that it was ever known to belong to: what is decided by then is sent a little later.
+    /// The keys of all sets that it ever belonged to: a delete may be sent a little later than it was decided.
     owners: BTreeSet<String>,
     is_live: bool,
-    /// What its template can tell: its spec, labels and annotations.
+    /// The fields that come from its template: spec, labels and annotations.
     body: Value,
-    /// Whether it was ever known to have finished, or came back as something else than was ordered.
-    may_go: bool,
+    /// Whether it finished, or a webhook changed it when it was created.
+    may_be_deleted: bool,
 }
 
-/// What was known of a set from some time on.
+/// What a client knew about a set from some time on.
 #[derive(Clone)]
 struct View {
     since: Duration,
-    /// As many as can be, until the set was heard of.
+    /// `u64::MAX` until the client received the set.
     wanted: u64,
     live: BTreeSet<Arc<str>>,
-    /// Those among them that are ready.
+    /// The ready pods among `live`.
     ready: BTreeSet<Arc<str>>,
-    /// The template, and how many pods may be unavailable while it reaches the pods; none while it is not to reach them.
+    /// The template and `maxUnavailable`; none while rollouts are paused or off.
     rollout: Option<(Arc<Value>, u64)>,
 }
 
-/// As in [`View`].
+/// The value of [`View::rollout`].
 fn rollout(set: &Value) -> Option<(Arc<Value>, u64)> {
     let spec = &set["spec"];
     let strategy = &spec["updateStrategy"];
@@ -72,7 +72,7 @@ fn rollout(set: &Value) -> Option<(Arc<Value>, u64)> {
     Some((Arc::new(spec["template"].clone()), object::max_unavailable(set)))
 }
 
-/// Whether the pod can have been made from this template.
+/// Whether the pod can come from this template.
 pub fn is_made_of(pod: &Value, template: &Value) -> bool {
     let holds = |whole: &Value, part: &Value| {
         part.as_object().into_iter().flatten().all(|(field, value)| whole[field] == *value)
@@ -84,36 +84,36 @@ pub fn is_made_of(pod: &Value, template: &Value) -> bool {
     is_of_spec && ["labels", "annotations"].iter().all(|of| holds(&pod["metadata"][of], &template["metadata"][of]))
 }
 
-/// What one client was sent.
+/// What one client received.
 #[derive(Default)]
 struct Client {
     pods: BTreeMap<Arc<str>, Pod>,
     /// The version of each set, by namespace and UID.
     sets: BTreeMap<String, u64>,
-    /// What was known of each set, the newest last, by the same.
+    /// What it knew about each set, newest last, by namespace and UID.
     views: BTreeMap<String, Vec<View>>,
-    /// The deletes that were sent and not refused, by UID.
+    /// The deletes that were sent and not rejected, by the UID of the pod.
     deletes: BTreeMap<Arc<str>, Duration>,
-    /// The objects on the pages of a list so far, with path, selector and token of the next page. A client takes in a list when it is whole.
+    /// The objects of incomplete lists, by path, selector and token of the next page. Clients use only complete lists.
     pages: VecDeque<([String; 3], Vec<Value>)>,
 }
 
 #[derive(Default)]
 pub struct Deletes {
-    /// What all clients were sent.
+    /// What each client received.
     clients: BTreeMap<String, Client>,
-    /// When each pod was created, by its UID.
+    /// When each pod was created, by UID.
     created: BTreeMap<String, Duration>,
-    /// The UID of the pod that a replica deleted last under each namespace and name.
+    /// The UID of the last pod that a replica deleted, by namespace and name.
     hit: BTreeMap<(String, String), String>,
 }
 
-/// The key of the set of this UID in the namespace of this object: a pod belongs to no set of another namespace.
+/// The key of the set with this UID in the namespace of this object. A pod belongs to no set in another namespace.
 fn key(object: &Value, set: &str) -> String {
     format!("{}/{set}", object::namespace(object))
 }
 
-/// Whether a pod is as the operator orders pods.
+/// Whether a pod looks as the operator requested it.
 pub fn is_as_ordered(pod: &Value) -> bool {
     object::controller_uid(pod).is_some()
         && pod["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "podset-operator"
@@ -138,11 +138,11 @@ impl Client {
         views.push(view);
     }
 
-    /// A state of a pod or a set.
+    /// Records a state of a pod or a set.
     fn learn(&mut self, at: Duration, object: &Value, is_gone: bool) {
         match object["kind"].as_str() {
             Some("PodSet") if !is_gone => self.learn_set(at, object),
-            Some("Pod") => self.learn_pod_unless_missed(at, object, is_gone),
+            Some("Pod") => self.learn_pod_unless_outdated(at, object, is_gone),
             _ => {}
         }
     }
@@ -161,9 +161,9 @@ impl Client {
         }
     }
 
-    /// A state of a pod that a watch or a list told of. Ignores a state that is older than a list without the pod.
-    fn learn_pod_unless_missed(&mut self, at: Duration, pod: &Value, is_gone: bool) {
-        if self.pods.get(object::uid(pod)).is_none_or(|known| known.missed <= object::version(pod)) {
+    /// Records a state of a pod from a watch or a list. Ignores a state that is older than a list without the pod.
+    fn learn_pod_unless_outdated(&mut self, at: Duration, pod: &Value, is_gone: bool) {
+        if self.pods.get(object::uid(pod)).is_none_or(|known| known.missing_from <= object::version(pod)) {
             self.learn_pod(at, pod, is_gone);
         }
     }
@@ -183,12 +183,12 @@ impl Client {
             name: object::name(pod).to_owned(),
             namespace: object::namespace(pod).to_owned(),
             version: object::version(pod),
-            missed: known.missed,
+            missing_from: known.missing_from,
             owner: owner.clone(),
             owners,
             is_live: !is_gone && object::is_live(pod),
             body: json!({ "spec": pod["spec"], "metadata": { "labels": pod["metadata"]["labels"], "annotations": pod["metadata"]["annotations"] } }),
-            may_go: known.may_go || object::is_finished(pod),
+            may_be_deleted: known.may_be_deleted || object::is_finished(pod),
         };
         let is_live = known.is_live;
         if let Some(former) = former.filter(|former| was_live && (!is_live || owner.as_ref() != Some(former))) {
@@ -209,13 +209,13 @@ impl Client {
         }
     }
 
-    /// A page of a list. After the last one, what was not listed is gone, or no longer selected.
+    /// Records a page of a list. After the last page, a missing pod is gone, or no longer selected.
     fn learn_page(&mut self, at: Duration, request: &ApiRequest, list: &Value) {
         let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
         let kind = request.kind.kind;
         let key = |token: &str| [&request.path, request.query("labelSelector"), token].map(str::to_owned);
         let (token, next) = (request.query("continue"), object::meta(list, "continue"));
-        // A client may read the same page again, and may read two lists at a time.
+        // A client may read the same page again, and may read two lists at once.
         let mut all = match self.pages.iter().find(|(known, _)| *known == key(token)) {
             Some((_, before)) => before.clone(),
             None if token.is_empty() => Vec::new(),
@@ -228,28 +228,28 @@ impl Client {
             return;
         }
         for item in &all {
-            if kind == "Pod" { self.learn_pod_unless_missed(at, item, false) } else { self.learn_set(at, item) }
+            if kind == "Pod" { self.learn_pod_unless_outdated(at, item, false) } else { self.learn_set(at, item) }
         }
         if kind != "Pod" {
             return;
         }
         let listed: BTreeSet<Arc<str>> = all.iter().map(|item| object::uid(item).into()).collect();
         let is_in = |pod: &Pod| request.namespace.is_empty() || pod.namespace == request.namespace;
-        let is_lost = |uid: &Arc<str>, pod: &Pod| {
+        let is_missing = |uid: &Arc<str>, pod: &Pod| {
             pod.is_live && is_in(pod) && pod.version <= object::version(list) && !listed.contains(uid)
         };
-        let lost: Vec<Arc<str>> =
-            self.pods.iter().filter(|(uid, pod)| is_lost(uid, pod)).map(|(uid, _)| uid.clone()).collect();
-        for uid in lost {
+        let missing: Vec<Arc<str>> =
+            self.pods.iter().filter(|(uid, pod)| is_missing(uid, pod)).map(|(uid, _)| uid.clone()).collect();
+        for uid in missing {
             let Some(pod) = self.pods.get_mut(&uid) else { continue };
-            (pod.is_live, pod.missed) = (false, object::version(list));
+            (pod.is_live, pod.missing_from) = (false, object::version(list));
             if let Some(owner) = pod.owner.clone() {
                 self.change(at, &owner, |view| view.forget(&uid));
             }
         }
     }
 
-    /// The UID of the pod that a delete is meant for.
+    /// The UID of the pod that a delete targets.
     fn target(&self, delete: &ApiRequest) -> Option<Arc<str>> {
         let is_named = |pod: &Pod| pod.name == delete.name && pod.namespace == delete.namespace;
         match delete.body["preconditions"]["uid"].as_str() {
@@ -263,30 +263,30 @@ impl Client {
         }
     }
 
-    /// Whether what was sent to this client justifies a delete of the pod of this UID: at some moment at which it may have been
-    /// decided, more pods of the set were known to live than were wanted, also without those that are going; or the pod had
-    /// another template than the set, and was not ready, or others enough were.
+    /// Whether this client has a reason to delete this pod. At some moment at which it may have decided so, it knew of
+    /// more live pods than wanted, without those that it is deleting; or the pod had an old template, and was not ready
+    /// or enough other pods were.
     fn is_justified(&self, at: Duration, uid: &Arc<str>) -> bool {
         let Some(pod) = self.pods.get(uid) else { return false };
-        let is_going =
+        let is_deleting =
             |other: &&Arc<str>| *other != uid && self.deletes.get(*other).is_some_and(|sent| *sent + MAY_LAND >= at);
         let is_surplus = |view: &View| {
-            let going = view.live.iter().filter(is_going).count();
-            view.live.contains(uid) && (view.live.len() - going) as u64 > view.wanted
+            let deleting = view.live.iter().filter(is_deleting).count();
+            view.live.contains(uid) && (view.live.len() - deleting) as u64 > view.wanted
         };
         let is_outdated = |view: &View| {
             let Some((template, max_unavailable)) = &view.rollout else { return false };
-            let others = view.ready.iter().filter(|other| *other != uid && !is_going(other)).count() as u64;
+            let others = view.ready.iter().filter(|other| *other != uid && !is_deleting(other)).count() as u64;
             let is_unlabelled = pod.body["metadata"]["labels"]["controller-revision-hash"].is_null();
             view.live.contains(uid)
                 && (is_unlabelled || !is_made_of(&pod.body, template))
                 && (!view.ready.contains(uid) || others + max_unavailable >= view.wanted)
         };
-        // The last view, and each that was the last one within the time.
-        let lately = |views: &&Vec<View>| views.iter().rposition(|view| view.since + DECIDED < at).unwrap_or_default();
+        // The views that were current within the time.
+        let first = |views: &&Vec<View>| views.iter().rposition(|v| v.since + DECIDED_WITHIN < at).unwrap_or_default();
         let mut views = pod.owners.iter().filter_map(|owner| self.views.get(owner));
-        pod.may_go
-            || views.any(|views| views[lately(&views)..].iter().any(|view| is_surplus(view) || is_outdated(view)))
+        pod.may_be_deleted
+            || views.any(|views| views[first(&views)..].iter().any(|view| is_surplus(view) || is_outdated(view)))
     }
 }
 
@@ -309,8 +309,8 @@ impl Observer for Deletes {
             return Ok(());
         }
         let (ApiRequest { instance, path, .. }, seconds) = (request, at.as_secs_f64());
-        let wrong = |why| format!("{seconds:.3}s {instance} deletes {path} without a reason: {why}");
-        self.delete(request, at).map_err(wrong)
+        let unjustified = |why| format!("{seconds:.3}s {instance} deletes {path} without a reason: {why}");
+        self.delete(request, at).map_err(unjustified)
     }
 
     fn executed(&mut self, entry: &LoggedRequest, _: u64) -> Checked {
@@ -320,7 +320,7 @@ impl Observer for Deletes {
         }
         let hit = self.hit.get(&(request.namespace.clone(), request.name.clone()));
         if hit.and_then(|uid| self.created.get(uid)).is_some_and(|created| *created > entry.at) {
-            return Err(format!("a delete hit a pod that was created after it was sent: {}", entry.line()));
+            return Err(format!("a delete removed a pod that was created after it was sent: {}", entry.line()));
         }
         Ok(())
     }
@@ -331,12 +331,12 @@ impl Deletes {
         self.clients.entry(name.to_owned()).or_default()
     }
 
-    /// A client gets an event of a watch.
-    pub fn told(&mut self, client: &str, object: &Value, is_gone: bool, at: Duration) {
+    /// A client receives an event of a watch.
+    pub fn received(&mut self, client: &str, object: &Value, is_gone: bool, at: Duration) {
         self.client(client).learn(at, object, is_gone);
     }
 
-    /// The sender of a request gets its response.
+    /// A client receives the response to a request.
     pub fn answered(&mut self, entry: &LoggedRequest, body: &Value, at: Duration) {
         let request = &entry.request;
         let (code, client) = (entry.answered.unwrap_or_default(), self.client(&request.instance));
@@ -348,28 +348,28 @@ impl Deletes {
         {
             client.deletes.remove(&uid);
         }
-        let is_told = *request.kind == PODS || *request.kind == PODSETS;
+        let is_relevant = *request.kind == PODS || *request.kind == PODSETS;
         match request.verb {
-            _ if code >= 300 || !is_told => {}
-            // The answer may be the metadata alone: its pod has just begun.
+            _ if code >= 300 || !is_relevant => {}
+            // The response may be metadata alone: a new pod is pending.
             Verb::Create => {
                 client.learn_pod(at, body, false);
                 if let Some(pod) = client.pods.get_mut(object::uid(body)) {
-                    pod.may_go |= !is_as_ordered(body);
+                    pod.may_be_deleted |= !is_as_ordered(body);
                 }
             }
             _ if request.metadata_only() => {}
             Verb::List => client.learn_page(at, request, body),
-            // A read shows a pod as it is, also one that a list does not select.
+            // A read also returns a pod that a list does not select.
             _ if *request.kind == PODS => client.learn_pod(at, body, false),
             _ => client.learn_set(at, body),
         }
     }
 
-    /// A delete of a pod is sent. An error if nothing that its sender was sent justifies it.
+    /// Records a delete of a pod. Returns an error if the client has no reason for it.
     fn delete(&mut self, request: &ApiRequest, at: Duration) -> Checked {
         let client = self.client(&request.instance);
-        let Some(uid) = client.target(request) else { return Err("its sender never heard of the pod".to_owned()) };
+        let Some(uid) = client.target(request) else { return Err("the client does not know the pod".to_owned()) };
         let is_justified = client.is_justified(at, &uid);
         client.deletes.insert(uid.clone(), at);
         if is_justified {
@@ -379,6 +379,6 @@ impl Deletes {
         let view = owner.and_then(|owner| client.views.get(owner)?.last());
         let known = view.filter(|view| view.wanted < u64::MAX);
         let known = known.map(|view| format!("{} live of {} wanted", view.live.len(), view.wanted));
-        Err(format!("its sender knew of {}", known.unwrap_or_else(|| "no set of it".to_owned())))
+        Err(format!("the client knows {}", known.unwrap_or_else(|| "no set of the pod".to_owned())))
     }
 }

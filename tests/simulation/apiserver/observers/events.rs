@@ -1,4 +1,4 @@
-//! What events say can be true.
+//! The notes of events must be possible.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,25 +18,25 @@ use super::{
     is_by_replica, is_of_pod, may_belong,
 };
 
-/// What is known of one set.
+/// What happened to one set so far.
 #[derive(Default)]
 struct Known {
     namespace: String,
-    /// Whether one of its pods lacked the label of its revision.
+    /// Whether one of its pods had no revision label.
     is_unlabelled: bool,
     /// All its templates.
     templates: BTreeSet<String>,
-    /// How many pods it ever had.
-    made: usize,
+    /// How many pods were created.
+    created: usize,
     /// Whether one of them finished.
     has_finished: bool,
-    /// Those that were deleted while they had a node.
+    /// The names of the pods that were terminating on a node.
     terminated: BTreeSet<String>,
-    /// How many pods its events say were made in place of others.
-    said: usize,
-    /// How many creates were sent for it, and of how many their sender learnt that they were done.
-    tried: usize,
-    learnt: usize,
+    /// How many pods were replaced according to its events.
+    replaced: usize,
+    /// How many creates were sent for it, and how many of them their client knows to have succeeded.
+    sent: usize,
+    confirmed: usize,
 }
 
 #[derive(Default)]
@@ -46,8 +46,8 @@ pub struct Events {
     has_failed_create: bool,
     /// Whether a delete of a pod was rejected.
     has_rejected_delete: bool,
-    /// Whether something was held up where no request is seen: on the side of a replica.
-    has_held_up: bool,
+    /// Whether a request or a response was delayed on the side of a replica.
+    has_delay: bool,
 }
 
 impl Observer for Events {
@@ -67,26 +67,26 @@ impl Observer for Events {
 
     fn arrived(&mut self, request: &ApiRequest, _: Duration) -> Checked {
         if is_of_pod(request, Verb::Create) {
-            self.known(request).tried += 1;
+            self.known(request).sent += 1;
         }
         Ok(())
     }
 }
 
 impl Events {
-    /// The sender of a request gets its response.
+    /// A client receives the response to a request.
     pub fn answered(&mut self, entry: &LoggedRequest) {
         let (request, is_rejected) = (&entry.request, entry.answered.is_some_and(|code| code >= 400));
         if is_of_pod(request, Verb::Create) {
             self.has_failed_create |= is_rejected;
-            self.known(request).learnt += usize::from(!is_rejected);
+            self.known(request).confirmed += usize::from(!is_rejected);
         }
         self.has_rejected_delete |= is_of_pod(request, Verb::Delete) && is_rejected;
     }
 
-    /// A replica was kept from sending, or from hearing.
-    pub fn held_up(&mut self) {
-        self.has_held_up = true;
+    /// A request or a response was delayed on the side of a replica.
+    pub fn delayed(&mut self) {
+        self.has_delay = true;
     }
 
     fn pod(&mut self, change: &Change) {
@@ -98,7 +98,7 @@ impl Events {
         if !may_belong(pod, &known.namespace) {
             return;
         }
-        known.made += usize::from(is_new);
+        known.created += usize::from(is_new);
         known.has_finished |= object::is_finished(pod);
         known.is_unlabelled |= pod["metadata"]["labels"]["controller-revision-hash"].is_null();
         if object::is_terminating(pod) && !pod["spec"]["nodeName"].is_null() {
@@ -111,15 +111,15 @@ impl Events {
         let note = event["note"].as_str().unwrap_or_default();
         let known = self.sets.entry(event["regarding"]["uid"].as_str().unwrap_or_default().to_owned()).or_default();
         let numbers: Vec<usize> = note.split(' ').filter_map(|word| word.parse().ok()).collect();
-        let is_so = match (event["reason"].as_str().unwrap_or_default(), &numbers[..]) {
-            ("ScaledUp", [from, to]) => from < to && to - from <= known.made,
+        let is_possible = match (event["reason"].as_str().unwrap_or_default(), &numbers[..]) {
+            ("ScaledUp", [from, to]) => from < to && to - from <= known.created,
             ("ScaledDown", [from, to]) => from > to,
             ("PodsReplaced", [n]) => {
-                known.said += n;
-                known.said <= known.made
+                known.replaced += n;
+                known.replaced <= known.created
             }
             ("FailedCreate", _) if note.starts_with("Pods may not have been created") => {
-                known.tried > known.learnt || self.has_held_up
+                known.sent > known.confirmed || self.has_delay
             }
             ("FailedCreate", _) => self.has_failed_create,
             ("FailedDelete", _) => self.has_rejected_delete,
@@ -130,10 +130,10 @@ impl Events {
             ("WaitingForTermination", _) => known.terminated.iter().any(|pod| note.contains(pod)),
             _ => false,
         };
-        if is_so { Ok(()) } else { Err(format!("an event that is not so: {note} ({change})")) }
+        if is_possible { Ok(()) } else { Err(format!("an event is wrong: {note} ({change})")) }
     }
 
-    /// What is known of the set for which a pod is to be created.
+    /// The set for which a create requests a pod.
     fn known(&mut self, create: &ApiRequest) -> &mut Known {
         self.sets.entry(object::controller_uid(&create.body).unwrap_or_default().to_owned()).or_default()
     }

@@ -1,12 +1,12 @@
-//! What every simulation checks, at each change of an object and each request. An observer changes nothing.
+//! Checks in every simulation, at each change of an object and each request. An observer changes nothing.
 //!
-//! | observer | what must hold |
+//! | observer | invariant |
 //! |---|---|
 //! | `bound` | never more than N pods |
 //! | `one_writer` | only the holder of the Lease writes |
-//! | `deletes` | a delete follows from what its sender was sent, and hits the pod that was meant |
-//! | `strangers` | a replica changes no pod that a user created, and of a PodSet only its status |
-//! | `statuses`, `events` | what they say can be true |
+//! | `deletes` | a client deletes a pod only with a reason, and a delete removes only the intended pod |
+//! | `strangers` | a replica changes no pod that a user created, and only the status of a PodSet |
+//! | `statuses`, `events` | statuses and events are possible |
 //! | `rollouts` | no broken template takes more pods than `maxUnavailable` |
 
 mod bound;
@@ -35,28 +35,28 @@ use super::{
     store::Change,
 };
 
-/// Clients that write and are not replicas.
+/// Clients that write but are not replicas.
 const NOT_REPLICAS: [&str; 5] = ["user", "kubelet", "scheduler", "garbage-collector", "namespace-controller"];
 
 fn is_by_replica(change: &Change) -> bool {
     !NOT_REPLICAS.contains(&&*change.by)
 }
 
-/// Whether a pod can belong to a set in this namespace. An owner reference to a set in another namespace does not count. The namespace is
-/// empty until the set was seen.
+/// Whether a pod can belong to a set in this namespace. An owner reference to a set of another namespace does not
+/// count. The namespace is empty until the set was observed.
 fn may_belong(pod: &Value, namespace: &str) -> bool {
     namespace.is_empty() || namespace == object::namespace(pod)
 }
 
-/// Whether it is a request of this verb for a pod.
+/// Whether the request has this verb and is for pods.
 fn is_of_pod(request: &ApiRequest, verb: Verb) -> bool {
     *request.kind == PODS && request.verb == verb
 }
 
-/// An error says what is wrong.
+/// The result of a check. An error is a violation.
 type Checked = Result<(), String>;
 
-/// Checks one promise.
+/// Checks one invariant.
 trait Observer {
     /// An object was created, changed or deleted.
     fn changed(&mut self, _change: &Change) -> Checked {
@@ -68,7 +68,7 @@ trait Observer {
         Ok(())
     }
 
-    /// A request was executed. The store is at this version now.
+    /// A request was executed. `version` is the current version of the store.
     fn executed(&mut self, _entry: &LoggedRequest, _version: u64) -> Checked {
         Ok(())
     }
@@ -84,15 +84,15 @@ pub struct Observers {
     statuses: Statuses,
     events: Events,
     rollouts: Rollouts,
-    /// All that was wrong so far.
+    /// All violations so far.
     pub violations: Vec<String>,
 }
 
 impl Observers {
-    fn each(&mut self, tell: impl Fn(&mut dyn Observer) -> Checked) {
+    fn each(&mut self, check: impl Fn(&mut dyn Observer) -> Checked) {
         let Self { bound, one_writer, deletes, strangers, statuses, events, rollouts, violations } = self;
         let all: [&mut dyn Observer; 7] = [bound, one_writer, deletes, strangers, statuses, events, rollouts];
-        violations.extend(all.into_iter().filter_map(|observer| tell(observer).err()));
+        violations.extend(all.into_iter().filter_map(|observer| check(observer).err()));
     }
 
     pub fn changed(&mut self, change: &Change) {
@@ -107,7 +107,7 @@ impl Observers {
         self.each(|observer| observer.executed(entry, version));
     }
 
-    /// The sender of a request gets its response.
+    /// A client receives the response to a request.
     pub fn answered(&mut self, entry: &LoggedRequest, body: Option<&Value>, at: Duration) {
         if let Some(body) = body {
             self.deletes.answered(entry, body, at);
@@ -115,13 +115,13 @@ impl Observers {
         self.events.answered(entry);
     }
 
-    /// A client gets an event of a watch.
-    pub fn told(&mut self, client: &str, object: &Value, is_gone: bool, at: Duration) {
-        self.deletes.told(client, object, is_gone, at);
+    /// A client receives an event of a watch.
+    pub fn received(&mut self, client: &str, object: &Value, is_gone: bool, at: Duration) {
+        self.deletes.received(client, object, is_gone, at);
     }
 
-    /// A replica was kept from sending, or from hearing.
-    pub fn held_up(&mut self) {
-        self.events.held_up();
+    /// A request or a response was delayed on the side of a replica.
+    pub fn delayed(&mut self) {
+        self.events.delayed();
     }
 }

@@ -1,5 +1,5 @@
-//! Every change by a replica that stands for election is made while it holds the Lease, as the Lease is stored at that moment. The testkit
-//! knows who holds it.
+//! A replica that stands for election makes changes only while it holds the stored Lease. The testkit determines the
+//! holder.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,12 +15,12 @@ use super::{
     Checked, Observer,
 };
 
-/// How a violation begins.
-pub const WRONG: &str = "written by one that does not lead";
+/// The prefix of a violation.
+pub const WRONG: &str = "written by a replica that is not the leader";
 
 #[derive(Default)]
 pub struct OneWriter {
-    /// Who stands for election, and when the lease ends that each wrote last.
+    /// The replicas that stand for election, and when the lease that each wrote last expires.
     replicas: BTreeMap<String, Duration>,
     history: History,
 }
@@ -37,13 +37,13 @@ impl Observer for OneWriter {
         let (spec, is_there) = (&change.object["spec"], change.change != ChangeKind::Deleted);
         let lasts = Duration::from_secs(spec["leaseDurationSeconds"].as_u64().unwrap_or(0));
         let holder = spec["holderIdentity"].as_str().filter(|holder| !holder.is_empty() && is_there);
-        // One that is given back early does not end before it would have.
+        // A lease that is released early still counts for its whole duration.
         if let Some(ends) = self.replicas.get_mut(&change.by).filter(|_| holder.is_some()) {
             *ends = change.at + lasts;
         }
         self.history.push(lease::Change {
             version: Some(change.resource_version),
-            // The rest of a holder identity is chance.
+            // The rest of the holder identity is random.
             leader: holder.and_then(|holder| holder.rsplit_once('_')).map(|(name, _)| name.to_owned()),
             lasts: SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX),
             is_release: holder.is_none() && is_there,
@@ -61,7 +61,7 @@ impl Observer for OneWriter {
         if !counts || !self.replicas.contains_key(&request.instance) {
             return Ok(());
         }
-        // Nothing happened in the store since, so that all changes of the Lease so far came before it.
+        // The store did not change since, so all changes of the Lease so far came before this write.
         let write = Write {
             by: &request.instance,
             version: Some(version + 1),
@@ -76,12 +76,12 @@ impl Observer for OneWriter {
 }
 
 impl OneWriter {
-    /// From now on this client stands for election.
+    /// Declares that this client stands for election from now on.
     pub fn stands(&mut self, replica: &str) {
         self.replicas.insert(replica.to_owned(), Duration::ZERO);
     }
 
-    /// Whether a request of this client may be executed after its time-out: only while the lease lasts that it wrote.
+    /// Whether a request of this client may be executed after its timeout: only until the lease that it wrote expires.
     pub fn may_land(&self, client: &str, now: Duration) -> bool {
         self.replicas.get(client).is_none_or(|ends| now < *ends)
     }

@@ -1,4 +1,4 @@
-//! A template that does not work takes no more pods than `maxUnavailable`.
+//! A broken template takes no more pods than `maxUnavailable`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,18 +14,18 @@ use super::{
     Checked, Observer,
 };
 
-/// What is known of one set.
+/// What happened to one set so far.
 #[derive(Default)]
 struct Watched {
-    /// The most pods that may be unavailable, by generation.
+    /// `maxUnavailable` in pods, by generation.
     max_unavailable: BTreeMap<i64, u64>,
-    /// The generations that may be in force, as far as the status tells.
+    /// The generations that may be in force, according to the status.
     generations: Option<RangeInclusive<i64>>,
-    /// Whether a template worked, and its name is in the status.
-    has_former: bool,
-    /// Whether somebody took the name of that template, or the template itself, from the operator.
-    is_spoilt: bool,
-    /// The live pods of each revision that is broken.
+    /// Whether the status has a current revision, so a template worked.
+    has_current: bool,
+    /// Whether a user changed the status or deleted a revision, so the operator may have lost that template.
+    is_tampered: bool,
+    /// The live pods of each broken revision.
     broken: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -40,7 +40,7 @@ impl Observer for Rollouts {
             self.sets.entry(object::uid(&change.object).to_owned()).or_default().set(change);
         } else if *change.kind == REVISIONS && change.change == ChangeKind::Deleted && change.by == "user" {
             let owner = object::controller_uid(&change.object).unwrap_or_default();
-            self.sets.entry(owner.to_owned()).or_default().is_spoilt = true;
+            self.sets.entry(owner.to_owned()).or_default().is_tampered = true;
         } else if *change.kind == PODS {
             return self.pod(change);
         }
@@ -62,9 +62,9 @@ impl Rollouts {
         let live = watched.broken.entry(revision.to_owned()).or_default();
         live.insert(object::uid(pod).to_owned());
         let live = live.len() as u64;
-        let is_checked = change.change == ChangeKind::Added && watched.has_former && !watched.is_spoilt;
+        let is_checked = change.change == ChangeKind::Added && watched.has_current && !watched.is_tampered;
         match watched.most_broken().filter(|most| is_checked && live > *most) {
-            Some(most) => Err(format!("{live} pods have a broken template where {most} may: {change}")),
+            Some(most) => Err(format!("{live} pods have a broken template, {most} may: {change}")),
             None => Ok(()),
         }
     }
@@ -74,12 +74,12 @@ impl Watched {
     fn set(&mut self, change: &Change) {
         let set = &change.object;
         let generation = object::generation(set);
-        let is_careful = set["spec"]["updateStrategy"]["type"] != "OnDelete";
-        self.max_unavailable.insert(generation, if is_careful { object::max_unavailable(set) } else { u64::MAX });
+        let is_rolling = set["spec"]["updateStrategy"]["type"] != "OnDelete";
+        self.max_unavailable.insert(generation, if is_rolling { object::max_unavailable(set) } else { u64::MAX });
         let observed = set["status"]["observedGeneration"].as_i64().unwrap_or_default();
         self.generations = Some(observed.min(generation)..=generation);
-        self.has_former = set["status"]["currentRevision"].is_string();
-        self.is_spoilt |=
+        self.has_current = set["status"]["currentRevision"].is_string();
+        self.is_tampered |=
             change.by == "user" && change.before.as_ref().is_some_and(|before| before["status"] != set["status"]);
     }
 

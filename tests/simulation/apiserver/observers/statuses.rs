@@ -1,4 +1,4 @@
-//! What a status says can be true: it may be late, but may not say what never was.
+//! A status may be outdated, but every value in it must have been true at some time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use super::{
     strangers::changes_only_status,
 };
 
-/// What is known of one set.
+/// What happened to one set so far.
 #[derive(Default)]
 struct Known {
     namespace: String,
-    /// By generation.
+    /// `spec.replicas` by generation.
     replicas: BTreeMap<i64, u64>,
     /// The names of all pods that it ever had.
     pods: BTreeSet<String>,
@@ -61,7 +61,7 @@ impl Statuses {
             return Ok(());
         }
         let before = change.before.as_ref().map_or(&Value::Null, |before| &before["status"]);
-        known.check(set, before).map_err(|lie| format!("{lie}: {change}: {}", set["status"]))
+        known.check(set, before).map_err(|wrong| format!("{wrong}: {change}: {}", set["status"]))
     }
 }
 
@@ -77,21 +77,21 @@ impl Known {
             return Err("more pods are ready than available");
         }
         if names.iter().any(|name| !self.pods.contains(*name)) {
-            return Err("podNames has one that the set never had");
+            return Err("podNames has a pod that the set never had");
         }
         if observed < before["observedGeneration"].as_i64() || observed > Some(object::generation(set)) {
-            return Err("observedGeneration went back, or ahead");
+            return Err("observedGeneration went back, or ahead of the generation");
         }
         let wanted = observed.and_then(|observed| self.replicas.range(..=observed).next_back()).map(|(_, n)| *n);
         let is_ready = object::condition(set, "Ready").is_some_and(|held| held["status"] == "True");
         if object::condition(set, "ReplicaFailure").is_some_and(|held| held["reason"] == "FailedDelete") {
-            // Surplus pods that cannot be deleted are counted beside those that are wanted.
+            // availableReplicas includes surplus pods that cannot be deleted.
             let wanted =
                 observed.and_then(|observed| self.replicas.range(observed..).map(|(_, n)| *n).min()).or(wanted);
-            return if is_ready && ready < wanted { Err("Ready, and too few pods are") } else { Ok(()) };
+            return if is_ready && ready < wanted { Err("Ready, but too few pods are") } else { Ok(()) };
         }
         if is_ready && (ready != wanted || status["availableReplicas"].as_u64() != wanted) {
-            return Err("Ready, and not all pods are");
+            return Err("Ready, but not all pods are");
         }
         Ok(())
     }

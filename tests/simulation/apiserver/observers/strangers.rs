@@ -1,4 +1,4 @@
-//! No replica changes a pod that a user created, or more of a set than its status.
+//! No replica changes a pod that a user created, or anything but the status of a set.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ impl Observer for Strangers {
             return Ok(());
         }
         if *change.kind == PODS && self.pods.contains(uid) {
-            return Err(format!("a stranger's pod was changed: {change}"));
+            return Err(format!("a replica changed a pod of a user: {change}"));
         }
         if *change.kind == PODSETS && !changes_only_status(change) {
             return Err(format!("more than a status was changed: {change}"));
@@ -38,7 +38,7 @@ impl Observer for Strangers {
     }
 }
 
-/// Whether the change modified nothing of a set but its status.
+/// Whether the change modified only the status of a set.
 pub fn changes_only_status(change: &Change) -> bool {
     let rest = |set: &Value| {
         let mut rest = set.clone();
