@@ -36,11 +36,11 @@ async fn a9(rules: Rules, change: fn(&mut Value)) -> (ApiServer, usize) {
     (server, most)
 }
 
-fn take_the_owner_away(pod: &mut Value) {
+fn remove_owner(pod: &mut Value) {
     pod["metadata"]["ownerReferences"] = json!([]);
 }
 
-fn take_the_labels_away(pod: &mut Value) {
+fn remove_labels(pod: &mut Value) {
     pod["metadata"]["labels"] = json!({});
 }
 
@@ -51,22 +51,19 @@ fn rename(pod: &mut Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a9_pods_that_come_back_changed_are_deleted() {
+async fn a9_pods_changed_by_a_webhook_are_deleted() {
     // Each new name is a new message, and so a new event.
-    for (change, told) in [(take_the_owner_away as fn(&mut Value), 1), (take_the_labels_away, 1), (rename, 3)] {
+    for (change, told) in [(remove_owner as fn(&mut Value), 1), (remove_labels, 1), (rename, 3)] {
         let (server, most) = a9(Rules::default(), change).await;
         assert_eq!((most, server.events(NS, "FailedCreate").len()), (1, told));
     }
     let careless = Rules { differs: |_, _, _, _| None, ..Rules::default() };
-    assert!(
-        a9(careless, take_the_owner_away).await.1 > MANY,
-        "the attack must succeed if nobody compares what was created"
-    );
+    assert!(a9(careless, remove_owner).await.1 > MANY, "the attack must succeed if nobody compares what was created");
 }
 
 /// The answer is lost, the watch does not show the pod, and the same create would come back under another name.
 #[tokio::test(start_paused = true)]
-async fn webhooks_that_hide_and_rename_make_no_second_pod_of_a_create_without_an_answer() {
+async fn an_unanswered_create_makes_no_second_pod_despite_webhooks() {
     let server = ApiServer::new(1);
     server.set_webhook(|pod| {
         pod["metadata"]["labels"].as_object_mut().unwrap().remove("app.kubernetes.io/managed-by");
@@ -85,9 +82,9 @@ async fn webhooks_that_hide_and_rename_make_no_second_pod_of_a_create_without_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stray_of_a_set_that_is_deleted_is_deleted_without_haste() {
+async fn deleting_a_stray_of_a_deleted_set_takes_few_requests() {
     let server = ApiServer::new(1);
-    going_slowly(&server, 30);
+    terminate_slowly(&server, 30);
     server.set_webhook(|pod| {
         pod["metadata"]["ownerReferences"] = json!([]);
         Ok(())
@@ -113,7 +110,7 @@ fn assert_failed_creates_are_reported(server: &ApiServer) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_is_waited_for() {
+async fn creates_beyond_a_quota_are_retried_with_backoff() {
     let server = ApiServer::new(1);
     server.set_quota(NS, "two", 2);
     server.create_podset(NS, "web", 5);
@@ -168,7 +165,7 @@ async fn creates_of_unknown_fate_are_reported_and_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_come_when_the_webhook_is_back_replace_none() {
+async fn pods_created_after_a_webhook_recovers_count_as_a_scale_up() {
     let server = ApiServer::new(1);
     let away = server.fault(Requests::creates("pods").after(2), Fault::Refuse(Status::of_code(500)));
     server.create_podset(NS, "web", 3);
@@ -194,7 +191,7 @@ async fn one_failed_create_is_not_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_invalid_template_is_reported_and_its_correction_tried_at_once() {
+async fn an_invalid_template_is_reported_and_its_fix_is_tried_at_once() {
     let server = ApiServer::new(1);
     let spec = json!({ "replicas": 2, "template": { "spec": { "containers": [] } } });
     server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
@@ -209,9 +206,9 @@ async fn an_invalid_template_is_reported_and_its_correction_tried_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_goes_is_left_in_peace() {
+async fn a_terminating_namespace_gets_few_creates_and_no_events() {
     let server = ApiServer::new(1);
-    going_slowly(&server, 600);
+    terminate_slowly(&server, 600);
     // The set goes last, as it may.
     server.settings(|settings| settings.collect_after = seconds(600));
     server.create_podset("doomed", "web", 3);
@@ -231,7 +228,7 @@ async fn a_namespace_that_goes_is_left_in_peace() {
 
 /// A namespace is deleted and made anew, and an API server that lags behind still speaks of the former one.
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_is_made_anew_gets_its_pods_at_once() {
+async fn a_recreated_namespace_gets_its_pods_at_once() {
     let server = ApiServer::new(1);
     server.create_podset("phoenix", "web", 3);
     let _operator = leader(&server, Rules::default());

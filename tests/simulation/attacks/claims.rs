@@ -60,7 +60,7 @@ async fn a11(rules: Rules) -> (ApiServer, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a11_a_claim_from_another_namespace_is_none() {
+async fn a11_an_owner_reference_from_another_namespace_is_ignored() {
     let (server, is_untouched) = a11(Rules::default()).await;
     assert!(is_untouched);
     server.check();
@@ -74,7 +74,7 @@ async fn a11_a_claim_from_another_namespace_is_none() {
 
 /// Another leads, and reads everything in both namespaces before it writes.
 #[tokio::test(start_paused = true)]
-async fn a11_a_claim_is_none_for_the_next_leader_either() {
+async fn a11_the_next_leader_also_ignores_such_an_owner_reference() {
     let server = ApiServer::new(1);
     let uid = server.create_podset(NS, "web", 3);
     server.create_podset(ELSEWHERE, "web", 2);

@@ -57,7 +57,7 @@ async fn a12(rules: Rules) -> (ApiServer, String, Vec<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a12_one_protected_pod_keeps_no_other() {
+async fn a12_one_protected_pod_does_not_block_the_others() {
     let (server, protected, left) = a12(Rules::default()).await;
     assert!(left.len() == 2 && left.contains(&protected), "{left:?}");
     assert_eq!(condition(&server, "Ready"), "True/AllPodsReady: 2 of 2 pods are ready");
@@ -109,7 +109,7 @@ async fn pods_that_cannot_be_deleted_are_reported_and_retried_and_delay_nothing(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_does_not_tell_it_again() {
+async fn a_new_leader_does_not_report_rejected_deletes_again() {
     let (server, operator) = with_set(3, Rules::default()).await;
     let protection = Protection::of(&server, &server.live_pods(NS, "web"));
     server.scale(NS, "web", 1);
@@ -129,7 +129,7 @@ async fn a_new_leader_does_not_tell_it_again() {
 
 /// The webhook of one pod fails to decide: that concerns this pod alone, whether the delete may still be carried out or not.
 #[tokio::test(start_paused = true)]
-async fn a_delete_that_nobody_decides_concerns_one_pod() {
+async fn an_undecided_delete_affects_only_its_pod() {
     let failed = "Internal error occurred: failed calling webhook \"a\"";
     // A delete that may still be carried out must not cost another pod its life.
     for (code, message, live) in [(500, failed, 2), (504, "request did not complete", 3)] {
@@ -151,7 +151,7 @@ async fn a_delete_that_nobody_decides_concerns_one_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_label_cannot_be_restored_holds_up_nothing() {
+async fn a_pod_whose_label_cannot_be_restored_blocks_nothing() {
     let (server, _operator) = with_set(3, Rules::default()).await;
     let pods = server.live_pods(NS, "web");
     let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
@@ -173,7 +173,7 @@ async fn a_pod_whose_label_cannot_be_restored_holds_up_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finished_pods_that_cannot_be_deleted_keep_no_pod_from_being_replaced() {
+async fn undeletable_finished_pods_do_not_block_replacements() {
     let (server, _operator) = with_set(2, Rules::default()).await;
     let rejection = Fault::Refuse(Status::forbidden(&PODS, "any", "it is protected"));
     let rule = server.fault(Requests::deletes("pods"), rejection);
@@ -210,7 +210,7 @@ async fn strays_that_stay(changed: usize) -> (ApiServer, FaultRule, Operator) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stray_that_cannot_be_deleted_keeps_no_set_from_its_pods() {
+async fn one_or_two_undeletable_strays_do_not_block_creates() {
     for changed in [1, 2] {
         let (server, rule, _operator) = strays_that_stay(changed).await;
         ready(&server, "web", 3).await;
@@ -226,7 +226,7 @@ async fn a_stray_that_cannot_be_deleted_keeps_no_set_from_its_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strays_that_cannot_be_deleted_are_few() {
+async fn three_undeletable_strays_stop_creates() {
     let (server, rule, _operator) = strays_that_stay(usize::MAX).await;
     sleep(3600).await;
     assert_eq!(server.all(&PODS, NS).len(), 3);
@@ -237,7 +237,7 @@ async fn strays_that_cannot_be_deleted_are_few() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_whose_pods_cannot_be_deleted_replaces_those_that_others_delete() {
+async fn a_set_with_undeletable_pods_replaces_pods_that_others_delete() {
     let (server, _operator) = with_set(4, Rules::default()).await;
     let protection = Protection::of(&server, &server.live_pods(NS, "web"));
     server.scale(NS, "web", 2);
@@ -255,7 +255,7 @@ async fn a_set_whose_pods_cannot_be_deleted_replaces_those_that_others_delete() 
 
 /// The API server answers so when another client deletes the pod at the same moment; half of an answer proves as little.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_proves_nothing_is_followed_by_a_read() {
+async fn an_unreadable_delete_response_is_followed_by_a_read() {
     let (server, _operator) = with_set(2, Rules::default()).await;
     server.watches().on("pods").hold();
     server.fault(Requests::deletes("pods").first(1), Fault::ExecuteThenGarble);

@@ -65,12 +65,12 @@ fn are_labelled(server: &ApiServer) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
     let forgetful = cached(CacheRules { may_count: |_, _| false, ..CacheRules::default() });
-    let server = told_twice(a7_watched, forgetful).await;
+    let server = try_both_ways(a7_watched, forgetful).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
     assert!(are_labelled(&server));
 
     let unread = Rules { is_unread: |_, _| false, ..Rules::default() };
-    let server = told_twice(a7_unwatched, unread).await;
+    let server = try_both_ways(a7_unwatched, unread).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 3);
     assert!(are_labelled(&server));
 
@@ -80,14 +80,14 @@ async fn a7_a_pod_without_the_label_counts_and_gets_it_back() {
         "the attack must succeed if the take-over reads labelled pods alone"
     );
 
-    let server = told_twice(a7_forgotten, unread).await;
+    let server = try_both_ways(a7_forgotten, unread).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 2);
     assert_eq!(server.effects(&Requests::creates("pods")), 6, "the new leader makes none");
     assert!(are_labelled(&server));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_owner_reference_is_taken_away_is_nobodys() {
+async fn a_pod_that_loses_its_owner_reference_is_replaced_and_kept() {
     let (server, _operator) = with_set(2, Rules::default()).await;
     let freed = server.live_pods(NS, "web")[0].clone();
     server.strip_owner(NS, &freed);

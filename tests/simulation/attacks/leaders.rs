@@ -9,7 +9,7 @@ use crate::apiserver::{Fault, Requests};
 /// name.
 async fn a2(rules: Rules) -> ApiServer {
     let server = server_that_executes_late();
-    going_slowly(&server, 3);
+    terminate_slowly(&server, 3);
     server.create_podset(NS, "web", 1);
     let mut a = Operator::leader(&server, "a", rules);
     let mut b = Operator::standby(&server, "b", rules);
@@ -27,14 +27,14 @@ async fn a2(rules: Rules) -> ApiServer {
 #[tokio::test(start_paused = true)]
 async fn a2_the_new_leader_chooses_the_same_name() {
     let restless = cached(CacheRules { quarantine: SignedDuration::ZERO, ..CacheRules::default() });
-    let server = told_twice(a2, restless).await;
+    let server = try_both_ways(a2, restless).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 1);
 }
 
 /// A3: a request is executed after its sender lost the lease, and the new leader knows nothing of why it was sent.
 async fn a3(new: fn(&ApiServer, &str, Rules) -> Operator) -> ApiServer {
     let server = ApiServer::new(1);
-    going_slowly(&server, 1);
+    terminate_slowly(&server, 1);
     server.create_podset(NS, "web", 1);
     let mut a = new(&server, "a", Rules::default());
     a.lead();
@@ -95,7 +95,7 @@ async fn a4_spec() -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a4_a_new_leader_reads_before_it_writes() {
-    let server = told_twice(a4_pods, Rules { is_unread: |_, _| false, ..Rules::default() }).await;
+    let server = try_both_ways(a4_pods, Rules { is_unread: |_, _| false, ..Rules::default() }).await;
     assert_eq!(server.ready_pods(NS, "web").len(), 3);
     let server = a4_spec().await;
     server.check();
@@ -117,7 +117,7 @@ async fn a_hand_over_in_the_middle_of_a_scale_up_converges() {
 
 /// A4 again: a set was made anew while the new leader's watch stood still, and wants fewer pods than it did at first.
 #[tokio::test(start_paused = true)]
-async fn a4_a_set_that_the_new_leader_has_not_met_is_read_when_it_does() {
+async fn a4_a_new_leader_reads_a_recreated_set_before_it_writes() {
     let server = ApiServer::new(1);
     for set in ["web", "other"] {
         server.create_podset(NS, set, 2);

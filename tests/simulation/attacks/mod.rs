@@ -78,7 +78,7 @@ fn cached(cache: CacheRules) -> Rules {
 }
 
 /// Tells a story with every rule, which keeps the promise, and with one taken out, which breaks it. Returns the first server.
-async fn told_twice(story: impl AsyncFn(Rules) -> ApiServer, broken: Rules) -> ApiServer {
+async fn try_both_ways(story: impl AsyncFn(Rules) -> ApiServer, broken: Rules) -> ApiServer {
     let server = story(Rules::default()).await;
     server.check();
     assert!(is_broken(&story(broken).await), "the promise also holds without the rule");
@@ -86,7 +86,7 @@ async fn told_twice(story: impl AsyncFn(Rules) -> ApiServer, broken: Rules) -> A
 }
 
 /// Pods that take so many seconds to go.
-fn going_slowly(server: &ApiServer, n: u64) {
+fn terminate_slowly(server: &ApiServer, n: u64) {
     server.pods_live(PodScript::default().gone_after(seconds(n)));
 }
 

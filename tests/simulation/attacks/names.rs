@@ -12,7 +12,7 @@ use crate::apiserver::{Fault, Requests, Status, Verb, object};
 /// A1: a create is not answered, is repeated, its pod is deleted by a user and replaced; then the first create lands.
 async fn a1(rules: Rules) -> ApiServer {
     let server = server_that_executes_late();
-    going_slowly(&server, 10);
+    terminate_slowly(&server, 10);
     let rule = server.fault(Requests::creates("pods").first(1), Fault::ExecuteLate(seconds(40)));
     server.create_podset(NS, "web", 1);
     let _operator = leader(&server, rules);
@@ -32,7 +32,7 @@ fn forgetful() -> Rules {
 
 #[tokio::test(start_paused = true)]
 async fn a1_a_late_create_makes_no_second_pod() {
-    told_twice(a1, forgetful()).await;
+    try_both_ways(a1, forgetful()).await;
 }
 
 /// A1: a create is not answered and is repeated; then the first one lands.
@@ -73,12 +73,12 @@ async fn a1_unseen(rules: Rules) -> ApiServer {
 
 #[tokio::test(start_paused = true)]
 async fn a1_a_read_settles_an_unknown_fate() {
-    let server = told_twice(a1_unseen, Rules { may_forget: |_| true, ..Rules::default() }).await;
+    let server = try_both_ways(a1_unseen, Rules { may_forget: |_| true, ..Rules::default() }).await;
     assert_eq!(server.live_pods(NS, "web").len(), 1, "the pod is found and deleted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a1_converges_whenever_the_answer_is_lost() {
+async fn a1_the_set_converges_however_a_response_is_lost() {
     for fault in [
         Fault::ExecuteThenError(500),
         Fault::ExecuteThenError(503),
@@ -121,7 +121,7 @@ async fn a8(rules: Rules) -> (ApiServer, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a8_a_strangers_pod_is_stepped_over() {
+async fn a8_the_name_of_a_strangers_pod_is_skipped() {
     let (server, is_ready) = a8(Rules::default()).await;
     assert!(is_ready);
     server.check();
@@ -132,7 +132,7 @@ async fn a8_a_strangers_pod_is_stepped_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_stranger_is_stepped_over_before_the_set_was_read_again() {
+async fn no_name_is_skipped_before_the_set_was_read_again() {
     let server = ApiServer::new(1);
     let uid = server.create_podset(NS, "web", 2);
     server.create_pod(NS, &pod_name("web", &uid, 0), json!({ "app": "theirs" }));
@@ -147,7 +147,7 @@ async fn no_stranger_is_stepped_over_before_the_set_was_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a8_an_orphaned_set_that_is_made_anew_leaves_the_orphans_alone() {
+async fn a8_a_recreated_set_leaves_orphaned_pods_alone() {
     let (server, _operator) = with_set(3, Rules::default()).await;
     let orphans = server.live_pods(NS, "web");
     server.orphan_podset(NS, "web");
@@ -158,9 +158,9 @@ async fn a8_an_orphaned_set_that_is_made_anew_leaves_the_orphans_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a10_down_and_up_again_within_the_grace_period() {
+async fn a10_a_set_scaled_down_and_up_within_the_grace_period_converges() {
     let (server, _operator) = with_set(10, Rules::default()).await;
-    going_slowly(&server, 30);
+    terminate_slowly(&server, 30);
     for n in [5, 10, 5, 10, 1, 10] {
         server.scale(NS, "web", n);
         sleep(2).await;
@@ -189,7 +189,7 @@ async fn a10(rules: Rules) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a10_a_late_delete_hits_nobody_else() {
+async fn a10_a_late_delete_does_not_hit_the_pods_successor() {
     assert!(a10(Rules::default()).await);
     assert!(
         !a10(Rules { precondition: |_| None, ..Rules::default() }).await,

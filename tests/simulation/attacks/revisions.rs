@@ -28,7 +28,7 @@ async fn if_the_former_template_is_not_stored_the_newest_is_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revision_that_cannot_be_read_is_none() {
+async fn an_unreadable_revision_is_ignored() {
     let spoilt = json!({ "data": { "template": 7 } });
     without_the_former_template(|server, name| server.patch(&REVISIONS, NS, name, spoilt.clone())).await;
 }
@@ -112,7 +112,7 @@ async fn a_template_that_cannot_be_stored_reaches_no_pod() {
 
 /// The garbage collector has not yet deleted the ControllerRevision of the former set of this name.
 #[tokio::test(start_paused = true)]
-async fn a_set_that_is_replaced_creates_each_pod_once() {
+async fn a_recreated_set_creates_each_pod_once() {
     let (server, _operator) = running(3, json!({})).await;
     server.settings(|settings| settings.collect_after = seconds(20));
     server.delete_podset(NS, "web");
@@ -128,7 +128,7 @@ async fn a_set_that_is_replaced_creates_each_pod_once() {
 
 /// `kubectl podset rollout undo` takes the newest one that is not current, so a template that comes back must become the newest.
 #[tokio::test(start_paused = true)]
-async fn a_template_that_comes_back_is_the_newest() {
+async fn a_template_that_is_restored_becomes_the_newest_revision() {
     for spec in [json!({}), json!({ "updateStrategy": { "type": "OnDelete" } })] {
         let (server, _operator) = running(2, spec).await;
         let invalid =

@@ -67,7 +67,7 @@ pub(super) async fn rolled_out(server: &ApiServer, to: &str, n: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_the_template_reaches_all_pods_one_by_one() {
+async fn a_template_change_reaches_all_pods_one_by_one() {
     let (server, _operator) = running(5, json!({})).await;
     let mark = server.mark();
     change_template(&server, "b");
@@ -93,7 +93,7 @@ async fn a_change_of_the_template_reaches_all_pods_one_by_one() {
 
 /// kubernetes/kubernetes#67250: nobody deletes a pod by hand.
 #[tokio::test(start_paused = true)]
-async fn a_broken_template_takes_no_more_than_max_unavailable_and_the_next_one_replaces_it() {
+async fn a_broken_template_takes_max_unavailable_pods_and_can_be_replaced() {
     let (server, _operator) =
         running(5, json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 2 } } })).await;
     change_template(&server, "broken");
@@ -120,7 +120,7 @@ async fn without_its_bounds_a_rollout_of_a_broken_template_takes_all_pods() {
 
 /// Without the former template, each pod that dies comes back broken.
 #[tokio::test(start_paused = true)]
-async fn without_the_former_template_a_broken_one_takes_every_pod_that_dies() {
+async fn without_the_former_template_every_pod_that_dies_comes_back_broken() {
     let rollout = RolloutRules { is_careful: false, ..RolloutRules::default() };
     let (server, _operator) = running_with(5, json!({}), Rules { rollout, ..Rules::default() }).await;
     change_template(&server, "broken");
@@ -134,7 +134,7 @@ async fn without_the_former_template_a_broken_one_takes_every_pod_that_dies() {
 
 /// openkruise/kruise#376.
 #[tokio::test(start_paused = true)]
-async fn a_rollback_replaces_the_broken_pods_alone() {
+async fn a_rollback_replaces_only_the_broken_pods() {
     let (server, _operator) = running(5, json!({})).await;
     let before = server.live_pods(NS, "web");
     change_template(&server, "broken");
@@ -174,7 +174,7 @@ async fn a_pod_that_dies_during_a_broken_rollout_is_replaced_from_the_former_tem
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_template_never_worked_and_the_next_does() {
+async fn a_broken_first_template_can_be_replaced() {
     let server = ApiServer::new(1);
     let spec = json!({ "replicas": 3, "template": template("broken") });
     server.create(&PODSETS, NS, json!({ "metadata": { "name": "web" }, "spec": spec }));
@@ -239,7 +239,7 @@ fn partition(kept: impl Into<Value>) -> Value {
 
 /// openkruise/kruise#410: a partition is no way back. For that, the template is changed.
 #[tokio::test(start_paused = true)]
-async fn a_partition_keeps_so_many_pods_and_rolls_nothing_back() {
+async fn a_partition_keeps_old_pods_and_rolls_nothing_back() {
     let (server, _operator) = running(4, partition("50%")).await;
     change_template(&server, "b");
     sleep(60).await;
@@ -308,7 +308,7 @@ async fn a_scale_during_a_rollout_neither_exceeds_n_nor_stops_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_goes_on_with_a_rollout() {
+async fn a_new_leader_continues_a_rollout() {
     let (server, operator) = running(5, json!({ "minReadySeconds": 5 })).await;
     change_template(&server, "b");
     sleep(8).await;
@@ -318,7 +318,7 @@ async fn a_new_leader_goes_on_with_a_rollout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_must_be_ready_for_some_time() {
+async fn a_rollout_waits_for_min_ready_seconds() {
     let (server, _operator) = running(3, json!({ "minReadySeconds": 20 })).await;
     sleep(30).await;
     let began = tokio::time::Instant::now();
@@ -384,7 +384,7 @@ async fn a_slow_rollout_costs_one_status_for_each_step() {
 
 /// The pods of the former template do not wait for one that is rejected.
 #[tokio::test(start_paused = true)]
-async fn a_rejected_template_holds_up_no_pod_of_the_former_one() {
+async fn a_rejected_template_does_not_block_pods_of_the_former_one() {
     for code in [403, 422] {
         let (server, _operator) = running(5, json!({})).await;
         let refusal = match code {
@@ -408,7 +408,7 @@ async fn a_rejected_template_holds_up_no_pod_of_the_former_one() {
 
 /// A webhook that takes the label of the revision away costs one pod at most.
 #[tokio::test(start_paused = true)]
-async fn a_label_that_is_taken_away_makes_no_pods_without_end() {
+async fn a_missing_revision_label_does_not_create_pods_endlessly() {
     let (server, _operator) = running(3, json!({})).await;
     for pod in server.live_pods(NS, "web") {
         server.strip_label(NS, &pod, "controller-revision-hash");
@@ -429,7 +429,7 @@ async fn a_label_that_is_taken_away_makes_no_pods_without_end() {
 
 /// Broken pods of the former template that finish again and again do not delay the new one.
 #[tokio::test(start_paused = true)]
-async fn pods_of_the_former_template_that_finish_delay_nothing() {
+async fn failing_pods_of_the_former_template_do_not_delay_a_rollout() {
     let (server, _operator) = running(4, json!({})).await;
     server.direct_pods(|pod| match version(pod) {
         "a" => PodScript::fails_after(seconds(1)),

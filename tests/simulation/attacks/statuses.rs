@@ -17,7 +17,7 @@ async fn scaled_down(rules: Rules) -> ApiServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_generation_is_answered_when_the_surplus_is_gone() {
+async fn a_generation_is_observed_when_the_surplus_is_gone() {
     let at_once = Rules {
         status: |view, plan, state, wall| {
             let observed_generation = Some(view.set.generation);
@@ -25,7 +25,7 @@ async fn a_generation_is_answered_when_the_surplus_is_gone() {
         },
         ..Rules::default()
     };
-    let server = told_twice(scaled_down, at_once).await;
+    let server = try_both_ways(scaled_down, at_once).await;
     assert_eq!(server.podset(NS, "web")["status"]["observedGeneration"], 2);
 }
 
@@ -43,7 +43,7 @@ async fn late_status(rules: Rules) -> ApiServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_status_reaches_no_other_set_of_the_name() {
+async fn a_late_status_does_not_reach_a_recreated_set() {
     late_status(Rules::default()).await.check();
     let server = late_status(Rules { status_version: |_| None, ..Rules::default() }).await;
     assert!(server.broken().is_some(), "the attack must succeed if a status names no version");
