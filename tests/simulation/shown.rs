@@ -50,7 +50,7 @@ async fn an_unready_replica_names_what_it_waits_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_away_is_no_reason_for_a_restart() {
+async fn replicas_stay_live_while_the_api_server_is_away() {
     let server = ApiServer::new(1);
     server.partition("a");
     let operator = Operator::leader(&server, "a", Rules::default());
@@ -66,7 +66,7 @@ async fn an_api_server_that_is_away_is_no_reason_for_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_and_its_failure_are_counted() {
+async fn successful_and_failed_reconciles_are_counted() {
     let server = ApiServer::new(1);
     let operator = Operator::leader(&server, "a", Rules::default());
     server.create_podset(NS, "web", 3);

@@ -39,7 +39,7 @@ async fn a_pod_that_is_created_after_its_owner_was_deleted_is_deleted_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_foreground_the_owner_goes_last() {
+async fn foreground_deletion_removes_the_owner_last() {
     let server = ApiServer::new(1);
     let owner = server.create_podset("default", "web", 1);
     owned_pod(&server, &owner, "a");

@@ -20,7 +20,7 @@ fn is_cut<T: std::fmt::Debug>(result: kube::Result<T>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_can_be_lost_after_the_write() {
+async fn a_response_can_be_lost_after_the_write() {
     let server = ApiServer::new(1);
     for (name, fault) in
         [("error", Fault::ExecuteThenError(503)), ("cut", Fault::ExecuteThenCut), ("garble", Fault::ExecuteThenGarble)]
@@ -65,7 +65,7 @@ async fn a_client_that_gives_up_does_not_stop_its_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_in_vain_fails_with_the_last_requests() {
+async fn a_wait_that_times_out_fails_with_the_last_requests() {
     let server = ApiServer::new(1);
     create(&server, "x").await.expect("created");
     let waiting = std::panic::AssertUnwindSafe(server.wait_until(|_| false, Duration::from_secs(5)));

@@ -18,7 +18,7 @@ fn with_pods(replicas: i64, pods: &[&str]) -> (ApiServer, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_as_wanted_are_fine_and_one_more_is_caught() {
+async fn n_pods_are_accepted_and_one_more_is_caught() {
     let (server, uid) = with_pods(2, &["a", "b"]);
     assert_eq!(server.broken(), None);
     owned_pod(&server, &uid, "c");
@@ -30,7 +30,7 @@ async fn as_many_as_wanted_are_fine_and_one_more_is_caught() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_count_for_the_uid_and_not_for_the_name() {
+async fn pods_count_for_the_uid_of_their_owner_and_not_for_its_name() {
     let (server, former) = with_pods(1, &["a"]);
     server.settings(|s| s.collect_after = std::time::Duration::from_secs(60));
     server.delete_podset("default", "web");
@@ -47,7 +47,7 @@ async fn pods_count_for_the_uid_and_not_for_the_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_failed_and_runs_again_is_exempt_for_a_while_and_no_other_is() {
+async fn only_a_failed_pod_that_runs_again_is_exempt_and_only_for_a_while() {
     let (server, uid) = with_pods(2, &["a", "b"]);
     server.fail_pod("default", "a");
     owned_pod(&server, &uid, "c");
@@ -100,7 +100,7 @@ async fn is_caught(server: &ApiServer, pod: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_is_judged_by_what_its_sender_was_sent() {
+async fn a_delete_is_judged_by_what_its_sender_has_received() {
     let server = with_two().await;
     assert!(is_caught(&server, "web-poda").await, "as many as are wanted");
 

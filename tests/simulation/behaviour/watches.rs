@@ -61,7 +61,7 @@ pub fn still() -> ApiServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_begins_where_it_is_told() {
+async fn a_watch_begins_at_its_resource_version() {
     let server = still();
     server.create_pod("default", "a", json!({}));
     let from = version(&server);
@@ -75,7 +75,7 @@ async fn a_watch_begins_where_it_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_watch_gets_a_bookmark_each_minute_and_ends_in_time() {
+async fn an_idle_watch_gets_a_bookmark_each_minute_and_ends_at_its_timeout() {
     let server = still();
     server.create_pod("default", "a", json!({}));
     let from = version(&server).to_string();

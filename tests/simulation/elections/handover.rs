@@ -29,7 +29,7 @@ async fn a_leader_that_ends_hands_over_at_once() {
 
 /// Who adds them up over all replicas counts each set once; and how long a set has waited outlives its leader.
 #[tokio::test(start_paused = true)]
-async fn figures_of_the_sets_are_the_leaders() {
+async fn only_the_leader_exports_metrics_of_the_sets() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     let ready = r#"podset_sets{reason="AllPodsReady"}"#;
@@ -58,7 +58,7 @@ fn failing(report: BTreeMap<String, Result<(), String>>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leads_and_who_stands_by_is_alive_and_ready_and_so_is_who_is_cut_off() {
+async fn leader_and_partitioned_standby_are_live_and_ready() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     server.partition("b");
@@ -82,7 +82,7 @@ async fn who_leads_and_who_stands_by_is_alive_and_ready_and_so_is_who_is_cut_off
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_flags_arrive() {
+async fn flags_take_effect() {
     let server = cluster();
     server.create_namespace("elsewhere");
     let flags = &[
@@ -105,7 +105,7 @@ async fn the_flags_arrive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_asked_to_end_before_anything_was_read_ends_well() {
+async fn a_replica_stopped_before_its_first_read_exits_cleanly() {
     let server = cluster();
     server.partition("a");
     let a = Replica::start(&server, "a", Model::default());
@@ -115,7 +115,7 @@ async fn who_is_asked_to_end_before_anything_was_read_ends_well() {
 
 /// A 404 that does not name the Lease: the API server does not serve the resource yet. Or no request arrives.
 #[tokio::test(start_paused = true)]
-async fn errors_for_a_few_seconds_do_not_end_a_term() {
+async fn a_few_seconds_of_lease_errors_do_not_end_a_term() {
     let leases = || Requests::all().of("leases");
     let unserved = Fault::Refuse(Status::of_code(404));
     for (requests, fault) in [(leases().verb(Verb::Get), unserved), (leases().from("a"), Fault::CutBefore)] {
@@ -132,7 +132,7 @@ async fn errors_for_a_few_seconds_do_not_end_a_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_rest_a_standby_asks_for_nothing_and_the_leader_for_its_lease() {
+async fn at_rest_a_standby_sends_nothing_and_the_leader_only_renews() {
     let server = cluster();
     let (_a, _b) = leader_and_standby(&server).await;
     sleep(seconds(70)).await;
@@ -158,7 +158,7 @@ async fn a_standby_ends_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_that_stand_at_once_one_leads() {
+async fn one_of_four_simultaneous_candidates_leads() {
     let server = cluster();
     let all: Vec<_> = ["a", "b", "c", "d"].map(|name| Replica::start(&server, name, Model::default())).into();
     sleep(seconds(5)).await;
@@ -167,7 +167,7 @@ async fn of_many_that_stand_at_once_one_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_somebody_emptied_deleted_or_spoiled_is_used_again() {
+async fn a_lease_that_was_emptied_deleted_or_overwritten_is_used_again() {
     let spoiled = [
         json!({}),
         json!({ "holderIdentity": "", "leaseDurationSeconds": 15 }),
@@ -192,7 +192,7 @@ async fn a_lease_that_somebody_emptied_deleted_or_spoiled_is_used_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_whose_watch_is_mute_follows_all_the_same() {
+async fn a_standby_with_a_stalled_watch_takes_over() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     server.watches().of("b").on("leases").stall();
@@ -205,7 +205,7 @@ async fn a_standby_whose_watch_is_mute_follows_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_comes_in_the_middle_of_a_try_is_taken_at_once() {
+async fn a_lease_released_during_an_attempt_is_taken_at_once() {
     let server = cluster();
     let a = Replica::start(&server, "a", Model::default());
     converged(&server).await;
@@ -223,7 +223,7 @@ async fn a_release_that_comes_in_the_middle_of_a_try_is_taken_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_made_anew_is_not_the_one_that_was_taken() {
+async fn a_leader_exits_when_its_lease_is_recreated() {
     let server = cluster();
     let (a, _b) = leader_and_standby(&server).await;
     server.watches().of("a").on("leases").stall();
@@ -236,7 +236,7 @@ async fn a_lease_made_anew_is_not_the_one_that_was_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_goes_back_ends_the_process() {
+async fn replicas_exit_when_the_version_of_the_lease_goes_back() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     let old = server.with(|state| (*state.expect(&LEASES, LEASE.0, LEASE.1)).clone());
@@ -251,7 +251,7 @@ async fn a_lease_that_goes_back_ends_the_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_waits_in_vain_for_an_answer_keeps_its_lease_to_the_end() {
+async fn a_leader_that_exits_with_an_unanswered_write_drains_and_hands_over() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     let never = Requests::creates("pods").from("a");
@@ -265,7 +265,7 @@ async fn a_leader_that_waits_in_vain_for_an_answer_keeps_its_lease_to_the_end() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_without_answers_leaves_the_lease_to_others() {
+async fn a_candidate_without_responses_leaves_the_lease_to_others() {
     let server = cluster();
     server.fault(Requests::mutating().of("leases").from("b"), Fault::ExecuteThenError(500));
     let a = Replica::start(&server, "a", Model::default());
@@ -280,7 +280,7 @@ async fn a_replica_without_answers_leaves_the_lease_to_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_that_could_not_read_for_a_while_takes_a_released_lease_at_once() {
+async fn a_standby_recovered_from_failed_reads_takes_a_released_lease_at_once() {
     for fault in [Fault::CutBefore, Fault::Refuse(Status::of_code(403)), Fault::Delay(seconds(6))] {
         let server = cluster();
         let (a, b) = leader_and_standby(&server).await;
@@ -298,7 +298,7 @@ async fn a_standby_that_could_not_read_for_a_while_takes_a_released_lease_at_onc
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_api_server_is_led_on_with_durations_to_match() {
+async fn long_durations_keep_the_lease_with_a_slow_api_server() {
     let server = cluster();
     server.settings(|settings| settings.request_latency = Duration::from_millis(3_500));
     let a = Replica::start(&server, "a", Model { timing: (60, 40, 5), ..Model::default() });
@@ -309,7 +309,7 @@ async fn a_slow_api_server_is_led_on_with_durations_to_match() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_fails_is_tried_again_before_the_deadline_whatever_the_durations() {
+async fn a_failed_renewal_is_retried_before_the_deadline() {
     for timing in [(3, 2, 1), (8, 7, 5), (15, 10, 8)] {
         let server = cluster();
         let a = Replica::start(&server, "a", Model { timing, ..Model::default() });
@@ -323,7 +323,7 @@ async fn a_renewal_that_fails_is_tried_again_before_the_deadline_whatever_the_du
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_shall_end_does_not_wait_for_a_renewal() {
+async fn an_exiting_leader_does_not_wait_for_a_renewal() {
     let server = cluster();
     let (a, _b) = leader_and_standby(&server).await;
     let held = server.fault(Requests::all().of("leases").from("a").verb(Verb::Get), Fault::HoldAnswer);
@@ -334,7 +334,7 @@ async fn a_process_that_shall_end_does_not_wait_for_a_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_has_changed_meanwhile_is_given_back_all_the_same() {
+async fn a_release_that_conflicts_is_retried() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     let in_between = Fault::Refuse(Status::of_code(409));

@@ -43,7 +43,7 @@ async fn a_process_outside_the_cluster_does_not_lead_beside_an_installation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_outside_the_cluster_joins_an_installation_by_the_flag_or_by_its_kubeconfig() {
+async fn a_process_outside_the_cluster_joins_by_flag_or_kubeconfig() {
     for (installed, joining) in [(in_ops(), Model { is_outside: true, ..in_ops() }), (Model::default(), outside())] {
         let server = cluster();
         server.create_namespace("ops");
@@ -58,7 +58,7 @@ async fn a_process_outside_the_cluster_joins_an_installation_by_the_flag_or_by_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_was_left_behind_holds_nobody_up_for_long() {
+async fn an_abandoned_lease_delays_a_process_outside_the_cluster_briefly() {
     let server = cluster();
     let spec = json!({ "holderIdentity": "gone_1", "leaseDurationSeconds": 15 });
     server.create(&LEASES, "ops", json!({ "metadata": { "name": "podset-operator" }, "spec": spec }));
@@ -72,7 +72,7 @@ async fn a_lease_that_was_left_behind_holds_nobody_up_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_outside_the_cluster_waits_for_the_api_server_and_may_be_asked_to_end() {
+async fn a_process_outside_the_cluster_waits_for_the_api_server_or_a_stop() {
     let server = cluster();
     server.partition("b");
     server.partition("c");
@@ -106,7 +106,7 @@ async fn installations_that_write_the_same_sets_notice_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_of_one_installation_are_no_others() {
+async fn replicas_of_one_installation_do_not_count_as_others() {
     let server = cluster();
     let (a, b) = (Replica::start(&server, "a", Model::default()), Replica::start(&server, "b", Model::default()));
     converged(&server).await;
@@ -122,7 +122,7 @@ async fn replicas_of_one_installation_are_no_others() {
 
 /// As after the Lease was moved, or after an update from a version that names no writer.
 #[tokio::test(start_paused = true)]
-async fn a_status_is_not_written_for_the_sake_of_its_writer() {
+async fn a_status_is_not_rewritten_only_to_change_its_writer() {
     let server = cluster();
     let a = Replica::start(&server, "a", Model::default());
     converged(&server).await;

@@ -55,7 +55,7 @@ async fn a_write_that_left_before_the_connection_broke_keeps_the_lease() {
 
 /// The process is asked to end in the middle of an outage that is longer than the lease.
 #[tokio::test(start_paused = true)]
-async fn an_outage_longer_than_the_lease_with_a_sigterm_in_it() {
+async fn a_stop_during_an_outage_longer_than_the_lease() {
     for (asked_after, is_orderly) in [(2, true), (7, true), (12, false)] {
         let server = cluster();
         let (a, b) = leader_and_standby(&server).await;

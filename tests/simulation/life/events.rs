@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_is_not_answered_holds_up_no_set() {
+async fn a_slow_event_create_delays_no_set() {
     let server = ApiServer::new(1);
     let _operator = Operator::leader(&server, "a", Rules::default());
     let slow = server.fault(Requests::creates("events"), Fault::Delay(seconds(5)));
@@ -28,7 +28,7 @@ async fn an_event_that_is_not_answered_holds_up_no_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_sent_before_the_process_ends_a_few_at_a_time() {
+async fn queued_events_are_sent_four_at_a_time_and_before_the_exit() {
     let server = ApiServer::new(1);
     let operator = Operator::leader(&server, "a", Rules::default());
     server.fault(Requests::creates("events"), Fault::Delay(seconds(1)));
@@ -45,7 +45,7 @@ async fn events_are_sent_before_the_process_ends_a_few_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_take_long_do_not_hold_up_the_next_leader() {
+async fn slow_events_do_not_delay_the_next_leader() {
     let server = ApiServer::new(1);
     let first = Replica::start(&server, "first", Model::default());
     server.wait_until(|_| first.leads(), seconds(20)).await;

@@ -59,7 +59,7 @@ async fn large_sets_whose_creates_are_slow_delay_no_other_namespace() {
 
 /// In the busy namespace itself, a set that is new comes before those that failed.
 #[tokio::test(start_paused = true)]
-async fn a_new_set_comes_before_those_that_failed() {
+async fn a_new_set_is_reconciled_before_failed_ones() {
     let server = busy_server(1_000, 1);
     server.set_quota(BUSY, "none", 0);
     let _operator = Operator::leader(&server, "a", Rules::default());
@@ -80,7 +80,7 @@ fn friends() -> impl Iterator<Item = String> {
 
 /// The pod comes and goes every half second.
 #[tokio::test(start_paused = true)]
-async fn resources_of_a_flapping_pod_are_updated_at_once_and_then_seldom() {
+async fn resources_of_a_flapping_pod_are_updated_at_once_and_then_rarely() {
     let server = ApiServer::new(1);
     let _operator = Operator::leader(&server, "a", Rules::default());
     for name in friends() {

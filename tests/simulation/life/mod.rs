@@ -39,7 +39,7 @@ fn condition(server: &ApiServer, set: &str, kind: &str) -> Option<Value> {
 
 /// A webhook that looks at images, say: no pass lasts as long as one create.
 #[tokio::test(start_paused = true)]
-async fn pods_that_take_long_to_create_come_in_growing_rounds() {
+async fn slow_creates_run_in_growing_batches() {
     let server = ApiServer::new(1);
     server.fault(Requests::creates("pods"), Fault::Delay(seconds(5)));
     let _operator = Operator::leader(&server, "a", Rules::default());
@@ -49,7 +49,7 @@ async fn pods_that_take_long_to_create_come_in_growing_rounds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_keeps_failing_holds_up_no_pod_that_is_deleted() {
+async fn a_failing_pod_does_not_delay_replacing_deleted_pods() {
     let (server, _operator) = with_set(5, Rules::default()).await;
     let count = |name: &String| server.pod(NS, name)["metadata"]["annotations"]["app.example.com/replacements"].clone();
     for failures in 0..=6 {
@@ -68,7 +68,7 @@ async fn a_pod_that_keeps_failing_holds_up_no_pod_that_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_keep_finishing_are_replaced_later_each_time() {
+async fn pods_that_keep_finishing_are_replaced_with_backoff() {
     let server = ApiServer::new(1);
     server.pods_live(PodScript::fails_after(seconds(1)));
     let operator = Operator::leader(&server, "a", Rules::default());
@@ -103,7 +103,7 @@ async fn pods_that_keep_finishing_are_replaced_later_each_time() {
 
 /// The watch of the pods may show the deletions before the watch of the sets shows the reason.
 #[tokio::test(start_paused = true)]
-async fn a_set_that_is_deleted_gets_no_new_pods() {
+async fn a_deleted_set_gets_no_new_pods() {
     for delete in [ApiServer::delete_podset, ApiServer::delete_podset_in_foreground] {
         for lag in [0, 10] {
             let (server, _operator) = with_set(3, Rules::default()).await;
@@ -119,7 +119,7 @@ async fn a_set_that_is_deleted_gets_no_new_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_that_does_not_decode_stops_no_other() {
+async fn a_set_that_does_not_decode_blocks_no_other() {
     let server = ApiServer::new(1);
     let _operator = Operator::leader(&server, "a", Rules::default());
     let odd = json!({ "metadata": { "name": "odd" }, "spec": { "replicas": 2, "template": { "metadata": "odd" } } });

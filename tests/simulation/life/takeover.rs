@@ -58,7 +58,7 @@ async fn a_new_leader_writes_nothing_if_there_is_nothing_to_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_that_fail_midway_hold_up_their_namespace_alone() {
+async fn lists_that_fail_midway_delay_only_their_own_namespace() {
     let (server, mut operator) = standby(&["amber", "blue", "green"]).await;
     server.settings(|settings| settings.page = 5);
     // The second page of the pods of one namespace, and of everything.
@@ -76,7 +76,7 @@ async fn lists_that_fail_midway_hold_up_their_namespace_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_whose_lists_hang_hold_up_no_other() {
+async fn hanging_lists_of_ten_namespaces_delay_no_other() {
     let namespaces: Vec<String> =
         (0..10).map(|number| format!("a-hangs-{number}")).chain(["well".to_owned()]).collect();
     let hanging = &namespaces[..10];
@@ -116,7 +116,7 @@ async fn a_new_leader_with_much_to_do_reads_each_namespace_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_that_cannot_read_does_not_ask_again_and_again() {
+async fn a_new_leader_that_cannot_list_retries_with_backoff() {
     let (server, mut operator) = standby(&teams()).await;
     let refused = server.fault(lists(), Fault::Refuse(Status::of_code(503)));
     operator.lead();

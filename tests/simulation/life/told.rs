@@ -83,7 +83,7 @@ async fn lost_pods_are_reported_at_once_until_the_bucket_is_empty() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_go_while_others_are_refused_are_no_scale_down() {
+async fn pods_lost_while_creates_are_rejected_are_no_scale_down() {
     let (server, _operator) = with_set(10, Rules::default()).await;
     let refused = server.fault(Requests::creates("pods"), Fault::Refuse(Status::of_code(403)));
     for _ in 0..2 {
@@ -130,7 +130,7 @@ async fn replaced_pods_are_reported_apart_from_a_later_scale() {
 
 /// A pod that becomes ready while a status is written is reported within the same 5 s.
 #[tokio::test(start_paused = true)]
-async fn a_cure_is_no_scale() {
+async fn a_fixed_template_is_not_reported_as_a_scale() {
     let (server, _operator) = with_set(2, Rules::default()).await;
     server.pods_live(PodScript::fails_after(seconds(1)));
     server.fail_pod(NS, &server.live_pods(NS, "web")[0]);
@@ -146,7 +146,7 @@ async fn a_cure_is_no_scale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_become_ready_one_by_one_cost_a_patch_in_five_seconds() {
+async fn pods_that_become_ready_one_by_one_cost_one_patch_per_five_seconds() {
     for latency in [1, 450].map(Duration::from_millis) {
         let server = ApiServer::new(1);
         server.settings(|settings| {
@@ -190,7 +190,7 @@ async fn pods_that_become_ready_together_cost_one_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_the_spec_is_answered_at_once() {
+async fn a_spec_change_is_observed_within_a_second() {
     let server = ApiServer::new(1);
     server.pods_live(PodScript { ready_after: Some(seconds(60)), ..PodScript::default() });
     let _operator = Operator::leader(&server, "a", Rules::default());
@@ -205,7 +205,7 @@ async fn a_change_of_the_spec_is_answered_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sets_of_thousands_are_brought_up_with_three_patches_and_two_events() {
+async fn a_set_of_a_thousand_pods_costs_at_most_three_patches_and_two_events() {
     let server = ApiServer::new(1);
     let _operator = Operator::leader(&server, "a", Rules::default());
     sleep(seconds(1)).await;
@@ -239,7 +239,7 @@ async fn a_complete_large_set_is_reported_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_is_not_written_to_a_set_that_was_made_anew() {
+async fn a_status_is_not_written_to_a_recreated_set() {
     let (server, _operator) = with_set(3, Rules::default()).await;
     sleep(seconds(10)).await;
     server.watches().on("podsets").hold();
@@ -258,7 +258,7 @@ async fn a_status_is_not_written_to_a_set_that_was_made_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_is_refused_for_good_is_tried_less_and_less() {
+async fn a_status_that_is_always_rejected_is_retried_with_backoff() {
     for code in [404, 409] {
         let server = ApiServer::new(1);
         for kind in ["podsets", "mycustomresources"] {

@@ -16,7 +16,7 @@ fn message(server: &ApiServer, kind: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_fit_on_no_node_are_reported_in_the_schedulers_words() {
+async fn unschedulable_pods_are_reported_with_the_schedulers_message() {
     let server = ApiServer::new(1);
     server.pods_live(PodScript::fits_nowhere());
     let _operator = Operator::leader(&server, "a", Rules::default());
@@ -68,7 +68,7 @@ async fn pods_that_fail_are_named_in_conditions_and_in_one_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_ready_is_reported_at_once_also_by_the_next_leader() {
+async fn a_change_of_ready_is_reported_at_once_even_by_the_next_leader() {
     let server = ApiServer::new(1);
     server.pods_live(PodScript::never_ready());
     let operator = Operator::leader(&server, "a", Rules::default());
