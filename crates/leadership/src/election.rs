@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_whose_write_had_no_answer_lets_others_go_first() {
+    fn a_candidate_with_an_unanswered_write_waits_longer() {
         let mut in_doubt = seen();
         in_doubt.writes();
         let free = |seen: &Observation| Tries::free_from(seen, PERIOD).unwrap();

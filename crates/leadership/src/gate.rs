@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bytes_leave_for_as_long_as_their_request_may() {
+    async fn bytes_pass_the_gate_only_during_the_term_of_their_request() {
         let env = virtual_env();
         let mut leader_state = LeaderState::vacant(env.clone());
         let second = |n| env.now() + SignedDuration::from_secs(n);

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_used_again_and_breaks_when_leadership_ends() {
+    async fn a_connection_is_reused_and_breaks_when_leadership_ends() {
         let mut leader_state = LeaderState::vacant(virtual_env());
         leader_state.begin(None);
         let (listener, address, pool) = server().await;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_is_given_up_takes_its_connection_with_it() {
+    async fn a_cancelled_request_closes_its_connection() {
         let mut leader_state = LeaderState::vacant(virtual_env());
         leader_state.begin(None);
         let (listener, address, pool) = server().await;
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_nobody_uses_is_closed() {
+    async fn an_idle_connection_is_closed() {
         let mut leader_state = LeaderState::vacant(virtual_env());
         leader_state.begin(None);
         let (listener, address, pool) = server().await;
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_told_without_a_password() {
+    fn the_host_header_has_no_password() {
         for (url, host) in [("https://me:secret@api:6443/pods?a=b", "api:6443"), ("https://[::1]/pods?a=b", "[::1]")] {
             let request = in_origin_form(Request::post(url).body(Body::empty()).unwrap()).unwrap();
             assert_eq!(
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_did_not_ask_for_leadership_is_refused() {
+    async fn a_request_without_a_permit_is_rejected() {
         let (_listener, address, pool) = server().await;
         let request = Request::post(address).body(Body::empty()).unwrap();
         let refused = pool.exchange(request).await.map(drop).expect_err("it did not ask");

@@ -54,7 +54,7 @@ fn released(version: u64) -> Lease {
 }
 
 #[test]
-fn it_expires_when_it_has_looked_the_same_for_long_enough() {
+fn a_lease_expires_when_it_was_unchanged_for_its_duration() {
     let mut story = Story::begin();
     assert_eq!(story.free_in(), None, "nothing was seen yet");
     story.watched(held(5, "a", 15));
@@ -78,7 +78,7 @@ fn the_longer_duration_counts() {
 }
 
 #[test]
-fn what_was_given_back_is_free_at_once() {
+fn a_released_lease_is_free_at_once() {
     let mut story = Story::begin();
     story.watched(held(5, "a", 15)).after(3).watched(released(6));
     assert_eq!(story.free_in(), Some(0));
@@ -87,7 +87,7 @@ fn what_was_given_back_is_free_at_once() {
 }
 
 #[test]
-fn a_candidate_that_saw_a_holder_waits_it_out() {
+fn an_emptied_or_deleted_lease_is_free_after_its_duration() {
     for empty in [json!({}), Value::Null, json!({ "holderIdentity": "", "leaseDurationSeconds": 15 })] {
         let mut story = Story::begin();
         story.watched(held(5, "a", 20)).after(3).watched(lease("u", 6, empty));
@@ -104,7 +104,7 @@ fn a_candidate_that_saw_a_holder_waits_it_out() {
 }
 
 #[test]
-fn what_was_overtaken_changes_nothing() {
+fn older_events_and_reads_change_nothing() {
     let mut story = Story::begin();
     story.watched(held(9, "a", 15)).after(5).watched(held(8, "b", 15)).absent(7).watched(released(9));
     assert_eq!(story.free_in(), Some(10));
@@ -120,7 +120,7 @@ fn what_was_overtaken_changes_nothing() {
 }
 
 #[test]
-fn what_was_deleted_meanwhile_does_not_come_back_by_a_read() {
+fn an_older_read_does_not_bring_back_a_deleted_lease() {
     let mut story = Story::begin();
     story.watched(held(9, "a", 15)).after(1).absent(11);
     story.observation.read(Some(held(9, "a", 15)), 9, story.now).unwrap();
@@ -128,7 +128,7 @@ fn what_was_deleted_meanwhile_does_not_come_back_by_a_read() {
 }
 
 #[test]
-fn a_lease_that_went_back_is_no_lease_to_go_by() {
+fn a_read_of_an_older_version_is_an_error() {
     for uid in ["u", "v"] {
         let mut story = Story::begin();
         story.watched(held(9, "a", 15));
@@ -139,7 +139,7 @@ fn a_lease_that_went_back_is_no_lease_to_go_by() {
 }
 
 #[test]
-fn silence_is_counted_from_whatever_was_heard_last() {
+fn silence_counts_from_the_last_event_or_read() {
     let mut story = Story::begin();
     assert_eq!(story.observation.heard(), None);
     story.watched(held(9, "a", 15)).after(3).watched(held(9, "a", 15));
@@ -150,7 +150,7 @@ fn silence_is_counted_from_whatever_was_heard_last() {
 }
 
 #[test]
-fn it_is_ours_from_an_own_write_on_until_something_else_is_seen() {
+fn the_lease_is_ours_from_our_write_until_another_state_is_seen() {
     let mut story = Story::begin();
     story.watched(held(5, "us", 15));
     assert!(!story.observation.is_ours(), "that the lease says so is not enough");

@@ -41,7 +41,7 @@ async fn a_write_ends_before_its_lease() {
 }
 
 #[test]
-fn whatever_the_durations_are_a_write_has_time_up_to_the_deadline_and_none_outlives_the_lease() {
+fn writes_may_start_until_the_deadline_and_never_outlive_the_lease() {
     let at = |seconds: f64| Timestamp::UNIX_EPOCH + SignedDuration::from_secs_f64(seconds);
     for (lease, deadline, period) in [(15, 10, 2), (3, 2, 1), (137, 107, 26), (60, 3, 2), (1000, 999, 5)] {
         let timing = timing(lease, deadline, period);
@@ -72,7 +72,7 @@ async fn a_term_that_is_over_stays_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_term_is_seen_by_those_who_wait() {
+async fn waiting_tasks_see_the_beginning_and_the_end_of_a_term() {
     let mut leader_state = LeaderState::vacant(virtual_env());
     let leadership = leader_state.leadership();
     let mut waiting = tokio_test::task::spawn(async { leadership.clone().elected().await.number });
@@ -88,7 +88,7 @@ async fn the_end_of_a_term_is_seen_by_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_term_needs_nobody_to_say_so() {
+async fn a_term_ends_at_its_deadline_by_itself() {
     let env = virtual_env();
     let mut leader_state = LeaderState::vacant(env.clone());
     let term = leader_state.begin(Some(Ends::after(env.now(), &timing(15, 10, 2))));
@@ -97,7 +97,7 @@ async fn the_end_of_a_term_needs_nobody_to_say_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_without_an_answer_may_land_for_a_minute() {
+async fn an_unanswered_write_may_take_effect_for_a_minute() {
     let mut leader_state = LeaderState::vacant(virtual_env());
     leader_state.begin(None);
     let leadership = leader_state.leadership();
@@ -140,7 +140,7 @@ async fn without_election_a_write_has_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_election_is_an_item() {
+async fn the_stream_yields_each_election() {
     use futures::StreamExt;
 
     let mut leader_state = LeaderState::vacant(virtual_env());

@@ -25,7 +25,7 @@ async fn a_leader_that_ends_hands_over_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_dies_is_followed_when_its_lease_has_expired() {
+async fn a_standby_takes_over_when_the_lease_of_a_dead_leader_expires() {
     for store in stores() {
         let (_server, a, b) = sound_two(&store).await;
         a.kill();
@@ -36,7 +36,7 @@ async fn a_leader_that_dies_is_followed_when_its_lease_has_expired() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_is_cut_off_stops_at_its_deadline() {
+async fn a_partitioned_leader_stops_at_its_deadline() {
     for store in stores() {
         let (server, a, b) = sound_two(&store).await;
         cut(&server, "a");

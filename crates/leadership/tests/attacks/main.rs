@@ -46,7 +46,7 @@ fn cut(server: &Server, name: &str) {
 }
 
 /// Tells a story with all rules, which ends well, and with one rule broken, which does not.
-async fn told_twice(story: impl AsyncFn(Arc<dyn Store>, Rules) -> Vec<Create>, broken: Rules) {
+async fn try_both_ways(story: impl AsyncFn(Arc<dyn Store>, Rules) -> Vec<Create>, broken: Rules) {
     for store in stores() {
         let strays = story(store.clone(), Rules::default()).await;
         assert!(strays.is_empty(), "two writers: {strays:?}");
@@ -57,7 +57,7 @@ async fn told_twice(story: impl AsyncFn(Arc<dyn Store>, Rules) -> Vec<Create>, b
 
 /// Creates have passed every check, then their process freezes for longer than its lease, and the bytes leave.
 #[tokio::test(start_paused = true)]
-async fn e1_bytes_that_leave_after_the_term_do_not_leave() {
+async fn e1_no_bytes_of_a_write_leave_after_the_term() {
     let story = async |store, rules| {
         let (server, began, a, b) = two(with(&store, rules), sound(&store)).await;
         a.freeze(seconds(40));
@@ -66,7 +66,7 @@ async fn e1_bytes_that_leave_after_the_term_do_not_leave() {
         sleep(seconds(30)).await;
         server.strays_after(began)
     };
-    told_twice(story, Rules { may_leave: |_| true, ..Rules::default() }).await;
+    try_both_ways(story, Rules { may_leave: |_| true, ..Rules::default() }).await;
 }
 
 /// The watch of a standby stalls, and its reads are lost, until what it saw last looks expired. Then a read shows a Lease that was renewed.
@@ -81,12 +81,12 @@ async fn e2_a_lease_that_was_renewed_has_not_expired() {
         sleep(seconds(20)).await;
         server.strays_after(began)
     };
-    told_twice(story, Rules { is_free: |before, _, _| before.is_some(), ..Rules::default() }).await;
+    try_both_ways(story, Rules { is_free: |before, _, _| before.is_some(), ..Rules::default() }).await;
 }
 
 /// Two standbys have seen the same Lease expire, and both take it.
 #[tokio::test(start_paused = true)]
-async fn e3_one_of_two_takes_what_both_saw_expire() {
+async fn e3_one_of_two_candidates_takes_an_expired_lease() {
     let story = async |store, rules| {
         let (server, began) = (Server::default(), Instant::now());
         let a = Replica::start(&server, "a", sound(&store));
@@ -101,12 +101,12 @@ async fn e3_one_of_two_takes_what_both_saw_expire() {
         assert!(others.iter().any(Replica::leads) || !server.strays_after(began).is_empty());
         server.strays_after(began)
     };
-    told_twice(story, Rules { version: |_| None, ..Rules::default() }).await;
+    try_both_ways(story, Rules { version: |_| None, ..Rules::default() }).await;
 }
 
 /// The answer to the last renewal before the leader is cut off is late.
 #[tokio::test(start_paused = true)]
-async fn e4_a_term_counts_from_the_sending() {
+async fn e4_a_term_counts_from_the_sending_of_the_renewal() {
     let story = async |store, rules| {
         let (server, began, _a, _b) = two(with(&store, rules), sound(&store)).await;
         server.set("a", |faults| faults.answers_late = Duration::from_millis(4500));
@@ -117,12 +117,12 @@ async fn e4_a_term_counts_from_the_sending() {
         sleep(seconds(30)).await;
         server.strays_after(began)
     };
-    told_twice(story, Rules { term_from: |_, answered| answered, ..Rules::default() }).await;
+    try_both_ways(story, Rules { term_from: |_, answered| answered, ..Rules::default() }).await;
 }
 
 /// A person deletes, empties or overwrites the Lease of a leader that can reach the API server. Writes within 1 s do not count.
 #[tokio::test(start_paused = true)]
-async fn e5_a_leader_whose_lease_is_not_its_own_any_more_stops() {
+async fn e5_a_leader_that_lost_its_lease_stops() {
     let overwritten = json!({ "holderIdentity": "somebody", "leaseDurationSeconds": 15 });
     for edit in [None, Some(json!({})), Some(overwritten)] {
         let story = async |store, rules| {
@@ -135,13 +135,13 @@ async fn e5_a_leader_whose_lease_is_not_its_own_any_more_stops() {
             sleep(seconds(10)).await;
             server.strays_after(edited + seconds(1))
         };
-        told_twice(story, Rules { has_lost: |_| false, ..Rules::default() }).await;
+        try_both_ways(story, Rules { has_lost: |_| false, ..Rules::default() }).await;
     }
 }
 
 /// During a rollout, the leader has a longer lease than the standby, and is cut off from it for longer than the short one.
 #[tokio::test(start_paused = true)]
-async fn e6_the_longer_lease_counts() {
+async fn e6_the_longer_lease_duration_counts() {
     let story = async |store, rules| {
         let (server, began, _a, b) =
             two(Model { timing: [60, 40, 2], ..sound(&store) }, Model { timing: [6, 4, 1], ..with(&store, rules) })
@@ -151,7 +151,7 @@ async fn e6_the_longer_lease_counts() {
         assert!(b.leads());
         server.strays_after(began)
     };
-    told_twice(story, Rules { wait: |own, _| own, ..Rules::default() }).await;
+    try_both_ways(story, Rules { wait: |own, _| own, ..Rules::default() }).await;
 }
 
 /// The leader ends while creates have no answer, and they are executed later.
@@ -166,5 +166,5 @@ async fn e7_a_lease_is_not_released_while_a_write_may_take_effect() {
         sleep(seconds(10)).await;
         server.strays_after(began)
     };
-    told_twice(story, Rules { may_release: |_| true, ..Rules::default() }).await;
+    try_both_ways(story, Rules { may_release: |_| true, ..Rules::default() }).await;
 }
