@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_finds_room_although_another_namespace_took_all_it_could() {
+    fn a_new_namespace_finds_room_beside_a_busy_one() {
         let mut queue = queue(64, &[("busy", 2000)]);
         assert_eq!(served(&mut queue).len(), 48 * "busy".len());
         for newcomer in ["a", "b", "c", "d", "e", "f"] {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_given_back_goes_to_the_namespace_whose_turn_it_is() {
+    fn a_freed_place_goes_to_the_namespace_whose_turn_it_is() {
         let mut queue = queue(3, &[("a", 2), ("b", 2), ("c", 2)]);
         assert_eq!(served(&mut queue), "abc");
         for namespace in ["b", "b", "a", "c", "d"] {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_come_last_but_do_not_starve() {
+    fn retries_come_last_but_do_not_starve() {
         let mut queue = queue(100, &[]);
         let namespace = "a".into();
         for item in [100, 101, 102] {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_that_nobody_takes_any_more_is_handed_on() {
+    fn a_permit_of_a_dropped_waiter_is_passed_on() {
         let semaphore = FairSemaphore::new(1);
         let acquire = || task::spawn(async { semaphore.acquire(&"a".into()).await });
         let held = assert_ready_ok!(acquire().poll());

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_loop_that_ended_is_not_missed() {
+    async fn a_loop_that_ended_is_no_longer_checked() {
         let health = Health::new(leadership::env::testing::virtual_env());
         let first = Pulse::new(&health, "loop", LIMIT);
         let second = Pulse::new(&health, "loop", LIMIT);

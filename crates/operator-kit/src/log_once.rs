@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_wrong_is_news_once() {
+    fn each_new_message_is_logged_once() {
         let mut said = LogOnce::default();
         assert!(!said.forget());
         assert_eq!(

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_wait_for_is_written_at_once_and_the_rest_after_five_seconds() {
+    fn awaited_changes_are_written_at_once_and_others_after_five_seconds() {
         let mut pace = Pace::default();
         assert_eq!(pace.due(ONE, false, after(0)), None, "the first one");
         pace.written(ONE, after(0));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_spec_takes_no_token() {
+    fn the_status_for_a_new_spec_takes_no_token() {
         let mut pace = Pace::new(1);
         for generation in [ONE, TWO] {
             assert_eq!(pace.due(generation, true, after(0)), None);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_wait_longer_each_time_but_not_another_spec() {
+    fn failures_back_off_but_a_new_spec_does_not_wait() {
         let mut pace = Pace::default();
         let failed = ["away", "away", "forbidden"].map(|error| pace.failed(ONE, error, after(0)));
         let expected = [(5, true), (10, false), (20, true)];

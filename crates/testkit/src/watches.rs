@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_down_holds_from_the_generation_that_was_observed_on() {
+    fn a_scale_down_counts_once_its_generation_is_observed() {
         // The third pod is received late, but happened before the scale-down.
         let pods = [pod(2, "a", "Running"), pod(3, "b", "Running"), pod(4, "c", "Running")];
         let mut bound = seen(&[set(1, Some(1), 1, 3), set(5, Some(1), 2, 1)], &pods, 6);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_set_wanted_during_a_gap_is_not_judged() {
+    fn a_gap_in_the_watch_is_not_judged() {
         let mut bound = seen(&[set(1, Some(1), 1, 1)], &[pod(2, "a", "Running")], 2);
         // Scaled up at 3, which the watch of the sets missed; the pod came at 4, the status at 6.
         bound.event(Stream::Pods, pod(4, "b", "Running"), News::Applied);

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_is_not_asked_for_what_is_near() {
+    fn local_and_excluded_hosts_bypass_the_proxy() {
         for (url, no_proxy, expected) in [
             ("https://127.0.0.1:6443", "", true),
             ("https://[::1]:6443", "", true),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_proxy_is_told_who_asks() {
+    async fn credentials_in_the_url_of_a_proxy_are_sent_to_it() {
         for (url, expected) in
             [("http://me:p%40ss@PLACE", Some("bWU6cEBzcw==")), ("http://PLACE", None), ("PLACE", None)]
         {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_of_the_kubeconfig_is_none_of_the_environment() {
+    fn a_proxy_from_the_environment_is_recognised() {
         for (capitals, small, expected) in
             [("http://a:1", "", true), ("", "http://a:1", true), ("", "http://b:1", false)]
         {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_is_named_in_capitals_or_not() {
+    fn no_proxy_is_read_in_upper_and_lower_case() {
         for (capitals, small, expected) in [("a", "b", "a"), ("", "b", "b"), ("", "", "")] {
             let variable = |name: &str| match name {
                 "NO_PROXY" => Some(capitals.to_owned()),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_kernel_cannot_deliver_breaks_the_connection_before_the_lease_ends() {
+    async fn connections_for_writes_have_a_tcp_user_timeout() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let user_timeout = Duration::from_millis(1500);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_sent_is_counted() {
+    async fn requests_are_counted() {
         use crate::telemetry::metrics::{Format, Metrics};
         let metrics = Metrics::new(leadership::env::testing::virtual_env());
         let nobody = Config::new("http://127.0.0.1:1".parse().unwrap());
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_reading_client_sends_nothing_that_could_change_something() {
+    async fn the_read_only_client_refuses_to_send_writes() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let metrics = crate::telemetry::metrics::Metrics::new(leadership::env::testing::virtual_env());

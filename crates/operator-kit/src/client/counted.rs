@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn every_request_is_counted_once_whatever_becomes_of_it() {
+    fn every_request_is_counted_once_whatever_its_outcome() {
         let metrics = Metrics::new(virtual_env());
         let counted = counted(tower::service_fn(serve), metrics.requests());
         let call = |method: Method, path: &str| {

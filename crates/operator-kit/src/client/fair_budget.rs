@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_larger_than_the_budget_takes_all_of_it() {
+    fn a_size_beyond_the_budget_takes_all_of_it() {
         let (budget, a) = (FairBudget::default(), "a".into());
         let all = budget.try_take(&a, usize::MAX).unwrap();
         assert!(budget.try_take(&a, 1).is_none());

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_are_told_however_their_bytes_come() {
+    async fn events_are_decoded_however_their_bytes_arrive() {
         let a = r#"{"type":"ADDED","object":{"name":"a"}}"#;
         let lines = [a, "\n", r#"{"type":"DELETED","#, r#""object":{"name":"b"}}"#, "\n"];
         assert_eq!(told(&lines).await, ["added a", "deleted b"]);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_in_the_middle_of_a_line_loses_that_line_alone() {
+    async fn an_end_in_the_middle_of_a_line_loses_only_that_line() {
         let a = "{\"type\":\"ADDED\",\"object\":{\"name\":\"a\"}}\n";
         assert_eq!(told(&[a, r#"{"type":"DELE"#]).await, ["added a"]);
         assert_eq!(told(&[a, r#"{"type":"DELE"#, "cut"]).await, ["added a"]);
@@ -188,21 +188,21 @@ mod tests {
 
     /// Otherwise the next watch would continue after the event that is lost.
     #[tokio::test]
-    async fn nothing_follows_a_line_that_is_not_whole() {
+    async fn a_watch_ends_at_an_incomplete_line() {
         let a = "{\"type\":\"ADDED\",\"object\":{\"name\":\"a\"}}\n";
         assert_eq!(told(&[a, "{\"type\":\"DELE\n", a]).await, ["added a"]);
         assert_eq!(told(&["\n", a, "\r\n", a]).await, ["added a", "added a"], "an empty line is nothing");
     }
 
     #[tokio::test]
-    async fn the_last_event_need_not_end_its_line() {
+    async fn the_last_event_needs_no_newline() {
         let a = r#"{"type":"ADDED","object":{"name":"a"}}"#;
         assert_eq!(told(&[a]).await, ["added a"]);
         assert_eq!(told(&[a, "\n", a]).await, ["added a", "added a"]);
     }
 
     #[tokio::test]
-    async fn a_refusal_is_told_with_or_without_an_end_of_its_line() {
+    async fn a_status_is_decoded_with_or_without_a_newline() {
         let refusal = r#"{"kind":"Status","status":"Failure","message":"no","reason":"Expired","code":410}"#;
         assert_eq!(told(&[refusal]).await, ["refused 410"]);
         assert_eq!(told(&[refusal, "\n"]).await, ["refused 410"]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_that_is_no_event_is_no_refusal_either() {
+    async fn an_object_that_is_neither_event_nor_status_is_an_error() {
         for object in ["{}", r#"{"error":"overloaded"}"#, r#"{"kind":"Pod","metadata":{"name":"a"}}"#] {
             assert_eq!(told(&[object, "\n"]).await, ["no event"], "{object}");
         }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_need_not_be_a_status() {
+    async fn a_rejection_need_not_be_a_status() {
         let status =
             refused(410, &[r#"{"kind":"Status","status":"Failure","#, r#""reason":"Expired","code":410}"#]).await;
         assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));

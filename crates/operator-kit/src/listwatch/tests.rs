@@ -99,7 +99,7 @@ fn said(asked: &Asked, words: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_refused_in_plain_text_goes_on_later_each_time_without_a_list() {
+async fn a_watch_rejected_in_plain_text_backs_off_without_a_relist() {
     let asked = asked(70, |number| if number <= 4 { BUSY } else { (200, "", 60) }).await;
     assert_eq!(asked.lists, [0]);
     assert_eq!(asked.watches, [0, 5, 15, 35, 75, 680]);
@@ -107,14 +107,14 @@ async fn a_watch_that_is_refused_in_plain_text_goes_on_later_each_time_without_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_gone_once_begins_anew_at_once() {
+async fn a_watch_that_expires_once_relists_at_once() {
     let asked = asked(60, |number| if number == 1 { EXPIRED } else { (200, "", 100) }).await;
     assert_eq!((&asked.lists[..], &asked.watches[..]), (&[0, 5][..], &[0, 5][..]));
     said(&asked, &[]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_are_gone_again_and_again_begin_anew_later_each_time() {
+async fn watches_that_keep_failing_relist_with_backoff() {
     let cases: [fn(usize) -> Answer; 3] = [|_| EXPIRED, |_| (404, "404 page not found\n", 0), |_| (200, "<html>", 0)];
     for gone in cases {
         let asked = asked(30, gone).await;
@@ -128,7 +128,7 @@ async fn watches_that_are_gone_again_and_again_begin_anew_later_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_gone_after_an_outage_begins_anew_at_once() {
+async fn a_watch_that_expires_after_an_outage_relists_at_once() {
     let answer = |number| match number {
         1..=6 => (200, "", 1),
         7 => EXPIRED,
@@ -139,7 +139,7 @@ async fn a_watch_that_is_gone_after_an_outage_begins_anew_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_cut_while_nothing_happens_is_asked_for_at_once() {
+async fn a_quiet_watch_that_is_cut_restarts_at_once() {
     let asked = asked(100, |_| QUIET).await;
     assert_eq!(asked.lists, [0]);
     assert_eq!(asked.watches, [0, 205, 410, 615, 820]);
@@ -147,7 +147,7 @@ async fn a_watch_that_is_cut_while_nothing_happens_is_asked_for_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_watches_end_as_soon_as_they_begin_is_said() {
+async fn watches_that_end_immediately_are_logged() {
     let asked = asked(70, |number| if number <= 4 { (200, "", 0) } else { (200, "", 60) }).await;
     assert_eq!((&asked.lists[..], &asked.watches[..5]), (&[0][..], &[0, 5, 15, 35, 75][..]));
     said(&asked, &["the watch of things ends as soon as it is idle", "answers for things again"]);
@@ -178,7 +178,7 @@ async fn pages(refused: [usize; 2]) -> (Result<(usize, u64), ReadError>, [usize;
 }
 
 #[tokio::test]
-async fn a_page_that_cannot_be_read_does_not_cost_those_before_it() {
+async fn a_failed_later_page_is_retried_without_the_pages_before_it() {
     let (listed, asked) = pages([0, 1]).await;
     assert_eq!((listed.unwrap(), asked), ((2, 7), [1, 2]));
     for (refused, expected) in [([1, 0], [1, 0]), ([0, 2], [1, 2])] {
@@ -192,7 +192,7 @@ async fn a_page_that_cannot_be_read_does_not_cost_those_before_it() {
 }
 
 #[tokio::test]
-async fn an_answer_without_items_is_no_empty_list() {
+async fn a_response_without_items_is_not_an_empty_list() {
     for (items, expected) in [(r#","items":[]"#, Some(0)), (r#","items":null"#, Some(0)), ("", None)] {
         let service = tower::service_fn(move |_: Request<Body>| {
             let text = format!(r#"{{"metadata":{{"resourceVersion":"7"}}{items}}}"#);
@@ -250,14 +250,14 @@ async fn pages_of_small_objects_grow() {
 }
 
 #[tokio::test]
-async fn a_page_that_has_too_many_bytes_is_asked_for_again_with_fewer_objects() {
+async fn a_page_with_too_many_bytes_is_retried_with_fewer_objects() {
     let (asked, things) = listed(&[1_000_000; 8]).await;
     assert_eq!(asked, [(100, 0), (25, 0), (6, 0), (1, 0), (2, 1), (2, 3), (2, 5), (2, 7)]);
     assert_eq!(things, (0..8).collect::<Vec<u64>>());
 }
 
 #[tokio::test]
-async fn an_object_that_is_larger_than_a_page_may_be_comes_by_itself_and_pages_grow_again() {
+async fn an_object_larger_than_a_page_comes_alone_and_pages_grow_again() {
     let sizes = [&[100; 110][..], &[2 * crate::budget::LARGE, crate::budget::LARGE], &[100; 100]].concat();
     let (asked, things) = listed(&sizes).await;
     let around = [(100, 0), (400, 100), (100, 100), (25, 100), (6, 100), (24, 106), (6, 106), (1, 106)];
@@ -268,7 +268,7 @@ async fn an_object_that_is_larger_than_a_page_may_be_comes_by_itself_and_pages_g
 }
 
 #[test]
-fn a_page_holds_what_takes_half_of_what_it_may_have() {
+fn the_next_limit_fills_half_of_a_page() {
     let half = crate::budget::LARGE / 2;
     for (limit, bytes, next) in [(100, 0, 400), (400, 1, 500), (100, half, 100), (100, half / 2, 200), (1, half + 1, 1)]
     {

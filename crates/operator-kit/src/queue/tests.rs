@@ -50,7 +50,7 @@ async fn woken(queue: &Queue, env: &Env) -> (Trigger, i128) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn news_that_can_wait_is_gathered() {
+async fn paced_keys_are_batched() {
     let env = virtual_env();
     let (queue, _) = queue();
     let far = env.now() + SignedDuration::from_mins(1);
@@ -98,7 +98,7 @@ async fn the_last_alarm_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_at_rest_is_told_from_one_that_has_something_left_to_do() {
+async fn a_key_at_rest_is_woken_by_a_resync() {
     let env = virtual_env();
     let (queue, _) = queue();
     queue.add(key("a"), "spec");
@@ -135,7 +135,7 @@ async fn waiting_and_work_are_measured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_standby_nothing_waits() {
+async fn a_closed_queue_keeps_nothing() {
     let (queue, metrics) = closed();
     for name in ["gone", "too", "stays"] {
         queue.add(key(name), "spec");
@@ -245,7 +245,7 @@ async fn keys_that_failed_wait_behind_the_others_of_their_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_was_due_while_it_was_reconciled_has_not_waited_meanwhile() {
+async fn time_being_reconciled_does_not_count_as_waiting() {
     let env = virtual_env();
     let (queue, metrics) = queue();
     queue.add(key("a"), "spec");

@@ -86,7 +86,7 @@ async fn turning(worker: &mut task::Spawn<impl Future<Output = ()>>, health: &He
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_lives_while_it_turns_whatever_it_waits_for() {
+async fn a_polled_worker_is_live_whatever_it_waits_for() {
     let (controller, context, listing, mut leader_state) = idle(true);
     let (health, stop) = (context.health.clone(), context.stop.clone());
     let mut running = task::spawn(Box::pin(run(controller, context)));
@@ -107,7 +107,7 @@ async fn a_worker_lives_while_it_turns_whatever_it_waits_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_works_turns() {
+async fn a_leading_worker_is_live_only_while_it_is_polled() {
     let (controller, context, listing, mut leader_state) = idle(false);
     let health = context.health.clone();
     listing.listed();
@@ -132,7 +132,7 @@ async fn a_controller_is_ready_when_its_caches_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconciles_are_counted_by_what_comes_next() {
+async fn reconciles_are_counted_by_outcome() {
     let (controller, context, listing, mut leader_state) = idle(false);
     let (metrics, stop) = (context.metrics.clone(), context.stop.clone());
     listing.listed();
@@ -163,7 +163,7 @@ fn value(metrics: &Metrics, series: &str) -> f64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_standby_queues_nothing_and_its_term_begins_with_what_is_known() {
+async fn a_standby_queues_nothing_and_its_term_begins_with_the_known_keys() {
     let (controller, context, listing, mut leader_state) = idle(false);
     let metrics = context.metrics.clone();
     listing.listed();
@@ -180,7 +180,7 @@ async fn a_standby_queues_nothing_and_its_term_begins_with_what_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_due_while_all_are_busy_is_counted() {
+async fn keys_that_are_due_while_all_workers_are_busy_count_as_depth() {
     let (controller, context, listing, mut leader_state) = idle(false);
     let metrics = context.metrics.clone();
     listing.listed();
@@ -216,7 +216,7 @@ async fn one_namespace_leaves_room_for_another() {
 }
 
 #[test]
-fn what_comes_next_says_how_a_reconcile_ended() {
+fn the_next_step_determines_the_outcome() {
     let now = Timestamp::UNIX_EPOCH;
     let later = now + SignedDuration::from_secs(1);
     for (next, expected) in [
@@ -232,7 +232,7 @@ fn what_comes_next_says_how_a_reconcile_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_at_rest_are_looked_at_again_at_different_times() {
+async fn resyncs_of_objects_at_rest_are_jittered() {
     let (controller, context, listing, mut leader_state) =
         idle_in(leadership::env::testing::virtual_env_of(0.5), false);
     let metrics = context.metrics.clone();
@@ -250,7 +250,7 @@ async fn objects_at_rest_are_looked_at_again_at_different_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_under_way_is_waited_for_when_the_process_shall_end_but_not_for_ever() {
+async fn shutdown_waits_for_running_reconciles_up_to_a_limit() {
     let (controller, context, listing, mut leader_state) = idle(false);
     let stop = context.stop.clone();
     listing.listed();

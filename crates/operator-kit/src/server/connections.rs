@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_is_for_one_request_and_not_for_long() {
+    async fn a_connection_serves_one_request_and_times_out() {
         let ending = GracefulShutdown::new();
         let (answer, seconds) = until_closed(connected(None, &ending), "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert!(answer.ends_with("hello") && seconds == 0, "{answer} {seconds}");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_not_asked_yet_is_sent_away_at_the_end() {
+    async fn connections_without_a_request_are_closed_at_shutdown() {
         let ending = GracefulShutdown::new();
         let client = connected(None, &ending);
         tokio::task::yield_now().await;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_never_comes_holds_up_the_end_for_a_moment_only() {
+    async fn an_unanswered_request_delays_shutdown_by_the_grace_period() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         client.write_all(b"GET /never HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn handshakes_that_do_not_go_on_give_way() {
+    async fn the_oldest_stalled_handshake_gives_way() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
         let tls = tls::self_signed().unwrap();

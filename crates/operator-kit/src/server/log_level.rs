@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_may_put_it_sets_it() {
+    async fn only_authorised_users_set_the_level() {
         let (level, _filter) = Level::new(&Directives("info".to_owned()));
         let router = served(&level);
         for (user, text, code, expected) in [
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_level_is_shown_to_those_who_may_set_it() {
+    async fn only_authorised_users_see_the_level() {
         let (level, _filter) = Level::new(&Directives("info".to_owned()));
         let router = served(&level);
         for (change, expected) in
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_read_up_to_a_limit_and_only_of_who_may_put_it() {
+    async fn a_body_is_limited_and_read_only_for_authorised_users() {
         let (level, _filter) = Level::new(&Directives("info".to_owned()));
         let router = served(&level);
         let long = Body::from(format!("info{}", " ".repeat(LONGEST)));

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_are_the_ones_that_people_know() {
+    async fn responses_match_those_of_kubernetes_components() {
         let health = health();
         let failing = "[+]other-caches ok\n[-]podset-caches failed: the CRD is missing: install it\n[+]process ok\n\
                        readyz check failed\n";
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_excluded_is_said() {
+    async fn excluding_an_unknown_check_is_a_warning() {
         let (status, text) = asked(&health(), "/readyz?exclude=pods&exclude=podset-caches&verbose").await;
         assert_eq!(status, 200);
         assert!(text.contains("warn: there is no check \"pods\" to exclude\n"), "{text}");

@@ -129,7 +129,7 @@ async fn asked_by_tls(address: Option<SocketAddr>, version: &'static SupportedPr
 }
 
 #[tokio::test]
-async fn probes_are_answered_as_long_as_there_is_a_process() {
+async fn probes_are_answered_until_the_servers_end() {
     let (servers, health) = started(&open()).await.unwrap();
     let probes = servers.probes_address();
     assert!(asked(probes, "/livez").await.starts_with("HTTP/1.1 200"));
@@ -147,7 +147,7 @@ async fn probes_are_answered_as_long_as_there_is_a_process() {
 }
 
 #[tokio::test]
-async fn metrics_are_open_if_they_shall_be() {
+async fn insecure_metrics_are_open_to_everybody() {
     let (servers, _) = started(&open()).await.unwrap();
     let answer = asked(servers.metrics_address(), "/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -163,7 +163,7 @@ async fn metrics_are_open_if_they_shall_be() {
 }
 
 #[tokio::test]
-async fn metrics_are_for_those_who_may_see_them_by_tls() {
+async fn secure_metrics_need_tls_and_a_token() {
     let (servers, _) = started(&secure()).await.unwrap();
     let metrics = servers.metrics_address();
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
@@ -178,7 +178,7 @@ async fn metrics_are_for_those_who_may_see_them_by_tls() {
 }
 
 #[tokio::test]
-async fn the_level_of_the_log_is_for_those_who_may_set_it_by_tls() {
+async fn the_log_level_is_served_only_with_tls_and_a_token() {
     let (servers, _) = started(&secure()).await.unwrap();
     let put = "PUT /log-level HTTP/1.1\r\nContent-Length: 0";
     let answer = asked_by_tls(servers.metrics_address(), &rustls::version::TLS13, put).await;
@@ -192,7 +192,7 @@ async fn the_level_of_the_log_is_for_those_who_may_set_it_by_tls() {
 }
 
 #[tokio::test]
-async fn what_is_turned_off_is_not_served() {
+async fn disabled_servers_are_not_started() {
     let unusable = Options { certificate: Some("/nowhere/at/all".into()), ..secure() };
     let error = started(&unusable).await.unwrap_err();
     assert!(matches!(error, ServeError::Certificate(_)), "{error}");
@@ -203,7 +203,7 @@ async fn what_is_turned_off_is_not_served() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_said_with_its_flag() {
+async fn an_address_in_use_is_reported_with_its_flag() {
     let (servers, _) = started(&open()).await.unwrap();
     let taken = servers.probes_address().unwrap();
     let metrics = BindAddress::At { host: taken.ip().to_string(), port: taken.port() };

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_of_a_server_is_told() {
+    async fn a_panic_of_a_server_is_reported() {
         let servers = Thread::start(|stop| async move {
             let mut servers = Servers { stop, tasks: JoinSet::new(), probes: None, metrics: None };
             servers.tasks.spawn(async { panic!("out of sockets") });

@@ -22,7 +22,7 @@ fn request() -> Result<Request<Vec<u8>>, request::Error> {
 }
 
 #[tokio::test]
-async fn a_request_is_built_when_its_turn_has_come() {
+async fn a_request_is_built_only_when_it_can_be_sent() {
     let answers = Arc::new(Semaphore::new(0));
     let answered = answers.clone();
     let service = tower::service_fn(move |_: Request<Body>| {
@@ -105,7 +105,7 @@ async fn say(mut connection: TcpStream, what: &'static [u8]) {
 }
 
 #[tokio::test]
-async fn a_write_that_finds_no_api_server_never_left() {
+async fn a_write_that_reaches_no_api_server_never_left() {
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
     let no_tls = listener(|connection| say(connection, b"HTTP/1.1 400 Bad Request\r\n\r\n")).await;
     let proxy = listener(|connection| say(connection, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")).await;
@@ -122,7 +122,7 @@ async fn a_write_that_finds_no_api_server_never_left() {
 }
 
 #[tokio::test]
-async fn a_write_whose_time_ends_before_its_connection_is_made_never_left() {
+async fn a_write_that_times_out_while_connecting_never_left() {
     let mute =
         listener(|mut connection| async move { while connection.read(&mut [0; 64]).await.is_ok_and(|n| n > 0) {} });
     let answer = write(config("https", &mute.await), Some(200)).await;
@@ -130,7 +130,7 @@ async fn a_write_whose_time_ends_before_its_connection_is_made_never_left() {
 }
 
 #[tokio::test]
-async fn a_write_of_which_a_byte_left_may_take_effect() {
+async fn a_write_whose_first_byte_was_sent_may_take_effect() {
     let breaks = listener(|mut connection| async move { drop(connection.read(&mut [0; 1]).await) }).await;
     let answer = write(config("http", &breaks), None).await;
     assert!(matches!(answer, (Answer::Unknown(_), false)), "{answer:?}");

@@ -104,7 +104,7 @@ async fn a_user_that_may_get_metrics_is_let_through() {
 }
 
 #[tokio::test]
-async fn without_a_token_nothing_is_asked() {
+async fn a_request_without_a_token_is_not_reviewed() {
     let (reviewer, gate) = gate();
     for authorization in ["alice", "Basic alice", "Bearer", "Bearer ", "Bearer a b", ""] {
         assert_eq!(gate.admit(&with(authorization)).await, Err(Rejection::NoToken), "{authorization}");
@@ -114,7 +114,7 @@ async fn without_a_token_nothing_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_kept_for_a_while() {
+async fn reviews_are_cached_for_a_while() {
     let (reviewer, gate) = gate();
     for _ in 0..10 {
         admit(&gate, "alice").await.unwrap();
@@ -151,7 +151,7 @@ async fn a_token_that_was_revoked_is_no_longer_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_at_the_same_time_shares_the_answer() {
+async fn concurrent_requests_share_one_review() {
     let (reviewer, gate) = gate();
     let all = join_all((0..30).map(|_| admit(&gate, "alice"))).await;
     assert!(all.iter().all(Result::is_ok), "{all:?}");
@@ -159,7 +159,7 @@ async fn who_asks_at_the_same_time_shares_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn junk_neither_presses_the_api_server_nor_shuts_out_the_good() {
+async fn invalid_tokens_neither_load_the_api_server_nor_block_known_ones() {
     let (reviewer, gate) = gate();
     admit(&gate, "alice").await.unwrap();
     advance(Duration::from_secs(61)).await;
@@ -197,7 +197,7 @@ async fn a_known_token_stays_known_while_the_api_server_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_for_those_who_wait_for_it() {
+async fn concurrent_requests_share_one_failed_review() {
     let (reviewer, gate) = gate();
     reviewer.is_silent.store(true, Ordering::SeqCst);
     let start = Instant::now();
@@ -207,7 +207,7 @@ async fn a_failure_is_for_those_who_wait_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_does_not_answer_is_said_and_not_remembered() {
+async fn a_failed_review_is_reported_and_not_cached() {
     let (reviewer, gate) = gate();
     reviewer.is_away.store(true, Ordering::SeqCst);
     assert_eq!(admit(&gate, "alice").await, Err(Rejection::NotAnswered));
@@ -217,7 +217,7 @@ async fn an_api_server_that_does_not_answer_is_said_and_not_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_keeps_silent_holds_nobody_for_long() {
+async fn a_hanging_api_server_delays_requests_only_briefly() {
     let (reviewer, gate) = gate();
     reviewer.is_silent.store(true, Ordering::SeqCst);
     let start = Instant::now();
@@ -230,7 +230,7 @@ async fn an_api_server_that_keeps_silent_holds_nobody_for_long() {
 }
 
 #[tokio::test]
-async fn an_operator_that_may_not_ask_says_what_it_needs() {
+async fn an_operator_that_may_not_review_names_the_missing_role() {
     let (_, gate) = gate();
     let refusal = admit(&gate, "forbidden-to-ask").await.unwrap_err();
     assert_eq!(refusal, Rejection::NotAsked);

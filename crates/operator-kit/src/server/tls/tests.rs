@@ -41,7 +41,7 @@ pub(crate) fn parsed((certificate, _): &(String, String)) -> Vec<CertificateDer<
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_with_the_flag_and_the_file() {
+fn an_unusable_certificate_is_rejected_with_its_flag_and_file() {
     let folder = TempDir::new().unwrap();
     let refused = || {
         let sentence = Files::open(folder.path()).unwrap_err().to_string();
@@ -98,7 +98,7 @@ async fn files_that_change_are_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_pair_is_complained_of_once() {
+async fn a_broken_pair_is_logged_once() {
     let log = NamedTempFile::new().unwrap();
     let writer = Arc::new(log.reopen().unwrap());
     let _logs = tracing::subscriber::set_default(tracing_subscriber::fmt().with_writer(writer).finish());

@@ -59,7 +59,7 @@ const NOWHERE: spans::CurrentIds = || None;
 const TRACED: spans::CurrentIds = || Some(("0a".to_owned(), "0b".to_owned(), 1));
 
 #[test]
-fn a_line_for_machines_is_a_log_record_of_opentelemetry() {
+fn a_json_line_is_an_opentelemetry_log_record() {
     let lines = logged(true, "info", TRACED, |_| {
         warn!(set = %"shop/web", created = 2, is_new = true, share = 0.5, "a \"plan\" was\ncarried out");
     });
@@ -86,7 +86,7 @@ fn a_line_for_machines_is_a_log_record_of_opentelemetry() {
 }
 
 #[test]
-fn a_line_for_people_ends_with_the_trace_if_there_is_one() {
+fn a_text_line_ends_with_the_trace_if_there_is_one() {
     let scaled = |ids| logged(false, "info", ids, |_| info!(created = 2, "scaled"));
     assert_eq!(scaled(NOWHERE), [" INFO scaled created=2"]);
     assert_eq!(scaled(TRACED), [" INFO scaled created=2 trace_id=0a span_id=0b"]);
@@ -110,7 +110,7 @@ fn an_event_is_one_line_whatever_it_carries() {
 }
 
 #[test]
-fn what_is_logged_can_be_changed_at_any_time_and_never_has_spans() {
+fn the_level_can_change_at_any_time_and_spans_are_never_logged() {
     let lines = logged(false, "warn", NOWHERE, |level| {
         info!("not yet");
         level.set(&Directives("trace".to_owned())).unwrap();
@@ -131,7 +131,7 @@ fn directives_have_no_spaces() {
 }
 
 #[test]
-fn people_read_text_and_machines_json() {
+fn the_default_format_is_json_in_a_pod_and_text_elsewhere() {
     assert_eq!([format(None, true), format(None, false)], [LogFormat::Json, LogFormat::Text]);
     for chosen in [LogFormat::Json, LogFormat::Text] {
         assert_eq!([true, false].map(|is_in_pod| format(Some(chosen), is_in_pod)), [chosen; 2]);

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_does_not_ask_for_open_metrics_gets_what_everybody_reads() {
+    fn open_metrics_is_served_only_if_accepted() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5";
         assert_eq!(Format::accepted(prometheus), Format::OpenMetrics);
         for accept in ["", "*/*", "text/plain"] {

@@ -105,7 +105,7 @@ fn requests_are_counted_by_code_method_and_host() {
 }
 
 #[test]
-fn a_leader_is_one() {
+fn the_leader_metric_is_one_for_a_leader() {
     let metrics = idle();
     let (series, leads) =
         (r#"leader_election_master_status{name="podset-operator"}"#, metrics.leader("podset-operator"));
@@ -146,7 +146,7 @@ async fn reconciles_are_timed_and_counted_by_how_they_end() {
 }
 
 #[test]
-fn work_that_never_ends_is_seen() {
+fn unfinished_work_is_shown() {
     let env = leadership::env::testing::virtual_env();
     let metrics = Metrics::new(env.clone());
     let queue = metrics.queue("podset");
