@@ -205,7 +205,7 @@ mod tests {
     type Look<'a> = (i64, &'a [(&'static str, &'static str, i32, i32)], &'a str);
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_elsewhere_is_live_if_it_is_renewed_while_it_is_looked_at() {
+    async fn a_lease_elsewhere_is_live_if_it_changes_during_the_search() {
         // Each look: its second, the Leases, the verdict.
         let stories: [(&str, Option<&str>, &[Look]); 10] = [
             ("no Lease", Some("default"), &[(0, &[], "alone")]),
@@ -309,7 +309,7 @@ mod tests {
 
     /// Nothing is decided while the API server is away, and nothing is waited for where it forbids the look.
     #[tokio::test(start_paused = true)]
-    async fn the_search_waits_for_an_answer_and_takes_a_refusal_for_one() {
+    async fn the_search_retries_on_503_and_ends_on_403() {
         for last in [200, 403] {
             let search = search_at(Some("default"), move |asked| {
                 let last = if last == 200 { list(&[]) } else { refusal(last) };
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_nobody_could_renew_was_not_left_behind() {
+    async fn time_without_responses_does_not_make_a_lease_abandoned() {
         let search = search_at(Some("default"), |asked| {
             std::future::ready(match asked {
                 2..=6 => refusal(503),

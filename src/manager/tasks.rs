@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_candidate_that_ends_leaves_the_controllers_to_end() {
+    async fn controllers_may_finish_after_the_election_ends() {
         let mut tasks = Tasks::new();
         tasks.start("podset", sleep(Duration::from_secs(5)));
         tasks.start_fallible(ELECTION, async { Ok(()) });
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_ends_all_and_says_whose_it_was() {
+    async fn a_panic_ends_all_tasks_and_names_its_own() {
         let mut tasks = Tasks::new();
         tasks.start("mycustomresource", pending());
         tasks.start("podset", async { panic!("out of pods") });
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_lease_ends_all() {
+    async fn a_lost_lease_ends_all_tasks() {
         let mut tasks = Tasks::new();
         tasks.start("podset", pending());
         tasks.start_fallible(ELECTION, async { Err(Failure::Lost(Lost::Deadline(10))) });

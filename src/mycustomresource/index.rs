@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_spec_is_news_whoever_brings_it() {
+    fn a_new_spec_is_queued_once_from_a_response_or_the_watch() {
         let mut index = Index::new(&[]);
         let (old, new) = (resource("one", "joe", 1), resource("one", "jim", 2));
         index.apply_resources(&None, Change::Applied(old.clone()));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_friend_exists_as_long_as_one_pod_of_the_name_does() {
+    fn a_friend_exists_while_any_pod_has_its_name() {
         let mut index = Index::new(&[]);
         let one = ObjectKey::new("default", "one");
         assert_eq!(
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_missing_before_all_pods_were_listed() {
+    fn no_friend_is_missing_before_all_pods_are_listed() {
         let scopes = [Some("a".into()), Some("b".into())];
         let mut index = Index::new(&scopes);
         assert!(index.is_empty());
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_of_the_same_name_has_a_pace_of_its_own() {
+    fn a_recreated_resource_has_its_own_pace() {
         let (mut index, now) = (Index::new(&[]), jiff::Timestamp::UNIX_EPOCH);
         let (one, mut another) = (resource("one", "joe", 1), resource("one", "joe", 2));
         another.uid = "another".into();

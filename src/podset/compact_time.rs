@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_the_time_that_it_was_made_of_and_small() {
+    fn a_compact_time_keeps_microseconds_in_eight_bytes() {
         let times = [
             Timestamp::MIN,
             "2026-01-01T12:00:00.123456789Z".parse().unwrap(),

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_once() {
+    fn a_rejected_create_is_reported_once() {
         let rejected_create = Rejection { message: "no".to_owned(), kind: RejectionKind::Forbidden, generation: 1 };
         let of = |rejected_create: &Rejection, told| creates_rejected(rejected_create, told, None);
         assert_eq!(of(&rejected_create, None).unwrap().note, "Pods are refused: no");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_well_is_told_under_the_set_as_normal() {
+    fn completed_work_is_a_normal_event_about_the_set() {
         let burst = Burst { wanted: 2, from: 0, created: 2, is_deleting: false, is_scaling: true };
         let set = testing::set(2);
         let event = work_done(&burst, 2).unwrap();

@@ -232,7 +232,7 @@ mod tests {
     use operator_kit::{listwatch::Change, telemetry::metrics::Format};
 
     #[test]
-    fn only_a_leader_shows_figures() {
+    fn only_a_leader_exports_the_metrics() {
         let (metrics, leads) = (Metrics::new(virtual_env()), Arc::new(AtomicBool::new(false)));
         let figures = SetFigures {
             by_reason: vec![("AllPodsReady", 2), ("PodsNotReady", 1)],
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_set_at_rest_is_counted_and_is_no_worry() {
+    async fn a_set_at_rest_is_counted_as_converged() {
         let set = set(2, &[("Ready", "True", "AllPodsReady", 9)]);
         let taken = figures(set, vec![testing::pod("a").ready(9), testing::pod("b").ready(9)]).take();
         assert_eq!((taken.desired, taken.available, taken.ready), (2, 2, 2));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_set_that_is_not_ready_is_so_since_its_condition_says_so() {
+    async fn an_unready_set_is_unconverged_since_its_transition_time() {
         let refused = [("Ready", "False", "PodsNotReady", 60), ("ReplicaFailure", "True", "FailedCreate", 30)];
         let figures = figures(set(2, &refused), vec![testing::pod("a").ready(9)]);
         tokio::time::advance(Duration::from_secs(40)).await;
@@ -343,7 +343,7 @@ mod tests {
 
     /// As when the leader hangs: what it wrote last says that all is well.
     #[tokio::test(start_paused = true)]
-    async fn a_set_on_which_nobody_works_is_noticed() {
+    async fn a_neglected_set_counts_as_unconverged() {
         let ready = [("Ready", "True", "AllPodsReady", 9)];
         let mut outdated = set(1, &ready);
         outdated.generation = 2;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_noticed_is_forgotten_when_it_is_over() {
+    async fn the_unconverged_time_restarts_after_convergence() {
         let figures = figures(set(1, &[("Ready", "True", "AllPodsReady", 9)]), vec![]);
         figures.take();
         tokio::time::advance(Duration::from_secs(1000)).await;
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn strange_reasons_make_no_series() {
+    async fn foreign_reasons_create_no_series() {
         let taken = figures(set(1, &[("Ready", "False", "Sabotage", 9)]), vec![]).take();
         assert_eq!(count(&taken, "Unknown"), 1);
         assert_eq!(taken.by_reason.len(), crate::podset::status::REASONS.len() + 1);

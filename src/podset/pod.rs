@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_template_does_not_say_is_as_without_one() {
+    fn fields_missing_in_a_template_have_their_defaults() {
         let (default, spec) =
             (sent(&testing::set(3), "i", 0), json!({ "containers": [{ "name": "c", "image": "i" }] }));
         assert_eq!(sent(&with(json!({})), "i", 0), default);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_webhook_took_away_is_named() {
+    fn a_change_by_a_webhook_is_named() {
         let set = testing::set(1);
         let ordered = sent(&set, "i", 0);
         let told = |change: fn(&mut Value)| {

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_too_much_is_lost_and_the_rest_is_told() {
+    async fn events_beyond_the_limit_are_dropped_and_the_rest_is_sent() {
         let ((recorder, told), set) = (recorder(), testing::set(1));
         let many = usize::try_from(WAITING).unwrap();
         recorder.record(&set, vec![event(); many - 1]);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_event_that_waits_takes_less_than_a_kilobyte() {
+    async fn a_queued_event_takes_less_than_a_kilobyte() {
         let ((recorder, _), set) = (recorder(), testing::set(1));
         recorder.record(&set, vec![event()]);
         let queued = recorder.receiver.try_lock().unwrap().try_recv().unwrap();
@@ -187,7 +187,7 @@ mod tests {
 
     /// The API server never answers for the namespace `default`.
     #[tokio::test(start_paused = true)]
-    async fn events_of_one_namespace_do_not_hold_up_those_of_another() {
+    async fn events_of_one_namespace_do_not_delay_those_of_another() {
         let (env, sent) = (virtual_env(), Arc::new(AtomicUsize::new(0)));
         let count = sent.clone();
         let service = tower::service_fn(move |request: Request<Body>| {

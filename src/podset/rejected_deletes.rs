@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn rejections_are_told_once_and_again_after_a_recovery() {
+    fn rejections_are_reported_once_and_again_after_a_recovery() {
         let mut rejected = RejectedDeletes::default();
         assert!(reject(&mut rejected, 5, after(0)));
         assert!(!reject(&mut rejected, 5, after(1)));

@@ -162,13 +162,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_ran_for_ten_minutes_begins_anew() {
+    fn ten_minutes_of_running_reset_the_backoff() {
         assert_eq!(due_after(&[testing::pod("a").failed(0).ran(600).replacements(8)]), Some((0, 1)));
         assert_eq!(due_after(&[testing::pod("a").failed(0).ran(599).replacements(8)]), Some((128, 9)));
     }
 
     #[test]
-    fn all_wait_as_long_as_the_one_that_waits_longest() {
+    fn all_pods_wait_for_the_longest_backoff() {
         let old = || testing::pod("old").failed(100).replacements(9);
         let new = || testing::pod("new").failed(3).replacements(4);
         assert_eq!(due_after(&[old(), new()]), Some((256 - 100, 10)));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_replaced_holds_up_nothing() {
+    fn a_replaced_pod_causes_no_backoff() {
         let failed = || testing::pod("failed").failed(3).replacements(4);
         let made = |age: i64, count: u32| testing::pod("made").age(age).replacements(count);
         assert_eq!(due_after(&[failed(), made(1, 5)]), None);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_stands_for_one_pod() {
+    fn each_replacement_counts_for_one_pod() {
         let failed = |name: &str, ago: i64, count: u32| testing::pod(name).failed(ago).replacements(count);
         let made = |name: &str, age: i64, count: u32| testing::pod(name).age(age).replacements(count);
         let one_of_two = [failed("a", 10, 4), made("a2", 2, 5), failed("b", 1, 4)];
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_wait_as_finished_and_all_where_some_may_have_been_forgotten() {
+    fn as_many_wait_as_finished_and_all_from_three_on() {
         let waiting = |count: usize| {
             let pods: Vec<Seen> = (0..count).map(|n| testing::pod(&n.to_string()).failed(1).seen()).collect();
             without_history(&pods, testing::now()).map(|next| next.pods)
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_remembered_until_as_many_live_as_are_wanted() {
+    fn waiting_replacements_are_remembered_until_enough_pods_live() {
         let mut finishes = Finishes::default();
         let mut look = |wanted: usize, is_unread: bool, pods: Vec<PodBuilder>| {
             let pods = pods.into_iter().map(PodBuilder::seen).collect();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_wait_than_were_missing_nor_those_that_were_made() {
+    fn no_more_wait_than_are_missing_and_created_ones_do_not() {
         let mut finishes = Finishes::default();
         let waiting = |finishes: &mut Finishes, wanted: usize, pods: &[PodBuilder]| {
             let pods = pods.iter().cloned().map(PodBuilder::seen).collect();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_back_off_lasts_until_a_pod_runs_well() {
+    fn a_backoff_lasts_until_a_pod_runs_well() {
         let seconds = |pods: Vec<PodBuilder>| {
             let pods: Vec<Seen> = pods.into_iter().map(PodBuilder::seen).collect();
             backoff(pods.iter(), testing::now()).as_secs()
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_newest_are_kept() {
+    fn the_three_newest_finished_pods_are_kept() {
         let pods: Vec<Seen> = [5, 1, 9, 3, 7].map(|ago| testing::pod(&format!("ago-{ago}")).failed(ago).seen()).into();
         let names: Vec<_> =
             not_kept(&pods.iter().collect::<Vec<_>>()).iter().map(|seen| seen.pod.key.name.to_string()).collect();

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_that_of_the_content_and_survives_a_label() {
+    fn a_revision_depends_on_the_content_and_survives_a_label() {
         let revision = of(r#"{"spec":{"a":1,"b":2}}"#);
         assert_eq!(revision, of(r#"{ "spec": { "b": 2, "a": 1 } }"#));
         assert_ne!(revision, of(r#"{"spec":{"a":1,"b":3}}"#));

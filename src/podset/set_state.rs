@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_up_to_thirty_seconds_and_begin_anew_with_the_spec() {
+    fn waits_double_up_to_thirty_seconds_and_restart_with_a_new_spec() {
         let mut retry = Retry::default();
         let now = testing::now();
         let waits: Vec<i64> = (0..7)
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_said_to_go_is_tried_a_few_times_and_then_left_for_long() {
+    fn a_terminating_namespace_is_retried_a_few_times_and_then_rarely() {
         let (mut retry, start) = (Retry::default(), testing::now());
         let mut wait = |generation| {
             retry.give_up(start, generation, |wait| wait);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn strays_that_cannot_be_deleted_keep_pods_from_being_created_only_if_they_are_many() {
+    fn undeletable_strays_block_creates_only_from_three_on() {
         let mut state = SetState::default();
         for (uid, holds) in [("a", false), ("b", false), ("c", true)] {
             state.fates.strays.insert(uid.into(), uid.to_owned());

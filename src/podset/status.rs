@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_says_in_one_sentence_what_is_the_matter() {
+    fn the_message_of_ready_names_the_cause() {
         let one = || view(vec![testing::pod("a").ready(9)]);
         let said = |view: &View, hold: Hold, state: &SetState| {
             status(view, &planned(view, hold), state, testing::now()).conditions.swap_remove(0).message
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn people_wait_for_ready_and_for_pods_that_come_or_go() {
+    fn changes_of_ready_and_of_the_pods_are_awaited() {
         let status = |pods: &[&str], ready| {
             let reason = if ready { "AllPodsReady" } else { "PodsNotReady" };
             let ready = statuses::condition(&[], condition::READY, ready, reason, String::new(), testing::now());
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_is_answered_when_no_more_pods_may_live_than_it_wants() {
+    fn a_generation_is_observed_when_no_surplus_may_live() {
         let answered = |occupied: usize, stored: Option<i64>| {
             let mut view = two_ready();
             let set = Arc::make_mut(&mut view.set);
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transition_time_changes_with_the_status_alone() {
+    fn a_transition_time_changes_only_with_the_status() {
         let mut view = view(vec![testing::pod("a").ready(9)]);
         let later = testing::now() + jiff::SignedDuration::from_secs(100);
         let first = status(&view, &planned(&view, Hold::Nothing), &SetState::default(), testing::now());

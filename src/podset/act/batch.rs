@@ -131,7 +131,7 @@ mod tests {
     use crate::podset::{observe::Phase, pod, revision::Revision};
 
     #[test]
-    fn the_metadata_of_a_pod_that_was_made_tell_enough_of_it() {
+    fn the_metadata_of_a_created_pod_is_enough_to_cache_it() {
         // The answer of Kubernetes 1.36 to a create of ours.
         let answer = include_bytes!("../../../tests/data/pod.metadata.json");
         let made = decoded(answer).unwrap();

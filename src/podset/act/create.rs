@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_needed_for_the_template_and_for_what_is_under_way() {
+    fn memory_is_reserved_for_the_template_and_creates_in_flight() {
         assert_eq!(to_read(20_000, 0), None);
         assert_eq!(to_read(20_000, 3), Some(80_000));
         assert_eq!(to_read(20_000, 1000), Some(20_000 * 53));

@@ -115,7 +115,7 @@ mod tests {
     use crate::{api::PodSetStatus, podset::testing};
 
     #[test]
-    fn a_pod_too_many_cannot_wait() {
+    fn a_surplus_pod_is_urgent() {
         let observed = Observed::new(CacheRules::default());
         let mut caches = observed.lock();
         caches.sets.apply(&None, Change::Snapshot { items: vec![testing::set(2)], version: 10 });
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_were_written_are_in_memory_once() {
+    fn names_in_a_written_status_are_in_memory_once() {
         let observed = Observed::new(CacheRules::default());
         let mut caches = observed.lock();
         let known = testing::set(1);

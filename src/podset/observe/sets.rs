@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_writer_of_a_new_status_is_noticed_and_that_of_an_old_one_is_not() {
+    fn only_the_writer_of_a_new_status_is_noticed() {
         let status = |ready_replicas, writer: Option<&str>| PodSetStatus {
             ready_replicas,
             written_by: writer.map(Into::into),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_add_to_a_status_was_not_written_by_the_installation_that_it_names() {
+    fn a_foreign_condition_is_not_attributed_to_the_named_writer() {
         let former = PodSetStatus { written_by: Some(THERE.into()), ..PodSetStatus::default() };
         let theirs = serde_json::json!({
             "type": "Theirs", "status": "True", "reason": "A", "message": "", "lastTransitionTime": "2026-01-01T12:00:00Z",

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_is_about_to_start_waits_for_nothing() {
+    fn a_starting_container_waits_for_nothing() {
         let waiting = |reason| json!([{ "restartCount": 1, "state": { "waiting": { "reason": reason } } }]);
         for reason in ["ContainerCreating", "PodInitializing"] {
             assert_eq!(waits_for(json!({ "containerStatuses": waiting(reason) })), None);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_fits_on_no_node_waits_for_what_the_scheduler_says() {
+    fn an_unschedulable_pod_has_the_message_of_the_scheduler() {
         let scheduled =
             |status| json!({ "conditions": [{ "type": "PodScheduled", "status": status, "message": "0/3 nodes" }] });
         assert_eq!(waits_for(scheduled("False")).as_deref(), Some("0/3 nodes"));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_what_the_api_server_says_of_it() {
+    fn all_fields_of_a_pod_are_read() {
         let container = |restarts, finished| {
             let terminated = json!({ "exitCode": 1, "finishedAt": finished });
             json!({ "restartCount": restarts, "state": { "terminated": terminated } })
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_that_no_set_can_have_takes_no_memory() {
+    fn an_owner_uid_that_is_too_long_is_ignored() {
         let owned = |uid: String| {
             let (owner, group) = (json!({ "kind": "PodSet", "uid": uid, "controller": true }), "app.example.com/v1");
             let mut metadata = json!({ "name": "a", "ownerReferences": [owner] });

@@ -124,7 +124,7 @@ async fn a_large_template_is_read_once_for_all_pods_of_a_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_are_made_after_the_spec_that_was_read_if_it_is_newer() {
+async fn pods_follow_the_spec_that_was_read_if_it_is_newer() {
     let play = Play::new(stored(1, 10, LARGE), stored(2, 11, LARGE), None);
     let (asked, _) = play.pass().await;
     assert_eq!(
@@ -142,14 +142,14 @@ async fn pods_are_made_after_the_spec_that_was_read_if_it_is_newer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_that_grew_old_while_it_was_read_makes_no_pod() {
+async fn a_template_outdated_during_its_read_creates_no_pod() {
     let play = Play::new(stored(1, 10, LARGE), stored(1, 10, LARGE), Some(stored(2, 11, LARGE)));
     let (asked, next) = play.pass().await;
     assert_eq!((&asked[..], next), (&["GET web".to_owned()][..], Next::At(play.controller.context.env.now())));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_without_room_for_its_template_waits_and_tells_its_status() {
+async fn a_set_without_room_for_its_template_waits_and_writes_its_status() {
     let play = Play::new(stored(1, 10, LARGE), stored(1, 10, LARGE), None);
     let context = &play.controller.context;
     let others = context.templates.try_take(&"default".into(), usize::MAX).unwrap();

@@ -85,7 +85,7 @@ fn a_new_set_takes_its_first_names() {
 }
 
 #[test]
-fn whatever_may_live_counts() {
+fn every_pod_that_may_live_counts() {
     let running = |index: u32| testing::pod(&nth(index)).ready(9);
     let cases: [(&str, PodBuilder, usize); 6] = [
         ("a ready pod", running(0), 0),
@@ -101,7 +101,7 @@ fn whatever_may_live_counts() {
 }
 
 #[test]
-fn a_pod_that_is_out_of_sight_counts_but_costs_no_other_its_life() {
+fn a_missing_pod_counts_but_no_other_is_deleted_for_it() {
     let mut view = view(1, vec![testing::pod(&nth(0)).ready(9), testing::pod(&nth(1)).ready(9)]);
     view.pods[0].is_missing = true;
     let plan = planned(&view, &SetState::default());
@@ -113,7 +113,7 @@ fn patient(wanted: usize, pods: Vec<PodBuilder>) -> View {
 }
 
 #[test]
-fn whatever_may_run_counts_if_the_set_waits_for_terminations() {
+fn every_pod_that_may_run_counts_if_the_set_waits_for_terminations() {
     let running = || testing::pod(&nth(0)).ready(9);
     let cases: [(&str, PodBuilder, usize, bool); 7] = [
         ("a ready pod", running(), 0, false),
@@ -146,7 +146,7 @@ fn pods_that_are_being_deleted_are_no_surplus() {
 }
 
 #[test]
-fn a_create_of_unknown_fate_counts_once_beside_its_pod_that_is_being_deleted() {
+fn a_create_of_unknown_fate_and_its_terminating_pod_count_once() {
     let mut state = SetState::default();
     state.fates.create_unanswered(&nth(0), 0, testing::now());
     let pods = vec![testing::pod(&nth(0)).ready(9).deleted(1)];
@@ -186,7 +186,7 @@ fn a_create_of_unknown_fate_counts_and_is_repeated_under_its_name() {
 }
 
 #[test]
-fn a_refused_name_is_asked_for_first_and_never_beside_another() {
+fn a_rejected_name_is_tried_before_new_ones() {
     let mut state = SetState::default();
     state.fates.create_rejected(&nth(5), 5, testing::now());
     assert_eq!(created(&planned(&view(1, vec![]), &state)), [nth(5)]);
@@ -194,7 +194,7 @@ fn a_refused_name_is_asked_for_first_and_never_beside_another() {
 }
 
 #[test]
-fn names_of_strangers_and_of_the_dead_are_stepped_over() {
+fn names_of_strangers_and_of_recently_ended_pods_are_skipped() {
     let view = view(2, vec![]);
     let names = Known { known: [nth(0)].into(), resting: [nth(1)].into() };
     let plan = plan_with(&view, &SetState::default(), &names);
@@ -213,7 +213,7 @@ fn an_unanswered_delete_is_repeated_before_another_pod_is_chosen() {
 }
 
 #[test]
-fn finished_pods_are_replaced_later_each_time_unless_the_spec_changes() {
+fn finished_pods_are_replaced_with_backoff_unless_the_spec_changes() {
     let failed = testing::pod(&nth(0)).failed(1).replacements(3);
     let mut view = view(1, vec![failed]);
     let plan = planned(&view, &SetState::default());
@@ -228,7 +228,7 @@ fn finished_pods_are_replaced_later_each_time_unless_the_spec_changes() {
 }
 
 #[test]
-fn a_pod_that_keeps_failing_holds_up_no_other() {
+fn a_failing_pod_does_not_delay_others() {
     let view = |ago: i64| {
         let failed = testing::pod(&nth(0)).failed(ago).replacements(3);
         view(4, vec![failed, testing::pod(&nth(1)).ready(9)])
@@ -256,7 +256,7 @@ fn three_finished_pods_are_kept() {
 }
 
 #[test]
-fn a_finished_pod_that_could_not_be_deleted_holds_up_nothing() {
+fn an_unanswered_delete_of_a_finished_pod_blocks_nothing() {
     let finished = (0..5).map(|index| testing::pod(&nth(index)).failed(1000 + i64::from(index)));
     let view = view(1, finished.collect());
     let mut state = SetState::default();
@@ -268,7 +268,7 @@ fn a_finished_pod_that_could_not_be_deleted_holds_up_nothing() {
 }
 
 #[test]
-fn a_failure_is_not_tried_again_at_once_unless_the_spec_changes() {
+fn a_failure_is_retried_with_backoff_unless_the_spec_changes() {
     let mut state = SetState::default();
     state.retry.back_off(testing::now(), 1, |wait| wait);
     let mut view = view(3, vec![]);
@@ -280,7 +280,7 @@ fn a_failure_is_not_tried_again_at_once_unless_the_spec_changes() {
 }
 
 #[test]
-fn nothing_is_created_for_what_is_being_deleted_or_cannot_be_read() {
+fn nothing_is_created_for_a_deleting_or_unreadable_set() {
     let mut deleting = view(3, vec![]);
     Arc::make_mut(&mut deleting.set).is_deleting = true;
     let mut unreadable = view(3, vec![testing::pod(&nth(0))]);
@@ -292,7 +292,7 @@ fn nothing_is_created_for_what_is_being_deleted_or_cannot_be_read() {
 }
 
 #[test]
-fn nothing_is_created_for_a_while_in_a_namespace_that_goes_but_for_a_new_spec() {
+fn creates_pause_in_a_terminating_namespace_until_the_spec_changes() {
     let mut state = SetState::default();
     state.retry.give_up(testing::now(), 1, |wait| wait);
     let plan = planned(&view(3, vec![]), &state);
@@ -314,7 +314,7 @@ fn nothing_is_created_while_a_stray_is_left() {
 }
 
 #[test]
-fn a_create_that_can_take_effect_no_more_is_looked_up_before_it_is_forgotten() {
+fn an_expired_create_is_looked_up_before_it_is_forgotten() {
     let mut state = SetState::default();
     state.fates.create_unanswered(&nth(1), 1, testing::now() - SignedDuration::from_secs(60));
     let plan = planned(&view(1, vec![testing::pod(&nth(0)).ready(9)]), &state);
@@ -428,7 +428,7 @@ proptest! {
     }
 
     #[test]
-    fn it_never_deletes_below_n_and_only_live_or_superfluous_pods(case in any_case()) {
+    fn it_never_deletes_below_n_and_only_surplus_or_finished_pods(case in any_case()) {
         let plan = case.plan();
         let surplus = plan.delete.iter().filter(|deletion| deletion.why == Why::Surplus).count();
         let wanted = plan.count.certain.saturating_sub(plan.count.wanted);
@@ -455,7 +455,7 @@ proptest! {
     }
 
     #[test]
-    fn it_is_the_same_for_the_same_world_in_any_order(case in any_case(), turn in 0..16_usize) {
+    fn the_plan_does_not_depend_on_the_order_of_the_pods(case in any_case(), turn in 0..16_usize) {
         let plan = case.plan();
         let mut turned = case.clone();
         let pods = &mut turned.view.pods;

@@ -43,7 +43,7 @@ fn live(cache: &Pods) -> Vec<String> {
 }
 
 #[test]
-fn only_what_matters_wakes_the_set() {
+fn only_relevant_changes_wake_the_set() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     assert_eq!(hear(&mut cache, Change::Applied(testing::pod("a").version(11).0)), 0, "only the version changed");
     assert_eq!(hear(&mut cache, Change::Applied(testing::pod("a").version(12).ready(1).0)), 1);
@@ -59,7 +59,7 @@ fn only_what_matters_wakes_the_set() {
 
 /// A wake for every part of a pod that a status tells of or a plan acts on.
 #[test]
-fn whatever_matters_wakes_the_set() {
+fn every_relevant_change_wakes_the_set() {
     let changes: [fn(&mut Pod); 9] = [
         |pod| pod.phase = Phase::Unknown,
         |pod| pod.exit_code = Some(1),
@@ -80,7 +80,7 @@ fn whatever_matters_wakes_the_set() {
 }
 
 #[test]
-fn states_of_one_pod_have_its_texts_in_common() {
+fn states_of_one_pod_share_their_texts() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     let first = cache.of(&set()).remove(0).pod;
     hear(&mut cache, Change::Applied(testing::pod("a").version(11).0));
@@ -90,7 +90,7 @@ fn states_of_one_pod_have_its_texts_in_common() {
 }
 
 #[test]
-fn the_answer_to_a_create_does_not_undo_what_the_watch_told() {
+fn a_create_response_does_not_undo_what_the_watch_showed() {
     let mut cache = cache([], 10);
     hear(&mut cache, Change::Applied(testing::pod("a").version(20).0));
     cache.created(testing::pod("a").version(20).unscheduled().0, testing::now());
@@ -99,7 +99,7 @@ fn the_answer_to_a_create_does_not_undo_what_the_watch_told() {
 }
 
 #[test]
-fn an_answer_survives_a_list_that_began_before_it() {
+fn a_created_pod_survives_an_older_list() {
     let mut cache = cache([], 10);
     cache.created(testing::pod("a").version(20).0, testing::now());
     hear(&mut cache, Change::Snapshot { items: vec![], version: 15 });
@@ -111,7 +111,7 @@ fn an_answer_survives_a_list_that_began_before_it() {
 
 /// Attack A6: the watch shows a pod's beginning and end before its create is answered.
 #[test]
-fn an_end_that_was_seen_before_the_answer_leaves_no_ghost() {
+fn a_pod_that_ended_before_its_create_response_stays_gone() {
     let mut cache = cache([], 10);
     hear(&mut cache, Change::Applied(testing::pod("a").version(20).0));
     hear(&mut cache, Change::Applied(testing::pod("a").version(21).terminating().0));
@@ -135,7 +135,7 @@ fn an_old_state_changes_nothing() {
 }
 
 #[test]
-fn our_delete_marks_and_is_never_taken_back() {
+fn an_older_event_does_not_undo_our_delete() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     cache.delete_answered(&"uid-of-a".into(), None, testing::now());
     hear(&mut cache, Change::Applied(testing::pod("a").version(12).ready(1).0));
@@ -162,7 +162,7 @@ fn a_name_rests_for_the_quarantine() {
 
 /// Attack A5: the watch lags behind a read, and brings what the read showed to be over.
 #[test]
-fn what_a_read_showed_gone_does_not_come_back() {
+fn a_pod_that_a_list_showed_gone_does_not_come_back() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     cache.verify(&None, vec![testing::pod("b").version(30).0], HashSet::new(), 40, testing::now());
     hear(&mut cache, Change::Applied(testing::pod("a").version(20).ready(1).0));
@@ -174,7 +174,7 @@ fn what_a_read_showed_gone_does_not_come_back() {
 }
 
 #[test]
-fn a_pod_that_a_look_showed_gone_does_not_come_back() {
+fn a_pod_that_a_lookup_showed_gone_does_not_come_back() {
     let second = testing::pod("a").uid("second").version(60).0;
     for (found, left) in [(None, vec![]), (Some(second), vec!["second"])] {
         let mut cache = cache([testing::pod("a").version(5)], 10);
@@ -226,7 +226,7 @@ fn a_pod_that_lost_its_label_and_is_gone_does_not_come_back() {
 }
 
 #[test]
-fn what_the_watch_shows_no_more_leaves_no_memory_of_it() {
+fn gone_pods_are_forgotten_once_the_watch_agrees() {
     let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6)], 10);
     hear(&mut cache, Change::Deleted(testing::pod("a").version(11).0));
     look(&mut cache, "a", None);
@@ -238,7 +238,7 @@ fn what_the_watch_shows_no_more_leaves_no_memory_of_it() {
 }
 
 #[test]
-fn a_delete_that_a_later_read_does_not_bear_out_is_taken_back() {
+fn a_delete_that_a_later_read_disproves_is_taken_back() {
     let mut cache = cache([testing::pod("a").version(5)], 10);
     cache.delete_answered(&"uid-of-a".into(), None, testing::now());
     assert_eq!(live(&cache).len(), 0);
@@ -291,7 +291,7 @@ fn a_pod_that_leaves_the_selector_before_its_answer_is_looked_up() {
 
 /// The watch lost sight of it while a request was under way: what the request is answered is older than that.
 #[test]
-fn no_answer_brings_back_to_sight_what_the_watch_lost_meanwhile() {
+fn no_older_response_confirms_a_pod_that_the_watch_lost() {
     fn pod() -> Pod {
         testing::pod("a").version(20).0
     }
@@ -316,7 +316,7 @@ fn no_answer_brings_back_to_sight_what_the_watch_lost_meanwhile() {
 }
 
 #[test]
-fn a_look_that_is_older_than_the_end_finds_nothing() {
+fn a_lookup_older_than_the_end_proves_nothing() {
     let mut cache = cache([testing::pod("a").version(20)], 20);
     cache.doubt(&"uid-of-a".into());
     let sought = cache.of(&set()).remove(0);
@@ -326,7 +326,7 @@ fn a_look_that_is_older_than_the_end_finds_nothing() {
 }
 
 #[test]
-fn what_the_watch_does_not_confirm_is_looked_up_after_a_minute() {
+fn unconfirmed_changes_are_looked_up_after_a_minute() {
     let mut cache = cache([testing::pod("b").version(5)], 10);
     cache.created(testing::pod("a").version(20).0, testing::now());
     cache.delete_answered(&"uid-of-b".into(), None, testing::now());
@@ -406,7 +406,7 @@ fn an_owner_reference_that_is_removed_ends_the_ownership() {
 }
 
 #[test]
-fn a_set_that_is_gone_leaves_nothing_that_only_it_could_look_up() {
+fn a_deleted_set_leaves_no_pods_to_look_up() {
     let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6)], 10);
     cache.doubt(&"uid-of-a".into());
     cache.forget_set(&set(), testing::now());
@@ -416,7 +416,7 @@ fn a_set_that_is_gone_leaves_nothing_that_only_it_could_look_up() {
 }
 
 #[test]
-fn a_finish_before_our_eyes_is_timed_by_our_own_clock() {
+fn a_finish_seen_by_the_watch_is_timed_by_our_own_clock() {
     let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6).failed(50)], 10);
     hear(&mut cache, Change::Applied(testing::pod("a").version(11).failed(300).0));
     let since: Vec<_> = cache.of(&set()).iter().map(|seen| seen.finished_since).collect();

@@ -15,7 +15,7 @@ fn running(count: u32) -> Vec<PodBuilder> {
 }
 
 #[test]
-fn a_pod_that_cannot_be_deleted_is_passed_over() {
+fn an_undeletable_pod_is_skipped_and_retried() {
     let mut state = SetState::default();
     assert_eq!(deleted(&planned(&view(2, running(4)), &state)), [nth(0), nth(1)]);
     rejected(&mut state, 0, 0);
@@ -41,7 +41,7 @@ fn a_pod_that_cannot_be_deleted_is_passed_over() {
 }
 
 #[test]
-fn pods_none_of_which_can_be_deleted_are_waited_for_in_peace() {
+fn a_set_of_undeletable_pods_waits_and_can_still_grow() {
     let mut state = SetState::default();
     for index in 0..3 {
         rejected(&mut state, index, 0);
@@ -56,7 +56,7 @@ fn pods_none_of_which_can_be_deleted_are_waited_for_in_peace() {
 }
 
 #[test]
-fn a_finished_pod_whose_delete_was_rejected_keeps_none_of_the_others() {
+fn a_finished_pod_with_a_rejected_delete_does_not_block_others() {
     let finished = (0..6).map(|index| testing::pod(&nth(index)).failed(1000 - i64::from(index)));
     let view = view(1, finished.collect());
     let mut state = SetState::default();
@@ -67,7 +67,7 @@ fn a_finished_pod_whose_delete_was_rejected_keeps_none_of_the_others() {
 }
 
 #[test]
-fn a_stray_that_cannot_be_deleted_keeps_no_set_from_its_pods() {
+fn one_or_two_undeletable_strays_do_not_block_creates() {
     let mut state = SetState::default();
     let stray = testing::pod(&nth(0)).0;
     state.fates.strays.insert(stray.uid.clone(), nth(0));

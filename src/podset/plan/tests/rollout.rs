@@ -97,7 +97,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn no_available_pod_goes_unless_enough_others_are_available(world in any_world()) {
+    fn no_available_pod_is_deleted_unless_enough_others_are_available(world in any_world()) {
         let plan = world.plan();
         let update = world.view.set.wanted.as_ref().unwrap().update;
         let is_outdated = |name: &str| plan.delete.iter().any(|of| of.why == Why::Outdated && &*of.key.name == name);
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn no_more_pods_have_the_new_template_than_have_proved_it_and_max_unavailable(world in any_world()) {
+    fn updated_pods_are_at_most_the_ready_ones_plus_max_unavailable(world in any_world()) {
         let plan = world.plan();
         let update = world.view.set.wanted.as_ref().unwrap().update;
         let is_new = |seen: &Seen| seen.pod.revision == Some(new());

@@ -17,7 +17,7 @@ fn told_of_undeletable(pods: Vec<PodBuilder>, undeletable: &[&str], other: Plan)
 }
 
 #[test]
-fn pods_that_cannot_be_deleted_are_told_and_the_set_is_ready_without_them() {
+fn undeletable_pods_are_reported_and_do_not_make_the_set_unready() {
     let ready = |name| testing::pod(name).ready(9);
     let three = || vec![ready("a"), ready("b"), ready("c")];
     let told = told_of_undeletable(three(), &["a"], Plan::default());

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_state_is_judged_by_what_is_known() {
+fn a_state_is_classified_by_what_is_known() {
     let mut pods = Pods::new(CacheRules::default());
     let known = testing::pod("known").version(5).0;
     pods.apply(&None, Change::Snapshot { items: vec![known], version: 10 }, &|_| Some(false), testing::now());

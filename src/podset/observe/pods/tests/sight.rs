@@ -30,7 +30,7 @@ fn a_pod_of_another_namespace_belongs_to_no_set_of_this_one() {
 
 /// A standby never looks up what its watch lost sight of.
 #[test]
-fn a_ghost_on_a_standby_goes_after_the_quarantine_and_one_of_a_leader_stays() {
+fn only_a_standby_forgets_a_missing_pod_after_the_quarantine() {
     let after = |seconds| testing::now() + SignedDuration::from_secs(seconds);
     let lost = || {
         let mut cache = cache([testing::pod("a").version(5), testing::pod("b").version(6)], 10);
@@ -58,7 +58,7 @@ fn a_ghost_on_a_standby_goes_after_the_quarantine_and_one_of_a_leader_stays() {
 
 /// A pod that a standby forgot lives: the list with which a term begins shows it, with the label or without.
 #[test]
-fn a_ghost_that_lives_is_found_by_the_list_at_take_over() {
+fn the_list_at_take_over_finds_a_forgotten_pod() {
     for label_is_back in [false, true] {
         let mut cache = cache([testing::pod("a").version(5)], 10);
         hear(&mut cache, Change::Deleted(testing::pod("a").version(11).0));
@@ -92,7 +92,7 @@ fn any_change_of_a_pod_whose_delete_was_rejected_is_urgent() {
 
 /// A DELETED event means that a pod is gone, or that it lost the watched label. A pod that is being deleted may run on.
 #[test]
-fn a_pod_that_is_being_deleted_stays_known_while_it_may_run_and_its_set_waits() {
+fn a_terminating_pod_stays_known_while_it_may_run_and_its_set_waits() {
     let known = |waits: bool, pod: PodBuilder| {
         let mut cache = cache([pod.clone().version(5)], 10);
         cache.apply(&None, Change::Deleted(pod.version(11).0), &|_| Some(waits), testing::now());
