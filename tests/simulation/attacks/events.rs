@@ -1,11 +1,11 @@
-//! A5, A6: events that come late, again, or before the answer to the write that caused them.
+//! A5, A6: events that come late, twice, or before the response to the write that caused them.
 
 use serde_json::json;
 
 use super::*;
 use crate::apiserver::{Fault, PODS, Requests};
 
-/// The watch of the sets lags by 10 s. An answer shows the operator the new N first. The event with the old, larger N comes later.
+/// The watch of the sets lags by 10 s. A response shows the operator the new N first. The event with the old, larger N comes later.
 async fn an_old_n_comes_late(wanted: usize, old: i64, rules: Rules) -> (ApiServer, Operator) {
     let (server, operator) = with_set(wanted, rules).await;
     server.watches().on("podsets").delay(seconds(10));
@@ -53,8 +53,8 @@ async fn a5_the_bound_holds_while_watches_fail() {
     at_rest(&server, "web", 5).await;
 }
 
-/// A5: the watch of the pods lags behind the read with which a new leader begins. It brings a pod that the read showed to be gone, which looks
-/// like a surplus.
+/// A5: the watch of the pods lags behind the list of a new leader. It then shows a pod that was gone in that list, and the pod looks like
+/// a surplus.
 async fn a5_ghost(rules: Rules) -> ApiServer {
     let (server, a) = with_set(2, Rules::default()).await;
     let mut b = Operator::standby(&server, "b", rules);
@@ -65,7 +65,7 @@ async fn a5_ghost(rules: Rules) -> ApiServer {
     sleep(2).await;
     server.kill_pod(NS, &pod);
     ready(&server, "web", 2).await;
-    // Its status names the new one.
+    // Until the status names the new pod.
     sleep(6).await;
     a.end().await;
     b.lead();
@@ -81,7 +81,7 @@ async fn a5_a_late_event_of_a_gone_pod_deletes_no_other_pod() {
     let server = a5_ghost(cached(CacheRules { is_over: |_, _| false, ..CacheRules::default() })).await;
     assert!(
         server.effects(&Requests::deletes("pods")) > 0,
-        "the attack must succeed if a read is not ahead of the watch"
+        "the attack must succeed if a list does not win over an older event"
     );
 }
 
@@ -105,7 +105,7 @@ async fn a6(rules: Rules) -> bool {
 async fn a6_a_pod_that_ends_before_its_create_is_answered_is_replaced() {
     assert!(a6(Rules::default()).await);
     let credulous = cached(CacheRules { has_ended: |_, _| false, ..CacheRules::default() });
-    assert!(!a6(credulous).await, "the attack must succeed if every answer is believed");
+    assert!(!a6(credulous).await, "the attack must succeed if a late response brings back a pod that has ended");
 }
 
 #[tokio::test(start_paused = true)]
