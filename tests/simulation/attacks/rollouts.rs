@@ -353,7 +353,7 @@ async fn a_rollout_without_progress_is_reported_and_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_that_refuses_new_pods_stops_the_rollout() {
+async fn a_quota_that_rejects_new_pods_stops_the_rollout() {
     let (server, _operator) = running(5, json!({})).await;
     server.set_quota(NS, "tight", 4);
     change_template(&server, "b");

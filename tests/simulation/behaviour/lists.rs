@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{pods, refusal};
+use super::{failure, pods};
 use crate::apiserver::ApiServer;
 
 fn names(list: &ObjectList<Pod>) -> Vec<String> {
@@ -37,6 +37,6 @@ async fn all_pages_of_a_list_show_one_version() {
 async fn unsupported_selectors_are_rejected() {
     let server = ApiServer::new(1);
     for selector in ["app in (web)", "app", "!app", "app!=web", "app==web", "app=web,tier=x"] {
-        assert_eq!(refusal(pods(&server).list(&ListParams::default().labels(selector)).await).code, 400, "{selector}");
+        assert_eq!(failure(pods(&server).list(&ListParams::default().labels(selector)).await).code, 400, "{selector}");
     }
 }

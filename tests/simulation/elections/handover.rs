@@ -1,4 +1,4 @@
-//! How leadership passes on when all goes well, or as well as it can.
+//! How leadership passes from one replica to the next.
 
 use std::collections::BTreeMap;
 
@@ -27,13 +27,13 @@ async fn a_leader_that_ends_hands_over_at_once() {
     b.end().await.expect("an orderly end");
 }
 
-/// Who adds them up over all replicas counts each set once; and how long a set has waited outlives its leader.
+/// Only the leader exports these metrics, so a sum over all replicas counts each set once. A new leader knows how long a set has waited.
 #[tokio::test(start_paused = true)]
 async fn only_the_leader_exports_metrics_of_the_sets() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     let ready = r#"podset_sets{reason="AllPodsReady"}"#;
-    // The status comes after the pods.
+    // The status is written after the pods.
     sleep(seconds(6)).await;
     assert_eq!((a.shows(ready), b.shows(ready)), (Some(1.0), None));
     assert_eq!(a.shows("podset_longest_unconverged_seconds"), Some(0.0));
@@ -45,13 +45,13 @@ async fn only_the_leader_exports_metrics_of_the_sets() {
     sleep(seconds(100)).await;
     assert_eq!(b.shows(r#"podset_sets{reason="PodsNotReady"}"#), Some(1.0));
     assert_eq!((b.shows("podset_pods_desired"), b.shows("podset_pods_ready")), (Some(12.0), Some(10.0)));
-    let waited = b.shows("podset_longest_unconverged_seconds").expect("a figure");
+    let waited = b.shows("podset_longest_unconverged_seconds").expect("a value");
     assert!((195.0..205.0).contains(&waited), "{waited}");
     let leads = r#"leader_election_master_status{name="podset-operator"}"#;
     assert_eq!((b.shows(leads), b.shows("podset_sets_refused")), (Some(1.0), Some(0.0)));
 }
 
-/// The checks of these probes that fail.
+/// The failing checks of this report.
 fn failing(report: BTreeMap<String, Result<(), String>>) -> Vec<String> {
     let failures = report.into_iter().filter_map(|(name, verdict)| Some(format!("{name}: {}", verdict.err()?)));
     failures.collect()
@@ -62,23 +62,23 @@ async fn leader_and_partitioned_standby_are_live_and_ready() {
     let server = cluster();
     let (a, b) = leader_and_standby(&server).await;
     server.partition("b");
-    let all_is_well = async |minutes: u64| {
+    let assert_healthy = async |minutes: u64| {
         for _ in 0..12 * minutes {
             sleep(seconds(5)).await;
             for replica in [&a, &b] {
-                let alive = replica.health().liveness();
+                let live = replica.health().liveness();
                 for check in ["leader-election", "podset-worker", "mycustomresource-worker"] {
-                    assert!(alive.contains_key(check), "{check} of {}: {alive:?}", replica.name());
+                    assert!(live.contains_key(check), "{check} of {}: {live:?}", replica.name());
                 }
-                assert_eq!(failing(alive), Vec::<String>::new(), "{}", replica.name());
+                assert_eq!(failing(live), Vec::<String>::new(), "{}", replica.name());
                 let ready = failing(replica.health().readiness());
                 assert_eq!(ready, Vec::<String>::new(), "{}", replica.name());
             }
         }
     };
-    all_is_well(10).await;
+    assert_healthy(10).await;
     server.heal();
-    all_is_well(10).await;
+    assert_healthy(10).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +113,7 @@ async fn a_replica_stopped_before_its_first_read_exits_cleanly() {
     a.end().await.expect("an orderly end");
 }
 
-/// A 404 that does not name the Lease: the API server does not serve the resource yet. Or no request arrives.
+/// The API server does not serve Leases yet: the 404 does not name the Lease. Or no request arrives.
 #[tokio::test(start_paused = true)]
 async fn a_few_seconds_of_lease_errors_do_not_end_a_term() {
     let leases = || Requests::all().of("leases");
@@ -168,13 +168,13 @@ async fn one_of_four_simultaneous_candidates_leads() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_emptied_deleted_or_overwritten_is_used_again() {
-    let spoiled = [
+    let specs = [
         json!({}),
         json!({ "holderIdentity": "", "leaseDurationSeconds": 15 }),
         json!({ "holderIdentity": "nobody-at-all", "leaseDurationSeconds": 20 }),
         json!({ "holderIdentity": "a_somebody", "leaseTransitions": 2_147_483_647 }),
     ];
-    for spec in spoiled {
+    for spec in specs {
         let server = cluster();
         let (a, b) = leader_and_standby(&server).await;
         server.overwrite_lease(LEASE.0, LEASE.1, spec.clone());
@@ -210,7 +210,7 @@ async fn a_lease_released_during_an_attempt_is_taken_at_once() {
     let a = Replica::start(&server, "a", Model::default());
     converged(&server).await;
     let held = server.fault(Requests::all().of("leases").from("b").verb(Verb::Get), Fault::HoldAnswer);
-    // It has to ask, as nothing tells it of the Lease.
+    // Without its watch, the candidate must read the Lease.
     let watch = server.watches().of("b").on("leases");
     watch.hold();
     let b = Replica::start(&server, "b", Model::default());
@@ -231,7 +231,7 @@ async fn a_leader_exits_when_its_lease_is_recreated() {
     server.delete_lease(LEASE.0, LEASE.1);
     server.create(&LEASES, LEASE.0, json!({ "metadata": { "name": LEASE.1 }, "spec": lease["spec"] }));
     sleep(seconds(3)).await;
-    assert!(a.has_ended(), "it names the leader, and is another one");
+    assert!(a.has_ended(), "it names the same holder, but it is another Lease");
     assert!(matches!(a.ended().await, Err(Failure::Lost(Lost::Taken(_)))));
 }
 
@@ -241,7 +241,7 @@ async fn replicas_exit_when_the_version_of_the_lease_goes_back() {
     let (a, b) = leader_and_standby(&server).await;
     let old = server.with(|state| (*state.expect(&LEASES, LEASE.0, LEASE.1)).clone());
     sleep(seconds(5)).await;
-    // As when a backup of etcd is restored: nothing is told by watches.
+    // As when a backup of etcd is restored: watches show no event.
     server.with(|state| state.objects.insert((LEASES.qualified, LEASE.0.to_owned(), LEASE.1.to_owned()), old.into()));
     sleep(seconds(8)).await;
     for replica in [a, b] {
@@ -275,7 +275,7 @@ async fn a_candidate_without_responses_leaves_the_lease_to_others() {
     sleep(seconds(10)).await;
     a.kill();
     leads(&c, seconds(120)).await;
-    assert!(server.count(&Requests::mutating().of("leases").from("b")) <= 8, "a try per lease duration");
+    assert!(server.count(&Requests::mutating().of("leases").from("b")) <= 8, "one attempt per lease duration");
     converged(&server).await;
 }
 
@@ -285,7 +285,7 @@ async fn a_standby_recovered_from_failed_reads_takes_a_released_lease_at_once() 
         let server = cluster();
         let (a, b) = leader_and_standby(&server).await;
         let watch = server.watches().of("b").on("leases");
-        // After some silence it looks for the leader.
+        // After some time without events, the standby reads the Lease.
         watch.hold();
         let cut = server.fault(Requests::all().of("leases").from("b").verb(Verb::Get), fault);
         cut.met(2).await;

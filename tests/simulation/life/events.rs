@@ -1,4 +1,4 @@
-//! Events leave beside the reconciles: what that saves the sets, and what it must not lose.
+//! Events are sent in the background: they delay no reconcile, and none is lost at shutdown.
 
 use podset_operator::podset::promise::Rules;
 use tokio::time::{Instant, sleep};
@@ -22,9 +22,9 @@ async fn a_slow_event_create_delays_no_set() {
         server.wait_until(is_there, seconds(1)).await;
     }
     slow.met(3).await;
-    let told = |s: &ApiServer| ["ScaledUp", "ScaledDown"].map(|reason| s.events(NS, reason).len());
-    assert_eq!(told(&server), [0, 0]);
-    server.wait_until(|s| told(s) == [2, 1], seconds(6)).await;
+    let events = |s: &ApiServer| ["ScaledUp", "ScaledDown"].map(|reason| s.events(NS, reason).len());
+    assert_eq!(events(&server), [0, 0]);
+    server.wait_until(|s| events(s) == [2, 1], seconds(6)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,10 +56,10 @@ async fn slow_events_do_not_delay_the_next_leader() {
     settled(&server, "web-19", 1).await;
     let second = Replica::start(&server, "second", Model::default());
     sleep(seconds(3)).await;
-    let asked = Instant::now();
+    let stopped = Instant::now();
     first.end().await.unwrap();
-    let ended = asked.elapsed();
-    assert!(ended < seconds(6), "three seconds, and those that are under way: {ended:?}");
+    let took = stopped.elapsed();
+    assert!(took < seconds(6), "three seconds, and the events in flight: {took:?}");
     server.wait_until(|_| second.leads(), seconds(2)).await;
     second.end().await.unwrap();
     server.check();

@@ -36,26 +36,26 @@ fn delete_unseen(server: &ApiServer) -> usize {
 #[tokio::test(start_paused = true)]
 async fn a_set_deleted_unseen_after_a_pod_loss_gets_no_new_pods() {
     let (server, _operator) = set_without_new_ready_pods().await;
-    let refused = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
+    let rejected = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     server.wait_until(|s| s.live_pods(NS, "web").len() == 5, seconds(3)).await;
-    refused.remove();
+    rejected.remove();
     let creates = delete_unseen(&server);
     sleep(seconds(5)).await;
     assert_eq!(server.count(&Requests::creates("pods")), creates);
 }
 
-/// As above, but the set goes while a create is under way: as many are there afterwards as before.
+/// As above, but the set is deleted while a create is in flight.
 #[tokio::test(start_paused = true)]
 async fn a_set_deleted_unseen_during_a_create_gets_no_more_pods() {
     let (server, _operator) = set_without_new_ready_pods().await;
-    let refused = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
+    let rejected = server.fault(Requests::creates("pods").first(1), Fault::Refuse(Status::of_code(403)));
     let slow = server.fault(Requests::creates("pods"), Fault::HoldAnswer);
     server.kill_pod(NS, &server.live_pods(NS, "web")[0]);
     slow.met(1).await;
-    refused.remove();
+    rejected.remove();
     let creates = delete_unseen(&server);
-    // Sooner than the new pod is collected.
+    // The response arrives before the new pod is garbage-collected.
     sleep(Duration::from_millis(20)).await;
     slow.release();
     sleep(seconds(5)).await;
@@ -70,6 +70,6 @@ async fn pods_lost_without_a_leader_are_reported_as_replaced() {
     let _operator = Operator::leader(&server, "b", Rules::default());
     sleep(seconds(2)).await;
     settled(&server, "web", 5).await;
-    let told = ["ScaledUp", "PodsReplaced"].map(|reason| server.events(NS, reason).len());
-    assert_eq!(told, [1, 1]);
+    let events = ["ScaledUp", "PodsReplaced"].map(|reason| server.events(NS, reason).len());
+    assert_eq!(events, [1, 1]);
 }
