@@ -174,11 +174,11 @@ mod tests {
     #[test]
     fn elapsed_time_includes_sleep_and_never_stands_still() {
         let mut clock = SystemClock::new();
-        // As if the machine had slept for an hour.
+        // Simulates an hour of sleep.
         clock.booted -= SignedDuration::from_hours(1);
         assert!(clock.now().duration_since(clock.started) >= SignedDuration::from_hours(1));
         let mut clock = SystemClock::new();
-        // As if that clock stood still.
+        // Simulates a boot clock that stands still.
         clock.booted += SignedDuration::from_hours(1);
         let before = clock.now();
         std::thread::sleep(Duration::from_millis(2));

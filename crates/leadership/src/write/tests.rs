@@ -17,7 +17,7 @@ fn requests_that_the_api_server_proxies_are_recognised() {
 }
 use crate::{LeaderState, env::testing::virtual_env};
 
-/// A look into a write, for tests.
+/// Access to the fields of a write, for tests.
 impl Write {
     pub(crate) fn permit(&self) -> WritePermit {
         self.permit.clone()
@@ -36,7 +36,7 @@ impl Write {
     }
 }
 
-/// A client that remembers the URIs it is sent.
+/// A client that records the requests that it sends.
 fn recording() -> (Client, Arc<Mutex<Vec<String>>>) {
     let uris = Arc::new(Mutex::new(Vec::new()));
     let sent = uris.clone();
@@ -60,7 +60,7 @@ fn every_write_carries_its_timeout_as_the_first_parameter() {
     }
 }
 
-/// The API server reads 0 as no limit.
+/// The API server treats 0 as no limit.
 #[tokio::test(start_paused = true)]
 async fn no_write_carries_a_timeout_of_zero() {
     let (client, uris) = recording();

@@ -1,4 +1,4 @@
-//! How leadership passes on, and what it costs in requests.
+//! How leadership passes to another replica, and how many requests it costs.
 
 use leadership::Lost;
 
@@ -14,7 +14,7 @@ async fn a_leader_that_ends_hands_over_at_once() {
     for store in stores() {
         let (server, a, b) = sound_two(&store).await;
         let began = Instant::now();
-        // Its last creates are answered.
+        // The last creates are answered.
         sleep(Duration::from_millis(95)).await;
         a.end().await.expect("an orderly end");
         b.leads_within(seconds(1)).await;
