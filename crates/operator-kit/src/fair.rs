@@ -200,7 +200,7 @@ mod tests {
         queue
     }
 
-    /// The namespaces that get a place, in this order, until no other one gets any.
+    /// The namespaces that get a place, in this order, until no more places are given out.
     fn served(queue: &mut FairQueue<usize>) -> String {
         std::iter::from_fn(|| queue.pop()).map(|(namespace, _)| namespace.to_string()).collect()
     }
@@ -246,7 +246,7 @@ mod tests {
         for namespace in ["a", "b", "c"] {
             queue.give_back(&namespace.into());
         }
-        assert!(queue.shares.is_empty() && queue.turns.is_empty() && queue.held == 0, "nothing is left: {queue:?}");
+        assert!(queue.shares.is_empty() && queue.turns.is_empty() && queue.held == 0, "no entry is left: {queue:?}");
     }
 
     #[test]
@@ -278,7 +278,7 @@ mod tests {
         let other = assert_ready_ok!(acquire("other").poll());
         drop(waiting.remove(0));
         held.pop();
-        assert_pending!(waiting[0].poll(), "it would leave none free");
+        assert_pending!(waiting[0].poll(), "it would leave no permit free");
         drop(other);
         held.push(assert_ready_ok!(waiting[0].poll()));
         assert_pending!(waiting[1].poll());
@@ -295,7 +295,7 @@ mod tests {
         }
         drop(gone);
         drop(held);
-        // It was handed out to this one, which never looked.
+        // The permit was given to this waiter, which never polled again.
         drop(goes);
         assert_ready_ok!(stays.poll());
         assert!(lock(&semaphore.0).shares.is_empty());

@@ -37,13 +37,10 @@ mod tests {
 
     #[test]
     fn each_new_message_is_logged_once() {
-        let mut said = LogOnce::default();
-        assert!(!said.forget());
-        assert_eq!(
-            ["away", "away", "forbidden", "away"].map(|sentence| said.note(sentence)),
-            [true, false, true, true]
-        );
-        assert!(said.forget());
-        assert!(said.note("away"), "again");
+        let mut log = LogOnce::default();
+        assert!(!log.forget());
+        assert_eq!(["away", "away", "forbidden", "away"].map(|sentence| log.note(sentence)), [true, false, true, true]);
+        assert!(log.forget());
+        assert!(log.note("away"), "again");
     }
 }

@@ -61,11 +61,11 @@ mod tests {
 
     #[test]
     fn a_rejection_shows_the_message_of_the_api_server() {
-        let refusal = || {
+        let rejection = || {
             let status = Status::failure("storage is (re)initializing", "TooManyRequests").with_code(429);
             kube::Error::Api(Box::new(status))
         };
-        for error in [Box::new(refusal()) as Box<dyn StdError>, Box::new(Wrapped(refusal()))] {
+        for error in [Box::new(rejection()) as Box<dyn StdError>, Box::new(Wrapped(rejection()))] {
             assert_eq!(in_full(&*error), "TooManyRequests: storage is (re)initializing");
         }
     }
@@ -88,8 +88,8 @@ mod tests {
 
     #[test]
     fn a_place_is_shown_without_the_password() {
-        for (url, told) in [("https://me:secret@[::1]:6443/base", "[::1]:6443"), ("http://localhost", "localhost")] {
-            assert_eq!(place(&url.parse().unwrap()), told);
+        for (url, shown) in [("https://me:secret@[::1]:6443/base", "[::1]:6443"), ("http://localhost", "localhost")] {
+            assert_eq!(place(&url.parse().unwrap()), shown);
         }
     }
 

@@ -209,14 +209,14 @@ mod tests {
 
     #[test]
     fn a_write_is_judged_by_its_resource_version_or_by_time() {
-        // A takes it at 1 s and releases it at 5 s, B takes it right after.
+        // A takes the Lease at 1 s and releases it at 5 s. B takes it right after.
         let changes =
             [change("a", 1_000, Some(10), "a"), change("a", 5_000, Some(50), ""), change("b", 5_015, Some(51), "b")];
         let history = history(changes);
         let create = |by, ms, version| is_wrong(&history, by, ms, Some(version));
         assert!(!create("a", 4_995, 49) && create("a", 4_995, 52), "A sent it in time, and it took effect under B");
         assert!(!create("b", 5_030, 52) && create("b", 4_000, 40) && create("a", 500, 5));
-        // A delete has no resourceVersion of its own; that of the deleted object is older.
+        // A delete has no new resourceVersion. That of the deleted object is older.
         for version in [None, Some(7)] {
             let delete = |by, ms| is_wrong(&history, by, ms, version);
             assert!(!delete("a", 5_005) && delete("a", 5_040) && !delete("b", 5_040) && delete("b", 4_000));

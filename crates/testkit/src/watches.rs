@@ -123,7 +123,7 @@ mod tests {
         for pod in pods {
             bound.event(Stream::Pods, pod.clone(), News::Applied);
         }
-        assert!(bound.violations().is_empty(), "nothing is judged before the other stream is as far");
+        assert!(bound.violations().is_empty(), "nothing is judged before the other stream has caught up");
         bound.progress(Stream::Sets, version);
         bound.progress(Stream::Pods, version);
         bound
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(bound.violations(), &[] as &[String]);
         bound.event(Stream::Sets, set(7, Some(2), 2, 1), News::Applied);
         bound.progress(Stream::Pods, 7);
-        assert_eq!(bound.violations().len(), 1, "observed, and still 3 of them");
+        assert_eq!(bound.violations().len(), 1, "generation 2 is observed, and 3 pods are still live");
     }
 
     #[test]
@@ -184,6 +184,6 @@ mod tests {
         bound.event(Stream::Sets, set(6, Some(2), 2, 2), News::Applied);
         bound.event(Stream::Pods, pod(7, "c", "Running"), News::Applied);
         bound.progress(Stream::Sets, 7);
-        assert_eq!(bound.violations().len(), 1, "it is known again");
+        assert_eq!(bound.violations().len(), 1, "the wanted number is known again");
     }
 }

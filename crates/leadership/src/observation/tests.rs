@@ -174,7 +174,7 @@ fn the_lease_is_ours_from_our_write_until_another_state_is_seen() {
 }
 
 #[test]
-fn a_write_is_in_doubt_until_somebody_else_has_written() {
+fn a_write_is_in_doubt_until_another_write_is_seen() {
     let mut story = Story::begin();
     story.watched(held(5, "a", 15)).after(15).observation.writes();
     story.observation.read(Some(held(5, "a", 15)), 5, story.now).unwrap();

@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// What is read of the pod `web-1` where this is the answer.
+    /// Reads the pod `web-1` and gets this response.
     async fn read(code: u16, body: &str) -> Result<Option<DynamicObject>, ReadError> {
         let body = body.to_owned();
         let service = tower::service_fn(move |_: Request<Body>| {
@@ -193,7 +193,7 @@ mod tests {
     #[tokio::test]
     async fn a_foreign_response_is_cut_in_the_error() {
         let page = format!("<html>\n<body>{}", "no gateway ".repeat(1000));
-        let told = in_full(&read(502, &page).await.unwrap_err());
-        assert!(told.starts_with("502 Bad Gateway: <html> <body>no gateway no gateway") && told.len() < 250, "{told}");
+        let text = in_full(&read(502, &page).await.unwrap_err());
+        assert!(text.starts_with("502 Bad Gateway: <html> <body>no gateway no gateway") && text.len() < 250, "{text}");
     }
 }

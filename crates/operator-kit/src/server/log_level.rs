@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server that knows everybody, and lets those do it who are called admin.
+    /// An API server that accepts every token as a user name, and authorises only `admin`.
     async fn review(request: http::Request<KubeBody>) -> Result<http::Response<KubeBody>, BoxError> {
         let mut review: Value = serde_json::from_slice(&request.into_body().collect().await?.to_bytes())?;
         review["status"] = match &review["spec"]["token"] {
@@ -139,7 +139,7 @@ mod tests {
         let router = served(&level);
         let long = Body::from(format!("info{}", " ".repeat(LONGEST)));
         let unread = Body::from_stream(stream::poll_fn(|_| -> Poll<Option<Result<Bytes, BoxError>>> {
-            panic!("it is read before its sender is known")
+            panic!("the body is read before its sender is authorised")
         }));
         for (user, body, code) in [("admin", long, 413), ("bob", unread, 403)] {
             let answer = router.clone().oneshot(put_by(user).body(body).unwrap()).await.unwrap();

@@ -16,7 +16,7 @@ use super::*;
 use crate::{client::Clients, telemetry::metrics::Metrics};
 use leadership::{Ends, LeaderState, env::testing::virtual_env};
 
-/// A write, when its turn has come.
+/// Builds a write.
 fn request() -> Result<Request<Vec<u8>>, request::Error> {
     Request::post("/api/v1/namespaces/a/pods").body(b"{}".to_vec()).map_err(request::Error::BuildRequest)
 }
@@ -70,7 +70,7 @@ async fn nothing_is_sent_without_leadership() {
     assert!(matches!(writer.send(&"a".into(), request).await, Answer::NotSent));
 }
 
-/// What becomes of a write where this is the configuration, and whether the lease can be given back then. It may take so many
+/// The answer to a write with this configuration, and whether the lease can be released then. The term lasts `budget`
 /// milliseconds.
 async fn write(config: Config, budget: Option<i64>) -> (Answer, bool) {
     let env = virtual_env();
@@ -83,7 +83,7 @@ async fn write(config: Config, budget: Option<i64>) -> (Answer, bool) {
     (answer, leader_state.is_settled())
 }
 
-/// A place at which somebody listens, and does this with the first connection.
+/// The address of a listener that serves the first connection like this.
 async fn listener<F: Future<Output = ()> + Send>(serve: impl FnOnce(TcpStream) -> F + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = listener.local_addr().unwrap().to_string();
@@ -97,22 +97,22 @@ fn config(scheme: &str, place: &str) -> Config {
     config
 }
 
-/// Says this to whatever comes first, and ends the connection.
-async fn say(mut connection: TcpStream, what: &'static [u8]) {
+/// Reads the first bytes, sends this and closes the connection.
+async fn respond(mut connection: TcpStream, what: &'static [u8]) {
     let read = connection.read(&mut [0; 1024]).await.unwrap();
-    assert!(read > 0, "the request has come");
+    assert!(read > 0, "the request has arrived");
     connection.write_all(what).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_write_that_reaches_no_api_server_never_left() {
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
-    let no_tls = listener(|connection| say(connection, b"HTTP/1.1 400 Bad Request\r\n\r\n")).await;
-    let proxy = listener(|connection| say(connection, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")).await;
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let no_tls = listener(|connection| respond(connection, b"HTTP/1.1 400 Bad Request\r\n\r\n")).await;
+    let proxy = listener(|connection| respond(connection, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")).await;
     let mut behind = config("https", "api.example.com");
     behind.proxy_url = Some(format!("http://{proxy}").parse().unwrap());
     for (what, config) in [
-        ("the connection is refused", config("http", &nobody)),
+        ("the connection is refused", config("http", &closed)),
         ("the handshake fails", config("https", &no_tls)),
         ("the proxy does not reach it", behind),
     ] {

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
     use crate::telemetry::traces::settings;
 
-    /// The settings for a collector by TLS.
+    /// The settings for a collector over TLS.
     fn by_tls(protocol: &str, address: &str, certificate: Option<&str>) -> Settings {
         let config = settings::read(|name| match name {
             "OTEL_EXPORTER_OTLP_PROTOCOL" => Some(protocol.to_owned()),
@@ -221,8 +221,8 @@ mod tests {
                     first
                 };
                 let (result, first) = tokio::join!(exporter.export(Vec::new()), hello);
-                assert!(result.is_err(), "{protocol}: nobody answered");
-                assert_eq!(first, [0x16], "{protocol}: it begins with a handshake");
+                assert!(result.is_err(), "{protocol}: no response");
+                assert_eq!(first, [0x16], "{protocol}: the connection begins with a handshake");
             }
         }
     }
@@ -243,8 +243,8 @@ mod tests {
         let cause = Cause::default();
         let http = Http::new(&settings, cause.clone()).unwrap();
         http.send_bytes(Request::post(&settings.endpoint).body(Bytes::new()).unwrap()).await.unwrap_err();
-        let told = cause.take().unwrap();
-        assert!(told.to_lowercase().contains("connection refused"), "{told}");
+        let text = cause.take().unwrap();
+        assert!(text.to_lowercase().contains("connection refused"), "{text}");
     }
 
     #[tokio::test]

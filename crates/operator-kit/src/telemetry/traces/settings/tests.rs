@@ -1,4 +1,4 @@
-//! What the variables mean, told as tables.
+//! The meaning of the variables, as tables.
 
 use super::*;
 
