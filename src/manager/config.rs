@@ -113,7 +113,7 @@ mod tests {
         file
     }
 
-    /// The API server that these flags and this value of KUBECONFIG lead to; `None`: they ask for no kubeconfig.
+    /// The API server from these flags and this value of KUBECONFIG; `None` if they give no kubeconfig.
     async fn found(flags: &[&str], variable: &str) -> Result<Option<String>, ConfigError> {
         let Command::Run(arguments) = Cli::read(["podset-operator"].iter().chain(flags)).unwrap().into_command() else {
             unreachable!("the flags are those of run")

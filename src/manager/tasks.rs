@@ -131,24 +131,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_election_ends_after_the_last_controller() {
-        let (say, mut said) = mpsc::unbounded_channel();
+        let (log, mut ended) = mpsc::unbounded_channel();
         let mut tasks = Tasks::new();
         for (name, seconds) in [("slow", 2), ("fast", 1)] {
-            let say = say.clone();
+            let log = log.clone();
             tasks.start(name, async move {
                 sleep(Duration::from_secs(seconds)).await;
-                say.send(name).unwrap();
+                log.send(name).unwrap();
             });
         }
         let drained = tasks.drained();
         tasks.start_fallible(ELECTION, async move {
             drained.cancelled().await;
-            say.send("election").unwrap();
+            log.send("election").unwrap();
             Ok(())
         });
         tasks.ended().await.unwrap();
         assert_eq!(
-            [said.recv().await, said.recv().await, said.recv().await],
+            [ended.recv().await, ended.recv().await, ended.recv().await],
             [Some("fast"), Some("slow"), Some("election")]
         );
     }

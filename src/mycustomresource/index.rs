@@ -233,7 +233,7 @@ mod tests {
         let (old, new) = (resource("one", "joe", 1), resource("one", "jim", 2));
         index.apply_resources(&None, Change::Applied(old.clone()));
         assert_eq!(index.answered(&old, Some(new.clone())), Some((old.key.clone(), queue::SPEC)));
-        assert!(index.apply_resources(&None, Change::Applied(new)).is_empty(), "the watch says it once more");
+        assert!(index.apply_resources(&None, Change::Applied(new)).is_empty(), "the watch repeats it");
         assert_eq!(index.answered(&old, Some(old.clone())), None, "an older state");
         assert_eq!(index.answered(&old, None), None);
         assert!(index.is_empty());
@@ -279,11 +279,11 @@ mod tests {
         assert!(index.apply_pods(&None, Change::Applied(pod("a", "joe"))).is_empty());
         assert_eq!(index.apply_pods(&None, Change::Applied(pod("a", "jim"))).len(), 1);
         assert_eq!(index.apply_resources(&None, Change::Applied(resource("one", "joe", 1))), [], "an old state");
-        let mut told = resource("one", "jim", 3);
-        told.generation = index.view(&ObjectKey::new("default", "one")).unwrap().0.generation;
-        told.status.healthy = true;
-        let [(_, trigger)] = &index.apply_resources(&None, Change::Applied(told))[..] else { panic!("one is woken") };
-        assert_eq!(*trigger, queue::STATUS, "somebody else wrote it");
+        let mut newer = resource("one", "jim", 3);
+        newer.generation = index.view(&ObjectKey::new("default", "one")).unwrap().0.generation;
+        newer.status.healthy = true;
+        let [(_, trigger)] = &index.apply_resources(&None, Change::Applied(newer))[..] else { panic!("one is queued") };
+        assert_eq!(*trigger, queue::STATUS, "another client wrote the status");
     }
 
     #[test]
@@ -295,9 +295,9 @@ mod tests {
         index.pace(&one).unwrap().failed(Some(1), "away", now);
         assert!(index.pace(&one).unwrap().due(Some(1), true, now).is_some());
         index.apply_resources(&None, Change::Deleted(another.clone()));
-        assert!(index.pace(&one).is_some(), "that one is another");
-        let made_anew = index.apply_resources(&None, Change::Applied(another.clone()));
-        assert_eq!(made_anew, [(one.key.clone(), queue::SPEC)]);
+        assert!(index.pace(&one).is_some(), "the deleted one had another UID");
+        let recreated = index.apply_resources(&None, Change::Applied(another.clone()));
+        assert_eq!(recreated, [(one.key.clone(), queue::SPEC)]);
         assert!(index.pace(&one).is_none());
         assert_eq!(index.pace(&another).unwrap().due(Some(1), true, now), None);
         index.apply_resources(&None, Change::Deleted(another.clone()));

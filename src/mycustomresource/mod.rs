@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn pod_metadata_is_read() {
-        // The metadata of a pod, as Kubernetes 1.36 sends it alone.
+        // The PartialObjectMetadata of a pod, as Kubernetes 1.36 sends it.
         let pod: Named = serde_json::from_slice(include_bytes!("../../tests/data/pod.metadata.json")).unwrap();
         assert_eq!((pod.version(), &*pod.key().name), (243, "web-pod12345"));
     }

@@ -40,7 +40,7 @@ mod tests {
             assert!(time.duration_since(again).abs().as_micros() < 1, "{time} became {again}");
         }
         assert!(times.map(CompactTime::from).is_sorted());
-        assert!(CompactTime::from(Timestamp::default()) < CompactTime::from(times[1]), "no time is before all");
+        assert!(CompactTime::from(Timestamp::default()) < CompactTime::from(times[1]), "the epoch is earlier");
         assert_eq!(Timestamp::from(CompactTime::from(Timestamp::default())), Timestamp::default());
         assert_eq!(size_of::<Option<CompactTime>>(), 8);
     }

@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(fates.next_overdue(start, QUARANTINE), Some(start + QUARANTINE));
         let end = start + QUARANTINE;
         fates.expire(end, QUARANTINE, Create::may_be_forgotten);
-        assert_eq!(fates.unknown().collect::<Vec<_>>(), ["a"], "until it was looked up");
+        assert_eq!(fates.unknown().collect::<Vec<_>>(), ["a"], "until it is looked up");
         assert_eq!(fates.overdue(end - SignedDuration::from_secs(1), QUARANTINE).count(), 0);
         assert_eq!(fates.overdue(end, QUARANTINE).collect::<Vec<_>>(), ["a"]);
     }
@@ -365,7 +365,7 @@ mod tests {
         };
         let waits: Vec<i64> = (0..7).map(|_| wait(1)).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 600, 600]);
-        assert_eq!(wait(2), 1, "a new spec begins anew");
+        assert_eq!(wait(2), 1, "a new spec restarts the backoff");
     }
 
     #[test]
@@ -373,7 +373,7 @@ mod tests {
         let mut state = SetState::default();
         for (uid, holds) in [("a", false), ("b", false), ("c", true)] {
             state.fates.strays.insert(uid.into(), uid.to_owned());
-            assert!(state.strays_hold(), "{uid} may still go");
+            assert!(state.strays_hold(), "{uid} may still be deleted");
             state.retry.rejected.note(uid.into(), 0, "no".to_owned(), testing::now(), |wait| wait);
             assert_eq!(state.strays_hold(), holds, "{uid}");
         }

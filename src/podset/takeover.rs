@@ -289,7 +289,7 @@ mod tests {
         assert!(!is_unread(&other) && !take_over.request_read(&other));
         lock(&take_over.state).begin_read(namespace);
         assert!(is_unread(&set));
-        // What the read in progress shows may be too old for this.
+        // The read in progress may be too old.
         take_over.require_reread(&set);
         lock(&take_over.state).end_read(namespace.clone());
         assert!(is_unread(&set) && take_over.request_read(&set));
@@ -312,7 +312,7 @@ mod tests {
                 read.boxed_local()
             })
             .collect();
-        assert_eq!(reads.next().await, Some((9, 2)), "four and four begin before it");
+        assert_eq!(reads.next().await, Some((9, 2)), "two batches of four begin before it");
         assert_eq!(reads.count().await, 9);
     }
 }

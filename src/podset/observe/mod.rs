@@ -126,7 +126,7 @@ mod tests {
         };
         assert_eq!(news_of("a", 11), Some(News::CanWait));
         assert_eq!(news_of("b", 12), Some(News::CanWait));
-        assert_eq!(news_of("c", 13), Some(News::Appeared), "one too many");
+        assert_eq!(news_of("c", 13), Some(News::Appeared), "one pod more than wanted");
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
         let name: Arc<str> = "web-podabcde".into();
         let written = PodSetStatus { pod_names: vec![name.clone()], ..known.status.clone() };
         caches.sets.writing.begin(&known.uid, written);
-        // As the answer, and as the watch says it again.
+        // In the response, and again in the watch.
         for version in [11, 11, 12] {
             let mut stored = Set { version, ..known.clone() };
             stored.status.pod_names = vec!["web-podabcde".into()];

@@ -284,7 +284,7 @@ mod tests {
             (set.status.observed_generation, types.join(","))
         };
         assert_eq!(read("2026-01-01T12:00:00Z"), (Some(7), "Theirs,Ready".to_owned()));
-        // The API server takes the first of them, which is past all that can be read.
+        // The API server accepts the first one, which is beyond the range of a Timestamp.
         for odd in ["9999-12-31T23:59:59Z", "never"] {
             assert_eq!(read(odd), (Some(7), "Ready".to_owned()), "{odd}");
         }
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_template_is_passed_on_unchanged() {
-        // Deeper than serde_json decodes, and with a number that no type of its holds.
+        // Nested deeper than serde_json decodes, and with a number beyond its types.
         let spec = format!(r#"{{"a":1.10,"b":{}123456789012345678901234567890{}}}"#, "[".repeat(200), "]".repeat(200));
         let template = format!(r#"{{"metadata":{{"labels":{{"tier":"front"}}}},"spec":{spec}}}"#);
         let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3"}"#;
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(template.spec.as_ref().unwrap().get(), spec);
     }
 
-    /// A set whose template has a spec and an annotation of so many bytes, as it is watched and as it is read.
+    /// A set whose template has a spec and an annotation of so many bytes: as decoded from a watch, and as decoded from a read.
     fn templated(spec: usize, annotation: usize) -> (Set, Set) {
         let metadata = r#"{"name":"web","namespace":"default","uid":"u","resourceVersion":"3","generation":2}"#;
         let (spec, annotation) = ("x".repeat(spec - 2), "y".repeat(annotation - 1));

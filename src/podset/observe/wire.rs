@@ -309,13 +309,13 @@ mod tests {
         };
         assert_eq!(serde_json::from_value::<Pod>(wire.clone()).unwrap(), pod);
 
-        let mut told_less = wire;
-        told_less["status"]["containerStatuses"] = json!([]);
-        let told_less: Pod = serde_json::from_value(told_less).unwrap();
-        assert_eq!((told_less.finished, told_less.restarts), (Some(at(4)), 0), "when it ceased to be ready");
+        let mut without_end = wire;
+        without_end["status"]["containerStatuses"] = json!([]);
+        let without_end: Pod = serde_json::from_value(without_end).unwrap();
+        assert_eq!((without_end.finished, without_end.restarts), (Some(at(4)), 0), "the end is when it became unready");
     }
 
-    /// What Kubernetes 1.36 sends of a pod that has all that is read.
+    /// A pod with all fields that are read, as Kubernetes 1.36 sends it.
     #[test]
     fn a_recorded_pod_is_read() {
         let watch = include_str!("../../../tests/data/pods.watch.json");

@@ -1,15 +1,15 @@
-//! Plans of sets with pods that cannot be deleted.
+//! Plans for sets with pods that cannot be deleted.
 
 use super::*;
 
-/// The delete of the pod of this index was rejected so many seconds ago, for the first time.
+/// The delete of the pod with this index was rejected so many seconds ago.
 fn rejected(state: &mut SetState, index: u32, ago: i64) {
     let uid = testing::pod(&nth(index)).0.uid;
     let at = testing::now() - SignedDuration::from_secs(ago);
     state.retry.rejected.note(uid, 20, "no".to_owned(), at, |wait| wait);
 }
 
-/// The pods of the first indices; those of the lowest go first.
+/// Pods whose deletion cost rises with the index, so that the lowest index is deleted first.
 fn running(count: u32) -> Vec<PodBuilder> {
     (0..count).map(|index| testing::pod(&nth(index)).ready(9).delete_cost(i32::try_from(index).unwrap())).collect()
 }
@@ -20,10 +20,10 @@ fn an_undeletable_pod_is_skipped_and_retried() {
     assert_eq!(deleted(&planned(&view(2, running(4)), &state)), [nth(0), nth(1)]);
     rejected(&mut state, 0, 0);
     let plan = planned(&view(2, running(4)), &state);
-    assert_eq!(deleted(&plan), [nth(1), nth(2)], "the next ones go");
+    assert_eq!(deleted(&plan), [nth(1), nth(2)], "the next pods are deleted");
     assert_eq!((plan.rejected.len(), plan.hold), (1, Hold::Nothing));
-    assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(1)), "and it is tried again");
-    assert_eq!(planned(&view(4, running(4)), &state).rejected.len(), 0, "it may stay");
+    assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(1)), "and its delete is retried");
+    assert_eq!(planned(&view(4, running(4)), &state).rejected.len(), 0, "it does not need to be deleted");
 
     let mut later = SetState::default();
     rejected(&mut later, 0, 1);
@@ -50,9 +50,9 @@ fn a_set_of_undeletable_pods_waits_and_can_still_grow() {
     assert!(!plan.has_work());
     assert_eq!((plan.rejected.len(), plan.count.surplus()), (3, 2));
     assert_eq!(plan.wake, Some(testing::now() + SignedDuration::from_secs(1)));
-    assert_eq!(created(&planned(&view(4, running(3)), &state)), [nth(3)], "a set that grows gets its pods");
+    assert_eq!(created(&planned(&view(4, running(3)), &state)), [nth(3)], "a scale-up creates pods");
     state.retry.back_off(testing::now(), 1, |wait| wait);
-    assert_eq!(planned(&view(1, running(3)), &state).rejected.len(), 3, "whatever else fails");
+    assert_eq!(planned(&view(1, running(3)), &state).rejected.len(), 3, "also after another failure");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn one_or_two_undeletable_strays_do_not_block_creates() {
         rejected(&mut state, index, 0);
         assert_eq!(created(&planned(&view(2, vec![]), &state)).len(), creates, "{index}");
     }
-    // It has its owner, and counts: others go in its place.
+    // A stray with an owner reference counts, so another pod is deleted in its place.
     let mut state = SetState::default();
     state.fates.strays.insert(stray.uid, nth(0));
     assert_eq!(deleted(&planned(&view(2, running(3)), &state)), [nth(0)]);
@@ -89,5 +89,5 @@ fn one_or_two_undeletable_strays_do_not_block_creates() {
     let mut later =
         SetState { fates: Fates { strays: state.fates.strays.clone(), ..Fates::default() }, ..SetState::default() };
     rejected(&mut later, 0, 1);
-    assert_eq!(deleted(&planned(&view(2, running(3)), &later)), [nth(0)], "it is tried again, and may go");
+    assert_eq!(deleted(&planned(&view(2, running(3)), &later)), [nth(0)], "its delete is retried");
 }

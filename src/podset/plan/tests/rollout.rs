@@ -15,7 +15,7 @@ fn new() -> Revision {
     Revision::of(None, 0)
 }
 
-/// A set of N pods whose template has changed, and some of whose pods have the new one.
+/// A set whose template has changed. Some of its pods have the new template.
 #[derive(Clone, Debug)]
 struct World {
     view: View,
@@ -58,7 +58,7 @@ impl World {
         self.view.pods.iter().filter(|seen| seen.is_live() && holds(seen)).count()
     }
 
-    /// The world after the plan was carried out: what was deleted is gone, and all others are ready.
+    /// The world after the plan was carried out: deleted pods are gone, and all others are ready.
     fn carried_out(mut self, plan: &Plan) -> Self {
         let deleted: BTreeSet<String> = deleted(plan).into_iter().map(str::to_owned).collect();
         self.view.pods.retain(|seen| !deleted.contains(&*seen.pod.key.name) && !seen.is_terminating());
@@ -77,7 +77,7 @@ impl World {
     }
 }
 
-/// The create that got no answer may have brought a pod of the new template.
+/// An unanswered create may have created a pod of the new template.
 #[test]
 fn a_repeated_create_uses_up_the_budget_of_the_new_template() {
     let pods = vec![testing::pod(&nth(0)).uid("uid-0").ready(9).of(former())];

@@ -1,4 +1,4 @@
-//! Pods of other namespaces, pods that only a standby lost sight of, and pods whose delete was rejected.
+//! Pods of other namespaces, pods that the watch of a standby no longer shows, and pods whose delete was rejected.
 
 use super::*;
 
@@ -21,14 +21,14 @@ fn a_pod_of_another_namespace_belongs_to_no_set_of_this_one() {
     assert!(!cache.take_touched().contains_key(&set()));
     assert!(cache.is_known(&elsewhere, testing::now()), "its name is taken there");
     hear(&mut cache, Change::Deleted(claim(16)));
-    assert!(!cache.is_known(&elsewhere, testing::now()), "nobody looks it up: it is no pod of a set");
+    assert!(!cache.is_known(&elsewhere, testing::now()), "it is not looked up, as it belongs to no set");
 
     let mut by_uid_alone = Pods::new(CacheRules { home: |_| "anywhere".into(), ..CacheRules::default() });
     by_uid_alone.apply(&None, Change::Applied(claim(12)), &|_| Some(false), testing::now());
     assert_eq!(by_uid_alone.number(&("anywhere".into(), "set-uid".into())), 1);
 }
 
-/// A standby never looks up what its watch lost sight of.
+/// A standby never looks up pods that its watch no longer shows.
 #[test]
 fn only_a_standby_forgets_a_missing_pod_after_the_quarantine() {
     let after = |seconds| testing::now() + SignedDuration::from_secs(seconds);
@@ -42,7 +42,7 @@ fn only_a_standby_forgets_a_missing_pod_after_the_quarantine() {
     assert_eq!(live(&standby), ["a", "b"]);
     standby.expire(after(60));
     assert_eq!(live(&standby), ["b"]);
-    assert!(standby.is_resting(&key("a"), after(119)), "its name rests");
+    assert!(standby.is_resting(&key("a"), after(119)), "its name is not reused yet");
 
     let mut leader = lost();
     leader.begin_term();
@@ -53,10 +53,10 @@ fn only_a_standby_forgets_a_missing_pod_after_the_quarantine() {
     let mut back = lost();
     hear(&mut back, Change::Applied(testing::pod("a").version(21).0));
     back.expire(after(60));
-    assert_eq!((live(&back).len(), back.lost.len()), (2, 0), "it is in sight again");
+    assert_eq!((live(&back).len(), back.lost.len()), (2, 0), "the watch shows it again");
 }
 
-/// A pod that a standby forgot lives: the list with which a term begins shows it, with the label or without.
+/// A pod that a standby forgot is still live. The list at the beginning of the term shows it, with or without the label.
 #[test]
 fn the_list_at_take_over_finds_a_forgotten_pod() {
     for label_is_back in [false, true] {
