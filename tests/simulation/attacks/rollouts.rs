@@ -161,7 +161,7 @@ async fn broken_pods_of_the_former_template_do_not_stop_a_rollout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_dies_during_a_broken_rollout_is_replaced_from_the_former_template() {
+async fn a_pod_lost_during_a_broken_rollout_gets_the_former_template() {
     let (server, _operator) = running(5, json!({})).await;
     change_template(&server, "broken");
     sleep(60).await;

@@ -65,7 +65,7 @@ async fn a13_succeeds_if_pods_that_are_being_deleted_do_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a13_a_terminal_phase_frees_the_slot_and_a_foreign_finalizer_does_not_hold_it() {
+async fn a13_a_terminal_phase_frees_the_slot_despite_a_finalizer() {
     let (server, _operator) = running(3, Rules::default()).await;
     let deleted = server.live_pods(NS, "web")[0].clone();
     server.patch(&PODS, NS, &deleted, json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
@@ -201,7 +201,7 @@ async fn a13_pods_of_a_lost_node_hold_their_slots_and_cause_one_event() {
 
 /// While pods terminate, `terminatingReplicas` is not exact: writing each step would cost a request per pod.
 #[tokio::test(start_paused = true)]
-async fn pods_that_terminate_one_by_one_cost_one_status_under_the_default_policy() {
+async fn pods_that_terminate_one_by_one_cost_few_statuses_by_default() {
     let (server, _operator) = with_set(10, Rules::default()).await;
     let statuses = || server.count(&Requests::status_patches("podsets"));
     let before = statuses();

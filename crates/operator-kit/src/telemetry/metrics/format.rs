@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_classic_text_has_no_exemplars_and_describes_the_names_of_its_samples() {
+    fn the_classic_text_has_no_exemplars_and_describes_sample_names() {
         let text = "# HELP requests Requests.\n# TYPE requests counter\n# UNIT requests pods\nrequests_total{code=\"200\"} 3\n\
                     # HELP build The version.\n# TYPE build info\nbuild_info{version=\"1\"} 1\n\
                     # HELP time Times.\n# TYPE time histogram\ntime_bucket{le=\"1.0\"} 2 # {trace_id=\"ab\"} 0.5\n# EOF\n";
