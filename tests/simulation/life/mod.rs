@@ -37,7 +37,7 @@ fn condition(server: &ApiServer, set: &str, kind: &str) -> Option<Value> {
     object::condition(&server.podset(NS, set), kind).cloned()
 }
 
-/// Creates are slow, for example because of a webhook. A pass does not wait for all of them.
+/// Creates are slow, for example because of a webhook: each takes longer than the 4 s in which a pass may begin requests.
 #[tokio::test(start_paused = true)]
 async fn slow_creates_run_in_growing_batches() {
     let server = ApiServer::new(1);
